@@ -1,0 +1,125 @@
+/** Down, up, settle: the heart. A request goes down the stages, its reply comes up those it passed, last one first. */
+import { GatewayError, Reply } from './errors.ts'
+import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from './exchange.ts'
+import type { LiveExchange } from './live.ts'
+import type { Log } from './log.ts'
+import type { Plugin, Stage } from './plugin.ts'
+
+/** A stage in its place. */
+export interface PlacedStage {
+  readonly plugin: Plugin
+  readonly stage: Stage<Fact, Fact>
+}
+
+/** Sends a request that no stage answered to its upstream and relays the reply. */
+export type Forward = (x: LiveExchange, up: Up) => Promise<Outcome>
+
+/** The order check at load has made sure that the facts a hook's type promises are there. */
+type Known = With<Fact>
+
+function known(x: LiveExchange): Known {
+  return x as unknown as Known
+}
+
+/** The way up: the stages that let the request pass, asked in reverse order. */
+export class Up {
+  readonly #x: LiveExchange
+  readonly #passed: PlacedStage[] = []
+  readonly log: Log
+
+  constructor(x: LiveExchange, log: Log) {
+    this.#x = x
+    this.log = log
+  }
+
+  /** A stage joins once its request hook has resolved. */
+  join(placed: PlacedStage): void {
+    this.#passed.unshift(placed)
+  }
+
+  /** @throws GatewayError from a stage that replaces the upstream's reply */
+  response(head: Head): void {
+    for (const { stage } of this.#passed) stage.response?.(known(this.#x), head)
+  }
+
+  rewriters(head: Head): Rewriter[] {
+    return this.#passed.map(({ stage }) => stage.rewrite?.(known(this.#x), head)).filter(rewriter => rewriter !== undefined)
+  }
+
+  /** The event hooks that want only telling events, and those that want all of them. */
+  listeners(): { telling: boolean; all: boolean } {
+    const hooked = this.#passed.filter(({ stage }) => 'event' in stage)
+    return { telling: hooked.length > 0, all: hooked.some(({ stage }) => stage.events !== 'telling') }
+  }
+
+  event(event: ReplyEvent): void {
+    for (const { plugin, stage } of this.#passed) {
+      try {
+        stage.event?.(known(this.#x), event)
+      } catch (cause) {
+        this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, 'event hook failed')
+      }
+    }
+  }
+
+  async settle(outcome: Outcome): Promise<void> {
+    for (const { plugin, stage } of this.#passed) {
+      try {
+        await stage.settle?.(known(this.#x), outcome)
+      } catch (cause) {
+        this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, 'settle hook failed')
+      }
+    }
+  }
+}
+
+/** The stages of one endpoint. */
+export class Chain {
+  readonly #stages: readonly PlacedStage[]
+  readonly #log: Log
+  readonly #limit: number
+
+  /** @param limit milliseconds that one request hook may take */
+  constructor(stages: readonly PlacedStage[], log: Log, limit: number) {
+    this.#stages = stages
+    this.#log = log
+    this.#limit = limit
+  }
+
+  /** Takes an exchange to its end, whatever it is. Never rejects. */
+  async run(x: LiveExchange, forward: Forward): Promise<void> {
+    const up = new Up(x, this.#log)
+    let outcome: Outcome
+    try {
+      const reply = await this.#down(x, up)
+      outcome = reply ? await x.answer(reply) : await forward(x, up)
+    } catch (thrown) {
+      const error = GatewayError.from(thrown)
+      if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
+      outcome = await x.fail(error)
+    }
+    await up.settle(outcome)
+  }
+
+  async #down(x: LiveExchange, up: Up): Promise<Reply | undefined> {
+    for (const placed of this.#stages) {
+      const result = placed.stage.request?.(known(x))
+      const given: unknown = result instanceof Promise ? await this.#limited(result, x, placed.plugin.name) : result
+      if (given instanceof Reply) return given
+      if (given !== undefined) x.learn(given as object, placed.plugin)
+      up.join(placed)
+    }
+    return undefined
+  }
+
+  /** A hook that never resolves must not hold its exchange for ever; the time a client takes to send is not the hook's. */
+  #limited<T>(result: Promise<T>, x: LiveExchange, stage: string): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        if (x.reading) timer.refresh()
+        else reject(new GatewayError('internal', { cause: new Error(`stage ${stage} took more than ${this.#limit} ms`) }))
+      }, this.#limit)
+      result.then(resolve, reject).finally(() => clearTimeout(timer))
+    })
+  }
+}

@@ -1,0 +1,118 @@
+/** `tollgate keys …`: makes and manages customers' keys, in the store that the running gateway uses. */
+import type { Config } from '../config/config.ts'
+import { nearest } from '../config/locate.ts'
+import { duration } from '../config/units.ts'
+import type { Key, Keys } from '../ledger/keys.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { formatCredits, MAX_AMOUNT, parseDecimal } from '../ledger/money.ts'
+import { isoTime, standing } from '../lookup.ts'
+import { onLedger, type Shell, UsageError } from './shell.ts'
+
+interface Output {
+  readonly json?: boolean
+}
+
+export interface CreateOptions extends Output {
+  readonly type: string
+  readonly credits: string
+  readonly name?: string
+  readonly expires?: string
+}
+
+export async function createKey(shell: Shell, config: Config, options: CreateOptions): Promise<void> {
+  const { type } = options
+  if (!config.keyTypes.has(type)) {
+    const near = nearest(type, config.keyTypes.keys())
+    throw new UsageError(
+      `there is no key type "${type}"${near === undefined ? '' : `; did you mean ${near}?`} There is: ${[...config.keyTypes.keys()].join(', ')}`,
+    )
+  }
+  const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, shell.now()) }
+  const { key, secret } = await onLedger(shell, config, (_ledger, keys) => keys.create(wish))
+  if (options.json) {
+    shell.print(
+      JSON.stringify({ id: key.id, key: secret, type, credits: Number(formatCredits(wish.credits)), name: key.name, expires_at: isoTime(key.expiresAt) }),
+    )
+    return
+  }
+  shell.print(`${secret}\n\nThis is the only time the key is shown. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`)
+}
+
+export async function listKeys(shell: Shell, config: Config, options: Output): Promise<void> {
+  await onLedger(shell, config, async (ledger, keys) => {
+    for await (const key of keys.all()) {
+      const shown = await describe(ledger, key, shell.now())
+      if (options.json) shell.print(JSON.stringify(shown))
+      else shell.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, shown.name].join('  '))
+    }
+  })
+}
+
+export async function showKey(shell: Shell, config: Config, id: string, options: Output): Promise<void> {
+  const shown = await onLedger(shell, config, async (ledger, keys) => describe(ledger, await find(keys, id), shell.now()))
+  if (options.json) shell.print(JSON.stringify(shown))
+  else for (const [name, value] of Object.entries(shown)) shell.print(`${name.padEnd(11)} ${value ?? '-'}`)
+}
+
+export async function topUp(shell: Shell, config: Config, id: string, credits: string, options: Output): Promise<void> {
+  const shown = await onLedger(shell, config, async (ledger, keys) => {
+    const key = await find(keys, id)
+    await ledger.grant(key.id, shell.newId(), amount(credits), { reason: 'topup' })
+    return describe(ledger, key, shell.now())
+  })
+  shell.print(options.json ? JSON.stringify(shown) : `${shown.id} has ${shown.balance} credits now.`)
+}
+
+export async function setStatus(shell: Shell, config: Config, id: string, status: Key['status'], options: Output): Promise<void> {
+  const shown = await onLedger(shell, config, async (ledger, keys) => {
+    const key = await find(keys, id)
+    await keys.setStatus(key.id, status)
+    return describe(ledger, await find(keys, id), shell.now())
+  })
+  shell.print(options.json ? JSON.stringify(shown) : `${shown.id} is ${shown.status} now.`)
+}
+
+export async function rotateKey(shell: Shell, config: Config, id: string, options: Output): Promise<void> {
+  const { key, secret } = await onLedger(shell, config, async (_ledger, keys) => keys.rotate((await find(keys, id)).id))
+  if (options.json) shell.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
+  else shell.print(`${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`)
+}
+
+async function describe(ledger: Ledger, key: Key, now: number) {
+  const { granted, balance, held, settled } = await ledger.balance(key.id)
+  return {
+    id: key.id,
+    label: key.label,
+    name: key.name,
+    type: key.type,
+    status: key.status === 'disabled' ? 'disabled' : standing(key, balance, now).status,
+    granted: formatCredits(granted),
+    balance: formatCredits(balance),
+    held: formatCredits(held),
+    used: formatCredits(settled),
+    created_at: isoTime(key.createdAt),
+    expires_at: isoTime(key.expiresAt),
+  }
+}
+
+async function find(keys: Keys, id: string): Promise<Key> {
+  const key = (await keys.get(id)) ?? (id.startsWith('sk-') ? await keys.find(id) : undefined)
+  if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)
+  return key
+}
+
+function amount(text: string): bigint {
+  const nano = parseDecimal(text)
+  if (nano === undefined || nano === 0n) throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
+  if (nano > MAX_AMOUNT) throw new UsageError(`"${text}" is too much at once: the most is ${formatCredits(MAX_AMOUNT)} credits`)
+  return nano
+}
+
+/** `30d`, `12h`, or a date. */
+function expiry(text: string | undefined, now: number): number | undefined {
+  if (text === undefined) return undefined
+  if (/^\d{1,6}[smhd]$/.test(text)) return now + duration(text)
+  const at = Date.parse(text)
+  if (Number.isNaN(at) || at <= now) throw new UsageError(`"${text}" is no time to come: write 30d, 12h, or a date such as 2030-01-31`)
+  return at
+}

@@ -1,0 +1,64 @@
+/** What a command needs of the shell it was typed in. */
+import type { Config } from '../config/config.ts'
+import { loadConfig, type Loaded } from '../config/load.ts'
+import { render } from '../config/locate.ts'
+import type { Env } from '../config/yaml.ts'
+import { Keys } from '../ledger/keys.ts'
+import { Ledger } from '../ledger/ledger.ts'
+import type { Log, Scrubber } from '../log.ts'
+import { findPlugins } from '../plugins.ts'
+import { openStore } from '../store/store.ts'
+
+export interface Shell {
+  readonly env: Env
+  readonly pid: number
+  readonly log: Log
+  readonly scrubber: Scrubber
+  readonly isTerminal: boolean
+  print(line: string): void
+  complain(line: string): void
+  readonly now: () => number
+  readonly newId: () => string
+  onSignal(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', handler: () => void): void
+  exit(code: number): never
+}
+
+/** Exit status for a configuration that cannot be used, from sysexits.h. */
+export const EX_CONFIG = 78
+
+/** A mistake of the person at the keyboard: told in one line, exit status 2. */
+export class UsageError extends Error {}
+
+/** The configuration of a file; complains and exits when it has problems. */
+export async function configured(shell: Shell, file: string): Promise<Config> {
+  const loaded = await load(shell, file)
+  if (loaded.config) return loaded.config
+  complainAbout(shell, loaded)
+  return shell.exit(EX_CONFIG)
+}
+
+/** Reads a file; complains and exits when it cannot be read. */
+export async function load(shell: Shell, file: string): Promise<Loaded> {
+  try {
+    return await loadConfig(file, shell.env, findPlugins)
+  } catch (cause) {
+    shell.complain(`${file}: ${(cause as Error).message}`)
+    return shell.exit(EX_CONFIG)
+  }
+}
+
+export function complainAbout(shell: Shell, { problems, text }: Loaded): void {
+  shell.complain(`${render(problems, text)}\n\n${problems.length} ${problems.length === 1 ? 'problem' : 'problems'}`)
+}
+
+/** Runs a command on the store that the file names, beside a running gateway or without one. */
+export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Ledger, keys: Keys) => Promise<T>): Promise<T> {
+  // A command is not in a hurry, and its person wants to hear the reason rather than a quick no.
+  const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'command', shell.log, shell)
+  try {
+    const ledger = new Ledger(store.redis, config.store.prefix, config.ledger, shell.log)
+    return await use(ledger, new Keys(ledger, 0, shell.now))
+  } finally {
+    await store.close()
+  }
+}

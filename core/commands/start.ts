@@ -1,0 +1,90 @@
+/** `tollgate start`: the gateway in the foreground, until a signal. */
+import { Gateway, simulatedNames } from '../gateway.ts'
+import type { Config } from '../config/config.ts'
+import { NANO } from '../ledger/money.ts'
+import { complainAbout, configured, type Shell } from './shell.ts'
+
+/** Credits of a key that the first start makes. */
+const FIRST_CREDITS = 5n
+
+/** A terminal's Ctrl-C arrives once from the terminal and once from whoever started us; the echo is no second wish. */
+const ECHO_MS = 1000
+
+export async function start(shell: Shell, file: string): Promise<void> {
+  const config = await configured(shell, file)
+  const gateway = await Gateway.start({ ...shell, file: config.file, reject: loaded => complainAbout(shell, loaded) }, config)
+  // Before anything is printed: whoever reads that it listens may signal it at once.
+  stopOnSignals(shell, gateway)
+  await greet(shell, gateway)
+}
+
+function stopOnSignals(shell: Shell, gateway: Gateway): void {
+  shell.onSignal('SIGHUP', () => void gateway.reload())
+  let since: number | undefined
+  const stop = (): void => {
+    if (since !== undefined) {
+      if (shell.now() - since > ECHO_MS) shell.exit(1)
+      return
+    }
+    since = shell.now()
+    shell.print(`Draining ${gateway.running} running requests; a second signal stops at once.`)
+    gateway.stop().then(
+      () => shell.exit(0),
+      (cause: unknown) => {
+        shell.complain(`The end was not clean: ${(cause as Error).message}`)
+        shell.exit(1)
+      },
+    )
+  }
+  shell.onSignal('SIGTERM', stop)
+  shell.onSignal('SIGINT', stop)
+}
+
+/** Says in a few lines what runs, and hands the newcomer something to paste. */
+async function greet(shell: Shell, gateway: Gateway): Promise<void> {
+  const { config } = gateway
+  const types = [...config.keyTypes.values()].map(({ name, models }) => `${name} (${models.size} models)`).join(', ')
+  const simulated = simulatedNames(config)
+  const host = config.listen.host === '0.0.0.0' || config.listen.host === '::' ? 'localhost' : config.listen.host
+  const base = `http://${host}:${gateway.port}`
+  shell.print(`Tollgate listens on ${base}`)
+  shell.print(`  store:     ${gateway.store.description}`)
+  shell.print(`  key types: ${types}`)
+  if (simulated.length === 0) return
+  shell.print(`  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`)
+  await offerFirstKeys(shell, gateway, config, base)
+}
+
+/** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */
+async function offerFirstKeys(shell: Shell, gateway: Gateway, config: Config, base: string): Promise<void> {
+  for await (const _key of gateway.keys.all()) return
+  const secrets = new Map<string, string>()
+  shell.print('\nThis is the first start: here is a key of each type, shown once.')
+  for (const { name, upstream } of config.keyTypes.values()) {
+    if (upstream.url !== undefined) continue
+    const wish = { type: name, name: 'first start', credits: FIRST_CREDITS * NANO, expiresAt: undefined }
+    const { secret } = await gateway.keys.create(wish)
+    secrets.set(name, secret)
+    shell.print(`  ${name.padEnd(8)} ${secret}`)
+  }
+  shell.print('\nTry it:')
+  for (const line of examples(config, secrets, base)) shell.print(`\n${line}`)
+}
+
+/** Three lines that work when pasted: a JSON reply, a stream, and the balance after them. */
+function examples(config: Config, secrets: ReadonlyMap<string, string>, base: string): string[] {
+  const types = [...config.keyTypes.values()].filter(({ name }) => secrets.has(name))
+  const [first] = types
+  if (!first) return []
+  const last = types.at(-1) ?? first
+  const call = (type: typeof first, stream: boolean): string => {
+    const [format] = type.formats
+    const path = format?.path ?? ''
+    const said = path.endsWith('/responses') ? { input: 'Hello' } : { messages: [{ role: 'user', content: 'Hello' }] }
+    const body = { model: type.default.id, max_tokens: 64, ...said, ...(stream && { stream }) }
+    const { max_tokens: limit, ...rest } = body
+    const sent = JSON.stringify(path.endsWith('/responses') ? { ...rest, max_output_tokens: limit } : body)
+    return `curl ${stream ? '-N ' : ''}${base}${path} -H 'authorization: Bearer ${secrets.get(type.name)}' -H 'content-type: application/json' -d '${sent}'`
+  }
+  return [call(first, false), call(last, true), `curl ${base}/api/v1/keys/lookup/balance -H 'authorization: Bearer ${secrets.get(last.name)}'`]
+}

@@ -1,0 +1,114 @@
+/** A configuration as the gateway uses it: names resolved, units read, prices exact. Frozen once it is in force. */
+import type { Format } from '../formats/index.ts'
+import type { Price } from '../ledger/money.ts'
+
+/** One credential of an upstream. */
+export interface Account {
+  /** `<upstream>/<number>`: how logs and the ledger name it. */
+  readonly name: string
+  readonly key: string
+  readonly header: 'authorization' | 'x-api-key'
+  readonly quota?: Quota | undefined
+}
+
+/** What an account may spend in each window. */
+export interface Quota {
+  /** Nano-credits. */
+  readonly amount: bigint
+  readonly per: 'day' | 'week'
+}
+
+/** A provider the operator buys from. */
+export interface Upstream {
+  readonly name: string
+  /** The base address without `/v1`; undefined for the simulated provider. */
+  readonly url: URL | undefined
+  readonly speaks: readonly Format[]
+  readonly accounts: readonly Account[]
+  /** Milliseconds. */
+  readonly timeouts: { readonly connect: number; readonly firstByte: number; readonly idle: number; readonly total: number }
+}
+
+/** A model of a key type, as its customers name it. */
+export interface ModelEntry {
+  readonly id: string
+  /** The name that goes upstream. */
+  readonly sends: string
+  readonly price: Price
+  readonly priceName: string
+  /** Tokens. */
+  readonly context: number | undefined
+  /** Tokens. */
+  readonly maxOutput: number | undefined
+  /** The id this one is an alias of. */
+  readonly aliasOf: string | undefined
+}
+
+export interface KeyType {
+  readonly name: string
+  readonly upstream: Upstream
+  readonly formats: readonly Format[]
+  readonly default: ModelEntry
+  readonly fillDefault: boolean
+  /** The most requests of one key at a time; undefined for no limit. */
+  readonly concurrency: number | undefined
+  /** By id, in the order of the file. */
+  readonly models: ReadonlyMap<string, ModelEntry>
+}
+
+/** One word of `chain:` with its options, checked against the plugin's schema. */
+export interface ChainEntry {
+  readonly plugin: string
+  readonly options: Readonly<Record<string, unknown>>
+}
+
+export interface Limits {
+  readonly connections: number
+  /** Bytes. */
+  readonly url: number
+  readonly headers: number
+  readonly body: number
+  readonly reply: number
+  /** Milliseconds. */
+  readonly headersTime: number
+  readonly bodyIdle: number
+  readonly bodyTime: number
+  readonly writeIdle: number
+  readonly keepalive: number
+  readonly idleConnection: number
+  readonly stage: number
+  readonly drainDelay: number
+  readonly drain: number
+}
+
+export interface StoreConfig {
+  /** A redis:// URL, or `auto`. */
+  readonly redis: string
+  /** Absolute path of the data folder. */
+  readonly data: string
+  readonly prefix: string
+  /** Milliseconds. */
+  readonly commandTimeout: number
+}
+
+export interface LedgerConfig {
+  /** Milliseconds. */
+  readonly lease: number
+  readonly reapEvery: number
+  readonly remember: number
+  readonly keyCache: number
+}
+
+export interface Config {
+  /** Absolute path of the file it was read from. */
+  readonly file: string
+  readonly listen: { readonly host: string; readonly port: number }
+  readonly store: StoreConfig
+  readonly ledger: LedgerConfig
+  readonly limits: Limits
+  readonly upstreams: ReadonlyMap<string, Upstream>
+  readonly keyTypes: ReadonlyMap<string, KeyType>
+  readonly chain: readonly ChainEntry[]
+  /** Folders with plugins of the operator's own, absolute. */
+  readonly plugins: readonly string[]
+}

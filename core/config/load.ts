@@ -1,0 +1,57 @@
+/**
+ * From the text of gateway.yaml to a Config, or to all the problems it has: first its YAML, then its shape, then what
+ * its names refer to. Each step runs only on what the one before found sound, so no problem is a mere echo of another.
+ */
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import type { Plugin } from '../plugin.ts'
+import type { Config } from './config.ts'
+import type { Problem } from './locate.ts'
+import { checkChain } from './chain.ts'
+import { Resolver } from './resolve.ts'
+import { SCHEMA, type RawConfig } from './schema.ts'
+import { compile, shapeProblems } from './shape.ts'
+import { readYaml, type Env } from './yaml.ts'
+
+/** Either a configuration, or why there is none. `text` is the file's, for showing problems in it. */
+export type Loaded =
+  | { readonly config: Config; readonly problems: readonly []; readonly text: string }
+  | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
+
+/** Finds the plugins that the file's own folders hold, besides the built-in ones. Throws nothing: problems are returned. */
+export type FindPlugins = (folders: readonly string[]) => Promise<{ plugins: ReadonlyMap<string, Plugin>; problems: readonly string[] }>
+
+const valid = compile(SCHEMA)
+
+/** Reads and checks a configuration file. @throws nothing but what reading the file throws */
+export async function loadConfig(file: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {
+  const path = resolve(file)
+  return loadText(file, path, readFileSync(path, 'utf8'), env, findPlugins)
+}
+
+async function loadText(shown: string, path: string, text: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {
+  const { source, problems } = readYaml(shown, text, env)
+  if (problems.length > 0) return failed(problems, text)
+  const raw = source.doc.toJS() as RawConfig
+  if (!valid(raw)) return failed(shapeProblems(source, valid.errors ?? []), text)
+  const resolver = new Resolver(source, path, env)
+  const config = resolver.resolve(raw)
+  const found = await findPlugins(config.plugins)
+  const chain = checkChain(source, raw.chain, found.plugins)
+  const all = [...resolver.problems, ...found.problems.map(message => source.problem(['plugins'], message)), ...chain.problems]
+  if (all.length > 0) return failed(all, text)
+  return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], text }
+}
+
+function failed(problems: readonly Problem[], text: string): Loaded {
+  const sorted = [...problems].sort((a, b) => a.line - b.line || a.col - b.col)
+  return { config: undefined, problems: sorted, text }
+}
+
+/** Freezes plain data through and through; maps and URLs are shared read-only by their types. */
+function deepFreeze<T>(value: T): T {
+  if (typeof value !== 'object' || value === null || Object.isFrozen(value) || ArrayBuffer.isView(value)) return value
+  if (value instanceof Map) for (const item of value.values()) deepFreeze(item)
+  else for (const item of Object.values(value)) deepFreeze(item)
+  return Object.freeze(value)
+}

@@ -1,0 +1,241 @@
+/** What the names in gateway.yaml refer to: upstreams, prices, models and aliases; and the rules that span settings. */
+import { resolve as resolvePath } from 'node:path'
+import { FORMATS, type Format } from '../formats/index.ts'
+import { parseDecimal, type Price } from '../ledger/money.ts'
+import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
+import { type Path, type Problem, type Source, suggest } from './locate.ts'
+import type { RawConfig } from './schema.ts'
+import { duration, size } from './units.ts'
+import { scalarText, type Env } from './yaml.ts'
+
+type RawUpstream = RawConfig['upstreams'][string]
+type RawKeyType = RawConfig['keyTypes'][string]
+type RawModel = RawKeyType['models'][number]
+
+/** The word that asks for the simulated provider, as a url and as its account's key. */
+const SIMULATED = 'simulated'
+
+export class Resolver {
+  readonly problems: Problem[] = []
+  readonly #source: Source
+  readonly #file: string
+  readonly #env: Env
+
+  constructor(source: Source, file: string, env: Env) {
+    this.#source = source
+    this.#file = file
+    this.#env = env
+  }
+
+  /** The configuration without its chain. Only of use when `problems` stays empty. */
+  resolve(raw: RawConfig): Config {
+    const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name))
+    const prices = mapValues(raw.prices, (price, name) => this.#price(price, ['prices', name]))
+    const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
+    return {
+      file: this.#file,
+      listen: raw.listen,
+      store: {
+        redis: this.#redis(raw.store.redis),
+        data: resolvePath(this.#file, '..', raw.store.data),
+        prefix: raw.store.prefix,
+        commandTimeout: duration(raw.store.commandTimeout),
+      },
+      ledger: {
+        lease: duration(raw.ledger.lease),
+        reapEvery: duration(raw.ledger.reapEvery),
+        remember: duration(raw.ledger.remember),
+        keyCache: duration(raw.ledger.keyCache),
+      },
+      limits: limits(raw.limits),
+      upstreams,
+      keyTypes,
+      chain: [],
+      plugins: raw.plugins.map(folder => resolvePath(this.#file, '..', folder)),
+    }
+  }
+
+  #add(path: Path, message: string, hint?: string, at?: 'key'): void {
+    this.problems.push(this.#source.problem(path, message, hint, at))
+  }
+
+  #redis(url: string): string {
+    if (url !== 'auto' && !/^rediss?:\/\/./.test(url)) {
+      this.#add(['store', 'redis'], 'expected a redis:// or rediss:// URL, or auto')
+    }
+    return url
+  }
+
+  #upstream(raw: RawUpstream, name: string): Upstream {
+    const path = ['upstreams', name]
+    const url = this.#url(raw, path)
+    const accounts = raw.accounts.map((account, index): Account => {
+      const at = [...path, 'accounts', index]
+      if ((account.key === SIMULATED) !== (raw.url === SIMULATED)) {
+        this.#add(
+          account.key === SIMULATED ? [...at, 'key'] : [...path, 'url'],
+          'a simulated url goes with a simulated key, a real one with a real one',
+          'set both the URL and the key in the environment, or neither',
+        )
+      }
+      const quota = account.quota && {
+        amount: this.#decimal([...at, 'quota', 'credits']),
+        per: account.quota.per,
+      }
+      return { name: `${name}/${index + 1}`, key: account.key, header: account.header, quota }
+    })
+    return {
+      name,
+      url,
+      speaks: formats(raw.speaks),
+      accounts,
+      timeouts: {
+        connect: duration(raw.timeouts.connect),
+        firstByte: duration(raw.timeouts.firstByte),
+        idle: duration(raw.timeouts.idle),
+        total: duration(raw.timeouts.total),
+      },
+    }
+  }
+
+  #url(raw: RawUpstream, path: Path): URL | undefined {
+    const at = [...path, 'url']
+    if (raw.url === SIMULATED) {
+      if (this.#env['NODE_ENV'] === 'production') this.#add(at, 'the simulated provider is refused in production', 'set the upstream URL')
+      return undefined
+    }
+    const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined
+    if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+      this.#add(at, 'expected an http:// or https:// URL, or simulated')
+    } else if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
+      this.#add(at, 'expected a URL without credentials, query or fragment')
+    } else if (/\/v1\/?$/.test(url.pathname)) {
+      this.#add(at, 'the URL must not end in /v1: the formats add it', 'leave out the /v1')
+    } else if (!raw.allowPrivate && isLinkLocal(url.hostname)) {
+      this.#add(at, 'link-local addresses are refused', 'allowPrivate: true permits them')
+    } else if (!raw.allowPrivate && url.protocol === 'http:' && !isLoopback(url.hostname)) {
+      this.#add(at, 'plain http to another host would show the account key to the network', 'use https, or say allowPrivate: true')
+    }
+    return url
+  }
+
+  /** The exact nano-units of a decimal, read from its source text. */
+  #decimal(path: Path): bigint {
+    const amount = parseDecimal(scalarText(this.#source, path))
+    if (amount === undefined) this.#add(path, 'expected a plain decimal with at most nine decimal places, such as 0.30')
+    return amount ?? 0n
+  }
+
+  #price(raw: RawConfig['prices'][string], path: Path): Price {
+    const of = (name: keyof typeof raw, fallback: bigint): bigint => (raw[name] === undefined ? fallback : this.#decimal([...path, name]))
+    const input = this.#decimal([...path, 'input'])
+    const output = this.#decimal([...path, 'output'])
+    const cacheWrite5m = of('cacheWrite5m', input)
+    return {
+      input,
+      output,
+      cacheRead: of('cacheRead', input),
+      cacheWrite5m,
+      cacheWrite1h: of('cacheWrite1h', cacheWrite5m),
+      reasoning: of('reasoning', output),
+    }
+  }
+
+  #keyType(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>, prices: ReadonlyMap<string, Price>): KeyType {
+    const path = ['keyTypes', name]
+    const upstream = upstreams.get(raw.upstream)
+    if (!upstream) this.#add([...path, 'upstream'], `there is no upstream "${raw.upstream}"`, suggest(raw.upstream, upstreams.keys()))
+    const spoken = new Set(upstream?.speaks.map(format => format.name))
+    raw.formats.forEach((format, index) => {
+      if (upstream && !spoken.has(format)) {
+        this.#add([...path, 'formats', index], `upstream "${upstream.name}" does not speak ${format}`, `it speaks ${[...spoken].join(', ')}`)
+      }
+    })
+    const models = this.#models(raw, path, prices)
+    const standard = models.get(raw.default)
+    if (!standard) this.#add([...path, 'default'], `this key type has no model "${raw.default}"`, suggest(raw.default, models.keys()))
+    return {
+      name,
+      upstream: upstream as Upstream,
+      formats: formats(raw.formats),
+      default: standard as ModelEntry,
+      fillDefault: raw.fillDefault,
+      concurrency: raw.concurrency,
+      models,
+    }
+  }
+
+  #models(raw: RawKeyType, path: Path, prices: ReadonlyMap<string, Price>): ReadonlyMap<string, ModelEntry> {
+    const byId = new Map<string, RawModel>()
+    raw.models.forEach((model, index) => {
+      if (byId.has(model.id)) this.#add([...path, 'models', index, 'id'], `"${model.id}" stands twice in this list`)
+      byId.set(model.id, model)
+    })
+    const models = new Map<string, ModelEntry>()
+    raw.models.forEach((model, index) => {
+      const entry = this.#model(model, [...path, 'models', index], byId, prices)
+      if (entry) models.set(model.id, entry)
+    })
+    return models
+  }
+
+  #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): ModelEntry | undefined {
+    const target = raw.as === undefined ? raw : byId.get(raw.as)
+    if (!target || target.as !== undefined) {
+      this.#add([...path, 'as'], target ? `"${raw.as}" is an alias itself` : `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
+      return undefined
+    }
+    if (raw.as !== undefined && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
+    const priceName = target.price
+    const price = priceName === undefined ? undefined : prices.get(priceName)
+    if (priceName === undefined) {
+      if (raw.as === undefined) this.#add(path, `"price" is missing: every model has one`, suggest('', prices.keys()))
+    } else if (!price && raw.as === undefined) {
+      this.#add([...path, 'price'], `there is no price "${priceName}"`, suggest(priceName, prices.keys()))
+    }
+    return {
+      id: raw.id,
+      sends: raw.sends ?? target.sends ?? target.id,
+      price: price as Price,
+      priceName: priceName ?? '',
+      context: raw.context ?? target.context,
+      maxOutput: raw.maxOutput ?? target.maxOutput,
+      aliasOf: raw.as,
+    }
+  }
+}
+
+function formats(names: readonly (keyof typeof FORMATS)[]): Format[] {
+  return names.map(name => FORMATS[name])
+}
+
+function limits(raw: RawConfig['limits']): Limits {
+  return {
+    connections: raw.connections,
+    url: size(raw.url),
+    headers: size(raw.headers),
+    headersTime: duration(raw.headersTime),
+    body: size(raw.body),
+    bodyIdle: duration(raw.bodyIdle),
+    bodyTime: duration(raw.bodyTime),
+    reply: size(raw.reply),
+    writeIdle: duration(raw.writeIdle),
+    keepalive: duration(raw.keepalive),
+    idleConnection: duration(raw.idleConnection),
+    stage: duration(raw.stage),
+    drainDelay: duration(raw.drainDelay),
+    drain: duration(raw.drain),
+  }
+}
+
+function mapValues<V, R>(record: Readonly<Record<string, V>>, f: (value: V, name: string) => R): Map<string, R> {
+  return new Map(Object.entries(record).map(([name, value]) => [name, f(value, name)]))
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(host)
+}
+
+function isLinkLocal(host: string): boolean {
+  return host.startsWith('169.254.') || /^\[fe[89ab]/i.test(host) || host === 'metadata.google.internal'
+}

@@ -1,0 +1,199 @@
+/** The shape of gateway.yaml. Defaults stand here and nowhere else; README's table of options is checked against it. */
+import type { FromSchema } from 'json-schema-to-ts'
+import { FORMAT_NAMES } from '../formats/format.ts'
+import { DURATION, SIZE } from './units.ts'
+
+/** An object with exactly these members, all of them optional. */
+const section = <const P>(description: string, properties: P) =>
+  ({ type: 'object', description, additionalProperties: false, default: {}, properties }) as const
+
+const PRICE = {
+  type: 'number',
+  minimum: 0,
+  description: 'a plain decimal, in credits per million tokens, such as 0.30',
+} as const
+
+const FORMATS = {
+  type: 'array',
+  minItems: 1,
+  uniqueItems: true,
+  description: `a list of wire formats: ${FORMAT_NAMES.join(', ')}`,
+  items: { type: 'string', enum: FORMAT_NAMES, description: `one of ${FORMAT_NAMES.join(', ')}` },
+} as const
+
+const MODEL_ID = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 200,
+  pattern: '^[!-~]+$',
+  description: 'a model id: printable characters without spaces',
+} as const
+
+const MODEL = {
+  type: 'object',
+  description: 'a model such as { id: acme/name, price: medium }',
+  additionalProperties: false,
+  required: ['id'],
+  properties: {
+    id: MODEL_ID,
+    as: { ...MODEL_ID, description: 'the id of another model of this key type, which this one is an alias of' },
+    sends: { ...MODEL_ID, description: "the upstream's own name for the model; the id by default" },
+    price: { type: 'string', description: 'the name of an entry of `prices`' },
+    context: { type: 'integer', minimum: 1, description: 'tokens of the context window' },
+    maxOutput: { type: 'integer', minimum: 1, description: 'the most output tokens the model gives in one reply' },
+  },
+} as const
+
+const ACCOUNT = {
+  type: 'object',
+  description: 'an account such as { key: !env FAMA_KEY }',
+  additionalProperties: false,
+  required: ['key'],
+  properties: {
+    key: { type: 'string', minLength: 1, description: 'the credential; best written as !env NAME' },
+    header: {
+      type: 'string',
+      enum: ['authorization', 'x-api-key'],
+      default: 'authorization',
+      description: 'the header that carries the key: authorization (as a bearer credential) or x-api-key',
+    },
+    quota: {
+      type: 'object',
+      description: 'a quota such as { credits: 500, per: week }',
+      additionalProperties: false,
+      required: ['credits', 'per'],
+      properties: {
+        credits: { type: 'number', exclusiveMinimum: 0, description: 'credits at the prices of this file, a plain decimal' },
+        per: { type: 'string', enum: ['day', 'week'], description: 'day or week; in UTC, weeks begin on Monday' },
+      },
+    },
+  },
+} as const
+
+const UPSTREAM = {
+  type: 'object',
+  description: 'an upstream: url, speaks and accounts',
+  additionalProperties: false,
+  required: ['url', 'speaks', 'accounts'],
+  properties: {
+    url: {
+      type: 'string',
+      minLength: 1,
+      description: 'the base address without /v1, or `simulated` for the built-in simulated provider',
+    },
+    speaks: FORMATS,
+    accounts: { type: 'array', minItems: 1, maxItems: 1, items: ACCOUNT, description: 'a list of one account' },
+    allowPrivate: { type: 'boolean', default: false, description: 'true to permit link-local addresses and plain http to other hosts' },
+    timeouts: section('time limits of this upstream', {
+      connect: { ...DURATION, default: '5s' },
+      firstByte: { ...DURATION, default: '600s' },
+      idle: { ...DURATION, default: '120s' },
+      total: { ...DURATION, default: '3600s' },
+    }),
+  },
+} as const
+
+const KEY_TYPE = {
+  type: 'object',
+  description: 'a key type: upstream, formats, default and models',
+  additionalProperties: false,
+  required: ['upstream', 'formats', 'default', 'models'],
+  properties: {
+    upstream: { type: 'string', description: 'the name of an entry of `upstreams`' },
+    formats: FORMATS,
+    default: { ...MODEL_ID, description: 'the id of the default model, one of `models`' },
+    fillDefault: { type: 'boolean', default: false, description: 'true to serve requests without a model with the default' },
+    concurrency: { type: 'integer', minimum: 1, description: 'the most requests of one key that may run at a time' },
+    models: { type: 'array', minItems: 1, items: MODEL, description: 'a list of models' },
+  },
+} as const
+
+/** A mapping from names that are safe in log lines, store keys and headers. */
+const named = <const S>(items: S, description: string) =>
+  ({
+    type: 'object',
+    description,
+    propertyNames: { pattern: '^[A-Za-z][A-Za-z0-9_-]{0,63}$', description: 'a name: a letter, then letters, digits, - or _' },
+    additionalProperties: items,
+  }) as const
+
+export const SCHEMA = {
+  type: 'object',
+  description: 'a mapping with the sections of gateway.yaml',
+  additionalProperties: false,
+  required: ['upstreams', 'prices', 'keyTypes', 'chain'],
+  properties: {
+    listen: section('host and port', {
+      host: { type: 'string', minLength: 1, default: '127.0.0.1', description: 'an address to listen on' },
+      port: { type: 'integer', minimum: 0, maximum: 65535, default: 8080, description: 'a port; 0 takes a free one' },
+    }),
+    store: section('where balances live', {
+      redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis:// URL, or `auto`' },
+      data: { type: 'string', minLength: 1, default: './data', description: 'a folder, relative to this file' },
+      prefix: { type: 'string', pattern: '^[a-z][a-z0-9-]{0,31}$', default: 'tollgate', description: 'a prefix of lower-case letters, digits and -' },
+      commandTimeout: { ...DURATION, default: '500ms' },
+    }),
+    ledger: section('how holds and history are kept', {
+      lease: { ...DURATION, default: '60s' },
+      reapEvery: { ...DURATION, default: '10s' },
+      remember: { ...DURATION, default: '48h' },
+      keyCache: { ...DURATION, default: '10s' },
+    }),
+    limits: section('limits of the HTTP side', {
+      connections: { type: 'integer', minimum: 1, default: 10000, description: 'open client connections' },
+      url: { ...SIZE, default: '8KiB' },
+      headers: { ...SIZE, default: '16KiB' },
+      headersTime: { ...DURATION, default: '10s' },
+      body: { ...SIZE, default: '32MiB' },
+      bodyIdle: { ...DURATION, default: '15s' },
+      bodyTime: { ...DURATION, default: '120s' },
+      reply: { ...SIZE, default: '64MiB' },
+      writeIdle: { ...DURATION, default: '60s' },
+      keepalive: { ...DURATION, default: '15s' },
+      idleConnection: { ...DURATION, default: '65s' },
+      stage: { ...DURATION, default: '30s' },
+      drainDelay: { ...DURATION, default: '0s' },
+      drain: { ...DURATION, default: '30s' },
+    }),
+    plugins: {
+      type: 'array',
+      items: { type: 'string', minLength: 1 },
+      default: ['./plugins'],
+      description: 'folders with your own plugins, relative to this file',
+    },
+    upstreams: named(UPSTREAM, 'upstreams by name'),
+    prices: named(
+      {
+        type: 'object',
+        description: 'prices by class of token',
+        additionalProperties: false,
+        required: ['input', 'output'],
+        properties: {
+          input: PRICE,
+          cacheRead: PRICE,
+          cacheWrite5m: PRICE,
+          cacheWrite1h: PRICE,
+          output: PRICE,
+          reasoning: PRICE,
+        },
+      } as const,
+      'prices by name',
+    ),
+    keyTypes: named(KEY_TYPE, 'key types by name'),
+    chain: {
+      type: 'array',
+      minItems: 1,
+      description: 'the list of stages',
+      items: {
+        anyOf: [
+          { type: 'string', minLength: 1 },
+          { type: 'object', minProperties: 1, maxProperties: 1 },
+        ],
+        description: 'a stage: its name, or { name: { options } }',
+      },
+    },
+  },
+} as const
+
+/** gateway.yaml as it parses, defaults filled in. */
+export type RawConfig = FromSchema<typeof SCHEMA>

@@ -1,0 +1,61 @@
+/** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
+import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
+import { nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
+
+const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true })
+
+/** A check for values of a schema; it fills in the schema's defaults. @throws when the schema itself is wrong */
+export function compile(schema: unknown): ValidateFunction {
+  return ajv.compile(schema as object)
+}
+
+/** Ajv's errors as problems, one for each place. `base` is the path at which the checked value stands. */
+export function shapeProblems(source: Source, errors: readonly ErrorObject[], base: Path = []): Problem[] {
+  const seen = new Set<string>()
+  return errors.flatMap(error => {
+    // The branches of an anyOf fail one by one; what counts is that none held.
+    if (error.schemaPath.includes('/anyOf/')) return []
+    const problem = shapeProblem(source, error, base)
+    const id = `${problem.line}:${problem.col}:${problem.message}`
+    if (seen.has(id)) return []
+    seen.add(id)
+    return [problem]
+  })
+}
+
+function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
+  const path = [...base, ...pointer(error.instancePath)]
+  const description = (error.parentSchema as { description?: string } | undefined)?.description
+  const expected = description === undefined ? (error.message ?? 'is not valid') : `expected ${description}`
+  switch (error.keyword) {
+    case 'additionalProperties': {
+      const name = String(error.params['additionalProperty'])
+      const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
+      return source.problem([...path, name], `there is no setting "${name}" here`, suggest(name, known), 'key')
+    }
+    case 'propertyNames':
+    case 'pattern':
+      if (error.propertyName !== undefined || error.keyword === 'propertyNames') {
+        const name = String(error.propertyName ?? error.params['propertyName'])
+        return source.problem([...path, name], 'expected a name: a letter, then letters, digits, - or _', undefined, 'key')
+      }
+      return source.problem(path, expected)
+    case 'required':
+      return source.problem(path, `"${String(error.params['missingProperty'])}" is missing`, description && `this is ${description}`)
+    case 'enum': {
+      const allowed = (error.params['allowedValues'] as unknown[]).map(String)
+      const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
+      return source.problem(path, `expected one of ${allowed.join(', ')}`, near && `did you mean ${near}?`)
+    }
+    default:
+      return source.problem(path, expected)
+  }
+}
+
+function pointer(instancePath: string): (string | number)[] {
+  return instancePath
+    .split('/')
+    .slice(1)
+    .map(part => part.replaceAll('~1', '/').replaceAll('~0', '~'))
+    .map(part => (/^\d+$/.test(part) ? Number(part) : part))
+}

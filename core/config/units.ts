@@ -1,0 +1,33 @@
+/** Durations and sizes as operators write them, with their unit beside the number. */
+
+const MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }
+
+export const DURATION = {
+  type: 'string',
+  pattern: '^\\d{1,9}(ms|s|m|h|d)$',
+  description: 'a duration such as 500ms, 15s, 10m or 24h',
+} as const
+
+export const SIZE = {
+  type: 'string',
+  pattern: '^\\d{1,9}(B|KiB|MiB|GiB)$',
+  description: 'a size such as 512B, 16KiB or 32MiB',
+} as const
+
+/** Milliseconds of a text that matches DURATION. */
+export function duration(text: string): number {
+  return scaled(text, MS)
+}
+
+/** Bytes of a text that matches SIZE. */
+export function size(text: string): number {
+  return scaled(text, BYTES)
+}
+
+function scaled(text: string, units: Readonly<Record<string, number>>): number {
+  const [, digits = '0', unit = ''] = /^(\d+)([A-Za-z]+)$/.exec(text) ?? []
+  const scale = units[unit]
+  if (scale === undefined) throw new RangeError(`no unit in "${text}"`)
+  return Number(digits) * scale
+}

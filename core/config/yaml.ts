@@ -1,0 +1,70 @@
+/** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
+import { LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
+import { Source, type Path, type Problem } from './locate.ts'
+
+export type Env = Readonly<Record<string, string | undefined>>
+
+const MAX_FILE = 1024 * 1024
+
+/** A scalar whose text came from the environment; it is never shown. */
+export class EnvScalar extends Scalar {
+  readonly text: string
+
+  constructor(text: string) {
+    super(typed(text))
+    this.text = text
+  }
+}
+
+/** Environment text as YAML's core schema would read the same plain scalar. */
+function typed(text: string): string | number | boolean {
+  if (text === 'true' || text === 'false') return text === 'true'
+  return /^-?(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?$/.test(text) ? Number(text) : text
+}
+
+/** `!env NAME` or `!env NAME fallback`: the variable's text, else the fallback, else an error. Empty counts as not set. */
+function envTag(env: Env): ScalarTag {
+  return {
+    tag: '!env',
+    resolve(source, onError) {
+      const [, name = '', fallback] = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+(.+))?$/.exec(source.trim()) ?? []
+      if (name === '') {
+        onError('write !env NAME, or !env NAME fallback')
+        return new EnvScalar('')
+      }
+      const text = env[name] || fallback
+      if (text === undefined) onError(`the environment variable ${name} is not set`)
+      return new EnvScalar(text ?? '')
+    },
+  }
+}
+
+/** A file as YAML; with problems when it is not fit to be looked at further. */
+export function readYaml(file: string, text: string, env: Env): { source: Source; problems: Problem[] } {
+  const lines = new LineCounter()
+  const tooLong = text.length > MAX_FILE
+  const doc = parseDocument(tooLong ? '' : text, {
+    lineCounter: lines,
+    customTags: [envTag(env)],
+    prettyErrors: false,
+    version: '1.2',
+    stringKeys: true,
+  })
+  const source = new Source(file, text, doc, lines)
+  if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)] }
+  const problems = [...doc.errors, ...doc.warnings].map(({ message, pos, code }) => source.at(pos[0], pos[1], message, HINTS[code]))
+  return { source, problems }
+}
+
+const HINTS: Readonly<Record<string, string>> = {
+  DUPLICATE_KEY: 'every name may stand once in a mapping',
+  TAB_AS_INDENT: 'indent with spaces',
+  TAG_RESOLVE_FAILED: 'the only tag is !env NAME fallback',
+}
+
+/** The text of a scalar exactly as written, or as the environment has it. */
+export function scalarText(source: Source, path: Path): string {
+  const node = source.node(path)
+  if (node instanceof EnvScalar) return node.text
+  return node instanceof Scalar ? (node.source ?? String(node.value)) : ''
+}

@@ -1,0 +1,113 @@
+/**
+ * The one table of the gateway's own errors, the error every stage throws, and the reply every stage may give.
+ * How an error is spelt on the wire is the business of the wire formats; this file knows none of them.
+ */
+
+/** One row of the table. `retry` says whether the same request can succeed a little later. */
+interface ErrorRow {
+  readonly status: number
+  readonly retry: boolean
+  /** What the customer reads unless the thrower says something more exact. */
+  readonly words: string
+}
+
+/** Every code the gateway can answer with. README's table is checked against it. */
+export const ERRORS = {
+  missing_key: {
+    status: 401,
+    retry: false,
+    words: 'No API key was sent. Send it as "Authorization: Bearer sk-..." or as "x-api-key: sk-...".',
+  },
+  invalid_key: { status: 401, retry: false, words: 'This API key is unknown or has been disabled.' },
+  key_disabled: { status: 401, retry: false, words: 'This API key is unknown or has been disabled.' },
+  key_expired: { status: 401, retry: false, words: 'This API key has expired.' },
+  bad_request: { status: 400, retry: false, words: 'The request could not be understood.' },
+  invalid_body: { status: 400, retry: false, words: 'The request body is not valid.' },
+  model_not_found: { status: 404, retry: false, words: 'The model does not exist or this key may not use it.' },
+  format_not_allowed: { status: 404, retry: false, words: 'This key does not serve this wire format.' },
+  allocation_exhausted: { status: 429, retry: false, words: "This key's allocation is used up." },
+  quota_exhausted: { status: 429, retry: true, words: 'The quota behind this model is used up for now.' },
+  rate_limited: { status: 429, retry: true, words: 'Too many requests.' },
+  context_too_long: { status: 400, retry: false, words: "The input exceeds the model's context window." },
+  body_too_large: { status: 413, retry: false, words: 'The request body is too large.' },
+  unsupported_encoding: {
+    status: 415,
+    retry: false,
+    words: 'Compressed request bodies are not supported; send the body without content-encoding.',
+  },
+  not_found: { status: 404, retry: false, words: 'There is nothing at this path.' },
+  method_not_allowed: { status: 405, retry: false, words: 'This path does not take this method.' },
+  request_timeout: { status: 408, retry: true, words: 'The request did not arrive in time.' },
+  url_too_long: { status: 414, retry: false, words: 'The request URL is too long.' },
+  headers_too_large: { status: 431, retry: false, words: 'The request headers are too large.' },
+  upstream_rejected: { status: 400, retry: false, words: 'The provider rejected the request.' },
+  upstream_failed: { status: 502, retry: true, words: 'The provider failed to answer. Try again.' },
+  upstream_timeout: { status: 504, retry: true, words: 'The provider did not answer in time. Try again.' },
+  unavailable: { status: 503, retry: true, words: 'The gateway cannot take requests at the moment. Try again.' },
+  overloaded: { status: 503, retry: true, words: 'The provider is overloaded at the moment. Try again.' },
+  internal: { status: 500, retry: true, words: 'The gateway failed to handle this request.' },
+} as const satisfies Record<string, ErrorRow>
+
+/** A code of the table. */
+export type ErrorCode = keyof typeof ERRORS
+
+/** What the thrower knows beyond the table's row. */
+export interface ErrorDetails {
+  /** Replaces the row's words; must carry no secret. */
+  readonly message?: string
+  /** The request member that is at fault, for formats that name it. */
+  readonly param?: string
+  /** Replaces the row's status: only for an upstream's own rejection, whose status passes. */
+  readonly status?: number
+  /** Milliseconds after which a retry makes sense; sent as `retry-after` and `retry-after-ms`. */
+  readonly retryAfterMs?: number
+  /** False makes an otherwise passing failure final. */
+  readonly retry?: boolean
+  /** The upstream's own `type`, `code` and `error_code`, which clients act on; only for `upstream_rejected`. */
+  readonly upstream?: { readonly type?: string; readonly code?: string; readonly errorCode?: string }
+  /** More reply headers, such as `allow`. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** What really happened: for the log alone. */
+  readonly cause?: unknown
+}
+
+/** The gateway's own "no", rendered in the wire format of the path that was called. */
+export class GatewayError extends Error {
+  readonly code: ErrorCode
+  readonly status: number
+  readonly retry: boolean
+  readonly details: ErrorDetails
+
+  constructor(code: ErrorCode, details: ErrorDetails = {}) {
+    const row: ErrorRow = ERRORS[code]
+    super(details.message ?? row.words, { cause: details.cause })
+    this.name = 'GatewayError'
+    this.code = code
+    this.status = details.status ?? row.status
+    this.retry = details.retry ?? row.retry
+    this.details = details
+  }
+
+  /** Any thrown thing as a GatewayError: a stranger becomes `internal`, its text kept for the log as the cause. */
+  static from(thrown: unknown): GatewayError {
+    return thrown instanceof GatewayError ? thrown : new GatewayError('internal', { cause: thrown })
+  }
+}
+
+/** A whole answer given by a stage: it ends the way down. */
+export class Reply {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string | Buffer
+
+  constructor(status: number, body: string | Buffer, headers: Record<string, string> = {}) {
+    this.status = status
+    this.body = body
+    this.headers = headers
+  }
+
+  /** A JSON answer; `headers` are added to its content type. */
+  static json(body: unknown, headers: Record<string, string> = {}, status = 200): Reply {
+    return new Reply(status, JSON.stringify(body), { 'content-type': 'application/json; charset=utf-8', ...headers })
+  }
+}

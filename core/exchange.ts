@@ -1,0 +1,108 @@
+/** One request and its reply as stages see them, what the chain learns on the way, and how an exchange ends. */
+import type { IncomingHttpHeaders } from 'node:http'
+import type { Body } from './body.ts'
+import type { GatewayError } from './errors.ts'
+import type { Failure, Format, ReplyEvent, Rewriter } from './formats/index.ts'
+import type { Key } from './ledger/keys.ts'
+import type { Account, ModelEntry, Upstream } from './config/config.ts'
+
+/** The model of a request, once the gate has let it through. */
+export interface Model {
+  /** The name the client used, or the default that was filled in. */
+  readonly asked: string
+  readonly entry: ModelEntry
+  /** Request headers that the name's suffix stands for. */
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** Where a request goes: candidates in the order in which they are tried. */
+export interface Route {
+  readonly candidates: readonly { readonly upstream: Upstream; readonly account: Account }[]
+}
+
+/**
+ * What the chain has learnt about an exchange. Each fact is given once, by one stage, and read-only after.
+ * Plugins add theirs by declaration merging.
+ */
+export interface Facts {
+  key: Key
+  body: Body
+  model: Model
+  route: Route
+}
+export type Fact = keyof Facts
+
+/** One try at one account of an upstream. */
+export interface Attempt {
+  readonly upstream: string
+  readonly account: string
+  /** The upstream's status, once it answered. */
+  readonly status?: number
+  /** Why the try failed, in words fit for a log. */
+  readonly failure?: string
+}
+
+/** Every exchange ends in exactly one of these. */
+export type Outcome =
+  | { readonly kind: 'answered'; readonly status: number }
+  | { readonly kind: 'failed'; readonly error: GatewayError; readonly attempts: readonly Attempt[] }
+  | { readonly kind: 'relayed'; readonly status: number; readonly attempts: readonly Attempt[] }
+  | {
+      readonly kind: 'broken'
+      readonly by: 'client' | 'upstream' | StopReason
+      readonly status: number
+      readonly attempts: readonly Attempt[]
+    }
+
+/** Why the gateway itself ends a running reply. */
+export type StopReason = 'budget' | 'drain'
+
+/** The upstream's answer before anything of it has gone to the client. */
+export interface Head {
+  readonly status: number
+  /** The upstream's headers, whole: they name its accounts and must not be passed on. */
+  readonly headers: Readonly<IncomingHttpHeaders>
+  /** The reply is a stream of server-sent events. */
+  readonly stream: boolean
+  /** What the upstream said went wrong: for error statuses, for errors under status 200, and for what is no reply at all. */
+  readonly failure: Failure | undefined
+  /** What the client will get; a stage may add to it. */
+  readonly reply: Record<string, string>
+  readonly attempt: Attempt
+}
+
+/** One request and its reply. */
+export interface Exchange extends Readonly<Partial<Facts>> {
+  readonly id: string
+  readonly method: string
+  /** The path exactly as sent, without the query. */
+  readonly path: string
+  readonly query: URLSearchParams
+  readonly headers: Readonly<IncomingHttpHeaders>
+  /** The wire format of the path; look-ups and the like use the chat shape for their errors. */
+  readonly format: Format
+  /** The path is an inference endpoint. */
+  readonly inference: boolean
+  /** The client's address. */
+  readonly address: string
+  /** Aborts when the client goes away. */
+  readonly signal: AbortSignal
+  /** Milliseconds since the epoch, by the host's clock. */
+  readonly startedAt: number
+  /** Milliseconds from the start to the first byte of the reply; undefined while there is none. */
+  readonly firstByteAfter: number | undefined
+  /** Bytes of model output that went to the client so far, as text: what an estimate is made from. */
+  readonly delivered: number
+  /**
+   * The request body.
+   * @throws GatewayError body_too_large, unsupported_encoding, or request_timeout
+   */
+  read(limit: number): Promise<Buffer>
+  /** Ends a running reply the way its format reports it. Does nothing once the reply has ended. */
+  stop(reason: StopReason): void
+}
+
+/** An exchange on which the named facts are known. */
+export type With<F extends Fact> = Exchange & { readonly [K in F]: Facts[K] }
+
+export type { Failure, Format, Key, ReplyEvent, Rewriter }

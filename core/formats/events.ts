@@ -1,0 +1,64 @@
+/** Events of a reply: what stages see of them, and how they are written. */
+import type { Format, Reading } from './format.ts'
+
+/**
+ * One event of a reply as it passes: a server-sent event, or the whole of a JSON reply (then `type` is empty).
+ * Parsing is lazy: a stage that only looks at `type` costs nothing.
+ */
+export class ReplyEvent {
+  /** The `event:` field; empty where the format sends none. */
+  readonly type: string
+  /** The `data:` field, its lines joined by newlines. */
+  readonly data: string
+  readonly #format: Format
+  #json: unknown
+  #reading: Reading | undefined
+
+  constructor(format: Format, type: string, data: string) {
+    this.#format = format
+    this.type = type
+    this.data = data
+  }
+
+  /** The data as JSON; undefined when it is none, such as `[DONE]`. */
+  get json(): unknown {
+    if (this.#json === undefined) {
+      try {
+        this.#json = JSON.parse(this.data)
+      } catch {
+        this.#json = undefined
+      }
+    }
+    return this.#json
+  }
+
+  /** What the event says, in the terms that all formats share. */
+  get reading(): Reading {
+    return (this.#reading ??= this.data === DONE ? { last: true } : this.#format.read(this.json))
+  }
+}
+
+/**
+ * Changes the events of one reply on their way to the client. It is asked about every event that contains one of
+ * `needles`, or about all of them when it names none.
+ */
+export interface Rewriter {
+  readonly needles?: readonly string[]
+  /** The events to send instead; none to drop it, undefined to leave its bytes as they are. */
+  event(event: ReplyEvent): readonly OutgoingEvent[] | undefined
+}
+
+/** An event to send: its `event:` field, empty for none, and its `data:`. */
+export interface OutgoingEvent {
+  readonly type: string
+  readonly data: string
+}
+
+/** The data of the event that closes a chat-completions stream. */
+export const DONE = '[DONE]'
+
+/** One server-sent event as text. Line breaks inside `data` become further data lines, so none can forge an event. */
+export function frame(type: string, data: string): string {
+  const lines = data.split(/\r\n|\n|\r/)
+  return `${type === '' ? '' : `event: ${type}\n`}data: ${lines.join('\ndata: ')}\n\n`
+}

@@ -1,0 +1,86 @@
+/**
+ * What a wire format is to the rest of the gateway. Only this folder knows how the vendors spell things; everybody else
+ * asks the Format of the exchange, so no plugin and no part of the core asks which format it is in.
+ */
+import type { Body } from '../body.ts'
+import type { GatewayError } from '../errors.ts'
+import type { Usage } from '../ledger/money.ts'
+import type { ReplyEvent, Rewriter } from './events.ts'
+
+/** The formats' names, as gateway.yaml spells them. */
+export const FORMAT_NAMES = ['chat-completions', 'responses', 'messages'] as const
+export type FormatName = (typeof FORMAT_NAMES)[number]
+
+/** The usage object of a reply as the vendor spelt it, members of later events laid over those of earlier ones. */
+export type RawUsage = Readonly<Record<string, unknown>>
+
+/** What one event of a reply says; a JSON reply is a stream of one event. */
+export interface Reading {
+  readonly usage?: RawUsage
+  /** The reply is complete with this event, well or badly. */
+  readonly last?: boolean
+  /** The event reports a failure. */
+  readonly failure?: Failure
+}
+
+/** A failure as the upstream tells it; its words may name the operator's account and go to no customer unchecked. */
+export interface Failure {
+  readonly message: string
+  readonly type?: string
+  readonly code?: string
+  /** A stable code inside `details`, by which newer SDKs choose their exception. */
+  readonly errorCode?: string
+  readonly param?: string
+}
+
+/** Raw usage in normal form. `sound` is false when a count was no plain whole number: then the counts are worthless. */
+export interface CountedUsage {
+  readonly usage: Usage
+  readonly sound: boolean
+}
+
+/** What a format needs in order to end a running stream: its opening event, and the bytes that went out last. */
+export interface Running {
+  readonly opening: ReplyEvent | undefined
+  readonly recent: Buffer | undefined
+}
+
+/** A required member of the request body and its type; `any` accepts every JSON value, null included. */
+export type MemberType = 'string' | 'array' | 'any'
+
+export interface Format {
+  readonly name: FormatName
+  /** The endpoint's path, here and at every upstream. */
+  readonly path: string
+  /** The members a body must have, `model` apart: a default may fill that. */
+  readonly required: Readonly<Record<string, MemberType>>
+  /** Optional members that must be of a type where they are present. */
+  readonly typed: Readonly<Record<string, 'boolean' | 'count'>>
+  /** Whether a request header of this lower-case name passes to the upstream. */
+  forwards(header: string): boolean
+  /** Output tokens the request asks for at most; undefined when it names no limit. */
+  outputLimit(json: Readonly<Record<string, unknown>>): number | undefined
+  /** Request headers that go upstream where the client sent none of the name. */
+  readonly defaultHeaders: Readonly<Record<string, string>>
+  /**
+   * Changes the outgoing body so that the upstream accepts it and reports usage; returns what hides the difference in
+   * the reply from the client, if there is any.
+   */
+  prepare(body: Body, model: { readonly maxOutput?: number | undefined }): Rewriter | undefined
+  /** Byte strings one of which stands in every event that `read` can learn from. */
+  readonly telling: readonly string[]
+  /** Names of the members that carry output text: in a stream's events, and in a JSON reply. */
+  readonly text: { readonly stream: readonly string[]; readonly reply: readonly string[] }
+  /** What a parsed event, or a whole parsed JSON reply, says. */
+  read(json: unknown): Reading
+  /** Raw usage, complete as far as it was reported, in normal form; undefined when it counts nothing. */
+  count(raw: RawUsage): CountedUsage | undefined
+  /** HTTP status of an error in this format. */
+  status(error: GatewayError): number
+  /** Body of an error reply. */
+  error(error: GatewayError, requestId: string): unknown
+  /** The parsed event, or JSON reply, that reports a failure, with the error in its place. */
+  disguise(json: unknown, error: GatewayError, requestId: string): unknown
+  /** SSE text that ends a stream already begun, as this format reports a failure. */
+  tail(error: GatewayError, requestId: string, running: Running): string
+}

@@ -1,0 +1,25 @@
+/** The formats the gateway speaks. A further format is one file and one line here. */
+import { chatCompletions } from './chat-completions.ts'
+import type { Format, FormatName } from './format.ts'
+import { messages } from './messages.ts'
+import { responses } from './responses.ts'
+
+export type { Failure, Format, FormatName, RawUsage, Reading, Running } from './format.ts'
+export { FORMAT_NAMES } from './format.ts'
+export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
+
+export const FORMATS: Readonly<Record<FormatName, Format>> = {
+  'chat-completions': chatCompletions,
+  responses,
+  messages,
+}
+
+const BY_PATH = new Map(Object.values(FORMATS).map(format => [format.path, format]))
+
+/** The format served at a path; undefined for paths that are no inference endpoint. */
+export function formatOf(path: string): Format | undefined {
+  return BY_PATH.get(path)
+}
+
+/** How errors look where no format is called: look-ups and unknown paths use the chat shape. */
+export const PLAIN: Format = chatCompletions

@@ -1,0 +1,54 @@
+/** Errors as the chat-completions and responses formats spell them: one envelope, one table. */
+import type { ErrorCode, GatewayError } from '../errors.ts'
+
+interface Spelling {
+  readonly type: string
+  readonly code: string
+}
+
+const invalid = (code: string): Spelling => ({ type: 'invalid_request_error', code })
+const failure = (code: string): Spelling => ({ type: 'server_error', code })
+
+const KEY = invalid('invalid_api_key')
+
+/** `type` and `code` for each of the gateway's codes; agents decide by them whether to stop, wait or compact. */
+const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
+  missing_key: KEY,
+  invalid_key: KEY,
+  key_disabled: KEY,
+  key_expired: KEY,
+  bad_request: invalid('bad_request'),
+  invalid_body: invalid('invalid_request_body'),
+  model_not_found: invalid('model_not_found'),
+  format_not_allowed: invalid('format_not_allowed'),
+  allocation_exhausted: { type: 'insufficient_quota', code: 'insufficient_quota' },
+  quota_exhausted: { type: 'rate_limit_exceeded', code: 'rate_limit_exceeded' },
+  rate_limited: { type: 'rate_limit_exceeded', code: 'rate_limit_exceeded' },
+  context_too_long: invalid('context_length_exceeded'),
+  body_too_large: invalid('body_too_large'),
+  unsupported_encoding: invalid('unsupported_encoding'),
+  not_found: invalid('not_found'),
+  method_not_allowed: invalid('method_not_allowed'),
+  request_timeout: invalid('request_timeout'),
+  url_too_long: invalid('url_too_long'),
+  headers_too_large: invalid('headers_too_large'),
+  upstream_rejected: invalid('upstream_rejected'),
+  upstream_failed: failure('upstream_failed'),
+  upstream_timeout: failure('upstream_timeout'),
+  unavailable: failure('unavailable'),
+  overloaded: failure('server_is_overloaded'),
+  internal: failure('internal'),
+}
+
+/** The `error` member: what the upstream itself said passes where it is allowed to. */
+export function openaiError(error: GatewayError): Spelling & { message: string; param: string | null } {
+  const { type, code } = SPELLINGS[error.code]
+  const upstream = error.details.upstream
+  return {
+    message: error.message,
+    type: upstream?.type ?? type,
+    param: error.details.param ?? null,
+    // An upstream that gave no code gets none: clients match on the codes they know.
+    code: upstream === undefined ? code : (upstream.code ?? upstream.errorCode ?? code),
+  }
+}

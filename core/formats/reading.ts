@@ -1,0 +1,98 @@
+/** Small readers that the formats share: vendors' JSON is never trusted to have the promised shape. */
+import type { CountedUsage, Failure, RawUsage } from './format.ts'
+
+export type Json = Readonly<Record<string, unknown>>
+
+/** The value as a plain object; undefined for anything else. */
+export function object(value: unknown): Json | undefined {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined
+}
+
+/** The member as a string; undefined for anything else. */
+export function text(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined
+}
+
+/** A vendor's error member as a Failure. */
+export function failureOf(error: unknown): Failure {
+  const json = object(error)
+  const type = text(json?.['type'])
+  const code = text(json?.['code'])
+  const errorCode = text(object(json?.['details'])?.['error_code'])
+  const param = text(json?.['param'])
+  return {
+    message: text(error) ?? text(json?.['message']) ?? '',
+    ...(type !== undefined && { type }),
+    ...(code !== undefined && { code }),
+    ...(errorCode !== undefined && { errorCode }),
+    ...(param !== undefined && { param }),
+  }
+}
+
+/** Reads token counts out of a vendor's usage object and remembers whether all of them were whole numbers. */
+export class Counter {
+  sound = true
+
+  /** The first present member of `names`; 0 when none is. Null counts as absent. */
+  of(raw: Json | undefined, ...names: string[]): number {
+    return this.maybe(raw, ...names) ?? 0
+  }
+
+  /** As `of`, but undefined when no member is present. */
+  maybe(raw: Json | undefined, ...names: string[]): number | undefined {
+    for (const name of names) {
+      const value = raw?.[name]
+      if (value === undefined || value === null) continue
+      if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+      this.sound = false
+      return 0
+    }
+    return undefined
+  }
+}
+
+/**
+ * Usage of the two formats in which cached and written tokens are part of the input, and reasoning of the output.
+ * A part that is larger than its whole is cut to it, so that no class goes below zero.
+ */
+export function countInclusive(raw: RawUsage, names: { input: string; output: string; inputDetails: string; outputDetails: string }): CountedUsage | undefined {
+  const counter = new Counter()
+  const input = counter.maybe(raw, names.input)
+  const reported = counter.maybe(raw, names.output)
+  if (input === undefined && reported === undefined) return undefined
+  const all = input ?? 0
+  const inputDetails = object(raw[names.inputDetails])
+  const reasoning = counter.of(object(raw[names.outputDetails]), 'reasoning_tokens')
+  const cacheRead = Math.min(counter.maybe(inputDetails, 'cached_tokens') ?? counter.of(raw, 'prompt_cache_hit_tokens'), all)
+  const written = Math.min(counter.of(inputDetails, 'cache_write_tokens'), all - cacheRead)
+  const cacheWrite1h = Math.min(counter.of(object(inputDetails?.['cache_write_tokens_details']), 'ttl_12h_tokens'), written)
+  // One vendor leaves reasoning out of the completion count and only the total tells (prompt 12, completion 2, total 354, reasoning 340).
+  const total = counter.maybe(raw, 'total_tokens')
+  const apart = total === all + (reported ?? 0) + reasoning && reasoning > 0
+  const output = apart ? (reported ?? 0) + reasoning : (reported ?? 0)
+  return {
+    usage: {
+      input: all - cacheRead - written,
+      cacheRead,
+      cacheWrite5m: written - cacheWrite1h,
+      cacheWrite1h,
+      output,
+      reasoning: Math.min(reasoning, output),
+    },
+    sound: counter.sound,
+  }
+}
+
+const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])
+
+/** A header test from the headers every format forwards, further names, and name prefixes. */
+export function forwarding(names: readonly string[], prefixes: readonly string[]): (header: string) => boolean {
+  const all = new Set([...COMMON_HEADERS, ...names])
+  const starts = ['x-stainless-', ...prefixes]
+  return header => all.has(header) || starts.some(prefix => header.startsWith(prefix))
+}
+
+/** A positive whole number; undefined for anything else. */
+export function positive(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined
+}

@@ -1,0 +1,72 @@
+/** The responses format: typed and numbered SSE events, usage in the one terminal event. */
+import { frame } from './events.ts'
+import type { Format, Reading, Running } from './format.ts'
+import { openaiError } from './openai-errors.ts'
+import { countInclusive, failureOf, forwarding, object, positive, text } from './reading.ts'
+
+const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
+
+/** A response object, alone as a JSON reply or inside a terminal event. */
+function readResponse(response: Readonly<Record<string, unknown>>): Reading {
+  const usage = object(response['usage'])
+  const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
+  return { last: true, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
+}
+
+function read(json: unknown): Reading {
+  const event = object(json)
+  if (!event) return {}
+  const type = text(event['type'])
+  if (type === undefined || event['object'] === 'response') return readResponse(event)
+  if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
+  return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
+}
+
+/** The number after the last one that went out, so that the closing events leave no gap. */
+function nextNumber(running: Running): number {
+  const recent = running.recent?.toString('latin1') ?? ''
+  const numbers = [...recent.matchAll(/"sequence_number"\s*:\s*(\d+)/g)]
+  return Number(numbers.at(-1)?.[1] ?? -1) + 1
+}
+
+export const responses: Format = {
+  name: 'responses',
+  path: '/v1/responses',
+  required: { input: 'any' },
+  typed: { stream: 'boolean', max_output_tokens: 'count' },
+  forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
+  outputLimit: json => positive(json['max_output_tokens']),
+  defaultHeaders: {},
+  prepare: () => undefined,
+  telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"'],
+  text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
+  read,
+  count: raw =>
+    countInclusive(raw, {
+      input: 'input_tokens',
+      output: 'output_tokens',
+      inputDetails: 'input_tokens_details',
+      outputDetails: 'output_tokens_details',
+    }),
+  status: error => error.status,
+  error: error => ({ error: openaiError(error) }),
+  disguise(json, error) {
+    const event = object(json)
+    const spelt = openaiError(error)
+    const response = object(event?.['response'])
+    const inner = { code: spelt.code, message: spelt.message }
+    if (response) return { ...event, response: { ...response, error: inner } }
+    return event?.['object'] === 'response' ? { ...event, error: inner } : { ...event, error: undefined, ...inner, param: spelt.param }
+  },
+  tail(error, _requestId, running) {
+    const { message, code } = openaiError(error)
+    const begun = object(object(running.opening?.json)?.['response']) ?? { object: 'response', output: [] }
+    const number = nextNumber(running)
+    const response = { ...begun, status: 'failed', error: { code, message }, usage: null }
+    // The SDKs throw on `error`; the agents that ignore it read `response.failed`.
+    return (
+      frame('error', JSON.stringify({ type: 'error', code, message, param: null, sequence_number: number })) +
+      frame('response.failed', JSON.stringify({ type: 'response.failed', sequence_number: number + 1, response }))
+    )
+  },
+}

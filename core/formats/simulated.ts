@@ -1,0 +1,173 @@
+/** What a provider answers in each format: for the simulated provider, complete and with true usage. */
+import type { FormatName } from './format.ts'
+import type { OutgoingEvent } from './events.ts'
+
+/** What was said, before it is spelt in a format. */
+export interface Said {
+  readonly id: string
+  readonly model: string
+  /** The reply's text in the pieces in which it streams. */
+  readonly pieces: readonly string[]
+  readonly inputTokens: number
+  readonly outputTokens: number
+  /** The output limit cut the reply. */
+  readonly cut: boolean
+  /** Seconds since the epoch. */
+  readonly createdAt: number
+  /** Chat only: the client asked for usage in the stream. */
+  readonly includeUsage: boolean
+}
+
+/** One reply, whole and as the events of a stream. */
+export interface Spelling {
+  json(said: Said): unknown
+  events(said: Said): readonly OutgoingEvent[]
+}
+
+const event = (json: { readonly type: string; readonly [member: string]: unknown }): OutgoingEvent => ({ type: json.type, data: JSON.stringify(json) })
+const anonymous = (json: unknown): OutgoingEvent => ({ type: '', data: JSON.stringify(json) })
+
+const chat: Spelling = {
+  json(said) {
+    return {
+      id: `chatcmpl-${said.id}`,
+      object: 'chat.completion',
+      created: said.createdAt,
+      model: said.model,
+      choices: [
+        {
+          index: 0,
+          message: { role: 'assistant', content: said.pieces.join(''), refusal: null, annotations: [] },
+          logprobs: null,
+          finish_reason: said.cut ? 'length' : 'stop',
+        },
+      ],
+      usage: chatUsage(said),
+    }
+  },
+  events(said) {
+    const chunk = (choices: unknown[], usage: unknown): OutgoingEvent =>
+      anonymous({
+        id: `chatcmpl-${said.id}`,
+        object: 'chat.completion.chunk',
+        created: said.createdAt,
+        model: said.model,
+        choices,
+        ...(said.includeUsage && { usage }),
+      })
+    const delta = (content: object, finish: string | null = null): OutgoingEvent =>
+      chunk([{ index: 0, delta: content, logprobs: null, finish_reason: finish }], null)
+    return [
+      delta({ role: 'assistant', content: '' }),
+      ...said.pieces.map(content => delta({ content })),
+      delta({}, said.cut ? 'length' : 'stop'),
+      ...(said.includeUsage ? [chunk([], chatUsage(said))] : []),
+      { type: '', data: '[DONE]' },
+    ]
+  },
+}
+
+function chatUsage(said: Said): object {
+  return {
+    prompt_tokens: said.inputTokens,
+    completion_tokens: said.outputTokens,
+    total_tokens: said.inputTokens + said.outputTokens,
+    prompt_tokens_details: { cached_tokens: 0 },
+    completion_tokens_details: { reasoning_tokens: 0 },
+  }
+}
+
+const responses: Spelling = {
+  json(said) {
+    return response(said, said.cut ? 'incomplete' : 'completed', [message(said, 'completed', said.pieces.join(''))])
+  },
+  events(said) {
+    const text = said.pieces.join('')
+    const place = { item_id: `msg_${said.id}`, output_index: 0, content_index: 0 }
+    const sequence: { type: string; [member: string]: unknown }[] = [
+      { type: 'response.created', response: response(said, 'in_progress', []) },
+      { type: 'response.in_progress', response: response(said, 'in_progress', []) },
+      { type: 'response.output_item.added', output_index: 0, item: message(said, 'in_progress') },
+      { type: 'response.content_part.added', ...place, part: part('') },
+      ...said.pieces.map(delta => ({ type: 'response.output_text.delta', ...place, delta, logprobs: [] })),
+      { type: 'response.output_text.done', ...place, text, logprobs: [] },
+      { type: 'response.content_part.done', ...place, part: part(text) },
+      { type: 'response.output_item.done', output_index: 0, item: message(said, 'completed', text) },
+      { type: said.cut ? 'response.incomplete' : 'response.completed', response: responses.json(said) },
+    ]
+    return sequence.map((json, number) => event({ ...json, sequence_number: number }))
+  },
+}
+
+const part = (text: string): object => ({ type: 'output_text', annotations: [], text })
+
+function message(said: Said, status: string, text?: string): object {
+  const content = text === undefined ? [] : [part(text)]
+  return { id: `msg_${said.id}`, type: 'message', status, role: 'assistant', content }
+}
+
+function response(said: Said, status: string, output: object[]): object {
+  const over = status !== 'in_progress'
+  return {
+    id: `resp_${said.id}`,
+    object: 'response',
+    created_at: said.createdAt,
+    status,
+    error: null,
+    incomplete_details: said.cut && over ? { reason: 'max_output_tokens' } : null,
+    model: said.model,
+    output,
+    parallel_tool_calls: true,
+    tool_choice: 'auto',
+    tools: [],
+    usage: over
+      ? {
+          input_tokens: said.inputTokens,
+          input_tokens_details: { cached_tokens: 0 },
+          output_tokens: said.outputTokens,
+          output_tokens_details: { reasoning_tokens: 0 },
+          total_tokens: said.inputTokens + said.outputTokens,
+        }
+      : null,
+  }
+}
+
+const messages: Spelling = {
+  json(said) {
+    return {
+      ...started(said),
+      content: [{ type: 'text', text: said.pieces.join('') }],
+      stop_reason: said.cut ? 'max_tokens' : 'end_turn',
+      usage: messagesUsage(said, said.outputTokens),
+    }
+  },
+  events(said) {
+    const stop = said.cut ? 'max_tokens' : 'end_turn'
+    return [
+      event({ type: 'message_start', message: { ...started(said), usage: messagesUsage(said, 1) } }),
+      event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
+      event({ type: 'ping' }),
+      ...said.pieces.map(text => event({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })),
+      event({ type: 'content_block_stop', index: 0 }),
+      event({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { output_tokens: said.outputTokens } }),
+      event({ type: 'message_stop' }),
+    ]
+  },
+}
+
+function started(said: Said): object {
+  return { id: `msg_${said.id}`, type: 'message', role: 'assistant', model: said.model, content: [], stop_reason: null, stop_sequence: null }
+}
+
+function messagesUsage(said: Said, output: number): object {
+  return {
+    input_tokens: said.inputTokens,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: 0,
+    cache_creation: { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: 0 },
+    output_tokens: output,
+    service_tier: 'standard',
+  }
+}
+
+export const SPELLINGS: Readonly<Record<FormatName, Spelling>> = { 'chat-completions': chat, responses, messages }

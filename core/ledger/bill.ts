@@ -1,0 +1,94 @@
+/** What an exchange costs: the usage its upstream reported, or a marked estimate where it reported none worth believing. */
+import type { Body } from '../body.ts'
+import type { Failure } from '../formats/index.ts'
+import type { Exchange, Model, Outcome } from '../exchange.ts'
+import { charge, inputTokens, NO_USAGE, type Usage } from './money.ts'
+
+/** How text and media are turned into tokens where nobody counted them. */
+export interface Rates {
+  /** Output tokens that a hold covers at most. */
+  readonly outputAhead: number
+  /** Tokens of one embedded image, sound or file. */
+  readonly mediaTokens: number
+  /** Bytes of text that an estimate counts as one token. */
+  readonly bytesPerToken: number
+}
+
+/** What a bill is made from. */
+export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'firstByteAfter'> {
+  readonly body: Body
+  readonly model: Model
+  readonly tally: { readonly failure: Failure | undefined; usage(): { usage: Usage; sound: boolean } | undefined }
+}
+
+export interface Bill {
+  /** Nano-credits. */
+  readonly charge: bigint
+  /** False when the exchange costs nothing because nothing was delivered. */
+  readonly billed: boolean
+  readonly usage: Usage
+  readonly source: 'upstream' | 'estimated'
+  /** The upstream reported a usage that cannot be. */
+  readonly quarantined: boolean
+  /** It failed, with or without a part of a reply. */
+  readonly failed: boolean
+}
+
+/** Two bytes of text are never less than one token in practice, so a hold on this many rarely falls short. */
+const HOLD_BYTES_PER_TOKEN = 2
+/** Reports beyond this many context windows are mistakes. */
+const IMPLAUSIBLE_WINDOWS = 2
+
+/** The usage that a hold must cover: all of the input, and output as far as is held ahead. */
+export function heldUsage({ body, model, format }: Billable, rates: Rates): Usage {
+  const limit = format.outputLimit(body.json) ?? model.entry.maxOutput ?? rates.outputAhead
+  return { ...NO_USAGE, input: estimateInput(body, rates, HOLD_BYTES_PER_TOKEN), output: Math.min(limit, rates.outputAhead) }
+}
+
+/** The running charge: what the customer has certainly received so far, in nano-credits. */
+export function floorOf(x: Billable, rates: Rates): bigint {
+  if (x.firstByteAfter === undefined) return 0n
+  return charge(observed(x, rates), x.model.entry.price)
+}
+
+/** The bill of an exchange that has ended. */
+export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
+  const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
+  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, failed }
+  if (outcome.kind === 'failed' || outcome.kind === 'answered') return nothing
+  const clientLeft = outcome.kind === 'broken' && outcome.by === 'client'
+  // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
+  if (clientLeft && outcome.attempts.length === 0) return nothing
+  const reported = x.tally.usage()
+  const cut = failed || outcome.kind === 'broken'
+  if (cut && !clientLeft && x.delivered === 0) return nothing
+  if (!cut && !reported && x.delivered === 0) return nothing
+  const believable = reported?.sound === true && plausible(reported.usage, x.model)
+  const quarantined = reported !== undefined && !believable
+  if (believable && !cut) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
+  return { ...nothing, ...priced(observed(x, rates), x), source: 'estimated', quarantined }
+}
+
+function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'charge'> {
+  return { billed: true, usage, charge: charge(usage, x.model.entry.price) }
+}
+
+/** The greater of what was reported so far and what the bytes on either side suggest. */
+function observed(x: Billable, rates: Rates): Usage {
+  const estimate = estimateInput(x.body, rates, rates.bytesPerToken)
+  const output = Math.ceil(x.delivered / rates.bytesPerToken)
+  const reported = x.tally.usage()
+  if (!reported?.sound || !plausible(reported.usage, x.model)) return { ...NO_USAGE, input: estimate, output }
+  // Input that was reported, from cache perhaps, is known better than any estimate of it.
+  const known = inputTokens(reported.usage) > 0
+  return { ...reported.usage, ...(!known && { input: estimate }), output: Math.max(reported.usage.output, output) }
+}
+
+function estimateInput(body: Body, rates: Rates, bytesPerToken: number): number {
+  return Math.ceil((body.received.length - body.media.bytes) / bytesPerToken) + body.media.parts * rates.mediaTokens
+}
+
+function plausible(usage: Usage, { entry }: Model): boolean {
+  const most = (entry.context ?? Number.MAX_SAFE_INTEGER / 4) * IMPLAUSIBLE_WINDOWS
+  return inputTokens(usage) <= most && usage.output <= most
+}

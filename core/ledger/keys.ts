@@ -1,0 +1,184 @@
+/** Customers' keys: made, found by what the customer sends, managed. The secret itself is stored nowhere. */
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
+import type { Ledger } from './ledger.ts'
+import { stored } from './scripts.ts'
+
+/** A key as its record says; its type is the name of a key type. */
+export interface Key {
+  /** Public id, the ledger's name of the account. It outlives a rotation of the secret. */
+  readonly id: string
+  readonly name: string
+  readonly type: string
+  readonly status: 'active' | 'disabled'
+  /** Milliseconds since the epoch; undefined for never. */
+  readonly expiresAt: number | undefined
+  readonly createdAt: number
+  /** Changes with every change of the record. */
+  readonly version: string
+  /** `sk-...` and the last four characters: enough to tell one's keys apart. */
+  readonly label: string
+}
+
+/** What a new key is to be. */
+export interface NewKey {
+  readonly type: string
+  readonly name: string
+  /** Nano-credits. */
+  readonly credits: bigint
+  readonly expiresAt: number | undefined
+}
+
+const FIELDS = ['type', 'name', 'status', 'expires', 'created', 'ver', 'sec', 'label'] as const
+
+/** How long "there is no such key" is believed, in milliseconds. */
+const ABSENT_MS = 1000
+
+export class Keys {
+  readonly #ledger: Ledger
+  readonly #cache: LRUCache<string, Promise<Key | undefined>>
+  readonly #now: () => number
+
+  /** @param cacheMs how long a record is believed; a hold checks its version all the same */
+  constructor(ledger: Ledger, cacheMs: number, now: () => number) {
+    this.#ledger = ledger
+    this.#now = now
+    this.#cache = new LRUCache({ max: 50_000, ttl: Math.max(cacheMs, 1) })
+  }
+
+  /** The key whose secret this is. @throws GatewayError unavailable */
+  async find(secret: string): Promise<Key | undefined> {
+    const digest = digestOf(secret)
+    const cached = this.#cache.get(digest)
+    if (cached) return cached
+    const loading = this.#load(digest)
+    this.#cache.set(digest, loading)
+    try {
+      const key = await loading
+      if (!key) this.#cache.set(digest, loading, { ttl: ABSENT_MS })
+      return key
+    } catch (thrown) {
+      this.#cache.delete(digest)
+      throw thrown
+    }
+  }
+
+  /** As `find`, but straight from the store. */
+  refind(secret: string): Promise<Key | undefined> {
+    this.#cache.delete(digestOf(secret))
+    return this.find(secret)
+  }
+
+  /** Makes a key. The secret is in the answer and nowhere else. */
+  async create(wish: NewKey): Promise<{ key: Key; secret: string }> {
+    const { scripts } = this.#ledger
+    const id = `key_${randomBytes(9).toString('hex')}`
+    const { secret, digest, label } = newSecret()
+    const record = {
+      v: '1',
+      type: wish.type,
+      name: wish.name,
+      status: 'active',
+      expires: wish.expiresAt === undefined ? '' : String(wish.expiresAt),
+      created: String(this.#now()),
+      ver: '1',
+      sec: digest,
+      label,
+    }
+    // In this order a crash leaves at most an account that nobody has the secret of.
+    await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
+    await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
+    if (wish.credits > 0n) await this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })
+    await stored(scripts.redis.set(this.#pointer(digest), id))
+    return {
+      key: keyOf(
+        id,
+        FIELDS.map(field => record[field]),
+      ) as Key,
+      secret,
+    }
+  }
+
+  /** A key by its public id. */
+  async get(id: string): Promise<Key | undefined> {
+    const { scripts } = this.#ledger
+    return keyOf(id, await stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS)))
+  }
+
+  /** Every key, in no order. */
+  async *all(): AsyncGenerator<Key> {
+    const { scripts } = this.#ledger
+    let cursor = '0'
+    const seen = new Set<string>()
+    do {
+      const [next, ids] = await stored(scripts.redis.sscan(scripts.shared('accounts'), cursor, 'COUNT', 500))
+      cursor = next
+      for (const key of await Promise.all(ids.filter(id => !seen.has(id) && seen.add(id)).map(id => this.get(id)))) if (key) yield key
+    } while (cursor !== '0')
+  }
+
+  /** Disables or enables a key; running requests end as they would. */
+  async setStatus(id: string, status: Key['status']): Promise<void> {
+    const { scripts } = this.#ledger
+    await stored(scripts.redis.hset(scripts.key(id, 'a'), { status, ver: newVersion() }))
+  }
+
+  /** Gives a key a new secret; the old one is dead when this returns. Balance and history stay. */
+  async rotate(id: string): Promise<{ key: Key; secret: string }> {
+    const { scripts } = this.#ledger
+    const { secret, digest, label } = newSecret()
+    const old = await stored(scripts.redis.hget(scripts.key(id, 'a'), 'sec'))
+    // The record names the one secret that counts: between these steps exactly one of the two pointers is believed.
+    await stored(scripts.redis.set(this.#pointer(digest), id))
+    await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion() }))
+    if (old) await stored(scripts.redis.del(this.#pointer(old)))
+    const key = await this.get(id)
+    if (!key) throw new RangeError(`there is no key ${id}`)
+    return { key, secret }
+  }
+
+  async #load(digest: string): Promise<Key | undefined> {
+    const { scripts } = this.#ledger
+    const id = await stored(scripts.redis.get(this.#pointer(digest)))
+    if (id === null) return undefined
+    const values = await stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS))
+    // A rotated secret may still have its pointer for a moment.
+    const current = values[FIELDS.indexOf('sec')] ?? ''
+    const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
+    return same ? keyOf(id, values) : undefined
+  }
+
+  #pointer(digest: string): string {
+    return this.#ledger.scripts.shared(`key:${digest}`)
+  }
+}
+
+function keyOf(id: string, values: readonly (string | null | undefined)[]): Key | undefined {
+  const of = (field: (typeof FIELDS)[number]): string => values[FIELDS.indexOf(field)] ?? ''
+  if (of('type') === '') return undefined
+  return {
+    id,
+    type: of('type'),
+    name: of('name'),
+    status: of('status') === 'active' ? 'active' : 'disabled',
+    expiresAt: of('expires') === '' ? undefined : Number(of('expires')),
+    createdAt: Number(of('created')),
+    version: of('ver'),
+    label: of('label'),
+  }
+}
+
+function digestOf(secret: string): string {
+  return hash('sha256', secret, 'hex')
+}
+
+function newVersion(): string {
+  return randomBytes(6).toString('hex')
+}
+
+/** A new secret of 48 letters and digits, some 285 bits. */
+function newSecret(): { secret: string; digest: string; label: string } {
+  const letters = randomBytes(96).toString('base64').replace(/[+/=]/g, '').slice(0, 48)
+  const secret = `sk-${letters}`
+  return { secret, digest: digestOf(secret), label: `sk-...${letters.slice(-4)}` }
+}

@@ -1,0 +1,306 @@
+/**
+ * The ledger: what each key was granted, what is set aside, what was settled. Every change is one atomic script with an
+ * id of the caller's, so repeating one changes nothing. Amounts are whole nano-credits.
+ */
+import type { Redis } from 'ioredis'
+import type { LedgerConfig, Quota } from '../config/config.ts'
+import { GatewayError } from '../errors.ts'
+import type { Log } from '../log.ts'
+import { inputTokens, type Usage } from './money.ts'
+import { Scripts, stored } from './scripts.ts'
+
+/** How a hold was answered. */
+export type HoldAnswer =
+  | { readonly kind: 'held' }
+  | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
+  | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' | 'done' }
+
+/** What is to be held, and how its floor is known while it runs. */
+export interface HoldRequest {
+  readonly account: string
+  readonly id: string
+  readonly amount: bigint
+  /** The version of the key's record that was looked at; ignored for quotas. */
+  readonly version: string
+  /** The most holds of the account at a time. */
+  readonly concurrency?: number | undefined
+  /** For an upstream account: the allocation that each window grants. */
+  readonly quota?: Quota | undefined
+  /** Kept with the hold, for the entry that is written if nobody comes back to settle it. */
+  readonly notes: Notes
+  /** What the customer has received so far, in nano-credits. */
+  readonly floor: () => bigint
+}
+
+/** What a history entry tells besides its amounts. */
+export interface Notes {
+  readonly requestId: string
+  readonly endpoint: string
+  readonly model: string
+  readonly stream: boolean
+  readonly requestedModel?: string
+  readonly status?: 'ok' | 'failed' | 'client_gone' | 'broken'
+  readonly httpStatus?: number
+  readonly errorCode?: string
+  readonly usage?: Usage
+  readonly usageSource?: 'upstream' | 'estimated'
+  readonly quarantined?: boolean
+  readonly price?: string
+  readonly durationMs?: number
+  readonly ttftMs?: number
+}
+
+/** One entry of an account's history. */
+export interface HistoryEntry {
+  /** Sorts by time; serves as a cursor. */
+  readonly id: string
+  readonly at: number
+  readonly kind: 'settle' | 'void' | 'reaped' | 'late' | 'orphan' | 'grant'
+  readonly requestId: string
+  /** Nano-credits charged, or granted. */
+  readonly charge: bigint
+  /** Of a late entry: what had been charged before. */
+  readonly before: bigint
+  readonly balance: bigint
+  readonly notes: Partial<Notes>
+}
+
+/** An account's sums, in nano-credits: granted = balance + held + settled, always. */
+export interface Balance {
+  readonly granted: bigint
+  readonly balance: bigint
+  readonly held: bigint
+  readonly settled: bigint
+}
+
+/** Counters of requests, tokens and nano-credits. */
+export interface Count {
+  readonly requests: number
+  readonly input: number
+  readonly output: number
+  readonly cost: bigint
+}
+
+/** Counters in all, by UTC day (days since the epoch) and by model. */
+export interface Summary {
+  readonly total: Count
+  readonly days: ReadonlyMap<number, Count>
+  readonly models: ReadonlyMap<string, Count>
+}
+
+export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
+
+/** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
+const OPEN_FOR = 7200
+
+export class Ledger {
+  readonly scripts: Scripts
+  readonly #config: LedgerConfig
+  readonly #log: Log
+  readonly #live = new Map<string, HoldRequest>()
+  /** Accounts noted as open, and when, in seconds; noted again after half the time they stay noted. */
+  readonly #noted = new Map<string, number>()
+  readonly #settling = new Set<Promise<void>>()
+  #renewing: NodeJS.Timeout | undefined
+  #reaping: NodeJS.Timeout | undefined
+  #closed = false
+
+  constructor(redis: Redis, prefix: string, config: LedgerConfig, log: Log) {
+    this.scripts = new Scripts(redis, prefix)
+    this.#config = config
+    this.#log = log
+  }
+
+  /** Starts to renew the holds of this process and to reap those that nobody renews. */
+  start(): void {
+    this.#renewing = setInterval(() => this.#renewAll(), this.#config.lease / 3)
+    this.#reaping = setInterval(() => {
+      this.reapAll().catch((cause: unknown) => this.#log.warn({ err: cause }, 'reaping failed'))
+    }, this.#config.reapEvery)
+    this.#renewing.unref()
+    this.#reaping.unref()
+  }
+
+  /** Waits for settlements under way, then stops. */
+  async close(): Promise<void> {
+    clearInterval(this.#renewing)
+    clearInterval(this.#reaping)
+    this.#closed = true
+    await Promise.allSettled(this.#settling)
+  }
+
+  /** Holds that this process keeps alive. */
+  get live(): number {
+    return this.#live.size
+  }
+
+  /** @throws GatewayError unavailable; then the hold is taken back as soon as the store answers */
+  async hold(request: HoldRequest): Promise<HoldAnswer> {
+    const { account, id, amount, version, quota } = request
+    this.#note(account)
+    const args = [
+      id,
+      String(amount),
+      String(this.#config.lease),
+      version,
+      String(request.concurrency ?? 0),
+      JSON.stringify(request.notes),
+      quota ? String(quota.amount) : '',
+      quota ? String(WINDOW_MS[quota.per]) : '0',
+    ]
+    let answer: string[]
+    try {
+      answer = (await this.scripts.run('hold', account, id, args)) as string[]
+    } catch (thrown) {
+      // The store may have held and only the answer is lost.
+      this.settle({ account, id, charge: 0n, kind: 'void', notes: request.notes })
+      throw thrown
+    }
+    const [kind, balance = '0', resetsAt = '0'] = answer
+    if (kind === 'held') this.#live.set(id, request)
+    if (kind === 'insufficient') return { kind, balance: BigInt(balance), resetsAt: Number(resetsAt) }
+    return { kind: kind as 'held' }
+  }
+
+  /** Ends a hold with its charge. Returns at once; it is repeated until the store has taken it. */
+  settle(entry: { account: string; id: string; charge: bigint; kind: 'settle' | 'void'; notes: Notes }): void {
+    this.#live.delete(entry.id)
+    const settling = this.#settleUntilDone(entry).finally(() => this.#settling.delete(settling))
+    this.#settling.add(settling)
+  }
+
+  async #settleUntilDone({ account, id, charge, kind, notes }: Parameters<Ledger['settle']>[0]): Promise<void> {
+    const usage = notes.usage
+    const args = [
+      id,
+      String(charge),
+      kind,
+      JSON.stringify(notes),
+      String(this.#config.remember),
+      notes.model,
+      String(usage ? inputTokens(usage) : 0),
+      String(usage?.output ?? 0),
+    ]
+    for (let wait = 50; ; wait = Math.min(wait * 2, 5000)) {
+      try {
+        await this.scripts.run('settle', account, id, args)
+        return
+      } catch (cause) {
+        this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
+        // At the end of the process the hold stays: its lease ends and its floor is charged.
+        if (this.#closed) return
+        await new Promise(resolve => setTimeout(resolve, wait))
+      }
+    }
+  }
+
+  /** Adds to an account's allocation. @throws GatewayError unavailable; RangeError when there is no such account */
+  async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<void> {
+    const args = [id, String(amount), String(this.#config.remember), JSON.stringify(notes)]
+    const [kind] = (await this.scripts.run('grant', account, id, args)) as string[]
+    if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
+  }
+
+  /** Ends the expired holds of every account that had any lately. */
+  async reapAll(): Promise<number> {
+    const { redis } = this.scripts
+    const open = this.scripts.shared('open')
+    const accounts = await stored(redis.zrange(open, '0', '-1', 'WITHSCORES'))
+    const old = Date.now() / 1000 - OPEN_FOR
+    let ended = 0
+    for (let at = 0; at < accounts.length; at += 2) {
+      const [account = '', noted = '0'] = [accounts[at], accounts[at + 1]]
+      const [, reaped = '0', live = '0'] = (await this.scripts.run('reap', account, '', ['1000'])) as string[]
+      ended += Number(reaped)
+      if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
+    }
+    return ended
+  }
+
+  async balance(account: string): Promise<Balance> {
+    const [granted, balance, held, settled] = await stored(this.scripts.redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
+    return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
+  }
+
+  /** What an upstream account has used of its quota in the running window. */
+  async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
+    const [win, base, settled, held] = await stored(this.scripts.redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
+    const length = WINDOW_MS[quota.per]
+    const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
+    const current = Math.floor((now + shift) / length)
+    const used = win === String(current) ? BigInt(settled ?? 0) - BigInt(base ?? 0) + BigInt(held ?? 0) : 0n
+    return { used, resetsAt: (current + 1) * length - shift }
+  }
+
+  /**
+   * Entries of an account's history, newest first.
+   * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
+   */
+  async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
+    const rows = await stored(this.scripts.redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
+    return rows.map(([id, fields]) => historyEntry(id, fields))
+  }
+
+  /** How many entries an account's history has. */
+  async historyLength(account: string): Promise<number> {
+    return stored(this.scripts.redis.xlen(this.scripts.key(account, 'x')))
+  }
+
+  async summary(account: string): Promise<Summary> {
+    const raw = await stored(this.scripts.redis.hgetall(this.scripts.key(account, 'u')))
+    const scopes = new Map<string, Record<string, string>>()
+    for (const [field, value] of Object.entries(raw)) {
+      const cut = field.lastIndexOf(':')
+      const scope = scopes.get(field.slice(0, cut)) ?? {}
+      scope[field.slice(cut + 1)] = value
+      scopes.set(field.slice(0, cut), scope)
+    }
+    const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
+      new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
+    return { total: count(scopes.get('all') ?? {}), days: named('d:', Number), models: named('m:', String) }
+  }
+
+  #renewAll(): void {
+    for (const { account, id, floor } of this.#live.values()) {
+      this.scripts.run('renew', account, id, [id, String(floor()), String(this.#config.lease)]).catch(() => {
+        // The lease is three renewals long: the next one may reach the store again.
+      })
+    }
+  }
+
+  /** Puts an account on the list that the reaper goes through. */
+  #note(account: string): void {
+    const now = Math.floor(Date.now() / 1000)
+    if ((this.#noted.get(account) ?? 0) > now - OPEN_FOR / 2) return
+    this.#noted.set(account, now)
+    this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))
+  }
+}
+
+/** The ledger's name for an upstream account's quota. */
+export function quotaAccount(account: string): string {
+  return `quota:${account}`
+}
+
+export function historyEntry(id: string, fields: readonly string[]): HistoryEntry {
+  const of = (name: string): string => fields[fields.indexOf(name) + 1] ?? ''
+  return {
+    id,
+    at: Number(id.split('-')[0]),
+    kind: of('k') as HistoryEntry['kind'],
+    requestId: of('id'),
+    charge: BigInt(of('c')),
+    before: BigInt(of('p')),
+    balance: BigInt(of('b')),
+    notes: JSON.parse(of('m') || '{}') as Partial<Notes>,
+  }
+}
+
+function count(parts: Readonly<Record<string, string>>): Count {
+  return {
+    requests: Number(parts['n'] ?? 0),
+    input: Number(parts['i'] ?? 0),
+    output: Number(parts['o'] ?? 0),
+    cost: BigInt(parts['c'] ?? 0),
+  }
+}

@@ -1,0 +1,206 @@
+/** An exchange over a real socket: what the core does with it that stages do not see. */
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import type { Body } from './body.ts'
+import { readBody } from './read.ts'
+import { GatewayError, type Reply } from './errors.ts'
+import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
+import { formatOf, PLAIN, type Format } from './formats/index.ts'
+import type { Limits } from './config/config.ts'
+import type { Plugin } from './plugin.ts'
+
+/** What an exchange needs of its surroundings. */
+export interface Surroundings {
+  readonly id: string
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+  readonly limits: Limits
+}
+
+export class LiveExchange implements Exchange {
+  readonly id: string
+  readonly method: string
+  readonly path: string
+  readonly headers: IncomingHttpHeaders
+  readonly format: Format
+  readonly inference: boolean
+  readonly startedAt: number
+  readonly limits: Limits
+  firstByteAfter: number | undefined = undefined
+  delivered = 0
+  declare readonly key: Key
+  declare readonly body: Body
+  declare readonly model: Model
+  declare readonly route: Route
+  /** Every try at an upstream so far. */
+  readonly attempts: Attempt[] = []
+  /** The client is being waited for. */
+  reading = false
+  /** Ends the running reply; set by whoever relays it. */
+  stopper: ((reason: StopReason) => void) | undefined = undefined
+  readonly #now: () => number
+  readonly #req: IncomingMessage
+  readonly res: ServerResponse
+  readonly #rawQuery: string
+  #query: URLSearchParams | undefined
+  #signal: AbortSignal | undefined
+  #gone = false
+  readonly #whenGone = new Set<() => void>()
+  #closed: Promise<void> | undefined
+
+  constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
+    const url = req.url ?? '/'
+    const mark = url.indexOf('?')
+    this.id = surroundings.id
+    this.startedAt = surroundings.now()
+    this.#now = surroundings.now
+    this.limits = surroundings.limits
+    this.method = req.method ?? 'GET'
+    this.path = mark === -1 ? url : url.slice(0, mark)
+    this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
+    this.headers = req.headers
+    const format = formatOf(this.path)
+    this.format = format ?? PLAIN
+    this.inference = format !== undefined && this.method === 'POST'
+    this.#req = req
+    this.res = res
+    res.on('close', () => {
+      if (res.writableFinished) return
+      this.#gone = true
+      for (const callback of this.#whenGone) callback()
+    })
+  }
+
+  get query(): URLSearchParams {
+    return (this.#query ??= new URLSearchParams(this.#rawQuery))
+  }
+
+  get address(): string {
+    return this.#req.socket.remoteAddress ?? ''
+  }
+
+  get signal(): AbortSignal {
+    if (!this.#signal) {
+      const controller = new AbortController()
+      this.#signal = controller.signal
+      if (this.#gone) controller.abort()
+      else this.whenGone(() => controller.abort())
+    }
+    return this.#signal
+  }
+
+  /** Calls back once when the client leaves early; returns what takes the wish back. */
+  whenGone(callback: () => void): () => void {
+    this.#whenGone.add(callback)
+    return () => this.#whenGone.delete(callback)
+  }
+
+  /** The client has gone before its reply was complete. */
+  get gone(): boolean {
+    return this.#gone
+  }
+
+  async read(limit: number): Promise<Buffer> {
+    this.reading = true
+    try {
+      return await readBody(this.#req, this.res, limit, this.limits)
+    } finally {
+      this.reading = false
+    }
+  }
+
+  stop(reason: StopReason): void {
+    this.stopper?.(reason)
+  }
+
+  /** Facts a stage has given become members, each once. */
+  learn(given: object, plugin: Plugin): void {
+    const facts = given as Partial<Facts>
+    for (const fact of Object.keys(facts) as Fact[]) {
+      if (!plugin.gives.includes(fact)) throw new TypeError(`stage ${plugin.name} gave undeclared "${fact}"`)
+      ;(this as Partial<Record<Fact, unknown>>)[fact] = facts[fact]
+    }
+  }
+
+  /** Starts the reply's bytes. */
+  begin(status: number, headers: Readonly<Record<string, string | number>>): void {
+    this.firstByteAfter = this.#now() - this.startedAt
+    this.res.writeHead(status, { 'x-request-id': this.id, 'request-id': this.id, ...headers, ...this.#closing() })
+  }
+
+  /** Sends a stage's reply whole. */
+  async answer(reply: Reply): Promise<Outcome> {
+    const body = typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body
+    await this.#sendWhole(reply.status, reply.headers, body)
+    return this.#gone ? { kind: 'broken', by: 'client', status: reply.status, attempts: this.attempts } : { kind: 'answered', status: reply.status }
+  }
+
+  /** Sends an error in the exchange's format. Only for exchanges whose reply has not begun. */
+  async fail(error: GatewayError): Promise<Outcome> {
+    if (this.#gone) return { kind: 'broken', by: 'client', status: 0, attempts: this.attempts }
+    if (this.res.headersSent) {
+      // Whoever began the reply was to end it; an error that comes here is a defect, and only the socket can tell of it.
+      this.res.destroy()
+    } else {
+      const body = Buffer.from(JSON.stringify(this.format.error(error, this.id)))
+      await this.#sendWhole(this.format.status(error), errorHeaders(error), body)
+    }
+    return { kind: 'failed', error, attempts: this.attempts }
+  }
+
+  /** Resolves when the reply's last byte has been handed to the system, or the client has gone. */
+  closed(): Promise<void> {
+    return (this.#closed ??= new Promise(resolve => {
+      if (this.res.writableFinished || this.res.destroyed) resolve()
+      else {
+        this.res.once('finish', resolve)
+        this.res.once('close', resolve)
+      }
+    }))
+  }
+
+  async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {
+    const closed = this.closed()
+    this.begin(status, { ...headers, 'content-length': body.length })
+    if (this.#req.complete || !hasBody(this.#req)) {
+      this.res.end(body)
+    } else {
+      // The answer is out before the request was read: let the client see it before the connection goes.
+      this.res.write(body)
+      linger(this.#req, () => this.res.end())
+    }
+    await closed
+  }
+
+  /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
+  #closing(): Record<string, string> {
+    return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
+  }
+}
+
+function hasBody(req: IncomingMessage): boolean {
+  return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+}
+
+/** Longest time, in milliseconds, for which the rest of an unwanted body is thrown away. */
+const LINGER_MS = 1000
+
+function linger(req: IncomingMessage, done: () => void): void {
+  const timer = setTimeout(done, LINGER_MS)
+  req.resume()
+  req.once('end', () => {
+    clearTimeout(timer)
+    done()
+  })
+  req.once('close', () => clearTimeout(timer))
+}
+
+function errorHeaders(error: GatewayError): Record<string, string> {
+  const headers: Record<string, string> = { 'content-type': 'application/json; charset=utf-8', ...error.details.headers }
+  if (!error.retry) headers['x-should-retry'] = 'false'
+  const after = error.details.retryAfterMs
+  if (error.retry && after !== undefined) {
+    headers['retry-after'] = String(Math.max(1, Math.ceil(after / 1000)))
+    headers['retry-after-ms'] = String(Math.ceil(after))
+  }
+  return headers
+}

@@ -1,0 +1,40 @@
+/**
+ * The log: JSON lines on standard output, written in batches. Every finished line is scrubbed of customers' keys and of
+ * the upstreams' credentials, so that no call of it can leak one by mistake.
+ */
+import { pino, type Logger } from 'pino'
+
+export type Log = Logger
+
+/** Removes secrets from text: whatever looks like a customer key, and the given credentials wherever they stand. */
+export class Scrubber {
+  #secrets: readonly string[] = []
+
+  /** The credentials to remove from now on; short words are left alone, as they would mutilate ordinary text. */
+  watch(secrets: readonly string[]): void {
+    this.#secrets = [...new Set([...this.#secrets, ...secrets.filter(secret => secret.length >= 8)])]
+  }
+
+  scrub(text: string): string {
+    let clean = text.replace(/\bsk-[A-Za-z0-9_-]{4,}/g, 'sk-***')
+    for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
+    return clean
+  }
+}
+
+/** A log to standard output. @param level pino's level names; `silent` for none */
+export function createLog(scrubber: Scrubber, level: string): Log {
+  const destination = pino.destination({ dest: 1, sync: false, minLength: 4096, periodicFlush: 500 })
+  // A reader that went away (EPIPE), or a full disk, costs log lines and nothing else.
+  destination.on('error', () => {})
+  return pino(
+    {
+      level,
+      base: null,
+      timestamp: () => `,"time":"${new Date().toISOString()}"`,
+      formatters: { level: label => ({ level: label }) },
+      hooks: { streamWrite: line => scrubber.scrub(line) },
+    },
+    destination,
+  )
+}

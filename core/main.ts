@@ -1,0 +1,125 @@
+/** The command line, and the only file that touches the process. */
+import { randomUUID } from 'node:crypto'
+import { Command } from 'commander'
+import { runAudit } from './commands/audit.ts'
+import { check, listPlugins, plan } from './commands/check.ts'
+import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions } from './commands/keys.ts'
+import { configured, type Shell, UsageError } from './commands/shell.ts'
+import { start } from './commands/start.ts'
+import { createLog, Scrubber } from './log.ts'
+
+const scrubber = new Scrubber()
+const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'info')
+
+const shell: Shell = {
+  env: process.env,
+  pid: process.pid,
+  log,
+  scrubber,
+  isTerminal: process.stdout.isTTY,
+  print: line => void process.stdout.write(`${line}\n`),
+  complain: line => void process.stderr.write(`${scrubber.scrub(line)}\n`),
+  now: Date.now,
+  newId: randomUUID,
+  onSignal: (signal, handler) => void process.on(signal, handler),
+  exit: code => {
+    log.flush()
+    process.exit(code)
+  },
+}
+
+/** Commands other than `start` speak to a person: their log goes nowhere. */
+const quiet: Shell = { ...shell, log: createLog(scrubber, 'silent') }
+
+// A reader that went away is no reason to stop taking requests.
+process.stdout.on('error', () => {})
+process.stderr.on('error', () => {})
+process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled rejection'))
+process.on('uncaughtException', cause => {
+  log.fatal({ err: cause }, 'uncaught exception')
+  shell.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
+  shell.exit(1)
+})
+
+const program = new Command('tollgate')
+  .description('Sells access to language models by the key.')
+  .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
+  .showSuggestionAfterError()
+
+const file = (given?: string): string => given ?? program.opts<{ config: string }>().config
+const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> => use(await configured(quiet, file()))
+
+program
+  .command('start [file]')
+  .description('run the gateway')
+  .action((given?: string) => start(shell, file(given)))
+program
+  .command('check [file]')
+  .description('print every problem of a configuration; exit status 78 if there is any')
+  .action((given?: string) => check(quiet, file(given)))
+program
+  .command('plan [file]')
+  .description('print each endpoint with the stages its requests go through')
+  .action((given?: string) => plan(quiet, file(given)))
+program
+  .command('plugins')
+  .description('print every plugin there is')
+  .action(() => listPlugins(quiet, file()))
+program
+  .command('audit')
+  .description('recompute every balance from its history; exit status 1 on any drift')
+  .option('--key <id>', 'this key only')
+  .option('--json', 'print JSON')
+  .action((options: { key?: string; json?: boolean }) => onConfig(config => runAudit(quiet, config, options)))
+
+const keys = program.command('keys').description("make and manage customers' keys")
+const JSON_OPTION = ['--json', 'print JSON'] as const
+interface Output {
+  readonly json?: boolean
+}
+keys
+  .command('create')
+  .description('make a key and print it, once')
+  .requiredOption('--type <type>', 'a key type of the configuration')
+  .requiredOption('--credits <amount>', 'its allocation, such as 25 or 0.5')
+  .option('--name <name>', 'what you call it')
+  .option('--expires <when>', 'such as 30d, 12h or 2030-01-31')
+  .option(...JSON_OPTION)
+  .action((options: CreateOptions) => onConfig(config => createKey(quiet, config, options)))
+keys
+  .command('list')
+  .description('print all keys')
+  .option(...JSON_OPTION)
+  .action((options: Output) => onConfig(config => listKeys(quiet, config, options)))
+keys
+  .command('show <id>')
+  .description('print one key')
+  .option(...JSON_OPTION)
+  .action((id: string, options: Output) => onConfig(config => showKey(quiet, config, id, options)))
+keys
+  .command('topup <id> <credits>')
+  .description("add to a key's allocation")
+  .option(...JSON_OPTION)
+  .action((id: string, credits: string, options: Output) => onConfig(config => topUp(quiet, config, id, credits, options)))
+keys
+  .command('disable <id>')
+  .description('refuse a key from now on')
+  .option(...JSON_OPTION)
+  .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'disabled', options)))
+keys
+  .command('enable <id>')
+  .description('admit a disabled key again')
+  .option(...JSON_OPTION)
+  .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'active', options)))
+keys
+  .command('rotate <id>')
+  .description('give a key a new secret; balance and history stay')
+  .option(...JSON_OPTION)
+  .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+
+try {
+  await program.parseAsync()
+} catch (thrown) {
+  shell.complain(`tollgate: ${(thrown as Error).message}`)
+  shell.exit(thrown instanceof UsageError ? 2 : 1)
+}

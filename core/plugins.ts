@@ -1,0 +1,49 @@
+/** Finds plugins: the folder is the registry, the file's name is the word in `chain:`. */
+import { existsSync, readdirSync, statSync } from 'node:fs'
+import { basename, join, resolve } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import type { Plugin } from './plugin.ts'
+
+const BUILT_IN = fileURLToPath(new URL('../plugins', import.meta.url))
+
+/** Every plugin of the built-in folder and of the given ones, by name; what cannot be used is a problem. */
+export async function findPlugins(folders: readonly string[]): Promise<{ plugins: ReadonlyMap<string, Plugin>; problems: readonly string[] }> {
+  const plugins = new Map<string, Plugin>()
+  const problems: string[] = []
+  const all = [BUILT_IN, ...folders.map(folder => resolve(folder)).filter(folder => folder !== BUILT_IN && existsSync(folder))]
+  for (const file of all.flatMap(pluginFiles)) {
+    const problem = await load(file, plugins)
+    if (problem !== undefined) problems.push(problem)
+  }
+  return { plugins, problems }
+}
+
+/** One file each, `.ts` or `.js`; or one folder each with an index file. */
+function pluginFiles(folder: string): string[] {
+  return readdirSync(folder)
+    .sort()
+    .flatMap(entry => {
+      const path = join(folder, entry)
+      if (/^[\w-]+\.(?:ts|js)$/.test(entry)) return [path]
+      if (!statSync(path).isDirectory()) return []
+      return ['index.ts', 'index.js']
+        .map(index => join(path, index))
+        .filter(existsSync)
+        .slice(0, 1)
+    })
+}
+
+async function load(file: string, plugins: Map<string, Plugin>): Promise<string | undefined> {
+  const word = /\/index\.[tj]s$/.test(file) ? basename(join(file, '..')) : basename(file).replace(/\.[tj]s$/, '')
+  try {
+    const module = (await import(pathToFileURL(file).href)) as { default?: Plugin }
+    const plugin = module.default
+    if (plugin?.setup === undefined || plugin.name === undefined) return `plugin file ${file} has no default export made by definePlugin`
+    if (plugin.name !== word) return `plugin file ${file} defines "${plugin.name}": the file's name is the word in chain, so both must be the same`
+    if (plugins.has(word)) return `plugin file ${file}: there is a plugin "${word}" already`
+    plugins.set(word, plugin)
+    return undefined
+  } catch (cause) {
+    return `plugin file ${file} cannot be loaded: ${(cause as Error).message}`
+  }
+}

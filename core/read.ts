@@ -1,0 +1,46 @@
+/** Reads a request's body within its limits. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Limits } from './config/config.ts'
+import { GatewayError } from './errors.ts'
+
+/**
+ * The whole body.
+ * @param limit bytes
+ * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off
+ */
+export function readBody(req: IncomingMessage, res: ServerResponse, limit: number, limits: Limits): Promise<Buffer> {
+  const encoding = req.headers['content-encoding']
+  if (encoding !== undefined && encoding !== 'identity') return Promise.reject(new GatewayError('unsupported_encoding'))
+  const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
+  if (Number(req.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLarge())
+  // Only now may a client that asked go on: whoever is refused earlier never sends its body.
+  if (req.headers.expect !== undefined) res.writeContinue()
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    let length = 0
+    const idle = setTimeout(() => fail(new GatewayError('request_timeout')), limits.bodyIdle)
+    const total = setTimeout(() => fail(new GatewayError('request_timeout')), limits.bodyTime)
+    const onData = (chunk: Buffer): void => {
+      length += chunk.length
+      if (length > limit) return fail(tooLarge())
+      chunks.push(chunk)
+      idle.refresh()
+    }
+    const onEnd = (): void => {
+      stop()
+      resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, length))
+    }
+    const onClose = (): void => fail(new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' }))
+    const stop = (): void => {
+      clearTimeout(idle)
+      clearTimeout(total)
+      req.off('data', onData).off('end', onEnd).off('close', onClose)
+    }
+    const fail = (error: GatewayError): void => {
+      stop()
+      req.pause()
+      reject(error)
+    }
+    req.on('data', onData).on('end', onEnd).on('close', onClose)
+  })
+}

@@ -1,0 +1,144 @@
+/** The HTTP server: one exchange a request, limits on everything a client can draw out, and the drain at the end. */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import type { Forward } from './chain.ts'
+import { GatewayError } from './errors.ts'
+import { PLAIN } from './formats/index.ts'
+import type { Generation } from './generation.ts'
+import { LiveExchange, type Surroundings } from './live.ts'
+
+/** What the server needs of the gateway. */
+export interface ServerHost {
+  /** The configuration in force. */
+  current(): Generation
+  readonly forward: Forward
+  readonly newId: () => string
+  readonly now: () => number
+}
+
+export class GatewayServer {
+  readonly #host: ServerHost
+  readonly #server: Server
+  readonly #running = new Set<LiveExchange>()
+  #draining = false
+
+  constructor(host: ServerHost) {
+    this.#host = host
+    const { limits } = host.current().config
+    this.#server = createServer({
+      maxHeaderSize: limits.headers + limits.url,
+      headersTimeout: limits.headersTime,
+      // Bodies have their own limits, counted from when they are wanted.
+      requestTimeout: 0,
+      connectionsCheckingInterval: 1000,
+      keepAliveTimeout: limits.idleConnection,
+      noDelay: true,
+    })
+    this.#server.maxConnections = limits.connections
+    this.#server.on('request', (req, res) => this.#take(req, res))
+    // Whether a client may send its body is decided when the body is wanted, not before.
+    this.#server.on('checkContinue', (req, res) => this.#take(req, res))
+    this.#server.on('clientError', answerBrokenRequest)
+    this.#server.on('connect', (_req, socket: Socket) => socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n'))
+    this.#server.on('dropRequest', (_req, socket: Socket) => socket.destroy())
+  }
+
+  /** Listens. @returns the port; @throws when the address cannot be had */
+  listen(host: string, port: number): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject)
+      this.#server.listen({ host, port, backlog: 4096 }, () => {
+        this.#server.off('error', reject)
+        resolve((this.#server.address() as AddressInfo).port)
+      })
+    })
+  }
+
+  /** Exchanges under way. */
+  get running(): number {
+    return this.#running.size
+  }
+
+  /**
+   * Takes no more requests, lets those under way end, and ends what is left at the limit in its format's own words.
+   * Resolves when all have settled.
+   * @param limit milliseconds
+   */
+  async drain(limit: number): Promise<void> {
+    this.#draining = true
+    const closed = new Promise<void>(resolve => this.#server.close(() => resolve()))
+    this.#server.closeIdleConnections()
+    const idle = setInterval(() => this.#server.closeIdleConnections(), 50)
+    const cut = setTimeout(() => {
+      for (const exchange of this.#running) exchange.stop('drain')
+    }, limit)
+    // Whoever does not even take the closing words is cut off.
+    const force = setTimeout(() => this.#server.closeAllConnections(), limit + 2000)
+    await closed
+    clearInterval(idle)
+    clearTimeout(cut)
+    clearTimeout(force)
+    while (this.#running.size > 0) await new Promise(resolve => setImmediate(resolve))
+  }
+
+  #take(req: IncomingMessage, res: ServerResponse): void {
+    const generation = this.#host.current()
+    const surroundings: Surroundings = { id: this.#host.newId(), limits: generation.config.limits, now: this.#host.now }
+    const x = new LiveExchange(req, res, surroundings)
+    if (this.#draining) res.setHeader('connection', 'close')
+    this.#running.add(x)
+    generation.enter()
+    void this.#serve(generation, req, x).finally(() => {
+      generation.leave()
+      this.#running.delete(x)
+    })
+  }
+
+  #serve(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
+    const broken = malformed(req, generation.config.limits.url)
+    if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
+    const found = generation.routes.find(x.method, x.path)
+    if ('target' in found) return found.target.run(x, this.#host.forward)
+    return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow)))
+  }
+}
+
+function unrouted(allow: readonly string[]): GatewayError {
+  if (allow.length === 0) return new GatewayError('not_found')
+  return new GatewayError('method_not_allowed', { headers: { allow: allow.join(', ') } })
+}
+
+/** Headers that may stand once: a second one would let two readers of the request believe different things. */
+const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
+
+/** What Node's parser lets through and we do not. */
+function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
+  if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
+  if (req.httpVersionMajor !== 1) return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are spoken here.' })
+  const seen = new Set<string>()
+  for (let at = 0; at < req.rawHeaders.length; at += 2) {
+    const name = req.rawHeaders[at]?.toLowerCase() ?? ''
+    if (!SINGLE.has(name)) continue
+    if (seen.has(name)) return new GatewayError('bad_request', { message: `The header ${name} stands twice.` })
+    seen.add(name)
+  }
+  return undefined
+}
+
+/** Sockets whose broken request has been answered: the parser complains more than once. */
+const answered = new WeakSet<Socket>()
+
+/** Answers what was no request at all, once, in the plain error shape; never into the middle of another reply. */
+function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void {
+  const replying = (socket as Socket & { _httpMessage?: unknown })._httpMessage
+  if (!socket.writable || replying || answered.has(socket)) {
+    socket.destroy()
+    return
+  }
+  answered.add(socket)
+  const code = error.code === 'HPE_HEADER_OVERFLOW' ? 'headers_too_large' : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'request_timeout' : 'bad_request'
+  const no = new GatewayError(code)
+  const body = JSON.stringify(PLAIN.error(no, ''))
+  const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`
+  socket.end(`${head}\r\nx-should-retry: false\r\nconnection: close\r\n\r\n${body}`)
+}

@@ -1,0 +1,29 @@
+/** The store of last resort: a Redis in JavaScript inside the gateway's own process. Nothing of it survives the process. */
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+const portFile = (data: string): string => join(data, 'embedded.port')
+
+/** Starts it on a free loopback port and notes the port for commands. */
+export async function startEmbedded(data: string): Promise<{ port: number; close(): Promise<void> }> {
+  const { createRedisServer } = await import('js-redis-server')
+  const server = await createRedisServer()
+  mkdirSync(data, { recursive: true, mode: 0o700 })
+  writeFileSync(portFile(data), String(server.port), { mode: 0o600 })
+  return {
+    port: server.port,
+    close: async () => {
+      rmSync(portFile(data), { force: true })
+      await server.close()
+    },
+  }
+}
+
+/** The port of a running gateway's embedded store; undefined when there is none. */
+export async function joinEmbedded(data: string): Promise<number | undefined> {
+  try {
+    return Number(readFileSync(portFile(data), 'utf8'))
+  } catch {
+    return undefined
+  }
+}

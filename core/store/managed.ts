@@ -1,0 +1,158 @@
+/** A redis-server of our own: started when needed, found again after a crash of the gateway, stopped when nobody is left. */
+import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { accessSync, constants, mkdirSync, openSync, closeSync, readFileSync, chmodSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { basename, delimiter, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Redis } from 'ioredis'
+
+/** Path of a redis-server or valkey-server on PATH; undefined when there is none. */
+export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {
+  const folders = (env['PATH'] ?? '').split(delimiter).filter(folder => folder !== '')
+  for (const name of ['redis-server', 'valkey-server']) {
+    const found = folders.map(folder => join(folder, name)).find(isExecutable)
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The longest path a unix socket can have, on every system we run on. */
+const SOCKET_PATH_MAX = 100
+/** How long a server may take to load its data and answer, in milliseconds. */
+const READY_MS = 60_000
+
+export class ManagedServer {
+  readonly name: string
+  readonly socket: string
+  readonly #binary: string
+  readonly #data: string
+  #starting: Promise<void> | undefined
+  #released = false
+
+  /** @param data folder for the server's files; made if it is not there, readable by its owner alone */
+  constructor(binary: string, data: string) {
+    this.#binary = binary
+    this.#data = data
+    this.name = basename(binary)
+    mkdirSync(data, { recursive: true, mode: 0o700 })
+    this.socket = socketPath(data)
+  }
+
+  /** Makes sure that a server listens on the socket. @throws Error with the end of the server's log */
+  ensure(): Promise<void> {
+    if (this.#released) return Promise.resolve()
+    return (this.#starting ??= this.#start().finally(() => {
+      this.#starting = undefined
+    }))
+  }
+
+  /**
+   * Refuses a second gateway on the same store: each would stop the server under the other. The server's list of
+   * connections is the lock, so a gateway that died holds none; of two that come at once, the first to connect stays.
+   * @throws Error naming the other gateway's process
+   */
+  async claim(redis: Redis): Promise<void> {
+    const mine = await redis.client('ID')
+    const others = (await this.#clients(redis)).filter(({ id, name }) => name.startsWith('tollgate-gateway-') && id < mine)
+    const other = others[0]
+    if (!other) return
+    redis.disconnect()
+    throw new Error(
+      `another gateway (process ${other.name.slice('tollgate-gateway-'.length)}) runs on ${this.#data}; give this one its own store.data, or both the same REDIS_URL`,
+    )
+  }
+
+  /** Leaves the server, and stops it if nobody else uses it. */
+  async release(redis: Redis): Promise<void> {
+    this.#released = true
+    try {
+      const mine = await redis.client('ID')
+      const others = (await this.#clients(redis)).filter(({ id, name }) => name.startsWith('tollgate-') && id !== mine)
+      if (others.length === 0) await redis.shutdown('NOSAVE').catch(() => {})
+    } catch {
+      // A server that does not answer cannot be asked to stop; the next gateway finds it.
+    }
+    redis.disconnect()
+  }
+
+  async #clients(redis: Redis): Promise<{ id: number; name: string }[]> {
+    const list = String(await redis.client('LIST'))
+    return list.split('\n').map(line => ({
+      id: Number(/\bid=(\d+)/.exec(line)?.[1] ?? 0),
+      name: /\bname=(\S*)/.exec(line)?.[1] ?? '',
+    }))
+  }
+
+  async #start(): Promise<void> {
+    if (await answers(this.socket)) return
+    const logFile = join(this.#data, 'redis.log')
+    const log = openSync(logFile, 'a', 0o600)
+    const child = spawn(this.#binary, this.#settings(), { cwd: this.#data, stdio: ['ignore', log, log], detached: true })
+    closeSync(log)
+    let ended = false
+    child.once('exit', () => (ended = true))
+    child.once('error', () => (ended = true))
+    // Detached and unreferenced: a Ctrl-C in the terminal must not take the store away before the gateway has settled.
+    child.unref()
+    const deadline = Date.now() + READY_MS
+    while (!(await answers(this.socket))) {
+      if (ended || Date.now() > deadline) {
+        throw new Error(`${this.name} did not start; the end of ${logFile}:\n${readFileSync(logFile, 'utf8').split('\n').slice(-8).join('\n')}`)
+      }
+      await sleep(10)
+    }
+  }
+
+  #settings(): string[] {
+    const settings: Record<string, string> = {
+      port: '0',
+      unixsocket: this.socket,
+      unixsocketperm: '700',
+      dir: this.#data,
+      appendonly: 'yes',
+      appendfsync: 'everysec',
+      'no-appendfsync-on-rewrite': 'no',
+      'aof-use-rdb-preamble': 'yes',
+      'maxmemory-policy': 'noeviction',
+      save: '',
+      daemonize: 'no',
+    }
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+  }
+}
+
+/** A socket in the data folder, or in a private temporary one where the folder's path is too long for a socket. */
+function socketPath(data: string): string {
+  const path = join(data, 'redis.sock')
+  if (path.length <= SOCKET_PATH_MAX) return path
+  const folder = join(tmpdir(), `tollgate-${createHash('sha256').update(data).digest('hex').slice(0, 16)}`)
+  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  chmodSync(folder, 0o700)
+  return join(folder, 'redis.sock')
+}
+
+/** Whether a server on the socket has loaded its data and takes commands. */
+function answers(path: string): Promise<boolean> {
+  return new Promise(resolve => {
+    const socket = connect(path)
+    const done = (result: boolean): void => {
+      socket.destroy()
+      resolve(result)
+    }
+    socket.setTimeout(1000, () => done(false))
+    socket.once('error', () => done(false))
+    socket.once('connect', () => socket.write('PING\r\n'))
+    socket.once('data', data => done(data.toString().startsWith('+PONG')))
+  })
+}

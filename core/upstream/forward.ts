@@ -1,0 +1,37 @@
+/** From a routed exchange to its outcome: tries the route's candidates in order, then relays the one that answered. */
+import type { Forward } from '../chain.ts'
+import { GatewayError } from '../errors.ts'
+import type { Attempt } from '../exchange.ts'
+import { upwardHeaders } from './headers.ts'
+import { relay } from './relay.ts'
+import type { Sender, UpstreamReply } from './send.ts'
+
+/**
+ * Makes the function that chains end in.
+ * @param simulated base address of the simulated provider, for upstreams without a URL of their own
+ */
+export function forwarder(sender: Sender, simulated: () => URL): Forward {
+  return async (x, up) => {
+    const { route, body, model } = x
+    // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it.
+    if (!route) throw new GatewayError('not_found')
+    const bytes = body.bytes()
+    let failure = new GatewayError('unavailable')
+    for (const { upstream, account } of route.candidates) {
+      const name = { upstream: upstream.name, account: account.name }
+      const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
+      let reply: UpstreamReply | undefined
+      try {
+        reply = await sender.send(to, x.format.path, upwardHeaders(x.headers, x.format, account, model.headers), bytes, x)
+      } catch (thrown) {
+        failure = GatewayError.from(thrown)
+        x.attempts.push({ ...name, failure: failure.message })
+        continue
+      }
+      const attempt: Attempt = { ...name, ...(reply && { status: reply.status }) }
+      x.attempts.push(attempt)
+      return reply ? relay(x, up, reply, attempt, upstream.timeouts) : { kind: 'broken', by: 'client', status: 0, attempts: x.attempts }
+    }
+    throw failure
+  }
+}

@@ -1,0 +1,25 @@
+import { definePlugin, GatewayError, type KeyType } from '../core/plugin.ts'
+
+/** A request that names no model gets the key type's default, where the file says `fillDefault`; elsewhere it is told of it. */
+export default definePlugin({
+  name: 'default-model',
+  summary: "Fills in the key type's default model where `fillDefault` is set and the request names none.",
+  on: 'inference',
+  needs: ['key', 'body'],
+  setup(_options, { config }) {
+    return {
+      request({ key, body }) {
+        const asked = body.get('model')
+        if (typeof asked === 'string') return
+        const type = config.keyTypes.get(key.type) as KeyType
+        if (asked !== undefined) throw invalid('"model" must be a string.')
+        if (!type.fillDefault) throw invalid(`The required member "model" is missing; the default of this key's type is "${type.default.id}".`)
+        body.set('model', type.default.id)
+      },
+    }
+  },
+})
+
+function invalid(message: string): GatewayError {
+  return new GatewayError('invalid_body', { param: 'model', message })
+}

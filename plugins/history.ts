@@ -1,0 +1,121 @@
+import { definePlugin, GatewayError, type HistoryEntry, PRIVATE, Reply, shownEntry } from '../core/plugin.ts'
+
+/** Entries of a page when none are asked for, and at most. */
+const PAGE = 50
+const MOST = 500
+/** Entries that one request looks through for those that match its filters; beyond them it hands out a cursor. */
+const LOOKED_THROUGH = 5000
+/** How far pages can be counted; beyond that a cursor reads on at the same price. */
+const MOST_SKIPPED = 10_000
+
+const CURSOR = /^\d{1,16}-\d{1,16}$/
+
+interface Wish {
+  readonly size: number
+  readonly page: number
+  readonly cursor: string | undefined
+  /** Milliseconds since the epoch. */
+  readonly from: number | undefined
+  readonly to: number | undefined
+  matches(entry: HistoryEntry): boolean
+  readonly filtered: boolean
+}
+
+/** The calling key's usage, newest first: by `cursor`, which new entries do not disturb, or by `page` and `size`. */
+export default definePlugin({
+  name: 'history',
+  summary: 'Answers GET /api/v1/key-info/history, by cursor or by page and size.',
+  on: 'GET /api/v1/key-info/history',
+  needs: ['key'],
+  setup(_options, { ledger }) {
+    /** Matching entries from the cursor on, and where to go on; undefined when there are no more. */
+    async function collect(account: string, wish: Wish, skip: number): Promise<{ entries: HistoryEntry[]; next: string | undefined }> {
+      const from = wish.from === undefined ? '-' : String(wish.from)
+      let to = wish.cursor === undefined ? (wish.to === undefined ? '+' : String(wish.to)) : `(${wish.cursor}`
+      const found: HistoryEntry[] = []
+      const wanted = skip + wish.size
+      const most = wish.filtered ? LOOKED_THROUGH : wanted + 1
+      for (let looked = 0; looked < most;) {
+        const count = Math.min(wish.filtered ? 500 : wanted + 1, most - looked)
+        const entries = await ledger.history(account, { from, to, count })
+        for (const entry of entries) {
+          if (!wish.matches(entry)) continue
+          if (found.length === wanted) return { entries: found.slice(skip), next: found.at(-1)?.id }
+          found.push(entry)
+        }
+        looked += entries.length
+        if (entries.length < count) return { entries: found.slice(skip), next: undefined }
+        to = `(${entries.at(-1)?.id}`
+      }
+      return { entries: found.slice(skip), next: to.slice(1) }
+    }
+
+    return {
+      async request({ key, query }) {
+        const wish = read(query)
+        const { entries, next } = await collect(key.id, wish, (wish.page - 1) * wish.size)
+        const reply = {
+          object: 'list',
+          data: entries.map(shownEntry),
+          has_more: next !== undefined,
+          next_cursor: next ?? null,
+          page: wish.page,
+          page_size: wish.size,
+          total: wish.filtered || wish.from !== undefined || wish.to !== undefined ? null : await ledger.historyLength(key.id),
+        }
+        return Reply.json(reply, PRIVATE)
+      },
+    }
+  },
+})
+
+function read(query: URLSearchParams): Wish {
+  const of = (...names: string[]): string | undefined => names.map(name => query.get(name)).find(value => value !== null && value !== '') ?? undefined
+  const size = whole(of('page_size', 'size', 'limit'), PAGE, 'page_size', MOST)
+  const page = whole(of('page', 'p'), 1, 'page', Number.MAX_SAFE_INTEGER)
+  const cursor = of('cursor')
+  if (cursor !== undefined && !CURSOR.test(cursor)) throw invalid('cursor', '"cursor" must be the next_cursor of an earlier answer.')
+  if (cursor !== undefined && page > 1) throw invalid('page', 'Give either "cursor" or "page".')
+  if ((page - 1) * size > MOST_SKIPPED) throw invalid('page', `Pages end at entry ${MOST_SKIPPED}; go on with "cursor".`)
+  const filters = {
+    model: of('model'),
+    status: of('status'),
+    endpoint: of('endpoint'),
+    stream: of('stream'),
+    request_id: of('request_id'),
+  }
+  const wanted = Object.entries(filters).filter((filter): filter is [string, string] => filter[1] !== undefined)
+  return {
+    size,
+    page,
+    cursor,
+    from: time(of('from', 'start'), 'from', false),
+    to: time(of('to', 'end'), 'to', true),
+    filtered: wanted.length > 0,
+    matches(entry) {
+      if (wanted.length === 0) return true
+      const shown = shownEntry(entry)
+      return wanted.every(([name, value]) => String(shown[name]) === value || (name === 'model' && shown['requested_model'] === value))
+    },
+  }
+}
+
+function whole(text: string | undefined, standard: number, name: string, most: number): number {
+  if (text === undefined) return standard
+  const value = Number(text)
+  if (!Number.isSafeInteger(value) || value < 1 || value > most) throw invalid(name, `"${name}" must be a whole number from 1 to ${most}.`)
+  return value
+}
+
+/** A time as ISO 8601 or in seconds or milliseconds since the epoch; a bare date as an end means the whole of that day. */
+function time(text: string | undefined, name: string, end: boolean): number | undefined {
+  if (text === undefined) return undefined
+  const number = Number(text)
+  const ms = Number.isFinite(number) ? (number < 1e11 ? number * 1000 : number) : Date.parse(text)
+  if (!Number.isSafeInteger(Math.floor(ms)) || ms < 0) throw invalid(name, `"${name}" must be a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`)
+  return Math.floor(ms) + (end && /^\d{4}-\d{2}-\d{2}$/.test(text) ? 86_400_000 - 1 : 0)
+}
+
+function invalid(param: string, message: string): GatewayError {
+  return new GatewayError('bad_request', { param, message })
+}

@@ -1,0 +1,46 @@
+import { balanceOf, credits, definePlugin, isoTime, type KeyType, policyOf, PRIVATE, Reply, usageOf } from '../core/plugin.ts'
+
+/** The calling key's policy and a summary of its usage; also for expired and exhausted keys. */
+export default definePlugin({
+  name: 'key-info',
+  summary: 'Answers GET /api/v1/key-info.',
+  on: 'GET /api/v1/key-info',
+  needs: ['key'],
+  setup(_options, { config, ledger, now }) {
+    /** The quota of the account that the key's requests go through, where it has one. */
+    async function weeklyQuota(type: KeyType): Promise<object> {
+      const account = type.upstream.accounts.find(({ quota }) => quota)
+      if (!account?.quota) return {}
+      const { used, resetsAt } = await ledger.quotaUsed(account.name, account.quota, now())
+      const limit = account.quota.amount
+      const left = limit > used ? limit - used : 0n
+      return {
+        [account.quota.per === 'week' ? 'weekly_quota' : 'daily_quota']: {
+          limit: credits(limit),
+          used: credits(used),
+          remaining: credits(left),
+          reset_at: isoTime(resetsAt),
+        },
+      }
+    }
+
+    return {
+      async request({ key }) {
+        const type = config.keyTypes.get(key.type) as KeyType
+        const [balance, summary, quota] = await Promise.all([balanceOf(ledger, key, now()), ledger.summary(key.id), weeklyQuota(type)])
+        const info = {
+          object: 'key_info',
+          id: key.id,
+          label: key.label,
+          name: key.name,
+          created_at: isoTime(key.createdAt),
+          ...balance,
+          ...policyOf(config, type),
+          ...quota,
+          ...usageOf(summary, now()),
+        }
+        return Reply.json(info, PRIVATE)
+      },
+    }
+  },
+})

@@ -1,0 +1,57 @@
+import { definePlugin, GatewayError, type KeyType } from '../core/plugin.ts'
+
+/** Longest model name repeated in an error. */
+const SHOWN = 100
+
+/** Lets a key use the formats and the models of its type, and no others; a model goes upstream by the upstream's name. */
+export default definePlugin({
+  name: 'model-gate',
+  summary: "Admits the formats and models of the key's type; resolves aliases and name suffixes.",
+  on: 'inference',
+  needs: ['key', 'body'],
+  gives: ['model'],
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      suffixes: {
+        type: 'object',
+        default: {},
+        description: 'suffixes of model names, each with the request headers it stands for, such as { "[1m]": { header: value } }',
+        additionalProperties: { type: 'object', additionalProperties: { type: 'string' } },
+      },
+    },
+  },
+  setup({ suffixes }, { config }) {
+    /** A name without the suffix it may carry, and the headers the suffix stands for. */
+    function bare(name: string): { name: string; headers: Record<string, string> } {
+      const lower = name.toLowerCase()
+      const suffix = Object.keys(suffixes).find(end => lower.endsWith(end.toLowerCase()))
+      return suffix === undefined ? { name, headers: {} } : { name: name.slice(0, -suffix.length), headers: suffixes[suffix] ?? {} }
+    }
+
+    return {
+      request({ key, body, format }) {
+        const type = config.keyTypes.get(key.type) as KeyType
+        if (!type.formats.includes(format)) {
+          const served = type.formats.map(({ path }) => `POST ${path}`).join(', ')
+          throw new GatewayError('format_not_allowed', { message: `A ${type.name} key does not serve ${format.path}. It serves ${served}.` })
+        }
+        const asked = body.get('model') as string
+        const { name, headers } = bare(asked)
+        const entry = type.models.get(name)
+        if (!entry) throw unknown(asked, type)
+        if (entry.sends !== asked) body.set('model', entry.sends)
+        return { model: { asked, entry, headers } }
+      },
+    }
+  },
+})
+
+function unknown(asked: string, type: KeyType): GatewayError {
+  const shown = asked.length > SHOWN ? `${asked.slice(0, SHOWN)}...` : asked
+  return new GatewayError('model_not_found', {
+    param: 'model',
+    message: `The model "${shown}" does not exist or a ${type.name} key may not use it. This key accepts: ${[...type.models.keys()].join(', ')}.`,
+  })
+}

@@ -1,0 +1,98 @@
+import { credentialOf, definePlugin, GatewayError, type KeyType, type ModelEntry, Reply, type Exchange } from '../core/plugin.ts'
+
+/** One object that satisfies the clients of all formats. */
+interface ListedModel {
+  readonly id: string
+  readonly object: 'model'
+  readonly type: 'model'
+  readonly created: number
+  readonly created_at: string
+  readonly owned_by: string
+  readonly display_name: string
+  readonly max_input_tokens?: number
+  readonly max_tokens?: number
+}
+
+/** The moment all models are said to be from: the file knows none, and clients want a stable one. */
+const CREATED = 1_767_225_600
+
+/** The list of models: everybody's, or with a valid key that key's. A wrong key is no obstacle: none is needed here. */
+export default definePlugin({
+  name: 'models',
+  summary: 'Answers GET /v1/models and GET /v1/models/{id}; with a valid key, with the models of that key.',
+  on: ['GET /v1/models', 'GET /v1/models/*'],
+  setup(_options, { config, keys }) {
+    const all = listed(config.keyTypes.values())
+    const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type])]))
+    const modelsFor = async (x: Exchange): Promise<ReadonlyMap<string, ListedModel>> => {
+      const secret = presented(x)
+      if (secret === undefined) return all
+      // The list is public: it is there when the store is not.
+      const key = await keys.find(secret).catch(() => undefined)
+      return (key && byType.get(key.type)) ?? all
+    }
+    return {
+      async request(x) {
+        const models = await modelsFor(x)
+        const id = x.path.slice('/v1/models/'.length)
+        if (id !== '') return Reply.json(one(models, decoded(id)))
+        return Reply.json(page([...models.values()], x.query))
+      },
+    }
+  },
+})
+
+function presented(x: Exchange): string | undefined {
+  try {
+    return credentialOf(x.headers)
+  } catch {
+    return undefined
+  }
+}
+
+function listed(types: Iterable<KeyType>): Map<string, ListedModel> {
+  const models = new Map<string, ListedModel>()
+  for (const { models: entries } of types) for (const entry of entries.values()) if (!models.has(entry.id)) models.set(entry.id, describe(entry))
+  return models
+}
+
+function describe({ id, context, maxOutput }: ModelEntry): ListedModel {
+  return {
+    id,
+    object: 'model',
+    type: 'model',
+    created: CREATED,
+    created_at: new Date(CREATED * 1000).toISOString(),
+    owned_by: id.includes('/') ? (id.split('/')[0] ?? 'tollgate') : 'tollgate',
+    display_name: id,
+    ...(context !== undefined && { max_input_tokens: context }),
+    ...(maxOutput !== undefined && { max_tokens: maxOutput }),
+  }
+}
+
+/** An id's slash arrives escaped from the SDKs and plain from people. */
+function decoded(id: string): string {
+  try {
+    return decodeURIComponent(id)
+  } catch {
+    return id
+  }
+}
+
+function one(models: ReadonlyMap<string, ListedModel>, id: string): ListedModel {
+  const model = models.get(id)
+  if (!model) throw new GatewayError('model_not_found', { message: `There is no model "${id.slice(0, 100)}".`, param: 'model' })
+  return model
+}
+
+/** The whole list unless a page of it is asked for; a page behind the last model is empty, so paging ends. */
+function page(models: readonly ListedModel[], query: URLSearchParams): object {
+  const index = (name: string): number => models.findIndex(({ id }) => id === query.get(name))
+  const start = query.has('after_id') ? (index('after_id') === -1 ? models.length : index('after_id') + 1) : 0
+  const end = query.has('before_id') ? Math.max(index('before_id'), 0) : models.length
+  const asked = Number(query.get('limit') ?? models.length)
+  const limit = Number.isInteger(asked) && asked > 0 ? asked : models.length
+  const data = query.has('before_id') ? models.slice(Math.max(0, end - limit), end) : models.slice(start, Math.min(end, start + limit))
+  const more = query.has('before_id') ? end - data.length > 0 : start + data.length < end
+  return { object: 'list', data, has_more: more && data.length > 0, first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null }
+}

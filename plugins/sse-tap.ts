@@ -1,0 +1,56 @@
+import { definePlugin, type Failure, type Format, type RawUsage, type Rewriter, type Usage } from '../core/plugin.ts'
+
+/** What a reply has told of itself so far. */
+export class Tally {
+  /** The failure it reported, if it did. */
+  failure: Failure | undefined
+  readonly #format: Format
+  #raw: RawUsage | undefined
+
+  constructor(format: Format) {
+    this.#format = format
+  }
+
+  /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
+  learn(usage: RawUsage): void {
+    const told = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined)
+    this.#raw = { ...this.#raw, ...Object.fromEntries(told) }
+  }
+
+  /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */
+  usage(): { readonly usage: Usage; readonly sound: boolean } | undefined {
+    return this.#raw && this.#format.count(this.#raw)
+  }
+}
+
+declare module '../core/exchange.ts' {
+  interface Facts {
+    tally: Tally
+  }
+}
+
+/** Listens to the reply as it passes and keeps the tally; sees to it that there is something to hear. */
+export default definePlugin({
+  name: 'sse-tap',
+  summary: 'Reads usage, failures and the end out of the passing reply; asks the upstream to report usage.',
+  on: 'inference',
+  needs: ['body', 'model'],
+  gives: ['tally'],
+  setup() {
+    const hiding = new WeakMap<Tally, Rewriter>()
+    return {
+      events: 'telling',
+      request({ format, body, model }) {
+        const tally = new Tally(format)
+        const hide = format.prepare(body, model.entry)
+        if (hide) hiding.set(tally, hide)
+        return { tally }
+      },
+      rewrite: ({ tally }, head) => (head.stream ? hiding.get(tally) : undefined),
+      event({ tally }, { reading }) {
+        if (reading.usage) tally.learn(reading.usage)
+        if (reading.failure) tally.failure ??= reading.failure
+      },
+    }
+  },
+})

@@ -1,0 +1,76 @@
+import { definePlugin, type Failure, GatewayError, type Head, type Rewriter, type Exchange } from '../core/plugin.ts'
+
+/** Longest wait that is passed on from an upstream, in milliseconds. */
+const MOST_WAIT_MS = 60_000
+
+/** Kinds of failure that are the request's own fault, by the vendors' `type` or `code`: clients act on their words. */
+const CLIENTS_FAULT = /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
+const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
+
+/**
+ * What customers learn of an upstream's failure. Its 400, 413 and 422 are the request's fault and pass with their own
+ * words, which agents match; all else concerns the operator's account and becomes one of the gateway's errors.
+ */
+export default definePlugin({
+  name: 'upstream-errors',
+  summary: "Turns an upstream's failures into the gateway's errors; its 400, 413 and 422 pass with their own words.",
+  on: 'inference',
+  needs: ['route'],
+  setup(_options, { now }) {
+    return {
+      response(x, head) {
+        if (head.failure) throw errorOf(head, head.failure, secretsOf(x), now())
+      },
+      rewrite(x, head): Rewriter {
+        return {
+          needles: ['"error"', '"response.failed"'],
+          event(event) {
+            const { failure } = event.reading
+            if (!failure) return undefined
+            const error = errorOf({ ...head, status: 200 }, failure, secretsOf(x), now())
+            return [{ type: event.type, data: JSON.stringify(x.format.disguise(event.json, error, x.id)) }]
+          },
+        }
+      },
+    }
+  },
+})
+
+function errorOf(head: Head, failure: Failure, secrets: readonly string[], now: number): GatewayError {
+  const cause = new Error(`upstream status ${head.status}: ${failure.type ?? ''} ${failure.code ?? ''} ${failure.message}`.slice(0, 500))
+  const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
+  if (head.status === 400 || head.status === 413 || head.status === 422 || (head.status === 200 && CLIENTS_FAULT.test(kind))) {
+    return new GatewayError('upstream_rejected', {
+      cause,
+      status: head.status === 200 ? 400 : head.status,
+      upstream: { ...failure },
+      ...(failure.param !== undefined && { param: failure.param }),
+      ...(failure.message !== '' && { message: scrubbed(failure.message, secrets) }),
+    })
+  }
+  if (head.status === 429 || head.status === 503 || head.status === 529 || (head.status === 200 && OVERLOAD.test(kind))) {
+    // The account's credit being used up looks like a rate limit and is none of the customer's business.
+    return new GatewayError('overloaded', { cause, retryAfterMs: wait(head.headers, now) })
+  }
+  if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause })
+  return new GatewayError('upstream_failed', { cause })
+}
+
+/** The upstream's own wait, within bounds: a client may take hours literally. */
+function wait(headers: Head['headers'], now: number): number {
+  const ms = Number(headers['retry-after-ms'])
+  if (ms > 0) return Math.min(ms, MOST_WAIT_MS)
+  const after = headers['retry-after']
+  if (after === undefined) return 1000
+  const seconds = Number(after)
+  const until = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(after) - now
+  return Math.min(Math.max(Number.isFinite(until) ? until : 1000, 1000), MOST_WAIT_MS)
+}
+
+function secretsOf(x: Exchange): string[] {
+  return (x.route?.candidates ?? []).map(({ account }) => account.key)
+}
+
+function scrubbed(message: string, secrets: readonly string[]): string {
+  return secrets.reduce((text, secret) => text.replaceAll(secret, '***'), message)
+}

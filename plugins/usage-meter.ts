@@ -1,0 +1,164 @@
+import { bill, floorOf, heldUsage, type Bill, type Rates } from '../core/ledger/bill.ts'
+import {
+  charge,
+  definePlugin,
+  type Exchange,
+  formatCredits,
+  GatewayError,
+  type HoldAnswer,
+  type HoldRequest,
+  type Host,
+  type Key,
+  type Notes,
+  type Outcome,
+  quotaAccount,
+  type With,
+} from '../core/plugin.ts'
+
+/** What was set aside for an exchange. */
+interface Held {
+  readonly id: string
+  /** The customer's account, and the upstream account's quota where it has one. */
+  readonly accounts: readonly string[]
+}
+
+declare module '../core/exchange.ts' {
+  interface Facts {
+    held: Held
+  }
+}
+
+/** A quota that comes back within this time, in milliseconds, is worth a retry. */
+const NEAR_MS = 60_000
+
+type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'tally'>
+
+/** Sets the cost of a request aside before it is sent, and settles what it really cost when it has ended. */
+export default definePlugin({
+  name: 'usage-meter',
+  summary: 'Holds the likely cost before a request is sent, settles the true cost after its last byte.',
+  on: 'inference',
+  needs: ['key', 'secret', 'body', 'model', 'route', 'tally'],
+  gives: ['held'],
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      outputAhead: {
+        type: 'integer',
+        minimum: 1,
+        default: 4096,
+        description: 'the most output tokens that are held for, whatever the request allows',
+      },
+      mediaTokens: { type: 'integer', minimum: 1, default: 3000, description: 'tokens held and estimated for one embedded image, sound or file' },
+      bytesPerToken: { type: 'integer', minimum: 1, default: 3, description: 'bytes of text that estimates count as one token' },
+    },
+  },
+  setup(rates, host) {
+    return {
+      async request(x) {
+        const requests = holdRequests(x, host, rates)
+        const answers = await holdAll(requests, x, host)
+        const no = answers.findIndex(({ kind }) => kind !== 'held')
+        if (no !== -1) {
+          requests.forEach((request, index) => {
+            if (answers[index]?.kind === 'held') host.ledger.settle({ ...request, charge: 0n, kind: 'void' })
+          })
+          throw refusal(answers[no] as HoldAnswer, requests[no] as HoldRequest, no > 0, host.now())
+        }
+        return { held: { id: requests[0]?.id ?? '', accounts: requests.map(({ account }) => account) } }
+      },
+      settle(x, outcome) {
+        const result = bill(x, outcome, rates)
+        const notes = finalNotes(x, outcome, result, host)
+        const kind = result.billed ? 'settle' : 'void'
+        for (const account of x.held.accounts) host.ledger.settle({ account, id: x.held.id, charge: result.charge, kind, notes })
+        if (result.quarantined) host.log.warn({ exchange: x.id, key: x.key.id, model: notes.model }, 'implausible usage; charged the estimate')
+      },
+    }
+  },
+})
+
+function holdRequests(x: Known, host: Host, rates: Rates): HoldRequest[] {
+  const id = host.newId()
+  const amount = charge(heldUsage(x, rates), x.model.entry.price)
+  const base = { id, amount, notes: firstNotes(x), floor: () => floorOf(x, rates) }
+  const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
+  const type = host.config.keyTypes.get(x.key.type)
+  const own: HoldRequest = { ...base, account: x.key.id, version: x.key.version, concurrency: type?.concurrency }
+  return account.quota ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }] : [own]
+}
+
+/** Holds everywhere at once; a key whose record changed since it was looked up is looked up anew, once. */
+async function holdAll(requests: readonly HoldRequest[], x: Known, host: Host): Promise<HoldAnswer[]> {
+  const answers = await settleAll(requests, request => host.ledger.hold(request), host)
+  const [own] = requests
+  if (answers[0]?.kind !== 'stale' || !own) return answers
+  const key: Key | undefined = await host.keys.refind(x.secret)
+  if (!key || key.status !== 'active') return [{ kind: 'disabled' }, ...answers.slice(1)]
+  return [await host.ledger.hold({ ...own, version: key.version }), ...answers.slice(1)]
+}
+
+/** All answers; when one request fails, what the others hold is given back before its error goes on. */
+async function settleAll(requests: readonly HoldRequest[], hold: (request: HoldRequest) => Promise<HoldAnswer>, host: Host): Promise<HoldAnswer[]> {
+  const results = await Promise.allSettled(requests.map(hold))
+  const failed = results.find(result => result.status === 'rejected')
+  if (!failed) return results.map(result => (result as PromiseFulfilledResult<HoldAnswer>).value)
+  results.forEach((result, index) => {
+    const request = requests[index]
+    if (request && result.status === 'fulfilled' && result.value.kind === 'held') host.ledger.settle({ ...request, charge: 0n, kind: 'void' })
+  })
+  throw failed.reason
+}
+
+function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: number): GatewayError {
+  switch (answer.kind) {
+    case 'insufficient': {
+      if (!quota) {
+        const [has, needs] = [formatCredits(answer.balance), formatCredits(request.amount)]
+        return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; this request may need ${needs}.` })
+      }
+      const wait = answer.resetsAt - now
+      return new GatewayError('quota_exhausted', {
+        message: `The quota behind this model is used up until ${new Date(answer.resetsAt).toISOString()}.`,
+        ...(wait <= NEAR_MS ? { retryAfterMs: Math.max(wait, 1000) } : { retry: false }),
+      })
+    }
+    case 'busy':
+      return new GatewayError('rate_limited', { message: 'Too many requests of this key run at the same time.', retryAfterMs: 1000 })
+    case 'expired':
+      return new GatewayError('key_expired')
+    case 'disabled':
+    case 'stale':
+      return new GatewayError('key_disabled')
+    default:
+      return new GatewayError('internal', { cause: new Error(`a new hold was answered with ${answer.kind}`) })
+  }
+}
+
+function firstNotes(x: Exchange & Known): Notes {
+  const { entry, asked } = x.model
+  return {
+    requestId: x.id,
+    endpoint: x.path,
+    model: entry.aliasOf ?? entry.id,
+    stream: x.body.get('stream') === true,
+    ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
+    ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
+  }
+}
+
+function finalNotes(x: Known, outcome: Outcome, result: Bill, host: Host): Notes {
+  const status = outcome.kind === 'broken' ? (outcome.by === 'client' ? 'client_gone' : 'broken') : result.failed ? 'failed' : 'ok'
+  return {
+    ...firstNotes(x),
+    status,
+    httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
+    ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),
+    ...(result.billed && { usage: result.usage, usageSource: result.source }),
+    ...(result.quarantined && { quarantined: true }),
+    price: x.model.entry.priceName,
+    durationMs: host.now() - x.startedAt,
+    ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),
+  }
+}
