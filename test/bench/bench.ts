@@ -1,0 +1,218 @@
+/**
+ * What a request costs in Tollgate, against a bare http-proxy-3 on the same Node in the same run. Slices alternate
+ * between the two, so that whatever else the machine does falls on both; only ratios are worth comparing.
+ *
+ *   npm run bench            all marks
+ *   npm run bench -- json    one of json, burst, paced, streams
+ */
+import { fork, type ChildProcess } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { Agent, request } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Usage } from './target.ts'
+
+const SLICES = Number(process.env['SLICES'] ?? 15)
+const STREAMS = Number(process.env['STREAMS'] ?? 5000)
+
+class Target {
+  readonly name: string
+  readonly #child: ChildProcess
+  port = 0
+  secret = 'none'
+
+  private constructor(name: string, child: ChildProcess) {
+    this.name = name
+    this.#child = child
+  }
+
+  static async start(role: string, argument: string, env: Record<string, string> = {}): Promise<Target> {
+    const child = fork(new URL('target.ts', import.meta.url), [role, argument], {
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      env: { ...process.env, ...env },
+    })
+    const target = new Target(role, child)
+    const told = await target.#next<{ port: number; secret?: string }>()
+    target.port = told.port
+    target.secret = told.secret ?? target.secret
+    return target
+  }
+
+  async usage(): Promise<Usage> {
+    this.#child.send('usage')
+    return this.#next()
+  }
+
+  async stop(): Promise<void> {
+    const gone = new Promise(resolve => this.#child.once('exit', resolve))
+    this.#child.kill('SIGTERM')
+    await gone
+  }
+
+  #next<T>(): Promise<T> {
+    return new Promise(resolve => this.#child.once('message', message => resolve(message as T)))
+  }
+}
+
+const agent = new Agent({ keepAlive: true, maxFreeSockets: 20_000, maxSockets: Infinity })
+const filler = 'lorem ipsum dolor sit amet '.repeat(33)
+
+/** One request to its end; resolves with its milliseconds. */
+function ask(target: Target, kind: string, opened?: (leave: () => void) => void): Promise<number> {
+  const stream = kind !== 'json'
+  const body = JSON.stringify({
+    model: 'acme/famC-5.5',
+    messages: [{ role: 'user', content: filler }],
+    user: kind,
+    stream,
+    ...(stream && { stream_options: { include_usage: true } }),
+  })
+  const started = performance.now()
+  return new Promise((resolve, reject) => {
+    const headers = { authorization: `Bearer ${target.secret}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
+    const req = request({ agent, port: target.port, host: '127.0.0.1', path: '/v1/chat/completions', method: 'POST', headers }, res => {
+      if (res.statusCode !== 200) reject(new Error(`${target.name} answered ${res.statusCode}`))
+      res.once('data', () => opened?.(() => req.destroy()))
+      res.resume()
+      res.on('end', () => resolve(performance.now() - started))
+      res.on('error', () => resolve(0))
+    })
+    req.on('error', error => (opened ? resolve(0) : reject(error)))
+    req.end(body)
+  })
+}
+
+interface Slice {
+  readonly cpu: number
+  readonly perSecond: number
+  readonly p50: number
+}
+
+async function slice(target: Target, kind: string, requests: number, inFlight: number, measured: boolean): Promise<Slice> {
+  const before = measured ? (await target.usage()).cpu : 0
+  const started = performance.now()
+  const times: number[] = []
+  let left = requests
+  await Promise.all(
+    Array.from({ length: inFlight }, async () => {
+      while (left-- > 0) times.push(await ask(target, kind))
+    }),
+  )
+  const seconds = (performance.now() - started) / 1000
+  const after = measured ? (await target.usage()).cpu : 0
+  return { cpu: (after - before) / requests, perSecond: requests / seconds, p50: median(times) }
+}
+
+function median(numbers: readonly number[]): number {
+  const sorted = [...numbers].sort((a, b) => a - b)
+  return sorted[Math.floor(sorted.length / 2)] ?? 0
+}
+
+interface Mark {
+  readonly kind: 'json' | 'burst' | 'paced'
+  readonly title: string
+  readonly requests: number
+  readonly inFlight: number
+  /** Events of one request, by which its CPU is divided. */
+  readonly events: number
+  /** Highest ratio to the bare proxy. */
+  readonly most: number
+}
+
+const MARKS: readonly Mark[] = [
+  { kind: 'json', title: 'JSON, 1 KB', requests: 600, inFlight: 16, events: 1, most: 1.4 },
+  { kind: 'burst', title: 'SSE, 20 events at once', requests: 400, inFlight: 16, events: 1, most: 1.2 },
+  { kind: 'paced', title: 'SSE paced, an event', requests: 100, inFlight: 100, events: 51, most: 1.15 },
+]
+
+async function measure(mark: Mark, direct: Target, bare: Target, gateway: Target): Promise<boolean> {
+  const seen = new Map<Target, Slice[]>([direct, bare, gateway].map(target => [target, []]))
+  for (let round = -2; round < SLICES; round++) {
+    for (const target of [direct, bare, gateway]) {
+      const result = await slice(target, mark.kind, mark.requests, mark.inFlight, target !== direct)
+      if (round >= 0) seen.get(target)?.push(result)
+    }
+  }
+  const of = (target: Target, part: keyof Slice): number => median((seen.get(target) ?? []).map(result => result[part]))
+  console.log(`\n${mark.title}`)
+  for (const target of [direct, bare, gateway]) {
+    const cpu = target === direct ? '' : `${(of(target, 'cpu') / mark.events).toFixed(1).padStart(8)} µs CPU`
+    console.log(
+      `  ${target.name.padEnd(9)} ${of(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${of(target, 'p50').toFixed(2).padStart(8)} ms ${cpu}`,
+    )
+  }
+  // Neighbouring slices share the machine's mood: the median of their ratios is steadier than the ratio of medians.
+  const ratios = (seen.get(gateway) ?? []).map((result, at) => result.cpu / (seen.get(bare)?.[at]?.cpu ?? 1))
+  const ratio = median(ratios)
+  const held = ratio <= mark.most
+  console.log(`  ratio     ${ratio.toFixed(2)} (at most ${mark.most}): ${held ? 'held' : 'MISSED'}`)
+  return held
+}
+
+/** Memory of many open streams, and what is left of them when their clients go. */
+async function openStreams(upstream: Target, targets: readonly Target[]): Promise<boolean> {
+  let clean = true
+  console.log(`\n${STREAMS} open streams`)
+  for (const target of targets) {
+    const leave: (() => void)[] = []
+    const idle = (await target.usage()).rss
+    const ends: Promise<number>[] = []
+    for (let opened = 0; opened < STREAMS; opened += 250) {
+      const batch = Array.from(
+        { length: Math.min(250, STREAMS - opened) },
+        () => new Promise<void>(resolve => ends.push(ask(target, 'hold', go => resolve(void leave.push(go))))),
+      )
+      await Promise.all(batch)
+    }
+    const { rss } = await target.usage()
+    for (const go of leave) go()
+    await Promise.all(ends)
+    let left = Infinity
+    for (let tries = 0; tries < 100 && left > 0; tries++) {
+      await sleep(100)
+      left = (await upstream.usage()).connections
+    }
+    // Idle kept-alive connections of the other measurements close by themselves; aborted streams must not be among them.
+    console.log(
+      `  ${target.name.padEnd(9)} ${(rss / 2 ** 20).toFixed(0)} MB, ${((rss - idle) / STREAMS / 1024).toFixed(1)} KB a stream; upstream connections left: ${left}`,
+    )
+    if (left > 0) clean = false
+  }
+  return clean
+}
+
+async function main(): Promise<void> {
+  const only = process.argv[2]
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
+  const upstream = await Target.start('provider', '')
+  const address = `http://127.0.0.1:${upstream.port}`
+  const file = join(folder, 'gateway.yaml')
+  writeFileSync(file, readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8').replace('connections: 10000', 'connections: 20000'))
+  const environment = Object.fromEntries(
+    ['FAMA', 'FAMB', 'FAMC', 'EDITOR'].flatMap(name => [
+      [`${name}_URL`, address],
+      [`${name}_KEY`, 'provider-secret'],
+    ]),
+  )
+  const gateway = await Target.start('tollgate', file, { ...environment, PORT: '0' })
+  const bare = await Target.start('bare', address)
+  let held = true
+  for (const mark of MARKS) if (only === undefined || only === mark.kind) held = (await measure(mark, upstream, bare, gateway)) && held
+  if (only === undefined || only === 'streams') {
+    agent.destroy()
+    // A fresh pair, so that no idle connection of the measurements above is counted.
+    const [freshProvider] = [await Target.start('provider', '')]
+    const freshAddress = `http://127.0.0.1:${freshProvider.port}`
+    const freshEnvironment = Object.fromEntries(Object.entries(environment).map(([name, value]) => [name, value === address ? freshAddress : value]))
+    await gateway.stop()
+    const fresh = [await Target.start('bare', freshAddress), await Target.start('tollgate', file, { ...freshEnvironment, PORT: '0' })]
+    held = (await openStreams(freshProvider, fresh)) && held
+    for (const target of [...fresh, freshProvider]) await target.stop()
+  } else await gateway.stop()
+  for (const target of [bare, upstream]) await target.stop()
+  rmSync(folder, { recursive: true, force: true })
+  process.exitCode = held ? 0 : 1
+}
+
+await main()

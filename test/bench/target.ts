@@ -1,0 +1,107 @@
+/**
+ * One process under measurement, told by its first argument what to be: the bare proxy, Tollgate, or the provider.
+ * It says where it listens, and what it has used of the machine whenever it is asked.
+ */
+import { randomUUID } from 'node:crypto'
+import { createServer, Agent, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { createProxyServer } from 'http-proxy-3'
+import { loadConfig } from '../../core/config/load.ts'
+import { Gateway } from '../../core/gateway.ts'
+import { NANO } from '../../core/ledger/money.ts'
+import { createLog, Scrubber } from '../../core/log.ts'
+import { findPlugins } from '../../core/plugins.ts'
+
+export interface Usage {
+  /** Microseconds of the process so far, user and system. */
+  readonly cpu: number
+  readonly rss: number
+  /** Connections open on the listening side. */
+  readonly connections: number
+}
+
+const [, , role = '', argument = ''] = process.argv
+let connections = (): Promise<number> => Promise.resolve(0)
+
+function listen(handler: RequestListener): void {
+  const server = createServer({ keepAliveTimeout: 60_000 }, handler)
+  connections = () => new Promise(resolve => server.getConnections((_error, count) => resolve(count)))
+  server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () => process.send?.({ port: (server.address() as AddressInfo).port }))
+}
+
+function bare(upstream: string): void {
+  const agent = new Agent({ keepAlive: true, maxFreeSockets: 1024 })
+  const proxy = createProxyServer({ target: upstream, agent })
+  proxy.on('error', (_error, _req, res) => void res.destroy())
+  listen((req, res) => proxy.web(req, res))
+}
+
+async function tollgate(file: string): Promise<void> {
+  const loaded = await loadConfig(file, process.env, findPlugins)
+  if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
+  const scrubber = new Scrubber()
+  const surround = { file, env: process.env, pid: process.pid, log: createLog(scrubber, 'info'), scrubber, now: Date.now, newId: randomUUID, reject: () => {} }
+  const gateway = await Gateway.start(surround, loaded.config)
+  const { secret } = await gateway.keys.create({ type: 'famC', name: 'bench', credits: 100_000n * NANO, expiresAt: undefined })
+  process.once('SIGTERM', () => void gateway.stop().then(() => process.exit(0)))
+  process.send?.({ port: gateway.port, secret })
+}
+
+const DELTA = `data: {"id":"chatcmpl-0123456789","object":"chat.completion.chunk","created":1795258001,"model":"acme/famC-5.5","choices":[{"index":0,"delta":{"content":"a few words "},"logprobs":null,"finish_reason":null}],"usage":null}\n\n`
+const FINISH = DELTA.replace('{"content":"a few words "}', '{}').replace('"finish_reason":null', '"finish_reason":"stop"')
+const USAGE = DELTA.replace(/"choices":\[.*\],"usage":null/, '"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":60,"total_tokens":260}')
+const REPLY = JSON.stringify({
+  id: 'chatcmpl-0123456789',
+  object: 'chat.completion',
+  created: 1795258001,
+  model: 'acme/famC-5.5',
+  choices: [{ index: 0, message: { role: 'assistant', content: 'x'.repeat(700) }, finish_reason: 'stop' }],
+  usage: { prompt_tokens: 200, completion_tokens: 60, total_tokens: 260 },
+})
+
+/** How the bench asks for a kind of reply: by the `user` member of the body. */
+function provider(): void {
+  listen((req, res) => {
+    let body = ''
+    req.setEncoding('latin1').on('data', chunk => (body += chunk))
+    req.on('end', () => {
+      const kind = /"user":"(\w+)"/.exec(body)?.[1]
+      if (kind === 'json') {
+        res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(REPLY) }).end(REPLY)
+        return
+      }
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      if (kind === 'burst') {
+        // Each event is a write of its own, as providers send them.
+        for (let event = 0; event < 18; event++) res.write(DELTA)
+        res.write(FINISH)
+        res.end(`${USAGE}data: [DONE]\n\n`)
+        return
+      }
+      res.write(DELTA)
+      const pace = setInterval(() => res.write(DELTA), kind === 'hold' ? 5000 : 20)
+      const end = setTimeout(
+        () => {
+          clearInterval(pace)
+          res.write(FINISH)
+          res.end(`${USAGE}data: [DONE]\n\n`)
+        },
+        kind === 'hold' ? 600_000 : 1000,
+      )
+      res.on('close', () => {
+        clearInterval(pace)
+        clearTimeout(end)
+      })
+    })
+  })
+}
+
+process.on('message', async () => {
+  const { user, system } = process.cpuUsage()
+  process.send?.({ cpu: user + system, rss: process.memoryUsage.rss(), connections: await connections() } satisfies Usage)
+})
+process.on('disconnect', () => process.exit(0))
+
+if (role === 'bare') bare(argument)
+else if (role === 'tollgate') await tollgate(argument)
+else provider()

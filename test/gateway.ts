@@ -1,0 +1,147 @@
+/** A gateway in the test's own process, on the repository's gateway.yaml, with a real Redis of its own. */
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import type { Config } from '../core/config/config.ts'
+import { loadConfig, type Loaded } from '../core/config/load.ts'
+import { Gateway } from '../core/gateway.ts'
+import { audit } from '../core/ledger/audit.ts'
+import { NANO } from '../core/ledger/money.ts'
+import { createLog, Scrubber } from '../core/log.ts'
+import { findPlugins } from '../core/plugins.ts'
+import { findServer } from '../core/store/managed.ts'
+
+export const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
+
+export interface Options {
+  /** Where all four upstreams are; the simulated provider without it. */
+  readonly upstream?: string
+  readonly env?: Record<string, string>
+  /** Changes the text of gateway.yaml. */
+  readonly edit?: (yaml: string) => string
+}
+
+export interface TestGateway {
+  readonly gateway: Gateway
+  readonly url: string
+  readonly file: string
+  readonly rejected: Loaded[]
+  /** A new key's secret. */
+  key(type: string, credits?: bigint, expiresAt?: number): Promise<string>
+  /** The public id of a secret's key. */
+  id(secret: string): Promise<string>
+  call(path: string, options?: CallOptions): Promise<Answer>
+  balance(secret: string): Promise<Record<string, any>>
+  /** Waits until nothing is held and nothing runs, then checks the ledger's rules; returns the history of a key. */
+  settled(secret: string): Promise<Record<string, any>[]>
+}
+
+export interface CallOptions {
+  readonly key?: string | undefined
+  readonly body?: unknown
+  readonly headers?: Record<string, string>
+  readonly method?: string
+  readonly signal?: AbortSignal
+}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  readonly json: any
+}
+
+/** Environment that points every upstream at one address. */
+export function upstreamEnv(url: string, key = 'upstream-secret-0123456789'): Record<string, string> {
+  return Object.fromEntries(
+    ['FAMA', 'FAMB', 'FAMC', 'EDITOR'].flatMap(name => [
+      [`${name}_URL`, url],
+      [`${name}_KEY`, key],
+    ]),
+  )
+}
+
+/** The store for one test: a server of the gateway's own, or the given one under a prefix that nobody else has. */
+export function storeEnv(): { env: Record<string, string>; prefix: string } {
+  const url = process.env['REDIS_URL']
+  const own = findServer(process.env) !== undefined
+  return {
+    env: { PATH: process.env['PATH'] ?? '', ...(!own && url !== undefined && { REDIS_URL: url }) },
+    prefix: own ? 'tollgate' : `t-${randomUUID().slice(0, 8)}`,
+  }
+}
+
+export async function startGateway(t: Test, options: Options = {}): Promise<TestGateway> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
+  const file = join(folder, 'gateway.yaml')
+  const store = storeEnv()
+  const yaml = REPOSITORY_YAML.replace('prefix: tollgate', `prefix: ${store.prefix}`).replace('host: 0.0.0.0', 'host: 127.0.0.1')
+  writeFileSync(file, options.edit ? options.edit(yaml) : yaml)
+  const env = { ...store.env, PORT: '0', ...(options.upstream !== undefined && upstreamEnv(options.upstream)), ...options.env }
+  const loaded = await loadConfig(file, env, findPlugins)
+  if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
+  const rejected: Loaded[] = []
+  const scrubber = new Scrubber()
+  const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent')
+  const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
+  const gateway = await Gateway.start(surround, loaded.config as Config)
+  t.teardown(async () => {
+    await gateway.stop()
+    rmSync(folder, { recursive: true, force: true })
+  })
+  return new Handle(gateway, file, rejected)
+}
+
+class Handle implements TestGateway {
+  readonly gateway: Gateway
+  readonly file: string
+  readonly rejected: Loaded[]
+  readonly url: string
+
+  constructor(gateway: Gateway, file: string, rejected: Loaded[]) {
+    this.gateway = gateway
+    this.file = file
+    this.rejected = rejected
+    this.url = `http://127.0.0.1:${gateway.port}`
+  }
+
+  async key(type: string, credits = 10n, expiresAt?: number): Promise<string> {
+    return (await this.gateway.keys.create({ type, name: 'test', credits: credits * NANO, expiresAt })).secret
+  }
+
+  async id(secret: string): Promise<string> {
+    return (await this.gateway.keys.refind(secret))?.id ?? ''
+  }
+
+  async call(path: string, { key, body, headers = {}, method, signal }: CallOptions = {}): Promise<Answer> {
+    const response = await fetch(this.url + path, {
+      method: method ?? (body === undefined ? 'GET' : 'POST'),
+      headers: { ...(key !== undefined && { authorization: `Bearer ${key}` }), ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
+      ...(body !== undefined && { body: typeof body === 'string' || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) }),
+      ...(signal && { signal }),
+    })
+    const text = await response.text()
+    let json: unknown
+    try {
+      json = JSON.parse(text)
+    } catch {
+      json = undefined
+    }
+    return { status: response.status, headers: response.headers, text, json }
+  }
+
+  async balance(secret: string): Promise<Record<string, any>> {
+    return (await this.call('/api/v1/keys/lookup/balance', { key: secret })).json
+  }
+
+  async settled(secret: string): Promise<Record<string, any>[]> {
+    const { ledger } = this.gateway
+    const id = await this.id(secret)
+    while (ledger.live > 0 || (await ledger.balance(id)).held > 0n) await new Promise(resolve => setTimeout(resolve, 5))
+    const { drifts } = await audit(ledger, [id])
+    if (drifts.length > 0) throw new Error(`the ledger drifted: ${JSON.stringify(drifts)}`)
+    return (await this.call('/api/v1/key-info/history', { key: secret })).json.data
+  }
+}

@@ -1,0 +1,16 @@
+/** Runs the suite and says at the end, in one plain line, how many assertions held. Arguments go to tap. */
+import { spawn } from 'node:child_process'
+import { mkdirSync, readFileSync } from 'node:fs'
+
+mkdirSync('.tap', { recursive: true })
+const results = '.tap/results.tap'
+const child = spawn('tap', ['run', `--output-file=${results}`, '--reporter=terse', ...process.argv.slice(2)], { stdio: 'inherit' })
+child.on('exit', code => {
+  const lines = readFileSync(results, 'utf8').split('\n')
+  // Assertions are the lines at any depth that are not the sum of a deeper level.
+  const points = lines.filter(line => /^\s*(?:not )?ok\b/.test(line) && !/\{$/.test(line) && !/# time=/.test(line))
+  const failed = points.filter(line => /^\s*not ok\b/.test(line) && !/# (?:todo|skip)/i.test(line)).length
+  const skipped = points.filter(line => /# skip/i.test(line)).length
+  console.log(`${points.length - failed - skipped} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`)
+  process.exit(code ?? 1)
+})

@@ -1,0 +1,182 @@
+import t from 'tap'
+import { startGateway } from '../gateway.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+const CHAT = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
+const CHAT_REPLY = {
+  id: 'chatcmpl-1',
+  object: 'chat.completion',
+  created: 1,
+  model: 'acme/famC-5.5',
+  choices: [{ index: 0, message: { role: 'assistant', content: 'Hello' }, finish_reason: 'stop' }],
+  usage: { prompt_tokens: 100, completion_tokens: 20, total_tokens: 120, prompt_tokens_details: { cached_tokens: 40 } },
+}
+
+t.test('the bytes of a request pass untouched but for the model', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, CHAT_REPLY)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famB')
+  const body =
+    '{ "n" : 1,\n "seed":9007199254740993, "x":1.0e2,"model" : "acme/famB-4.5-latest", "messages":[{"role":"user","content":"\\u00e9\\ud83d ü"}] , "__proto__":{"a":1}}'
+  const answer = await g.call('/v1/chat/completions?beta=true', { key, body })
+  t.equal(answer.status, 200)
+  t.equal(upstream.last.body, body.replace('acme/famB-4.5-latest', 'acme/famB-4.5'), 'spelling, spaces, big numbers and escapes survive')
+  t.equal(upstream.last.path, '/v1/chat/completions', 'the query is not forwarded')
+  t.equal(upstream.last.headers['content-length'], String(Buffer.byteLength(upstream.last.body)))
+  t.equal(answer.text, JSON.stringify(CHAT_REPLY), 'and so do the bytes of the reply')
+})
+
+t.test('headers pass by allow-list in both directions', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const secret = 'org-4711'
+  upstream.script = (_received, res) =>
+    json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } }, 200, {
+      'set-cookie': secret,
+      'anthropic-organization-id': secret,
+      'anthropic-ratelimit-requests-limit': secret,
+      'x-ratelimit-limit-requests': secret,
+      'request-id': secret,
+      server: secret,
+      via: secret,
+      'strict-transport-security': secret,
+    })
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famA')
+  const answer = await g.call('/v1/messages?beta=true', {
+    body: { model: 'acme/famA-medium-5', max_tokens: 5, messages: [] },
+    headers: {
+      'x-api-key': key,
+      'anthropic-version': '2026-10-21',
+      'anthropic-beta': 'unknown-2030-01-01,other',
+      'x-stainless-lang': 'js',
+      'user-agent': 'claude-cli/2.1.329',
+      cookie: 'session=1',
+      origin: 'https://example.com',
+      'x-forwarded-for': '1.2.3.4',
+      'openai-organization': 'org',
+      'anthropic-workspace-id': 'w',
+      'x-anything': 'else',
+    },
+  })
+  t.equal(answer.status, 200)
+  const sent = upstream.last.headers
+  t.equal(sent['anthropic-version'], '2026-10-21')
+  t.equal(sent['anthropic-beta'], 'unknown-2030-01-01,other')
+  t.equal(sent['x-stainless-lang'], 'js')
+  t.equal(sent['user-agent'], 'claude-cli/2.1.329')
+  t.equal(sent['x-api-key'], 'upstream-secret-0123456789')
+  t.equal(sent['accept-encoding'], 'identity')
+  for (const name of [
+    'authorization',
+    'cookie',
+    'origin',
+    'x-forwarded-for',
+    'openai-organization',
+    'anthropic-workspace-id',
+    'x-anything',
+    'transfer-encoding',
+  ]) {
+    t.notOk(name in sent, `${name} does not go up`)
+  }
+  t.notOk(JSON.stringify(sent).includes(key), "the customer's key goes nowhere")
+  t.notOk(JSON.stringify([...answer.headers]).includes(secret), 'nothing of the provider account comes down')
+  t.equal(answer.headers.get('x-request-id'), answer.headers.get('request-id'), 'both request ids are ours')
+})
+
+t.test('a request without a version header gets the one every client can live with', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, { type: 'message', usage: { input_tokens: 1, output_tokens: 1 } })
+  const g = await startGateway(t, { upstream: upstream.url })
+  await g.call('/v1/messages', { key: await g.key('famA'), body: { model: 'acme/famA-medium-5', messages: [] } })
+  t.equal(upstream.last.headers['anthropic-version'], '2023-06-01')
+  t.equal(upstream.last.json['max_tokens'], 4096, 'and max_tokens, which the upstream requires and the interface does not')
+})
+
+t.test('usage is metered exactly and shows in balance, key info and history', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, CHAT_REPLY)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  const [entry] = await g.settled(key)
+  // 60 uncached at 3, 40 cached at 0.3 and 20 output tokens at 15 credits a million.
+  const cost = 60 * 3000 + 40 * 300 + 20 * 15000
+  t.match(entry, {
+    type: 'settle',
+    status: 'ok',
+    cost_nano: String(cost),
+    input_tokens: 100,
+    cache_read_tokens: 40,
+    output_tokens: 20,
+    usage_source: 'upstream',
+    model: 'acme/famC-5.5',
+  })
+  const balance = await g.balance(key)
+  t.match(balance, { isValid: true, status: 'active', exact: { balance: String(10_000_000_000 - cost), used: String(cost), held: '0' } })
+  const info = (await g.call('/api/v1/key-info', { key })).json
+  t.match(info, {
+    key_type: 'famC',
+    default_model: 'acme/famC-5.5',
+    usage: { today: { requests: 1, input_tokens: 100, output_tokens: 20 } },
+    model_stats: [{ model: 'acme/famC-5.5', requests: 1 }],
+  })
+  t.equal(info.models.length, 4)
+})
+
+t.test('a stream flows event by event and is metered by its last events', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  let go = (): void => {}
+  const gate = new Promise<void>(resolve => (go = resolve))
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}],"usage":null}\n\n')
+    await gate
+    res.write('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}\n\n')
+    res.end('data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}\n\ndata: [DONE]\n\n')
+  }
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const response = await fetch(`${g.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}` },
+    body: JSON.stringify({ ...CHAT, stream: true }),
+  })
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+  const first = Buffer.from((await reader.read()).value ?? []).toString()
+  t.equal(first, 'data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}\n\n', 'the first event is here while the upstream waits')
+  t.same(upstream.last.json['stream_options'], { include_usage: true }, 'usage was asked for')
+  go()
+  let rest = ''
+  for (let part = await reader.read(); !part.done; part = await reader.read()) rest += Buffer.from(part.value).toString()
+  t.equal(rest, 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n', 'and hidden from the client that did not ask')
+  t.match(await g.settled(key), [{ input_tokens: 7, output_tokens: 3, stream: true }])
+})
+
+t.test('a client that asks for usage in the stream gets every byte as sent', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const text =
+    'data: {"choices":[],"usage":null}\n\ndata: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"usage":null}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
+  upstream.script = (_received, res) => sse(res, text)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const body = { ...CHAT, stream: true, stream_options: { include_usage: true, include_obfuscation: false } }
+  const answer = await g.call('/v1/chat/completions', { key, body })
+  t.equal(answer.text, text)
+  t.equal(upstream.last.body, JSON.stringify(body), 'its own stream options go up as they are')
+})
+
+t.test('the suffix [1m] is taken off and becomes the beta header', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, { type: 'message', usage: { input_tokens: 1, output_tokens: 1 } })
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famA')
+  const answer = await g.call('/v1/messages', {
+    key,
+    body: { model: 'acme/famA-large-5[1M]', max_tokens: 1, messages: [] },
+    headers: { 'anthropic-beta': 'other' },
+  })
+  t.equal(answer.status, 200)
+  t.equal(upstream.last.json['model'], 'acme/famA-large-5')
+  t.equal(upstream.last.headers['anthropic-beta'], 'other,context-1m-2025-08-07')
+})

@@ -1,0 +1,109 @@
+/** A scripted provider on loopback: each test says what it answers, and reads what it was sent. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import net, { type AddressInfo, type Socket } from 'node:net'
+import type { Test } from 'tap'
+
+/** A request as the provider received it. */
+export interface Received {
+  readonly method: string
+  readonly path: string
+  readonly headers: IncomingMessage['headers']
+  readonly body: string
+  readonly json: Record<string, unknown>
+  /** Resolves when the gateway closed the exchange's connection or the reply was complete. */
+  readonly closed: Promise<void>
+}
+
+export type Script = (received: Received, res: ServerResponse) => void | Promise<void>
+
+export class ScriptedUpstream {
+  readonly requests: Received[] = []
+  url = ''
+  script: Script = (_received, res) => void res.writeHead(500).end()
+  readonly #sockets = new Set<Socket>()
+  readonly #server = createServer((req, res) => void this.#take(req, res))
+
+  static async start(t: Test): Promise<ScriptedUpstream> {
+    const upstream = new ScriptedUpstream()
+    upstream.#server.on('connection', socket => {
+      upstream.#sockets.add(socket)
+      socket.on('close', () => upstream.#sockets.delete(socket))
+    })
+    upstream.url = await listening(upstream.#server)
+    t.teardown(() => {
+      upstream.#server.close()
+      upstream.#server.closeAllConnections()
+    })
+    return upstream
+  }
+
+  /** Connections that are open, idle ones included. */
+  get connections(): number {
+    return this.#sockets.size
+  }
+
+  get last(): Received {
+    return this.requests.at(-1) as Received
+  }
+
+  async #take(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = []
+    for await (const chunk of req) chunks.push(chunk as Buffer)
+    const body = Buffer.concat(chunks).toString('utf8')
+    const received: Received = {
+      method: req.method ?? '',
+      path: req.url ?? '',
+      headers: req.headers,
+      body,
+      json: JSON.parse(body) as Record<string, unknown>,
+      closed: new Promise(resolve => res.on('close', resolve)),
+    }
+    this.requests.push(received)
+    await this.script(received, res)
+  }
+}
+
+/** A provider that answers with bytes rather than replies. */
+export async function rawUpstream(
+  t: Test,
+  answer: (socket: Socket, request: string) => void,
+): Promise<{ url: string; requests: string[]; sockets: Set<Socket> }> {
+  const requests: string[] = []
+  const sockets = new Set<Socket>()
+  const server = net.createServer(socket => {
+    let seen = ''
+    sockets.add(socket)
+    socket.on('close', () => sockets.delete(socket))
+    socket.on('error', () => {})
+    socket.on('data', chunk => {
+      seen += chunk.toString('latin1')
+      const head = seen.indexOf('\r\n\r\n')
+      const length = Number(/content-length: (\d+)/i.exec(seen)?.[1] ?? 0)
+      if (head === -1 || seen.length < head + 4 + length) return
+      requests.push(seen)
+      const request = seen
+      seen = ''
+      answer(socket, request)
+    })
+  })
+  const url = await listening(server)
+  t.teardown(() => {
+    server.close()
+    for (const socket of sockets) socket.destroy()
+  })
+  return { url, requests, sockets }
+}
+
+export async function listening(server: net.Server): Promise<string> {
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+export function json(res: ServerResponse, body: unknown, status = 200, headers: Record<string, string> = {}): void {
+  res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(typeof body === 'string' ? body : JSON.stringify(body))
+}
+
+/** Answers with a stream of server-sent events, in one piece. */
+export function sse(res: ServerResponse, text: string, headers: Record<string, string> = {}): void {
+  res.writeHead(200, { 'content-type': 'text/event-stream', ...headers }).end(text)
+}
