@@ -143,7 +143,7 @@ class Passage {
       socket.destroy()
       this.failed(new Error('upstream switched protocols'))
     })
-    request.on('close', () => this.failed(new Error('upstream closed the connection')))
+    request.on('close', () => this.#settled || this.failed(new Error('upstream closed the connection')))
   }
 
   answered(body: IncomingMessage): void {
