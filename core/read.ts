@@ -18,11 +18,12 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
+    const deadline = performance.now() + limits.bodyTime
     const idle = setTimeout(() => fail(new GatewayError('request_timeout')), limits.bodyIdle)
-    const total = setTimeout(() => fail(new GatewayError('request_timeout')), limits.bodyTime)
     const onData = (chunk: Buffer): void => {
       length += chunk.length
       if (length > limit) return fail(tooLarge())
+      if (performance.now() > deadline) return fail(new GatewayError('request_timeout'))
       chunks.push(chunk)
       idle.refresh()
     }
@@ -33,7 +34,6 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
     const onClose = (): void => fail(new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' }))
     const stop = (): void => {
       clearTimeout(idle)
-      clearTimeout(total)
       req.off('data', onData).off('end', onEnd).off('close', onClose)
     }
     const fail = (error: GatewayError): void => {

@@ -126,6 +126,7 @@ export class Ledger {
     clearInterval(this.#renewing)
     clearInterval(this.#reaping)
     this.#closed = true
+    this.scripts.flush()
     await Promise.allSettled(this.#settling)
   }
 
@@ -218,6 +219,7 @@ export class Ledger {
   }
 
   async balance(account: string): Promise<Balance> {
+    this.scripts.flush()
     const [granted, balance, held, settled] = await stored(this.scripts.redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
     return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
   }
@@ -237,16 +239,19 @@ export class Ledger {
    * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
    */
   async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
+    this.scripts.flush()
     const rows = await stored(this.scripts.redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
     return rows.map(([id, fields]) => historyEntry(id, fields))
   }
 
   /** How many entries an account's history has. */
   async historyLength(account: string): Promise<number> {
+    this.scripts.flush()
     return stored(this.scripts.redis.xlen(this.scripts.key(account, 'x')))
   }
 
   async summary(account: string): Promise<Summary> {
+    this.scripts.flush()
     const raw = await stored(this.scripts.redis.hgetall(this.scripts.key(account, 'u')))
     const scopes = new Map<string, Record<string, string>>()
     for (const [field, value] of Object.entries(raw)) {

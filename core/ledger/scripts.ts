@@ -1,43 +1,61 @@
-/** The ledger's Lua scripts and the names of the keys they work on: one place, so that all of an account is in one slot. */
+/**
+ * The ledger's operations on the store. What is asked for within one turn of the event loop goes out as one call of one
+ * script; settlements, which nobody waits for, ride along with the next call or wait a moment for company. An operation
+ * is atomic, the batch is not: one that fails does not touch those beside it.
+ */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { GatewayError } from '../errors.ts'
 
-const NAMES = ['hold', 'renew', 'settle', 'grant', 'reap', 'snapshot'] as const
-type ScriptName = (typeof NAMES)[number]
+export type OperationName = 'hold' | 'renew' | 'settle' | 'grant' | 'reap' | 'snapshot'
 
-/** Keys that every script takes, in the prelude's order; the last one is the outcome of the operation's id. */
-const KEYS = 7
+interface Operation {
+  readonly name: OperationName
+  readonly account: string
+  readonly id: string
+  readonly args: readonly string[]
+  resolve(answer: unknown): void
+  reject(error: GatewayError): void
+}
 
-const text = (name: string): string => readFileSync(new URL(`${name}.lua`, import.meta.url), 'utf8')
+/** The account's keys in the script's order; the outcome of the operation's id is the last. */
+const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u'] as const
 
-type Call = (...args: string[]) => Promise<unknown>
+/** Milliseconds that an operation nobody waits for may wait for company. */
+const LAZY_MS = 2
+/** Operations in one call: the store must not be kept from others for long. */
+const BATCH = 64
+
+type Run = (keys: number, ...args: string[]) => Promise<unknown[]>
 
 /** Milliseconds after which a caller may try again when the store is away, jittered so that they do not all come at once. */
-export function storeRetryMs(): number {
+function storeRetryMs(): number {
   return 1000 + Math.floor(Math.random() * 2000)
 }
 
-/** Runs scripts on a store. */
 export class Scripts {
   readonly redis: Redis
   readonly #prefix: string
-  readonly #calls: Readonly<Record<ScriptName, Call>>
+  readonly #run: Run
+  /** The same script for a store that is out of memory: a settlement must get through then, too. */
+  readonly #runFull: Run
+  #queue: Operation[] = []
+  #soon: NodeJS.Immediate | undefined
+  #later: NodeJS.Timeout | undefined
 
   constructor(redis: Redis, prefix: string) {
     this.redis = redis
     this.#prefix = prefix
-    const prelude = text('prelude')
-    this.#calls = Object.fromEntries(
-      NAMES.map(name => {
-        const command = `tollgate_${name}`
-        redis.defineCommand(command, { numberOfKeys: KEYS, lua: prelude + text(name) })
-        return [name, ((...args) => (redis as unknown as Record<string, Call>)[command]?.(...args)) as Call]
-      }),
-    ) as Record<ScriptName, Call>
+    const source = readFileSync(new URL('operations.lua', import.meta.url), 'utf8')
+    const define = (name: string, lua: string): Run => {
+      redis.defineCommand(name, { lua })
+      return (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
+    }
+    this.#run = define('tollgate_run', `#!lua\n${source}`)
+    this.#runFull = define('tollgate_run_full', `#!lua flags=allow-oom\n${source}`)
   }
 
-  /** A key of one account; `part` is a for the account itself, h, d, x, t, u as the scripts name them, g for its grants. */
+  /** A key of one account; all of an account's keys are in one cluster slot. */
   key(account: string, part: string): string {
     return `${this.#prefix}:{${account}}:${part}`
   }
@@ -47,14 +65,75 @@ export class Scripts {
     return `${this.#prefix}:${name}`
   }
 
-  /** Runs a script; grants and the snapshot see the account's grants where the others see its history or tombstones. */
-  async run(name: ScriptName, account: string, id: string, args: readonly string[]): Promise<unknown> {
-    const key = (part: string): string => this.key(account, part)
-    const history = name === 'grant' ? key('g') : key('x')
-    const tombs = name === 'snapshot' ? key('g') : key('t')
-    const call = this.#calls[name]
-    return stored(call(key('a'), key('h'), key('d'), history, tombs, key('u'), key(`i:${id}`), ...args))
+  /** Runs an operation. @throws GatewayError unavailable whatever it fails with */
+  run(name: OperationName, account: string, id: string, args: readonly string[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ name, account, id, args, resolve, reject })
+      if (name === 'settle' || name === 'renew') this.#later ??= setTimeout(() => this.flush(), LAZY_MS)
+      else this.#soon ??= setImmediate(() => this.flush())
+    })
   }
+
+  /** Sends what waits: whatever is read from the store after this has been preceded by it. */
+  flush(): void {
+    if (this.#soon) clearImmediate(this.#soon)
+    clearTimeout(this.#later)
+    this.#soon = undefined
+    this.#later = undefined
+    const queue = this.#queue
+    this.#queue = []
+    for (let at = 0; at < queue.length; at += BATCH) void this.#send(queue.slice(at, at + BATCH))
+  }
+
+  async #send(operations: readonly Operation[]): Promise<void> {
+    try {
+      deliver(operations, await this.#call(this.#run, operations))
+    } catch (cause) {
+      if (!(cause as Error).message.startsWith('OOM')) return refuse(operations, cause)
+      refuse(
+        operations.filter(({ name }) => name === 'hold' || name === 'grant'),
+        cause,
+      )
+      await this.#sendFull(operations.filter(({ name }) => name !== 'hold' && name !== 'grant'))
+    }
+  }
+
+  async #sendFull(operations: readonly Operation[]): Promise<void> {
+    if (operations.length === 0) return
+    try {
+      deliver(operations, await this.#call(this.#runFull, operations))
+    } catch (cause) {
+      refuse(operations, cause)
+    }
+  }
+
+  #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {
+    const keys: string[] = []
+    const args: string[] = []
+    for (const { name, account, id, args: own } of operations) {
+      const stem = `${this.#prefix}:{${account}}:`
+      for (const part of PARTS) keys.push(stem + part)
+      keys.push(`${stem}i:${id}`)
+      args.push(name, String(own.length), ...own)
+    }
+    return run(keys.length, ...keys, ...args)
+  }
+}
+
+function deliver(operations: readonly Operation[], answers: readonly unknown[]): void {
+  operations.forEach((operation, index) => {
+    const answer = answers[index]
+    if (Array.isArray(answer) && answer[0] === 'error') refuse([operation], new Error(String(answer[1])))
+    else operation.resolve(answer)
+  })
+}
+
+function refuse(operations: readonly Operation[], cause: unknown): void {
+  for (const { reject } of operations) reject(unavailable(cause))
+}
+
+function unavailable(cause: unknown): GatewayError {
+  return new GatewayError('unavailable', { cause, retryAfterMs: storeRetryMs() })
 }
 
 /**
@@ -65,6 +144,6 @@ export async function stored<T>(command: Promise<T>): Promise<T> {
   try {
     return await command
   } catch (cause) {
-    throw new GatewayError('unavailable', { cause, retryAfterMs: storeRetryMs() })
+    throw unavailable(cause)
   }
 }

@@ -99,7 +99,6 @@ function clientFor(config: StoreConfig, log: Log, options: RedisOptions, url?: s
     maxRetriesPerRequest: 1,
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
-    enableAutoPipelining: true,
     keepAlive: 5000,
     protocol: 2,
     reconnectOnError: error => (error.message.startsWith('READONLY') ? 2 : false),

@@ -16,7 +16,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it.
     if (!route) throw new GatewayError('not_found')
     const bytes = body.bytes()
-    let failure = new GatewayError('unavailable')
+    let failure: GatewayError | undefined
     for (const { upstream, account } of route.candidates) {
       const name = { upstream: upstream.name, account: account.name }
       const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
@@ -32,6 +32,6 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       x.attempts.push(attempt)
       return reply ? relay(x, up, reply, attempt, upstream.timeouts) : { kind: 'broken', by: 'client', status: 0, attempts: x.attempts }
     }
-    throw failure
+    throw failure ?? new GatewayError('unavailable')
   }
 }

@@ -1,0 +1,228 @@
+-- The ledger's operations. One call of the script runs a batch of them, each on the keys of one account:
+--   account hash, holds by lease end, holds by id, history, grants, tombstones, counters, outcome of the operation's id.
+-- Amounts are strings of at most 15 digits and are only ever added by HINCRBY: a Lua number would round them.
+local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, OUTCOME
+
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function amount(text)
+  if not string.match(text, '^%d+$') or #text > 15 then error('amount out of range') end
+  return text
+end
+
+local function add(field, text)
+  if text ~= '0' then redis.call('HINCRBY', ACCOUNT, field, text) end
+end
+
+local function subtract(field, text)
+  if text ~= '0' then redis.call('HINCRBY', ACCOUNT, field, '-' .. text) end
+end
+
+local function get(field)
+  return redis.call('HGET', ACCOUNT, field) or ''
+end
+
+local function number(field)
+  return redis.call('HGET', ACCOUNT, field) or '0'
+end
+
+local function balance()
+  return number('bal')
+end
+
+-- One entry of the history or of the grants: kind, id, charge, what was charged for the id before, balance after, and the gateway's notes.
+local function record(stream, kind, id, charge, before, notes)
+  redis.call('XADD', stream, '*', 'k', kind, 'id', id, 'c', charge, 'p', before, 'b', balance(), 'm', notes)
+end
+
+-- Counters for summaries: in all, by UTC day, by model. Days older than `keep` go when a new one begins.
+local function count(charge, model, input, output)
+  local day = math.floor(now() / 86400000)
+  local today = 'd:' .. whole(day)
+  if redis.call('HEXISTS', COUNTERS, today .. ':n') == 0 then
+    for _, part in ipairs({ ':n', ':i', ':o', ':c' }) do redis.call('HDEL', COUNTERS, 'd:' .. whole(day - 90) .. part) end
+  end
+  for _, scope in ipairs({ 'all', today, 'm:' .. model }) do
+    redis.call('HINCRBY', COUNTERS, scope .. ':n', 1)
+    if input ~= '0' then redis.call('HINCRBY', COUNTERS, scope .. ':i', input) end
+    if output ~= '0' then redis.call('HINCRBY', COUNTERS, scope .. ':o', output) end
+    if charge ~= '0' then redis.call('HINCRBY', COUNTERS, scope .. ':c', charge) end
+  end
+end
+
+-- Ends a hold and charges for it. Returns false when there is no such hold.
+local function close(id, charge)
+  local hold = redis.call('HGET', HOLDS, id)
+  if not hold then return false end
+  local held = string.match(hold, '^(%d+):')
+  add('bal', held)
+  subtract('bal', charge)
+  subtract('rsv', held)
+  add('set', charge)
+  redis.call('HDEL', HOLDS, id)
+  redis.call('ZREM', LEASES, id)
+  return true
+end
+
+-- Ends holds whose lease ran out and charges their floor: what the customer is known to have received.
+local function reap(time, limit)
+  local expired = redis.call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. whole(time), 'LIMIT', 0, limit)
+  for _, id in ipairs(expired) do
+    local floor, notes = string.match(redis.call('HGET', HOLDS, id) or '', '^%d+:(%d+):(.*)$')
+    if floor and close(id, floor) then
+      redis.call('HSET', TOMBS, id, floor)
+      record(HISTORY, 'reaped', id, floor, '0', notes)
+    else
+      redis.call('ZREM', LEASES, id)
+    end
+  end
+  return #expired
+end
+
+local operations = {}
+
+-- hold(id, amount, lease ms, version, most in flight or 0, notes, quota amount or '', window ms or 0)
+-- Sets an amount aside, if the key may run and its balance covers it. Repeating an id changes nothing.
+operations['hold'] = function(args)
+  local id, wanted, lease, version, most, notes = args[1], amount(args[2]), tonumber(args[3]), args[4], tonumber(args[5]), args[6]
+  local quota, window = args[7], tonumber(args[8])
+  local done = redis.call('GET', OUTCOME)
+  if done then return { 'done', done } end
+  if redis.call('HEXISTS', HOLDS, id) == 1 then return { 'held', balance() } end
+  local time = now()
+  reap(time, 16)
+  local resets = '0'
+  if quota ~= '' then
+    -- An upstream account's quota is an allocation that is granted anew in each window; what still runs counts into the new one.
+    -- Weeks begin on Monday: the epoch was a Thursday, three days into its week.
+    local shift = window == 604800000 and 259200000 or 0
+    local current = math.floor((time + shift) / window)
+    resets = whole((current + 1) * window - shift)
+    local rolled = get('win') ~= whole(current)
+    if rolled then redis.call('HSET', ACCOUNT, 'win', whole(current), 'base', number('set')) end
+    if rolled or get('quota') ~= quota then
+      -- Used in this window is set - base; granted is chosen so that gra = bal + rsv + set holds on.
+      redis.call('HSET', ACCOUNT, 'quota', quota, 'bal', quota, 'gra', quota)
+      subtract('bal', number('rsv'))
+      subtract('bal', number('set'))
+      add('bal', number('base'))
+      add('gra', number('base'))
+    end
+  else
+    if get('v') ~= '1' then return { 'stale' } end
+    if get('status') ~= 'active' then return { 'disabled' } end
+    local expires = get('expires')
+    if expires ~= '' and tonumber(expires) <= time then return { 'expired' } end
+    if get('ver') ~= version then return { 'stale' } end
+  end
+  if most > 0 and redis.call('HLEN', HOLDS) >= most then return { 'busy' } end
+  subtract('bal', wanted)
+  if string.sub(balance(), 1, 1) == '-' then
+    add('bal', wanted)
+    return { 'insufficient', balance(), resets }
+  end
+  add('rsv', wanted)
+  redis.call('ZADD', LEASES, whole(time + lease), id)
+  redis.call('HSET', HOLDS, id, wanted .. ':0:' .. notes)
+  return { 'held', balance() }
+end
+
+-- renew(id, floor, lease ms): a live hold lives on, and what its customer has received so far becomes its floor.
+operations['renew'] = function(args)
+  local id, floor, lease = args[1], amount(args[2]), tonumber(args[3])
+  local hold = redis.call('HGET', HOLDS, id)
+  if not hold then return { 'gone' } end
+  local held, before, notes = string.match(hold, '^(%d+):(%d+):(.*)$')
+  -- Both have at most 15 digits, which a Lua number holds exactly: comparing is safe where adding is not needed.
+  if tonumber(floor) > tonumber(before) then
+    redis.call('HSET', HOLDS, id, held .. ':' .. floor .. ':' .. notes)
+  end
+  redis.call('ZADD', LEASES, 'XX', whole(now() + lease), id)
+  return { 'ok' }
+end
+
+-- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens)
+-- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
+operations['settle'] = function(args)
+  -- Everything is checked before anything is changed: a script that stops half-way is not undone.
+  local id, charge, kind, notes, remember = args[1], amount(args[2]), args[3], args[4], args[5]
+  local model, input, output = args[6], amount(args[7]), amount(args[8])
+  local done = redis.call('GET', OUTCOME)
+  if done then return { 'done', done } end
+  local floor = redis.call('HGET', TOMBS, id)
+  if close(id, charge) then
+    record(HISTORY, kind, id, charge, '0', notes)
+  elseif floor then
+    -- Reaped before we came back: the difference is made good.
+    add('bal', floor)
+    subtract('bal', charge)
+    subtract('set', floor)
+    add('set', charge)
+    redis.call('HDEL', TOMBS, id)
+    record(HISTORY, 'late', id, charge, floor, notes)
+  elseif charge ~= '0' then
+    -- The hold was lost with a failed store: what was used is still owed.
+    subtract('bal', charge)
+    add('set', charge)
+    record(HISTORY, 'orphan', id, charge, '0', notes)
+  end
+  if kind ~= 'void' then count(charge, model, input, output) end
+  redis.call('SET', OUTCOME, kind .. ':' .. charge, 'PX', remember)
+  return { 'ok', balance() }
+end
+
+-- grant(id, amount, remember ms, notes): adds to the allocation. Repeating an id changes nothing.
+operations['grant'] = function(args)
+  local id, granted, remember, notes = args[1], amount(args[2]), args[3], args[4]
+  local done = redis.call('GET', OUTCOME)
+  if done then return { 'done', done } end
+  if redis.call('EXISTS', ACCOUNT) == 0 then return { 'unknown' } end
+  add('bal', granted)
+  add('gra', granted)
+  record(GRANTS, 'grant', id, granted, '0', notes)
+  redis.call('SET', OUTCOME, 'grant:' .. granted, 'PX', remember)
+  return { 'ok', balance() }
+end
+
+-- reap(limit): ends expired holds of one account; says how many, and how many live on.
+operations['reap'] = function(args)
+  local ended = reap(now(), tonumber(args[1]))
+  return { 'ok', whole(ended), whole(redis.call('HLEN', HOLDS)) }
+end
+
+-- snapshot(): an account and its holds at one moment, with the last entry of its history.
+operations['snapshot'] = function(args)
+  local function last(stream)
+    local entry = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+    return entry[1] and entry[1][1] or '0-0'
+  end
+  return { redis.call('HGETALL', ACCOUNT), redis.call('HGETALL', HOLDS), redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES'), last(HISTORY), last(GRANTS), whole(now()) }
+end
+
+-- ARGV: for each operation its name, how many arguments it has, and these. An operation that fails is answered with its error;
+-- those beside it are not touched by it.
+local answers = {}
+local at = 1
+local slot = 0
+while at <= #ARGV do
+  ACCOUNT, LEASES, HOLDS, HISTORY = KEYS[slot + 1], KEYS[slot + 2], KEYS[slot + 3], KEYS[slot + 4]
+  GRANTS, TOMBS, COUNTERS, OUTCOME = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7], KEYS[slot + 8]
+  local length = tonumber(ARGV[at + 1])
+  local args = {}
+  for index = 1, length do args[index] = ARGV[at + 1 + index] end
+  local fine, answer = pcall(operations[ARGV[at]], args)
+  if not fine then
+    answer = { 'error', type(answer) == 'table' and answer.err or tostring(answer) }
+  end
+  answers[#answers + 1] = answer
+  at = at + 2 + length
+  slot = slot + 8
+end
+return answers
