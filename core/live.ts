@@ -33,6 +33,8 @@ export class LiveExchange implements Exchange {
   declare readonly route: Route
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
+  /** The gateway gave the exchange up before its reply began. */
+  stopped = false
   /** The client is being waited for. */
   reading = false
   /** Ends the running reply; set by whoever relays it. */
@@ -66,7 +68,7 @@ export class LiveExchange implements Exchange {
     res.on('close', () => {
       if (res.writableFinished) return
       this.#gone = true
-      for (const callback of this.#whenGone) callback()
+      this.#leave()
     })
   }
 
@@ -109,7 +111,15 @@ export class LiveExchange implements Exchange {
   }
 
   stop(reason: StopReason): void {
-    this.stopper?.(reason)
+    if (this.stopper) this.stopper(reason)
+    else if (!this.res.headersSent) {
+      this.stopped = true
+      this.#leave()
+    }
+  }
+
+  #leave(): void {
+    for (const callback of this.#whenGone) callback()
   }
 
   /** Facts a stage has given become members, each once. */

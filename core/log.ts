@@ -31,7 +31,6 @@ export function createLog(scrubber: Scrubber, level: string): Log {
     {
       level,
       base: null,
-      timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: label => ({ level: label }) },
       hooks: { streamWrite: line => scrubber.scrub(line) },
     },

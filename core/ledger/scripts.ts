@@ -14,8 +14,8 @@ interface Operation {
   readonly account: string
   readonly id: string
   readonly args: readonly string[]
-  resolve(answer: unknown): void
-  reject(error: GatewayError): void
+  readonly resolve: (answer: unknown) => void
+  readonly reject: (error: GatewayError) => void
 }
 
 /** The account's keys in the script's order; the outcome of the operation's id is the last. */

@@ -28,6 +28,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
         x.attempts.push({ ...name, failure: failure.message })
         continue
       }
+      if (x.stopped) throw new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.', retryAfterMs: 1000 })
       const attempt: Attempt = { ...name, ...(reply && { status: reply.status }) }
       x.attempts.push(attempt)
       return reply ? relay(x, up, reply, attempt, upstream.timeouts) : { kind: 'broken', by: 'client', status: 0, attempts: x.attempts }

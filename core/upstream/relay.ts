@@ -137,7 +137,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: Readable, make: (failur
   if (event.json === undefined) return refuse(up, make({ message: 'reply is no JSON' }))
   const head = make()
   up.response(head)
-  x.delivered = textBytes(bytes, x.format.text.reply)
+  x.delivered = textBytes(bytes.toString('latin1'), x.format.text.reply)
   up.event(event)
   const instead = rewrite(x.format, event, up.rewriters(head))
   const out = instead ? Buffer.from(instead.map(({ data }) => data).join('')) : bytes
@@ -152,6 +152,8 @@ function left(x: LiveExchange): Outcome {
   return { kind: 'broken', by: 'client', status: x.res.headersSent ? x.res.statusCode : 0, attempts: x.attempts }
 }
 
+const NOTHING = Buffer.alloc(0)
+
 /** How a running stream ends. */
 type End = 'complete' | 'client' | 'upstream' | 'timeout' | StopReason
 
@@ -161,12 +163,14 @@ class StreamRelay {
   readonly #body: Readable
   readonly #make: (failure?: Failure) => Head
   readonly #patience: Patience
-  readonly #timers: NodeJS.Timeout[] = []
+  #timer: NodeJS.Timeout | undefined
   #stuck: NodeJS.Timeout | undefined
   #scanner: Scanner | undefined
   #rewriting = false
   #pending: Buffer[] = []
-  #rest: Buffer | undefined
+  /** The beginning of an event whose end has not come yet. */
+  #rest: Buffer[] = []
+  #opening: ReplyEvent | undefined
   #recent: Buffer | undefined
   #scheduled = false
   #forget: () => void = () => {}
@@ -194,18 +198,27 @@ class StreamRelay {
 
   #listen(): void {
     const { idle, total } = this.#patience
-    const silence = this.#timer(() => this.#finish(this.#scanner?.complete ? 'complete' : 'timeout'), idle)
-    this.#timer(() => this.#finish('timeout'), total)
-    const keepalive = this.#timer(() => {
-      // Between events only: whole events are all that ever goes out.
-      if (this.#x.res.headersSent) this.#x.res.write(': keepalive\n\n')
-      keepalive.refresh()
-    }, this.#x.limits.keepalive)
+    const { keepalive } = this.#x.limits
+    const started = performance.now()
+    let heard = started
+    // One timer a stream: it fires after each silence and looks what the silence means.
+    const timer = setTimeout(
+      () => {
+        const now = performance.now()
+        if (now - heard >= idle || now - started >= total) return this.#finish(this.#scanner?.complete ? 'complete' : 'timeout')
+        // Between events, as whole events are all that ever goes out.
+        if (this.#x.res.headersSent) this.#x.res.write(': keepalive\n\n')
+        timer.refresh()
+      },
+      Math.min(keepalive, idle, total),
+    )
+    this.#timer = timer
     this.#forget = this.#x.whenGone(() => this.#finish('client'))
     this.#x.stopper = reason => this.#finish(reason)
     this.#body.on('data', (chunk: Buffer) => {
-      silence.refresh()
-      keepalive.refresh()
+      heard = performance.now()
+      if (heard - started >= total) return this.#finish('timeout')
+      timer.refresh()
       this.#pending.push(chunk)
       // What came in one turn goes out in one write.
       if (!this.#scheduled) {
@@ -224,14 +237,9 @@ class StreamRelay {
     if (this.#body.destroyed) this.#finish('upstream')
   }
 
-  #timer(callback: () => void, ms: number): NodeJS.Timeout {
-    const timer = setTimeout(callback, ms)
-    this.#timers.push(timer)
-    return timer
-  }
-
   #stop(): void {
-    for (const timer of [...this.#timers, this.#stuck]) clearTimeout(timer)
+    clearTimeout(this.#timer)
+    clearTimeout(this.#stuck)
     this.#x.stopper = undefined
     this.#forget()
     this.#body.removeAllListeners('data')
@@ -239,9 +247,10 @@ class StreamRelay {
 
   readonly #flush = (): void => {
     this.#scheduled = false
-    if (this.#pending.length === 0 && !(this.#rest && this.#body.readableEnded)) return
+    const ended = this.#body.readableEnded
+    if (this.#pending.length === 0 && !(ended && this.#rest.length > 0)) return
     try {
-      this.#pass(this.#takeWhole())
+      this.#pass(this.#takeWhole(ended))
     } catch (error) {
       if (!this.#x.res.headersSent) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
@@ -249,17 +258,23 @@ class StreamRelay {
     }
   }
 
-  /** The bytes up to the last event's end; what is left waits for its own. */
-  #takeWhole(): Buffer {
-    if (this.#rest) this.#pending.unshift(this.#rest)
-    const bytes = this.#pending.length === 1 ? (this.#pending[0] as Buffer) : Buffer.concat(this.#pending)
+  /** The bytes up to the last event's end; what is left waits for its own, which the end of the stream is, too. */
+  #takeWhole(ended: boolean): Buffer {
+    const all = [...this.#rest, ...this.#pending]
+    this.#rest = all
+    // Where no line ends no event does, and bytes need not be put together again and again.
+    const possible = ended || this.#pending.some(chunk => chunk.includes(0x0a) || chunk.includes(0x0d))
     this.#pending = []
-    const cut = this.#body.readableEnded ? bytes.length : lastBoundary(bytes)
-    this.#rest = cut < bytes.length ? bytes.subarray(cut) : undefined
-    if ((this.#rest?.length ?? 0) > this.#x.limits.reply) {
+    if (possible) {
+      const bytes = all.length === 1 ? (all[0] as Buffer) : Buffer.concat(all)
+      const cut = ended ? bytes.length : lastBoundary(bytes)
+      this.#rest = cut < bytes.length ? [bytes.subarray(cut)] : []
+      if (cut > 0) return bytes.subarray(0, cut)
+    }
+    if (this.#rest.reduce((sum, chunk) => sum + chunk.length, 0) > this.#x.limits.reply) {
       throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
     }
-    return bytes.subarray(0, cut)
+    return NOTHING
   }
 
   #pass(bytes: Buffer): void {
@@ -278,7 +293,8 @@ class StreamRelay {
   /** The first event decides whether there is a reply at all. */
   #begin(bytes: Buffer): Scanner {
     const x = this.#x
-    const failure = firstEvent(x.format, bytes)?.reading.failure
+    this.#opening = firstEvent(x.format, bytes)
+    const failure = this.#opening?.reading.failure
     if (failure) refuse(this.#up, this.#make(failure))
     const head = this.#make()
     this.#up.response(head)
@@ -309,7 +325,7 @@ class StreamRelay {
       throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${end}`) })
     }
     const closed = x.closed()
-    x.res.end(end === 'complete' ? undefined : x.format.tail(endError(end), x.id, { opening: this.#scanner?.opening, recent: this.#recent }))
+    x.res.end(end === 'complete' ? undefined : x.format.tail(endError(end), x.id, { opening: this.#opening, recent: this.#recent }))
     await closed
     const status = x.res.statusCode
     const { attempts } = x

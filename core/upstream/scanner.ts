@@ -3,7 +3,6 @@
  * model output they carry. Only events that somebody wants are handed to the SSE parser.
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
-import { closingQuote } from '../bytes.ts'
 import { frame, ReplyEvent, type Format, type Rewriter } from '../formats/index.ts'
 
 const LF = 0x0a
@@ -20,30 +19,35 @@ export function lastBoundary(bytes: Buffer): number {
   return Math.max(lf === -1 ? 0 : lf + 2, crlf === -1 ? 0 : crlf + 3, cr === -1 ? 0 : cr + 2)
 }
 
-/** The index just behind the first blank line at or after `from`; the length when there is none. */
-function nextBoundary(bytes: Buffer, from: number, hasCr: boolean): number {
-  const behind = (text: string): number => {
-    const at = bytes.indexOf(text, from)
-    return at === -1 ? bytes.length : at + text.length
-  }
-  return hasCr ? Math.min(behind('\n\n'), behind('\n\r\n'), behind('\r\r')) : behind('\n\n')
-}
-
-/** Bytes of the JSON strings that are the values of the named members; escapes count as they stand. */
-export function textBytes(bytes: Buffer, names: readonly string[]): number {
+/**
+ * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
+ * @param latin1 the bytes as a latin-1 string: one character a byte, and searched faster than a buffer
+ */
+export function textBytes(latin1: string, names: readonly string[]): number {
   let total = 0
   for (const name of names) {
     const needle = `"${name}":`
-    let at = bytes.indexOf(needle)
-    while (at !== -1) {
-      let start = at + needle.length
-      while (bytes[start] === 0x20) start++
-      const end = bytes[start] === 0x22 ? closingQuote(bytes, start) : start
-      if (end > start) total += end - start - 1
-      at = bytes.indexOf(needle, end)
+    for (let at = latin1.indexOf(needle); at !== -1; at = latin1.indexOf(needle, at)) {
+      at += needle.length
+      while (latin1.charCodeAt(at) === 0x20) at++
+      if (latin1.charCodeAt(at) !== 0x22) continue
+      const start = at + 1
+      at = closingQuote(latin1, start)
+      total += at - start
     }
   }
   return total
+}
+
+/** The index of the quote that closes the JSON string whose text begins at `start`. */
+function closingQuote(latin1: string, start: number): number {
+  for (let at = start; ; at++) {
+    at = latin1.indexOf('"', at)
+    if (at === -1) return latin1.length
+    let slashes = 0
+    while (at - 1 - slashes >= start && latin1.charCodeAt(at - 1 - slashes) === 0x5c) slashes++
+    if (slashes % 2 === 0) return at
+  }
 }
 
 /** What is wanted of a stream. */
@@ -56,27 +60,22 @@ export interface Wanted {
 
 /** Goes through the whole events of one stream, in order. */
 export class Scanner {
-  /** The first event seen. */
-  opening: ReplyEvent | undefined
   /** The stream has said that it is complete. */
   complete = false
   /** Bytes of model output so far. */
   delivered = 0
   readonly #format: Format
   readonly #wanted: Wanted
-  /** Byte strings that make an event worth parsing; undefined when all are. */
+  /** Strings that make an event worth parsing; undefined when all are. */
   readonly #needles: readonly string[] | undefined
-  readonly #parser: EventSourceParser
+  #parser: EventSourceParser | undefined
   #parsed: ReplyEvent[] = []
 
   constructor(format: Format, wanted: Wanted) {
     this.#format = format
     this.#wanted = wanted
     const everything = wanted.all || wanted.rewriters.some(rewriter => rewriter.needles === undefined)
-    this.#needles = everything ? undefined : [...format.telling, ...wanted.rewriters.flatMap(rewriter => rewriter.needles ?? [])]
-    this.#parser = createParser({
-      onEvent: ({ event, data }) => this.#parsed.push(new ReplyEvent(format, event ?? '', data)),
-    })
+    this.#needles = everything ? undefined : [...new Set([...format.telling, ...wanted.rewriters.flatMap(rewriter => rewriter.needles ?? [])])]
   }
 
   /**
@@ -84,10 +83,11 @@ export class Scanner {
    * @returns the bytes to send: the same buffer unless a rewriter changed something
    */
   push(bytes: Buffer): Buffer {
-    this.delivered += textBytes(bytes, this.#format.text.stream)
+    const latin1 = bytes.toString('latin1')
+    this.delivered += textBytes(latin1, this.#format.text.stream)
     const changed: Buffer[] = []
     let sent = 0
-    for (const { start, end } of this.#worthParsing(bytes)) {
+    for (const { start, end } of this.#worthParsing(latin1)) {
       const instead = this.#look(bytes.subarray(start, end))
       if (instead === undefined) continue
       changed.push(bytes.subarray(sent, start), instead)
@@ -98,40 +98,37 @@ export class Scanner {
     return Buffer.concat(changed)
   }
 
-  *#worthParsing(bytes: Buffer): Generator<{ start: number; end: number }> {
-    const hasCr = bytes.includes(CR)
-    let at = 0
-    if (!this.opening || !this.#needles) {
-      // The opening event may be needed to end the stream in its format.
-      while (at < bytes.length && (!this.opening || !this.#needles)) {
-        const end = nextBoundary(bytes, at, hasCr)
-        yield { start: at, end }
-        at = end
-      }
-    }
-    const hits = (this.#needles ?? []).map(needle => ({ needle, at: bytes.indexOf(needle, at) }))
-    while (at < bytes.length) {
+  *#worthParsing(latin1: string): Generator<{ start: number; end: number }> {
+    const ends = latin1.includes('\r') ? ['\n\n', '\n\r\n', '\r\r'] : ['\n\n']
+    const needles = this.#needles ?? ['']
+    const hits = needles.map(needle => latin1.indexOf(needle))
+    for (let at = 0; at < latin1.length;) {
       let hit = -1
-      for (const next of hits) {
-        if (next.at !== -1 && next.at < at) next.at = bytes.indexOf(next.needle, at)
-        if (next.at !== -1 && (hit === -1 || next.at < hit)) hit = next.at
+      for (let index = 0; index < needles.length; index++) {
+        let next = hits[index] as number
+        if (next !== -1 && next < at) next = hits[index] = latin1.indexOf(needles[index] as string, at)
+        if (next !== -1 && (hit === -1 || next < hit)) hit = next
       }
       if (hit === -1) return
-      const start = at + lastBoundary(bytes.subarray(at, hit))
-      const end = nextBoundary(bytes, hit, hasCr)
-      yield { start, end }
-      at = end
+      const start = Math.max(
+        at,
+        ...ends.map(end => latin1.lastIndexOf(end, hit - 1)).map((found, index) => (found === -1 ? 0 : found + (ends[index] as string).length)),
+      )
+      at = nextBoundary(latin1, hit, ends)
+      yield { start, end: at }
     }
   }
 
   /** Parses one event's bytes, closing the last one of a stream that leaves it open; returns what to send instead of them, if anything changed. */
   #look(bytes: Buffer): Buffer | undefined {
     this.#parsed = []
+    this.#parser ??= createParser({
+      onEvent: ({ event, data }) => this.#parsed.push(new ReplyEvent(this.#format, event ?? '', data)),
+    })
     this.#parser.feed(terminated(bytes))
     let changed = false
     const frames: string[] = []
     for (const event of this.#parsed) {
-      this.opening ??= event
       if (event.reading.last) this.complete = true
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
@@ -142,6 +139,16 @@ export class Scanner {
   }
 }
 
+/** The index just behind the first blank line at or after `from`; the length when there is none. */
+function nextBoundary(latin1: string, from: number, ends: readonly string[]): number {
+  let nearest = latin1.length
+  for (const end of ends) {
+    const at = latin1.indexOf(end, from)
+    if (at !== -1) nearest = Math.min(nearest, at + end.length)
+  }
+  return nearest
+}
+
 function terminated(bytes: Buffer): string {
   const text = bytes.toString('utf8')
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
@@ -149,11 +156,12 @@ function terminated(bytes: Buffer): string {
 
 /** The first event of a stream's bytes; comments before it do not count. */
 export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
-  const hasCr = bytes.includes(CR)
+  const latin1 = bytes.toString('latin1')
+  const ends = latin1.includes('\r') ? ['\n\n', '\n\r\n', '\r\r'] : ['\n\n']
   const events: ReplyEvent[] = []
   const parser = createParser({ onEvent: ({ event, data }) => events.push(new ReplyEvent(format, event ?? '', data)) })
   for (let at = 0; at < bytes.length && events.length === 0;) {
-    const end = nextBoundary(bytes, at, hasCr)
+    const end = nextBoundary(latin1, at, ends)
     parser.feed(terminated(bytes.subarray(at, end)))
     at = end
   }
