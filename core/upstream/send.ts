@@ -33,7 +33,7 @@ export interface Client {
   whenGone(callback: () => void): () => void
 }
 
-const KEEP_ALIVE = { keepAlive: true, maxFreeSockets: 1024, scheduling: 'lifo', timeout: 0 } as const
+const KEEP_ALIVE = { keepAlive: true, maxFreeSockets: 1024 } as const
 
 /** Connections to upstreams, kept alive and shared by all exchanges of the process. */
 export class Sender {
