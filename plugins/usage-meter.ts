@@ -61,10 +61,9 @@ export default definePlugin({
         const answers = await holdAll(requests, x, host)
         const no = answers.findIndex(({ kind }) => kind !== 'held')
         if (no !== -1) {
-          requests.forEach((request, index) => {
-            if (answers[index]?.kind === 'held') host.ledger.settle({ ...request, charge: 0n, kind: 'void' })
-          })
-          throw refusal(answers[no] as HoldAnswer, requests[no] as HoldRequest, no > 0, host.now())
+          const error = refusal(answers[no] as HoldAnswer, requests[no] as HoldRequest, no > 0, host.now())
+          giveBack(requests, index => answers[index]?.kind === 'held', error, host)
+          throw error
         }
         return { held: { id: requests[0]?.id ?? '', accounts: requests.map(({ account }) => account) } }
       },
@@ -104,11 +103,22 @@ async function settleAll(requests: readonly HoldRequest[], hold: (request: HoldR
   const results = await Promise.allSettled(requests.map(hold))
   const failed = results.find(result => result.status === 'rejected')
   if (!failed) return results.map(result => (result as PromiseFulfilledResult<HoldAnswer>).value)
-  results.forEach((result, index) => {
-    const request = requests[index]
-    if (request && result.status === 'fulfilled' && result.value.kind === 'held') host.ledger.settle({ ...request, charge: 0n, kind: 'void' })
+  const error = GatewayError.from(failed.reason)
+  giveBack(requests, index => isHeld(results[index]), error, host)
+  throw error
+}
+
+function isHeld(result: PromiseSettledResult<HoldAnswer> | undefined): boolean {
+  return result?.status === 'fulfilled' && result.value.kind === 'held'
+}
+
+/** Voids what was held for a request that goes no further. */
+function giveBack(requests: readonly HoldRequest[], held: (index: number) => boolean, error: GatewayError, host: Host): void {
+  requests.forEach((request, index) => {
+    if (!held(index)) return
+    const notes: Notes = { ...request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
+    host.ledger.settle({ account: request.account, id: request.id, charge: 0n, kind: 'void', notes })
   })
-  throw failed.reason
 }
 
 function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: number): GatewayError {

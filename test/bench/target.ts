@@ -101,7 +101,7 @@ process.on('message', async () => {
   process.send?.({ cpu: user + system, rss: process.memoryUsage.rss(), connections: await connections() } satisfies Usage)
 })
 process.on('disconnect', () => process.exit(0))
-if (role==='bare') process.once('SIGTERM',()=>process.exit(0))
+if (role === 'bare') process.once('SIGTERM', () => process.exit(0))
 
 if (role === 'bare') bare(argument)
 else if (role === 'tollgate') await tollgate(argument)

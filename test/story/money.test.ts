@@ -1,0 +1,299 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import t from 'tap'
+import { audit } from '../../core/ledger/audit.ts'
+import { NANO } from '../../core/ledger/money.ts'
+import { startGateway } from '../gateway.ts'
+import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
+
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+const CHAT = '/v1/chat/completions'
+const reply = (usage: unknown): object => ({ choices: [{ message: { content: 'Hello there' }, finish_reason: 'stop' }], usage })
+
+t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  let release = (): void => {}
+  const gate = new Promise<void>(resolve => (release = resolve))
+  upstream.script = async (_received, res) => {
+    await gate
+    json(res, reply({ prompt_tokens: 10, completion_tokens: 10 }))
+  }
+  const g = await startGateway(t, { upstream: upstream.url })
+  // What one such request holds: its body at two bytes a token, and its 100 output tokens.
+  const held = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
+  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: BigInt(held * 10), expiresAt: undefined })
+  const calls = Array.from({ length: 500 }, () => g.call(CHAT, { key, body: BODY }))
+  const refused: number[] = []
+  for (const call of calls) void call.then(answer => answer.status === 429 && refused.push(answer.status))
+  while (refused.length < 490) await turn()
+  t.equal((await g.balance(key)).exact.held, String(held * 10))
+  release()
+  const statuses = (await Promise.all(calls)).map(({ status }) => status)
+  t.equal(statuses.filter(status => status === 200).length, 10)
+  t.equal(upstream.requests.length, 10)
+  t.equal((await g.settled(key)).length, 10)
+})
+
+t.test('every kind of reported usage is charged as it says', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const cases: [string, string, string, unknown, Record<string, unknown>][] = [
+    [
+      'reasoning that the completion count leaves out',
+      'famC',
+      CHAT,
+      { prompt_tokens: 12, completion_tokens: 2, total_tokens: 354, completion_tokens_details: { reasoning_tokens: 340 } },
+      { input_tokens: 12, output_tokens: 342, reasoning_tokens: 340 },
+    ],
+    [
+      'reasoning inside the output',
+      'famC',
+      '/v1/responses',
+      { input_tokens: 1875, output_tokens: 695, total_tokens: 2570, output_tokens_details: { reasoning_tokens: 397 } },
+      { input_tokens: 1875, output_tokens: 695, reasoning_tokens: 397 },
+    ],
+    [
+      'cache reads and writes inside the input',
+      'famC',
+      CHAT,
+      { prompt_tokens: 100, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 60, cache_write_tokens: 30 } },
+      { input_tokens: 100, cache_read_tokens: 60, cache_creation_5m_tokens: 30, cost_nano: String(10 * 3000 + 60 * 300 + 30 * 3750 + 15_000) },
+    ],
+    [
+      'more cached than there was',
+      'famC',
+      CHAT,
+      { prompt_tokens: 10, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 60 } },
+      { input_tokens: 10, cache_read_tokens: 10 },
+    ],
+    [
+      'cache classes outside the input',
+      'famA',
+      '/v1/messages',
+      {
+        input_tokens: 5,
+        cache_read_input_tokens: 100,
+        cache_creation_input_tokens: 30,
+        cache_creation: { ephemeral_5m_input_tokens: 10, ephemeral_1h_input_tokens: 20 },
+        output_tokens: 7,
+      },
+      { input_tokens: 135, cache_creation_1h_tokens: 20, cost_nano: String(5 * 3000 + 100 * 300 + 10 * 3750 + 20 * 6000 + 7 * 15_000) },
+    ],
+    [
+      'a compaction: the passes are billed together',
+      'famA',
+      '/v1/messages',
+      {
+        input_tokens: 612,
+        output_tokens: 2819,
+        iterations: [
+          { input_tokens: 60_385, output_tokens: 522 },
+          { input_tokens: 612, output_tokens: 2819 },
+        ],
+      },
+      { input_tokens: 60_997, output_tokens: 3341 },
+    ],
+    ['zero is zero', 'famC', CHAT, { prompt_tokens: 0, completion_tokens: 0 }, { cost_nano: '0', usage_source: 'upstream' }],
+  ]
+  for (const [name, type, path, usage, expected] of cases) {
+    upstream.script = (_received, res) =>
+      json(
+        res,
+        path === '/v1/messages'
+          ? { type: 'message', content: [], usage }
+          : path === CHAT
+            ? reply(usage)
+            : { object: 'response', status: 'completed', output: [], usage },
+      )
+    const key = await g.key(type)
+    const answer = await g.call(path, { key, body: { ...BODY, input: 'x', model: type === 'famA' ? 'acme/famA-medium-5' : 'acme/famC-5.5' } })
+    t.equal(answer.status, 200, name)
+    t.match(await g.settled(key), [{ type: 'settle', status: 'ok', quarantined: false, ...expected }], name)
+  }
+})
+
+t.test('usage that is missing is estimated and marked; usage that cannot be is estimated and quarantined', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const cases: [string, unknown, boolean][] = [
+    ['missing', undefined, false],
+    ['null', null, false],
+    ['negative', { prompt_tokens: -5, completion_tokens: 5 }, true],
+    ['fractional', { prompt_tokens: 1.5, completion_tokens: 5 }, true],
+    ['text', { prompt_tokens: '10', completion_tokens: 5 }, true],
+    ['beyond exact numbers', { prompt_tokens: 2 ** 60, completion_tokens: 5 }, true],
+  ]
+  for (const [name, usage, quarantined] of cases) {
+    upstream.script = (_received, res) => json(res, reply(usage))
+    const key = await g.key('famC')
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+    const [entry] = await g.settled(key)
+    const input = Math.ceil(JSON.stringify(BODY).length / 3)
+    t.match(entry, { type: 'settle', usage_source: 'estimated', quarantined, input_tokens: input, output_tokens: Math.ceil('Hello there'.length / 3) }, name)
+  }
+  upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 50_000_000, output_tokens: 1 } })
+  const key = await g.key('famA')
+  await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5' } })
+  t.match(await g.settled(key), [{ quarantined: true, usage_source: 'estimated' }], 'more than the context window holds')
+})
+
+t.test('what fails costs nothing and leaves an entry that says so', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const failures: ((res: Parameters<typeof json>[0]) => void)[] = [
+    res => json(res, { error: { message: 'no' } }, 500),
+    res => json(res, { error: { message: 'no' } }, 400),
+    res => json(res, { error: { message: 'no' } }, 200),
+    res => json(res, '<html>', 200, { 'content-type': 'text/html' }),
+    res => void res.destroy(),
+    res => sse(res, ''),
+    res => sse(res, 'data: {"error":{"message":"overloaded","type":"overloaded_error"}}\n\n'),
+  ]
+  for (const fail of failures) {
+    upstream.script = (_received, res) => fail(res)
+    t.ok((await g.call(CHAT, { key, body: { ...BODY, stream: true } })).status >= 400)
+  }
+  const entries = await g.settled(key)
+  t.equal(entries.length, failures.length, 'one entry for each request')
+  for (const entry of entries) t.match(entry, { type: 'void', status: 'failed', cost_nano: '0' })
+  t.match(await g.balance(key), { used: 0, held: 0, balance: 10 })
+})
+
+t.test('a client that leaves cancels the upstream and is charged what it was given', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(`data: {"choices":[{"delta":{"content":"${'x'.repeat(300)}"}}]}\n\n`)
+  }
+  const leave = new AbortController()
+  const response = await fetch(g.url + CHAT, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}` },
+    body: JSON.stringify({ ...BODY, stream: true }),
+    signal: leave.signal,
+  })
+  await (response.body as ReadableStream).getReader().read()
+  leave.abort()
+  await upstream.last.closed
+  const [entry] = await g.settled(key)
+  t.match(entry, { type: 'settle', status: 'client_gone', usage_source: 'estimated', output_tokens: 100, client_disconnected: true })
+})
+
+t.test('a hold that nobody renews is reaped at its floor, and a late settlement makes the difference good', async t => {
+  const g = await startGateway(t, { edit: yaml => yaml.replace('lease: 60s', 'lease: 50ms').replace('reapEvery: 10s', 'reapEvery: 1h') })
+  const { ledger } = g.gateway
+  const key = await g.key('famC', 1n)
+  const account = await g.id(key)
+  const notes = { requestId: 'r', endpoint: CHAT, model: 'm', stream: true }
+  const hold = (id: string): Promise<{ kind: string }> => ledger.hold({ account, id, amount: 1000n, version: '1', notes, floor: () => 70n })
+  t.same(await hold('lost'), { kind: 'held' })
+  t.same(await hold('lost'), { kind: 'held' }, 'the same id again changes nothing')
+  t.equal((await ledger.balance(account)).held, 1000n)
+  // Until the lease is over the hold has been renewed with its floor at least once; then this process forgets it.
+  await new Promise(resolve => setTimeout(resolve, 120))
+  t.equal(await ledger.reapAll(), 0, 'a live hold is never reaped, however old')
+  await forget(ledger, 'lost')
+  while ((await ledger.reapAll()) === 0) await turn()
+  t.match(await ledger.balance(account), { held: 0n, settled: 70n })
+  ledger.settle({ account, id: 'lost', charge: 100n, kind: 'settle', notes })
+  ledger.settle({ account, id: 'lost', charge: 100n, kind: 'settle', notes })
+  while ((await ledger.balance(account)).settled !== 100n) await turn()
+  ledger.settle({ account, id: 'never-held', charge: 5n, kind: 'settle', notes })
+  while ((await ledger.balance(account)).settled !== 105n) await turn()
+  const kinds = (await ledger.history(account, { from: '-', to: '+', count: 10 })).map(entry => entry.kind)
+  t.same(kinds, ['orphan', 'late', 'reaped'])
+  t.same((await audit(ledger, [account])).drifts, [])
+})
+
+/** What kill -9 does to a hold: nobody renews it any more. */
+async function forget(ledger: object, id: string): Promise<void> {
+  const scripts = (ledger as { scripts: { run: (...args: unknown[]) => Promise<unknown> } }).scripts
+  const run = scripts.run.bind(scripts)
+  scripts.run = (name, account, operation, args) => (name === 'renew' && operation === id ? Promise.resolve(['ok']) : run(name, account, operation, args))
+  await turn()
+}
+
+t.test('the audit finds every kind of drift', async t => {
+  const g = await startGateway(t)
+  const { ledger } = g.gateway
+  const account = await g.id(await g.key('famC', 1n))
+  t.same((await audit(ledger)).drifts, [])
+  await ledger.scripts.redis.hincrby(ledger.scripts.key(account, 'a'), 'bal', -1)
+  t.match((await audit(ledger)).drifts, [{ account, findings: [/granted = balance/] }])
+  await ledger.scripts.redis.hincrby(ledger.scripts.key(account, 'a'), 'set', 1)
+  t.match((await audit(ledger)).drifts, [{ account, findings: [/settled = the sum of the history/] }])
+})
+
+t.test("the editor account's weekly quota applies to all its keys together", async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 100, completion_tokens: 100 }))
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('credits: 500', 'credits: 0.0035') })
+  const [one, other] = [await g.key('editor'), await g.key('editor')]
+  const body = { ...BODY, model: 'acme/famB-4.6' }
+  t.equal((await g.call(CHAT, { key: one, body })).status, 200)
+  await g.settled(one)
+  const info = (await g.call('/api/v1/key-info', { key: other })).json
+  t.match(info.weekly_quota, { limit: 0.0035, used: 0.0018, remaining: 0.0017 })
+  t.match(new Date(info.weekly_quota.reset_at).getUTCDay(), 1, 'weeks begin on Monday')
+  const answer = await g.call(CHAT, { key: other, body: { ...body, max_tokens: 200 } })
+  t.match(answer, { status: 429, json: { error: { type: 'rate_limit_exceeded', message: /until 20/ } } })
+  t.match(await g.settled(other), [{ type: 'void', status: 'failed', error_code: 'quota_exhausted', cost_nano: '0' }])
+  t.equal((await g.balance(other)).balance, 10)
+  t.same((await audit(g.gateway.ledger)).drifts, [])
+})
+
+t.test('disabling a key takes effect at the next request, cached or not', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 1 }))
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const id = await g.id(key)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  await g.gateway.keys.setStatus(id, 'disabled')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 401)
+  await g.gateway.keys.setStatus(id, 'active')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  const { secret } = await g.gateway.keys.rotate(id)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 401, 'a rotated secret is dead')
+  t.equal((await g.call(CHAT, { key: secret, body: BODY })).status, 200)
+  t.equal((await g.settled(secret)).length, 3, 'history and balance stay')
+})
+
+t.test('concurrency of one key is bounded where its type says so', async t => {
+  const upstream = await rawUpstream(t, () => {})
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('    default: acme/famC-5.5', '    default: acme/famC-5.5\n    concurrency: 2'),
+  })
+  const key = await g.key('famC')
+  const leave = new AbortController()
+  const running = [1, 2].map(() => g.call(CHAT, { key, body: BODY, signal: leave.signal }).catch(() => undefined))
+  while (upstream.requests.length < 2) await turn()
+  const answer = await g.call(CHAT, { key, body: BODY })
+  t.match(answer, { status: 429, json: { error: { code: 'rate_limit_exceeded' } } })
+  leave.abort()
+  await Promise.all(running)
+  t.equal((await g.settled(key)).length, 2)
+})
+
+t.test('when the store is away new requests are refused, and taken again when it is back', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 1 }))
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC', 1n)
+  await g.call(CHAT, { key, body: BODY })
+  await g.settled(key)
+  const { redis } = g.gateway.store
+  const back = new Promise(resolve => redis.once('ready', resolve))
+  redis.disconnect(true)
+  const answer = await g.call(CHAT, { key, body: BODY })
+  t.match(answer, { status: 503, json: { error: { type: 'server_error', code: 'unavailable' } } })
+  t.ok(Number(answer.headers.get('retry-after')) >= 1)
+  t.equal((await g.call('/health')).status, 200, 'the process lives')
+  await back
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.equal((await g.balance(key)).exact.granted, String(NANO))
+  await g.settled(key)
+})
