@@ -77,7 +77,7 @@ export class Gateway {
     this.#surround = surround
     this.store = store
     this.#simulated = simulated
-    this.ledger = new Ledger(store.redis, config.store.prefix, config.ledger, surround.log)
+    this.ledger = new Ledger(store, config.store.prefix, config.ledger, surround.log)
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation

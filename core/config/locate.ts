@@ -74,7 +74,8 @@ function dotted(path: Path): string {
 /** The candidate nearest to what was written, if it is near enough to have been meant. */
 export function nearest(written: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
-  let distance = Math.max(2, Math.floor(written.length / 3)) + 1
+  // A word all of whose letters would have to change was not meant.
+  let distance = Math.min(Math.max(2, Math.floor(written.length / 3)) + 1, written.length)
   for (const candidate of candidates) {
     const d = leven(written.toLowerCase(), candidate.toLowerCase())
     if (d < distance) [best, distance] = [candidate, d]

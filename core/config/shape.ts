@@ -47,6 +47,10 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
       return source.problem(path, `expected one of ${allowed.join(', ')}`, near && `did you mean ${near}?`)
     }
+    case 'minimum':
+    case 'maximum':
+    case 'exclusiveMinimum':
+      return source.problem(path, expected, error.message)
     default:
       return source.problem(path, expected)
   }

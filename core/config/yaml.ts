@@ -4,6 +4,8 @@ import { Source, type Path, type Problem } from './locate.ts'
 
 export type Env = Readonly<Record<string, string | undefined>>
 
+const NOT_SET = 'this environment variable is not set'
+
 const MAX_FILE = 1024 * 1024
 
 /** A scalar whose text came from the environment; it is never shown. */
@@ -33,7 +35,7 @@ function envTag(env: Env): ScalarTag {
         return new EnvScalar('')
       }
       const text = env[name] || fallback
-      if (text === undefined) onError(`the environment variable ${name} is not set`)
+      if (text === undefined) onError(`${NOT_SET}: ${name}`)
       return new EnvScalar(text ?? '')
     },
   }
@@ -52,7 +54,9 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
   })
   const source = new Source(file, text, doc, lines)
   if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)] }
-  const problems = [...doc.errors, ...doc.warnings].map(({ message, pos, code }) => source.at(pos[0], pos[1], message, HINTS[code]))
+  const problems = [...doc.errors, ...doc.warnings].map(({ message, pos, code }) =>
+    source.at(pos[0], pos[1], message, message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : HINTS[code]),
+  )
   return { source, problems }
 }
 

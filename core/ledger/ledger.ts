@@ -2,10 +2,10 @@
  * The ledger: what each key was granted, what is set aside, what was settled. Every change is one atomic script with an
  * id of the caller's, so repeating one changes nothing. Amounts are whole nano-credits.
  */
-import type { Redis } from 'ioredis'
 import type { LedgerConfig, Quota } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Log } from '../log.ts'
+import type { Store } from '../store/store.ts'
 import { inputTokens, type Usage } from './money.ts'
 import { Scripts, stored } from './scripts.ts'
 
@@ -105,8 +105,8 @@ export class Ledger {
   #reaping: NodeJS.Timeout | undefined
   #closed = false
 
-  constructor(redis: Redis, prefix: string, config: LedgerConfig, log: Log) {
-    this.scripts = new Scripts(redis, prefix)
+  constructor(store: Pick<Store, 'redis' | 'kind'>, prefix: string, config: LedgerConfig, log: Log) {
+    this.scripts = new Scripts(store, prefix)
     this.#config = config
     this.#log = log
   }

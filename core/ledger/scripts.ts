@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { GatewayError } from '../errors.ts'
+import type { Store } from '../store/store.ts'
 
 export type OperationName = 'hold' | 'renew' | 'settle' | 'grant' | 'reap' | 'snapshot'
 
@@ -43,7 +44,7 @@ export class Scripts {
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
 
-  constructor(redis: Redis, prefix: string) {
+  constructor({ redis, kind }: Pick<Store, 'redis' | 'kind'>, prefix: string) {
     this.redis = redis
     this.#prefix = prefix
     const source = readFileSync(new URL('operations.lua', import.meta.url), 'utf8')
@@ -51,8 +52,10 @@ export class Scripts {
       redis.defineCommand(name, { lua })
       return (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
     }
-    this.#run = define('tollgate_run', `#!lua\n${source}`)
-    this.#runFull = define('tollgate_run_full', `#!lua flags=allow-oom\n${source}`)
+    // The embedded store does not know the line that names a script's flags, and is never out of memory by its own account.
+    const flagged = (flags: string): string => (kind === 'embedded' ? source : `#!lua${flags}\n${source}`)
+    this.#run = define('tollgate_run', flagged(''))
+    this.#runFull = define('tollgate_run_full', flagged(' flags=allow-oom'))
   }
 
   /** A key of one account; all of an account's keys are in one cluster slot. */

@@ -1,0 +1,106 @@
+/** Tollgate as an operator runs it: the command line in a process of its own. */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Test } from 'tap'
+import { REPOSITORY_YAML, storeEnv } from './gateway.ts'
+
+const BIN = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url))
+
+export interface Finished {
+  readonly code: number | null
+  readonly out: string
+  readonly err: string
+}
+
+/** A folder with a gateway.yaml and a store of its own, for several processes. */
+export class Place {
+  readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-place-'))
+  readonly file = join(this.folder, 'gateway.yaml')
+  readonly #store = storeEnv()
+
+  constructor(t: Test, edit: (yaml: string) => string = yaml => yaml) {
+    this.write(edit(REPOSITORY_YAML.replace('prefix: tollgate', `prefix: ${this.#store.prefix}`).replace('host: 0.0.0.0', 'host: 127.0.0.1')))
+    t.teardown(() => rmSync(this.folder, { recursive: true, force: true }))
+  }
+
+  write(yaml: string): void {
+    writeFileSync(this.file, yaml)
+  }
+
+  copy(from: string, to: string): void {
+    cpSync(from, join(this.folder, to))
+  }
+
+  spawn(args: readonly string[], env: Record<string, string> = {}): ChildProcess {
+    return spawn(process.execPath, [BIN, ...args], { cwd: this.folder, env: { ...this.#store.env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  }
+
+  /** Runs a command to its end. */
+  run(...args: string[]): Promise<Finished> {
+    const child = this.spawn(args)
+    let out = ''
+    let err = ''
+    child.stdout?.on('data', (part: Buffer) => (out += part.toString()))
+    child.stderr?.on('data', (part: Buffer) => (err += part.toString()))
+    return new Promise(resolve => child.on('close', code => resolve({ code, out, err })))
+  }
+
+  /** Starts a gateway; resolves when it listens. */
+  async start(t: Test, env: Record<string, string> = {}): Promise<Running> {
+    const child = this.spawn(['start'], env)
+    const running = new Running(child)
+    t.teardown(() => running.stop('SIGTERM'))
+    await running.saw(/Tollgate listens on (\S+)/)
+    return running
+  }
+}
+
+export class Running {
+  readonly child: ChildProcess
+  readonly closed: Promise<number | null>
+  output = ''
+  readonly #waiting = new Set<() => void>()
+
+  constructor(child: ChildProcess) {
+    this.child = child
+    const hear = (part: Buffer): void => {
+      this.output += part.toString()
+      for (const look of this.#waiting) look()
+    }
+    child.stdout?.on('data', hear)
+    child.stderr?.on('data', hear)
+    this.closed = new Promise(resolve =>
+      child.on('close', code => {
+        resolve(code)
+        for (const look of this.#waiting) look()
+      }),
+    )
+  }
+
+  get url(): string {
+    return /Tollgate listens on (\S+)/.exec(this.output)?.[1] ?? ''
+  }
+
+  /** Waits until the process has printed something. */
+  saw(pattern: RegExp): Promise<RegExpExecArray> {
+    return new Promise((resolve, reject) => {
+      const look = (): void => {
+        const match = pattern.exec(this.output)
+        if (!match && this.child.exitCode === null) return
+        this.#waiting.delete(look)
+        if (match) resolve(match)
+        else reject(new Error(`ended without printing ${pattern}:\n${this.output}`))
+      }
+      this.#waiting.add(look)
+      look()
+    })
+  }
+
+  async stop(signal: NodeJS.Signals): Promise<number | null> {
+    if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal)
+    return this.closed
+  }
+}

@@ -1,0 +1,184 @@
+import { spawnSync } from 'node:child_process'
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { Place } from '../process.ts'
+import { ScriptedUpstream } from '../upstream.ts'
+import { upstreamEnv } from '../gateway.ts'
+
+const SHELL = { encoding: 'utf8' } as const
+
+t.test('the first start prints keys and curl lines that work when pasted; the second does not', async t => {
+  const place = new Place(t)
+  const first = await place.start(t)
+  await first.saw(/lookup\/balance.*\n/)
+  t.match(first.output, /key types: famA \(6 models\), famB \(11 models\), famC \(4 models\), editor \(24 models\)/)
+  t.match(first.output, /SIMULATED PROVIDER answers for famA, famB, famC, editor/)
+  const lines = first.output.split('\n').filter(line => line.startsWith('curl '))
+  t.equal(lines.length, 3)
+  const [reply, stream, balance] = lines.map(line => spawnSync('sh', ['-c', `${line} -s`], SHELL).stdout) as [string, string, string]
+  t.match(JSON.parse(reply), { type: 'message', content: [{ text: /Hello/ }] })
+  t.match(stream, /^data: .*\n\n[^]*data: \[DONE\]\n\n$/)
+  t.match(JSON.parse(balance), { isValid: true, used: /^0\.0001/ })
+  t.equal(await first.stop('SIGTERM'), 0)
+  const second = await place.start(t)
+  t.notMatch(second.output, 'first start')
+  t.equal((await place.run('keys', 'list')).out.trim().split('\n').length, 4, 'the store remembers')
+  await second.stop('SIGINT')
+})
+
+t.test('keys are made and managed from the command line while the gateway runs', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const made = await place.run('keys', 'create', '--type', 'famB', '--credits', '25', '--name', 'Ann', '--expires', '30d', '--json')
+  const key = JSON.parse(made.out)
+  t.match(key, { id: /^key_/, key: /^sk-[A-Za-z0-9]{48}$/, type: 'famB', credits: 25 })
+  const info = async (secret: string): Promise<{ status: number; json: any }> => {
+    const response = await fetch(`${running.url}/api/v1/key-info`, { headers: { authorization: `Bearer ${secret}` } })
+    return { status: response.status, json: await response.json() }
+  }
+  t.match(await info(key.key), { status: 200, json: { id: key.id, name: 'Ann', balance: 25 } })
+  t.match((await place.run('keys', 'topup', key.id, '0.5')).out, /25\.5 credits/)
+  t.match(await info(key.key), { json: { balance: 25.5 } })
+  const rotated = JSON.parse((await place.run('keys', 'rotate', key.id, '--json')).out)
+  t.match(await info(rotated.key), { json: { id: key.id, balance: 25.5 } })
+  t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'active', balance: '25.5', name: 'Ann' })
+  t.match((await place.run('keys', 'disable', key.id)).out, /disabled/)
+  t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'disabled' })
+  t.match((await place.run('keys', 'enable', key.id)).out, /active/)
+  const listed = await place.run('keys', 'list', '--json')
+  t.ok(listed.out.split('\n').some(line => line.includes(key.id)))
+  t.notMatch(listed.out, rotated.key, 'a secret is shown once')
+  t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
+  const mistakes: [string[], RegExp][] = [
+    [['keys', 'create', '--type', 'famb', '--credits', '5'], /no key type "famb"; did you mean famB\?/],
+    [['keys', 'create', '--type', 'famB', '--credits', '-5'], /no amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '1e3'], /no amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /no time to come/],
+    [['keys', 'show', 'key_none'], /no key key_none/],
+  ]
+  for (const [args, message] of mistakes) t.match(await place.run(...args), { code: 2, err: message })
+})
+
+t.test('a changed file is taken up at once, a bad one leaves the old in force', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const yaml = readFileSync(place.file, 'utf8')
+  const models = async (): Promise<string[]> => ((await (await fetch(`${running.url}/v1/models`)).json()) as any).data.map((model: { id: string }) => model.id)
+  const added = yaml.replace(
+    '      - { id: acme/famC-5.5, price: medium }',
+    '      - { id: acme/famC-5.5, price: medium }\n      - { id: acme/famC-6, price: large }',
+  )
+  writeFileSync(join(place.folder, 'next.yaml'), added)
+  renameSync(join(place.folder, 'next.yaml'), place.file)
+  await running.saw(/"generation":2/)
+  t.ok((await models()).includes('acme/famC-6'), 'one line adds a model')
+  place.write(added.replace('upstream: famC', 'upstream: famX'))
+  await running.saw(/gateway\.yaml:\d+:15 keyTypes\.famC\.upstream: there is no upstream "famX"/)
+  await running.saw(/the old one stays in force/)
+  t.ok((await models()).includes('acme/famC-6'))
+  place.write(yaml)
+  await running.saw(/"generation":3/)
+  t.notOk((await models()).includes('acme/famC-6'))
+  running.child.kill('SIGHUP')
+  await running.saw(/"generation":4/)
+  t.equal((await fetch(`${running.url}/health`)).status, 200)
+})
+
+t.test('SIGTERM lets a running stream end, refuses new connections and ends what takes too long in its format', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const finish: (() => void)[] = []
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+    finish.push(() => res.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'))
+  }
+  const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
+  const running = await place.start(t, upstreamEnv(upstream.url))
+  const { key, id } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const open = async (): Promise<Response> =>
+    fetch(`${running.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}` },
+      body: JSON.stringify({ model: 'acme/famC-5.5', messages: [], stream: true }),
+    })
+  const [short, long] = [await open(), await open()]
+  running.child.kill('SIGTERM')
+  await running.saw(/Draining 2 running requests/)
+  finish[0]?.()
+  t.match(await short.text(), /\[DONE\]/)
+  await t.rejects(open(), 'nobody new is let in')
+  t.match(await long.text(), /data: \{"error":\{"message":"The gateway is restarting\. Try again\."/)
+  t.equal(await running.closed, 0)
+  const history = await place.run('audit', '--key', id)
+  t.match(history, { code: 0, out: /1 accounts, 2 entries, 0 with drift/ }, 'both were settled before the end')
+})
+
+t.test('after kill -9 the next start finds the store, and what was held comes back', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+  }
+  const place = new Place(t, yaml => yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'))
+  const first = await place.start(t, upstreamEnv(upstream.url))
+  const { key, id } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const open = await fetch(`${first.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}` },
+    body: JSON.stringify({ model: 'acme/famC-5.5', messages: [], stream: true }),
+  })
+  t.equal(open.status, 200)
+  await first.stop('SIGKILL')
+  const second = await place.start(t, upstreamEnv(upstream.url))
+  for (let held = '1'; held !== '0';) held = JSON.parse((await place.run('keys', 'show', id, '--json')).out).held
+  t.match(await place.run('audit'), { code: 0 })
+  const history = (await (await fetch(`${second.url}/api/v1/key-info/history`, { headers: { authorization: `Bearer ${key}` } })).json()) as any
+  t.match(history.data, [{ type: 'reaped', usage_source: 'estimated' }])
+})
+
+t.test('two gateways do not share one managed store', async t => {
+  const place = new Place(t)
+  if (place.spawn === undefined || process.env['REDIS_URL'] !== undefined) return t.end()
+  await place.start(t)
+  const other = await place.run('start')
+  t.match(other, { code: 1, err: /another gateway \(process \d+\) runs on/ })
+})
+
+t.test('no key and no credential is in anything the gateway prints', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const credential = 'upstream-credential-4711'
+  upstream.script = (_received, res) =>
+    void res.writeHead(500, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message: `bad ${credential}` } }))
+  const place = new Place(t)
+  const running = await place.start(t, upstreamEnv(upstream.url, credential))
+  const { key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  for (const path of ['/v1/chat/completions', `/v1/${key}`, `/v1/models/${key}`]) {
+    await fetch(running.url + path, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}` },
+      body: JSON.stringify({ model: 'acme/famC-5.5', messages: [{ content: `say ${key}` }] }),
+    })
+  }
+  await running.stop('SIGTERM')
+  t.match(running.output, /"outcome":"failed"/)
+  t.notMatch(running.output, key)
+  t.notMatch(running.output, credential)
+  t.notMatch(running.output, 'say sk-')
+})
+
+t.test('a store that is first look only says so, and is refused in production', async t => {
+  const place = new Place(t)
+  const env = { PATH: '/nonexistent', REDIS_URL: '' }
+  const refused = place.spawn(['start'], { ...env, NODE_ENV: 'production', ...upstreamEnv('https://provider.example') })
+  let complaint = ''
+  refused.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
+  t.equal(await new Promise(resolve => refused.on('close', resolve)), 1)
+  t.match(complaint, /embedded store is refused in production/)
+  const running = await place.start(t, env)
+  await running.saw(/lookup\/balance.*\n/)
+  t.match(running.output, /EMBEDDED, for a first look only/)
+  t.match(await (await fetch(`${running.url}/health`)).json(), { status: 'ok', store: 'embedded (first look only)' })
+  const [curl = ''] = running.output.split('\n').filter(line => line.startsWith('curl '))
+  t.match(spawnSync('sh', ['-c', `${curl} -s`], SHELL).stdout, /simulated provider/)
+})
