@@ -1,8 +1,17 @@
 /** Finds plugins: the folder is the registry, the file's name is the word in `chain:`. */
 import { existsSync, readdirSync, statSync } from 'node:fs'
+import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type { Plugin } from './plugin.ts'
+
+/** What plugins import, from whichever folder they stand in, and whether or not Tollgate is installed there. */
+const AUTHORS_MODULE = 'tollgate/plugin'
+
+registerHooks({
+  resolve: (specifier, context, next) =>
+    specifier === AUTHORS_MODULE ? { url: new URL('plugin.ts', import.meta.url).href, shortCircuit: true } : next(specifier, context),
+})
 
 const BUILT_IN = fileURLToPath(new URL('../plugins', import.meta.url))
 
