@@ -130,7 +130,7 @@ const answered = new WeakSet<Socket>()
 
 /** Answers what was no request at all, once, in the plain error shape; never into the middle of another reply. */
 function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void {
-  const replying = (socket as Socket & { _httpMessage?: unknown })._httpMessage
+  const replying = (socket as Socket & { _httpMessage?: ServerResponse })._httpMessage?.headersSent
   if (!socket.writable || replying || answered.has(socket)) {
     socket.destroy()
     return
@@ -140,5 +140,5 @@ function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void
   const no = new GatewayError(code)
   const body = JSON.stringify(PLAIN.error(no, ''))
   const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`
-  socket.end(`${head}\r\nx-should-retry: false\r\nconnection: close\r\n\r\n${body}`)
+  socket.end(`${head}\r\n${no.retry ? '' : 'x-should-retry: false\r\n'}connection: close\r\n\r\n${body}`)
 }

@@ -4,7 +4,6 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
-import type { Config } from '../core/config/config.ts'
 import { loadConfig, type Loaded } from '../core/config/load.ts'
 import { Gateway } from '../core/gateway.ts'
 import { audit } from '../core/ledger/audit.ts'
@@ -86,7 +85,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const scrubber = new Scrubber()
   const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent')
   const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
-  const gateway = await Gateway.start(surround, loaded.config as Config)
+  const gateway = await Gateway.start(surround, loaded.config)
   t.teardown(async () => {
     await gateway.stop()
     rmSync(folder, { recursive: true, force: true })

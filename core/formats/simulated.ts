@@ -1,6 +1,7 @@
 /** What a provider answers in each format: for the simulated provider, complete and with true usage. */
 import type { FormatName } from './format.ts'
 import type { OutgoingEvent } from './events.ts'
+import { object, type Json } from './reading.ts'
 
 /** What was said, before it is spelt in a format. */
 export interface Said {
@@ -14,8 +15,7 @@ export interface Said {
   readonly cut: boolean
   /** Seconds since the epoch. */
   readonly createdAt: number
-  /** Chat only: the client asked for usage in the stream. */
-  readonly includeUsage: boolean
+  readonly request: Json
 }
 
 /** One reply, whole and as the events of a stream. */
@@ -46,6 +46,7 @@ const chat: Spelling = {
     }
   },
   events(said) {
+    const wantsUsage = object(said.request['stream_options'])?.['include_usage'] === true
     const chunk = (choices: unknown[], usage: unknown): OutgoingEvent =>
       anonymous({
         id: `chatcmpl-${said.id}`,
@@ -53,7 +54,7 @@ const chat: Spelling = {
         created: said.createdAt,
         model: said.model,
         choices,
-        ...(said.includeUsage && { usage }),
+        ...(wantsUsage && { usage }),
       })
     const delta = (content: object, finish: string | null = null): OutgoingEvent =>
       chunk([{ index: 0, delta: content, logprobs: null, finish_reason: finish }], null)
@@ -61,7 +62,7 @@ const chat: Spelling = {
       delta({ role: 'assistant', content: '' }),
       ...said.pieces.map(content => delta({ content })),
       delta({}, said.cut ? 'length' : 'stop'),
-      ...(said.includeUsage ? [chunk([], chatUsage(said))] : []),
+      ...(wantsUsage ? [chunk([], chatUsage(said))] : []),
       { type: '', data: '[DONE]' },
     ]
   },

@@ -30,14 +30,14 @@ export interface Process {
  * Connects to the store, starting one where there is none.
  * @throws Error in words for the operator when no store can be had
  */
-export async function openStore(config: StoreConfig, role: Role, log: Log, process: Process): Promise<Store> {
+export async function openStore(config: StoreConfig, role: Role, log: Log, host: Process): Promise<Store> {
   if (config.redis !== 'auto') {
     const redis = await connect(clientFor(config, log, { connectionName: `tollgate-${role}` }, config.redis))
-    return { redis, kind: 'redis', description: `redis at ${host(config.redis)}`, close: () => quit(redis) }
+    return { redis, kind: 'redis', description: `redis at ${hostOf(config.redis)}`, close: () => quit(redis) }
   }
-  const server = findServer(process.env)
-  if (server) return openManaged(config, `tollgate-${role}-${process.pid}`, role, log, server)
-  return openEmbedded(config, role, log, process.env)
+  const server = findServer(host.env)
+  if (server) return openManaged(config, `tollgate-${role}-${host.pid}`, role, log, server)
+  return openEmbedded(config, role, log, host.env)
 }
 
 async function openManaged(config: StoreConfig, connectionName: string, role: Role, log: Log, binary: string): Promise<Store> {
@@ -124,6 +124,6 @@ async function quit(redis: Redis): Promise<void> {
   await redis.quit().catch(() => redis.disconnect())
 }
 
-function host(url: string): string {
+function hostOf(url: string): string {
   return URL.canParse(url) ? new URL(url).host : 'its address'
 }

@@ -70,7 +70,7 @@ function say(format: Format, body: Readonly<Record<string, unknown>>, id: string
     outputTokens: pieces.length,
     cut: pieces.length < words.length,
     createdAt: Math.floor(Date.now() / 1000),
-    includeUsage: object(body['stream_options'])?.['include_usage'] === true,
+    request: body,
   }
 }
 

@@ -1,0 +1,132 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import authPlugin from '../plugins/auth.ts'
+import gatePlugin from '../plugins/model-gate.ts'
+import { Body, GatewayError } from '../core/plugin.ts'
+import { drive } from './drive.ts'
+import { startGateway, type TestGateway } from './gateway.ts'
+import { json, ScriptedUpstream, sse } from './upstream.ts'
+
+/** A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through `globalThis`. */
+async function withProbe(t: Test, upstream: ScriptedUpstream, hooks: string, head = ''): Promise<{ g: TestGateway; notes: string[] }> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  const notes: string[] = []
+  ;(globalThis as any).notes = notes
+  writeFileSync(
+    join(folder, 'probe.ts'),
+    `import { definePlugin, GatewayError, Reply } from 'tollgate/plugin'
+     const note = (text: string) => (globalThis as any).notes.push(text)
+     void note, GatewayError, Reply
+     export default definePlugin({ name: 'probe', summary: 'Tests.', on: 'inference', needs: ['body'], ${head} setup: () => (${hooks}) })`,
+  )
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('- router', '- probe\n  - router').replace('limits:', `plugins: [${folder}]\nlimits:`).replace('stage: 30s', 'stage: 200ms'),
+  })
+  return { g, notes }
+}
+
+const BODY = { model: 'acme/famC-5.5', messages: [] }
+const REPLY = { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } }
+
+t.test('hooks run down, then up, then settle once', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) =>
+    sse(res, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+  const { g, notes } = await withProbe(
+    t,
+    upstream,
+    `{
+      request() { note('request') },
+      response(_x, head) { note('response ' + head.status); head.reply['x-probe'] = 'seen' },
+      event(_x, event) { note('event ' + event.data.slice(0, 12)) },
+      settle(_x, outcome) { note('settle ' + outcome.kind) },
+      close() { note('close') },
+    }`,
+  )
+  const key = await g.key('famC')
+  const answer = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream: true } })
+  await g.settled(key)
+  t.equal(answer.headers.get('x-probe'), 'seen')
+  t.same(notes, ['request', 'response 200', 'event {"choices":[', 'event {"choices":[', 'event [DONE]', 'settle relayed'])
+  await g.gateway.reload()
+  while (!notes.includes('close')) await new Promise(resolve => setImmediate(resolve))
+  t.pass('the old generation is closed when it has drained')
+})
+
+t.test('a stage can answer by itself; those below it are never asked', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const { g, notes } = await withProbe(t, upstream, `{ request: () => Reply.json({ hello: 1 }), settle(_x, outcome) { note(outcome.kind) } }`)
+  t.same((await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).json, { hello: 1 })
+  t.equal(upstream.requests.length, 0)
+  t.same(notes, [], 'a stage that ends the way down has not let the request pass')
+})
+
+const misbehaviour: [string, string, number][] = [
+  ['throws in request', `{ request() { throw new Error('secret detail') } }`, 500],
+  ['rejects in request', `{ async request() { throw new Error('secret detail') } }`, 500],
+  ['never resolves', `{ request: () => new Promise(() => {}) }`, 500],
+  ['gives an undeclared fact', `{ request: () => ({ surprise: 1 }) }`, 500],
+  ['throws a gateway error in response', `{ response() { throw new GatewayError('unavailable') } }`, 503],
+  ['throws in response', `{ response() { throw new Error('secret detail') } }`, 500],
+  ['throws in event', `{ event() { throw new Error('secret detail') } }`, 200],
+  ['throws in settle', `{ settle() { throw new Error('secret detail') } }`, 200],
+]
+for (const [name, hooks, status] of misbehaviour) {
+  t.test(`a plugin that ${name} hurts its own exchange at most`, async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    upstream.script = (_received, res) => json(res, REPLY)
+    const { g } = await withProbe(t, upstream, hooks)
+    const key = await g.key('famC')
+    const answer = await g.call('/v1/chat/completions', { key, body: BODY })
+    t.equal(answer.status, status)
+    t.notMatch(answer.text, 'secret detail')
+    const [entry] = await g.settled(key)
+    if (status === 200) t.match(entry, { type: 'settle', output_tokens: 1 }, 'the money is settled all the same')
+    else t.ok(entry === undefined || entry['cost_nano'] === '0')
+  })
+}
+
+t.test('a plugin that throws when it is set up leaves the old configuration in force', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, REPLY)
+  const { g } = await withProbe(t, upstream, `(() => { if ((globalThis as any).sulk) throw new Error('no'); return {} })()`)
+  ;(globalThis as any).sulk = true
+  t.equal(await g.gateway.reload(), false)
+  t.equal((await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).status, 200)
+})
+
+t.test('reloads under load lose no request and mix no prices', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, REPLY)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  let running = true
+  const reloads = (async () => {
+    for (let times = 0; running && times < 50; times++) {
+      t.ok(await g.gateway.reload())
+      await new Promise(resolve => setImmediate(resolve))
+    }
+  })()
+  const answers = await Promise.all(Array.from({ length: 100 }, () => g.call('/v1/chat/completions', { key, body: BODY })))
+  running = false
+  await reloads
+  t.ok(answers.every(({ status }) => status === 200))
+  const entries = await g.settled(key)
+  t.ok(entries.every(({ cost_nano }) => cost_nano === '18000'))
+  t.equal((await g.balance(key)).exact.used, String(100 * 18_000))
+})
+
+t.test('a stage can be driven without a socket', async t => {
+  const missing = await drive(authPlugin, {})
+  t.match(missing.thrown, { code: 'missing_key' })
+  const famC = { name: 'famC', formats: [], models: new Map(), default: { id: 'x' } }
+  const config = { keyTypes: new Map([['famC', famC]]) }
+  const facts = { key: { type: 'famC' }, body: new Body(Buffer.from('{"model":"a"}')) }
+  const gate = await drive(gatePlugin, { host: { config: config as never }, facts: facts as never })
+  t.ok(gate.thrown instanceof GatewayError)
+  t.match(gate.thrown, { code: 'format_not_allowed', status: 404 })
+})

@@ -1,0 +1,120 @@
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { SCHEMA } from '../core/config/schema.ts'
+import { ERRORS, GatewayError, type ErrorCode } from '../core/errors.ts'
+import { FORMATS } from '../core/formats/index.ts'
+import { findPlugins } from '../core/plugins.ts'
+import { endpointsOf } from '../core/routes.ts'
+import { startGateway } from './gateway.ts'
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const README = readFileSync(join(ROOT, 'README.md'), 'utf8')
+
+/** The rows of the table whose first heading is this. */
+function table(heading: string): string[][] {
+  const lines = README.split('\n')
+  const start = lines.findIndex(line => line.startsWith(`| ${heading} |`))
+  const rows = lines.slice(start + 2)
+  return rows
+    .slice(
+      0,
+      rows.findIndex(line => !line.startsWith('|')),
+    )
+    .map(row =>
+      row
+        .split('|')
+        .slice(1, -1)
+        .map(cell => cell.trim().replace(/^`|`$/g, '')),
+    )
+}
+
+t.test('the table of errors is the table in the code', t => {
+  const spelt = Object.keys(ERRORS).map(name => {
+    const code = name as ErrorCode
+    const error = new GatewayError(code)
+    const chat = (FORMATS['chat-completions'].error(error, '') as any).error
+    const messages = (FORMATS.messages.error(error, '') as any).error
+    return [code, String(ERRORS[code].status), `${chat.type} / ${chat.code}`, messages.type, ERRORS[code].retry ? 'yes' : 'no']
+  })
+  t.same(table('code'), spelt)
+  t.end()
+})
+
+t.test('the table of options is the schema', t => {
+  const options: string[][] = []
+  for (const section of ['listen', 'store', 'ledger', 'limits'] as const) {
+    for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties)) options.push([`${section}.${name}`, String(standard)])
+  }
+  t.same(
+    table('option').map(row => row.slice(0, 2)),
+    options,
+  )
+  const timeouts = Object.entries(SCHEMA.properties.upstreams.additionalProperties.properties.timeouts.properties).map(
+    ([name, { default: standard }]) => `\`${name}: ${standard}\``,
+  )
+  for (const timeout of timeouts) t.ok(README.includes(timeout), timeout)
+  t.end()
+})
+
+t.test('the repository’s gateway.yaml says what the defaults are, so that the file is the whole behaviour', t => {
+  const yaml = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')
+  for (const section of ['store', 'ledger', 'limits'] as const) {
+    for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties))
+      t.match(yaml, new RegExp(`^  ${name}: (?:!env \\w+ )?${String(standard).replace('.', '\\.')}\\b`, 'm'), `${section}.${name}`)
+  }
+  t.end()
+})
+
+t.test('the table of plugins is the folder', async t => {
+  const { plugins } = await findPlugins([])
+  t.same(
+    table('plugin'),
+    [...plugins.values()].map(({ name, summary }) => [name, summary]),
+  )
+})
+
+t.test('the table of endpoints is what the chain serves, with and without a key', async t => {
+  const { plugins } = await findPlugins([])
+  const served = [...endpointsOf([...plugins.values()].map(({ on }) => on))].sort()
+  const rows = table('endpoint')
+  t.same(rows.map(([endpoint]) => endpoint).sort(), served)
+  const g = await startGateway(t)
+  for (const [endpoint = '', key] of rows) {
+    const [method = '', path = ''] = endpoint.split(' ')
+    const { status } = await g.call(path.replace('*', 'acme%2FfamB-4.5'), { method, ...(method === 'POST' && { body: {} }) })
+    t.equal(status === 401, key === 'yes', endpoint)
+  }
+})
+
+t.test('the plugin of ten minutes compiles and works', async t => {
+  const source = /```ts\n(import \{ definePlugin[^]*?)```/.exec(README)?.[1] ?? ''
+  // Inside the repository, so that the compiler finds the package by its own name.
+  const folder = join(ROOT, '.tap', 'readme', 'plugins')
+  mkdirSync(folder, { recursive: true })
+  writeFileSync(join(folder, 'quiet-hours.ts'), source)
+  const flags = [
+    '--noEmit',
+    '--strict',
+    '--target',
+    'esnext',
+    '--module',
+    'nodenext',
+    '--allowImportingTsExtensions',
+    '--skipLibCheck',
+    '--exactOptionalPropertyTypes',
+  ]
+  const compiled = spawnSync('tsc', ['--ignoreConfig', ...flags, join(folder, 'quiet-hours.ts')], { encoding: 'utf8' })
+  t.equal(compiled.stdout, '', 'tsc has nothing to say')
+  const chained = (yaml: string): string =>
+    yaml.replace('- balance', '- quiet-hours: { types: [famC], from: 0, to: 23 }\n  - balance').replace('limits:', `plugins: [${folder}]\n\nlimits:`)
+  const g = await startGateway(t, { edit: chained })
+  const body = { model: 'acme/famC-5.5', messages: [] }
+  const night = new Date().getUTCHours() < 23
+  const refused = await g.call('/v1/chat/completions', { key: await g.key('famC'), body })
+  if (night) t.match(refused, { status: 429, json: { error: { message: "famC keys rest until 23 o'clock UTC." } } })
+  t.equal((await g.call('/v1/chat/completions', { key: await g.key('famB'), body: { messages: [] } })).status, 200)
+  await t.rejects(startGateway(t, { edit: yaml => chained(yaml).replace('types: [famC]', 'type: [famC]') }), /did you mean types/)
+})
