@@ -14,7 +14,7 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
 } else {
   const node = packagedNode()
   if (!node) {
-    console.error(`Tollgate needs Node 24 or later; this is ${process.version}, and the packaged one is not installed.`)
+    console.error(`Tollgate needs Node 24 or later; this is ${process.version}, and the packaged one is not installed. Run npm ci first.`)
     process.exit(1)
   }
   const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: 'inherit' })

@@ -56,7 +56,13 @@ export class Body {
   /** The bytes to send. */
   bytes(): Buffer {
     if (this.#edits.size === 0) return this.received
-    const splices = [...this.#edits].map(([name, value]) => this.#splice(name, value))
+    const edits = [...this.#edits]
+    const added = edits.filter(([name]) => !this.#spans.has(name)).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)
+    const splices = edits.flatMap(([name, value]) => {
+      const span = this.#spans.get(name)
+      return span ? [{ ...span, text: JSON.stringify(value) }] : []
+    })
+    if (added.length > 0) splices.push({ start: this.#first, end: this.#first, text: added.join(',') + (this.#spans.size > 0 ? ',' : '') })
     splices.sort((a, b) => a.start - b.start)
     const parts: Buffer[] = []
     let at = 0
@@ -66,13 +72,6 @@ export class Body {
     }
     parts.push(this.received.subarray(at))
     return Buffer.concat(parts)
-  }
-
-  #splice(name: string, value: unknown): Span & { text: string } {
-    const span = this.#spans.get(name)
-    if (span) return { ...span, text: JSON.stringify(value) }
-    const comma = this.#spans.size > 0 ? ',' : ''
-    return { start: this.#first, end: this.#first, text: `${JSON.stringify(name)}:${JSON.stringify(value)}${comma}` }
   }
 }
 

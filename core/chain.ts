@@ -4,6 +4,7 @@ import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from './exchange
 import type { LiveExchange } from './live.ts'
 import type { Log } from './log.ts'
 import type { Plugin, Stage } from './plugin.ts'
+import { within } from './within.ts'
 
 /** A stage in its place. */
 export interface PlacedStage {
@@ -25,11 +26,13 @@ function known(x: LiveExchange): Known {
 export class Up {
   readonly #x: LiveExchange
   readonly #passed: PlacedStage[] = []
+  readonly #limit: number
   readonly log: Log
 
-  constructor(x: LiveExchange, log: Log) {
+  constructor(x: LiveExchange, log: Log, limit: number) {
     this.#x = x
     this.log = log
+    this.#limit = limit
   }
 
   /** A stage joins once its request hook has resolved. */
@@ -65,7 +68,8 @@ export class Up {
   async settle(outcome: Outcome): Promise<void> {
     for (const { plugin, stage } of this.#passed) {
       try {
-        await stage.settle?.(known(this.#x), outcome)
+        const settling = stage.settle?.(known(this.#x), outcome)
+        if (settling instanceof Promise) await within(settling, this.#limit, 'settle hook')
       } catch (cause) {
         this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, 'settle hook failed')
       }
@@ -88,7 +92,7 @@ export class Chain {
 
   /** Takes an exchange to its end, whatever it is. Never rejects. */
   async run(x: LiveExchange, forward: Forward): Promise<void> {
-    const up = new Up(x, this.#log)
+    const up = new Up(x, this.#log, this.#limit)
     let outcome: Outcome
     try {
       const reply = await this.#down(x, up)
@@ -104,7 +108,7 @@ export class Chain {
   async #down(x: LiveExchange, up: Up): Promise<Reply | undefined> {
     for (const placed of this.#stages) {
       const result = placed.stage.request?.(known(x))
-      const given: unknown = result instanceof Promise ? await this.#limited(result, x, placed.plugin.name) : result
+      const given: unknown = result instanceof Promise ? await this.#limited(result, x, placed) : result
       if (given instanceof Reply) return given
       if (given !== undefined) x.learn(given as object, placed.plugin)
       up.join(placed)
@@ -112,12 +116,23 @@ export class Chain {
     return undefined
   }
 
-  /** A hook that never resolves must not hold its exchange for ever; the time a client takes to send is not the hook's. */
-  #limited<T>(result: Promise<T>, x: LiveExchange, stage: string): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
+  /**
+   * A hook that never resolves must not hold its exchange for ever; the time a client takes to send is not the hook's. One
+   * that resolves after all has let the request pass too late, and is settled at once: it may have set something aside.
+   */
+  #limited(result: Promise<unknown>, x: LiveExchange, placed: PlacedStage): Promise<unknown> {
+    const { plugin, stage } = placed
+    return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        if (x.reading) timer.refresh()
-        else reject(new GatewayError('internal', { cause: new Error(`stage ${stage} took more than ${this.#limit} ms`) }))
+        if (x.reading) return void timer.refresh()
+        const error = new GatewayError('internal', { cause: new Error(`stage ${plugin.name} took more than ${this.#limit} ms`) })
+        reject(error)
+        result
+          .then(async given => {
+            if (given !== undefined) x.learn(given as object, plugin)
+            await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
+          })
+          .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))
       }, this.#limit)
       result.then(resolve, reject).finally(() => clearTimeout(timer))
     })

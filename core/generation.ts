@@ -4,6 +4,7 @@ import type { Config } from './config/config.ts'
 import type { Log } from './log.ts'
 import type { Host, Plugin } from './plugin.ts'
 import { covers, endpointsOf, RouteTable } from './routes.ts'
+import { within } from './within.ts'
 
 export class Generation {
   readonly number: number
@@ -39,7 +40,9 @@ export class Generation {
     try {
       for (const { plugin: name, options } of config.chain) {
         const plugin = plugins.get(name) as Plugin
-        stages.push({ plugin, stage: await plugin.setup(options as never, host) })
+        const stage: unknown = await within(plugin.setup(options as never, host), config.limits.stage, 'its setup')
+        if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup returned no stage')
+        stages.push({ plugin, stage })
       }
       return new Generation(number, config, stages, host.log)
     } catch (cause) {

@@ -47,7 +47,6 @@ export class LiveExchange implements Exchange {
   #signal: AbortSignal | undefined
   #gone = false
   readonly #whenGone = new Set<() => void>()
-  #closed: Promise<void> | undefined
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
     const url = req.url ?? '/'
@@ -146,8 +145,9 @@ export class LiveExchange implements Exchange {
 
   /** Sends an error in the exchange's format. Only for exchanges whose reply has not begun. */
   async fail(error: GatewayError): Promise<Outcome> {
-    if (this.#gone) return { kind: 'broken', by: 'client', status: 0, attempts: this.attempts }
-    if (this.res.headersSent) {
+    if (this.#gone) {
+      // Nobody is there to be told; the failure came first all the same.
+    } else if (this.res.headersSent) {
       // Whoever began the reply was to end it; an error that comes here is a defect, and only the socket can tell of it.
       this.res.destroy()
     } else {
@@ -157,28 +157,37 @@ export class LiveExchange implements Exchange {
     return { kind: 'failed', error, attempts: this.attempts }
   }
 
-  /** Resolves when the reply's last byte has been handed to the system, or the client has gone. */
-  closed(): Promise<void> {
-    return (this.#closed ??= new Promise(resolve => {
-      if (this.res.writableFinished || this.res.destroyed) resolve()
-      else {
-        this.res.once('finish', resolve)
-        this.res.once('close', resolve)
-      }
-    }))
+  /**
+   * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that
+   * takes none of it for `limits.writeIdle` is cut.
+   */
+  async end(last?: string | Buffer): Promise<void> {
+    const { res } = this
+    const closed = new Promise<void>(resolve => {
+      if (res.destroyed) return resolve()
+      res.once('finish', resolve)
+      res.once('close', resolve)
+    })
+    res.end(last)
+    const { socket } = res
+    if (!socket || socket.writableLength === 0) return closed
+    let written = socket.bytesWritten - socket.writableLength
+    const stuck = setInterval(() => {
+      const now = socket.bytesWritten - socket.writableLength
+      if (now === written) res.destroy()
+      written = now
+    }, this.limits.writeIdle)
+    await closed
+    clearInterval(stuck)
   }
 
   async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {
-    const closed = this.closed()
     this.begin(status, { ...headers, 'content-length': body.length })
-    if (this.#req.complete || !hasBody(this.#req)) {
-      this.res.end(body)
-    } else {
-      // The answer is out before the request was read: let the client see it before the connection goes.
-      this.res.write(body)
-      linger(this.#req, () => this.res.end())
-    }
-    await closed
+    if (this.#req.complete || !hasBody(this.#req)) return this.end(body)
+    // The answer is out before the request was read: let the client see it before the connection goes.
+    this.res.write(body)
+    await lingered(this.#req)
+    return this.end()
   }
 
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
@@ -194,14 +203,18 @@ function hasBody(req: IncomingMessage): boolean {
 /** Longest time, in milliseconds, for which the rest of an unwanted body is thrown away. */
 const LINGER_MS = 1000
 
-function linger(req: IncomingMessage, done: () => void): void {
-  const timer = setTimeout(done, LINGER_MS)
-  req.resume()
-  req.once('end', () => {
-    clearTimeout(timer)
-    done()
+/** Throws the rest of an unwanted body away, for a while. */
+function lingered(req: IncomingMessage): Promise<void> {
+  return new Promise(resolve => {
+    const timer = setTimeout(resolve, LINGER_MS)
+    const done = (): void => {
+      clearTimeout(timer)
+      resolve()
+    }
+    req.resume()
+    req.once('end', done)
+    req.once('close', done)
   })
-  req.once('close', () => clearTimeout(timer))
 }
 
 function errorHeaders(error: GatewayError): Record<string, string> {

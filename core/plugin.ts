@@ -78,6 +78,7 @@ export interface Plugin {
   readonly on: Scope
   readonly needs: readonly Fact[]
   readonly gives: readonly Fact[]
+  readonly meters: boolean
   readonly options: JSONSchema
   setup(options: never, host: Host): Awaitable<Stage<Fact, Fact>>
 }
@@ -92,6 +93,8 @@ interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
   readonly needs?: readonly N[]
   /** Facts that `request` returns. */
   readonly gives?: readonly G[]
+  /** It accounts for what goes upstream: a chain that sends requests there must have one that does. */
+  readonly meters?: boolean
   /** JSON Schema of the options, as plain data; its defaults are filled in. */
   readonly options?: S
   setup(options: NoInfer<O>, host: Host): Awaitable<Stage<N, G>>
@@ -104,5 +107,5 @@ const NO_OPTIONS = { type: 'object', additionalProperties: false } as const
 export function definePlugin<const S extends JSONSchema = typeof NO_OPTIONS, const N extends Fact = never, const G extends Fact = never, O = FromSchema<S>>(
   definition: Definition<S, N, G, O>,
 ): Plugin {
-  return { needs: [], gives: [], options: NO_OPTIONS, ...definition } as unknown as Plugin
+  return { needs: [], gives: [], meters: false, options: NO_OPTIONS, ...definition } as unknown as Plugin
 }

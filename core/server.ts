@@ -39,7 +39,11 @@ export class GatewayServer {
     // Whether a client may send its body is decided when the body is wanted, not before.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
     this.#server.on('clientError', answerBrokenRequest)
-    this.#server.on('connect', (_req, socket: Socket) => socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n'))
+    this.#server.on('connect', (_req, socket: Socket) => {
+      // Node has let go of this socket: its errors are nobody's but ours.
+      socket.on('error', () => {})
+      socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n', () => socket.destroy())
+    })
     this.#server.on('dropRequest', (_req, socket: Socket) => socket.destroy())
   }
 

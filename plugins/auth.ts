@@ -60,11 +60,14 @@ export default definePlugin({
 
     return {
       async request(x) {
-        checkAddress(x.address)
         const secret = credentialOf(x.headers)
         if (secret === undefined) throw new GatewayError('missing_key')
         const key = secret.startsWith('sk-') ? await keys.find(secret) : undefined
-        if (!usable(key)) return fail(x.address, new GatewayError('invalid_key'))
+        if (!usable(key)) {
+          // Only who has no key is held up: behind a proxy all customers may share one address.
+          checkAddress(x.address)
+          return fail(x.address, new GatewayError('invalid_key'))
+        }
         if (x.inference && key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
         return { key, secret }
       },

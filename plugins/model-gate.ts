@@ -18,7 +18,8 @@ export default definePlugin({
         type: 'object',
         default: {},
         description: 'suffixes of model names, each with the request headers it stands for, such as { "[1m]": { header: value } }',
-        additionalProperties: { type: 'object', additionalProperties: { type: 'string' } },
+        propertyNames: { minLength: 1, description: 'a suffix of at least one character' },
+        additionalProperties: { type: 'object', additionalProperties: { type: 'string', pattern: '^[ -~]*$' } },
       },
     },
   },
@@ -35,7 +36,7 @@ export default definePlugin({
         const type = config.keyTypes.get(key.type) as KeyType
         if (!type.formats.includes(format)) {
           const served = type.formats.map(({ path }) => `POST ${path}`).join(', ')
-          throw new GatewayError('format_not_allowed', { message: `A ${type.name} key does not serve ${format.path}. It serves ${served}.` })
+          throw new GatewayError('format_not_allowed', { message: `Keys of type ${type.name} do not serve ${format.path}. They serve ${served}.` })
         }
         const asked = body.get('model') as string
         const { name, headers } = bare(asked)
@@ -52,6 +53,6 @@ function unknown(asked: string, type: KeyType): GatewayError {
   const shown = asked.length > SHOWN ? `${asked.slice(0, SHOWN)}...` : asked
   return new GatewayError('model_not_found', {
     param: 'model',
-    message: `The model "${shown}" does not exist or a ${type.name} key may not use it. This key accepts: ${[...type.models.keys()].join(', ')}.`,
+    message: `The model "${shown}" does not exist or keys of type ${type.name} may not use it. This key accepts: ${[...type.models.keys()].join(', ')}.`,
   })
 }

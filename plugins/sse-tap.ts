@@ -4,6 +4,8 @@ import { definePlugin, type Failure, type Format, type RawUsage, type Rewriter, 
 export class Tally {
   /** The failure it reported, if it did. */
   failure: Failure | undefined
+  /** It said that it is complete. */
+  complete = false
   readonly #format: Format
   #raw: RawUsage | undefined
 
@@ -50,6 +52,7 @@ export default definePlugin({
       event({ tally }, { reading }) {
         if (reading.usage) tally.learn(reading.usage)
         if (reading.failure) tally.failure ??= reading.failure
+        if (reading.last) tally.complete = true
       },
     }
   },

@@ -40,12 +40,13 @@ function errorOf(head: Head, failure: Failure, secrets: readonly string[], now: 
   const cause = new Error(`upstream status ${head.status}: ${failure.type ?? ''} ${failure.code ?? ''} ${failure.message}`.slice(0, 500))
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
   if (head.status === 400 || head.status === 413 || head.status === 422 || (head.status === 200 && CLIENTS_FAULT.test(kind))) {
+    const { message, param, ...spelling } = clean(failure, secrets)
     return new GatewayError('upstream_rejected', {
       cause,
       status: head.status === 200 ? 400 : head.status,
-      upstream: { ...failure },
-      ...(failure.param !== undefined && { param: failure.param }),
-      ...(failure.message !== '' && { message: scrubbed(failure.message, secrets) }),
+      upstream: spelling,
+      ...(param !== undefined && { param }),
+      ...(message !== '' && { message }),
     })
   }
   if (head.status === 429 || head.status === 503 || head.status === 529 || (head.status === 200 && OVERLOAD.test(kind))) {
@@ -71,6 +72,8 @@ function secretsOf(x: Exchange): string[] {
   return (x.route?.candidates ?? []).map(({ account }) => account.key)
 }
 
-function scrubbed(message: string, secrets: readonly string[]): string {
-  return secrets.reduce((text, secret) => text.replaceAll(secret, '***'), message)
+/** The failure without the account's credentials, wherever it repeats them. */
+function clean(failure: Failure, secrets: readonly string[]): Failure {
+  const scrub = (text: string): string => secrets.reduce((rest, secret) => rest.replaceAll(secret, '***'), text)
+  return Object.fromEntries(Object.entries(failure).map(([name, text]) => [name, scrub(String(text))])) as unknown as Failure
 }

@@ -40,6 +40,7 @@ export default definePlugin({
   on: 'inference',
   needs: ['key', 'secret', 'body', 'model', 'route', 'tally'],
   gives: ['held'],
+  meters: true,
   options: {
     type: 'object',
     additionalProperties: false,

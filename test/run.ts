@@ -9,8 +9,10 @@ child.on('exit', code => {
   const lines = readFileSync(results, 'utf8').split('\n')
   // Assertions are the lines at any depth that are not the sum of a deeper level.
   const points = lines.filter(line => /^\s*(?:not )?ok\b/.test(line) && !line.endsWith('{') && !/# time=/.test(line))
-  const failed = points.filter(line => /^\s*not ok\b/.test(line) && !/# (?:todo|skip)/i.test(line)).length
+  let failed = points.filter(line => /^\s*not ok\b/.test(line) && !/# (?:todo|skip)/i.test(line)).length
   const skipped = points.filter(line => /# skip/i.test(line)).length
+  // A file that could not even run has no assertion to its name.
+  if (code !== 0 && failed === 0) failed = 1
   console.log(`${points.length - failed - skipped} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`)
   process.exit(code ?? 1)
 })

@@ -41,6 +41,9 @@ function checkFacts(source: Source, placed: readonly Placed[]): Problem[] {
   for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
     const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
     const given = new Map<string, string>()
+    if (stages.some(({ plugin }) => plugin.gives.includes('route')) && !stages.some(({ plugin }) => plugin.meters)) {
+      found.set('meter', source.problem(['chain'], 'requests would go upstream without being metered', 'put usage-meter at the end of the chain', 'key'))
+    }
     for (const { plugin, path } of stages) {
       for (const fact of plugin.needs) {
         if (given.has(fact)) continue

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { Plugin } from '../plugin.ts'
 import type { Config } from './config.ts'
-import type { Problem } from './locate.ts'
+import type { Problem, Source } from './locate.ts'
 import { checkChain } from './chain.ts'
 import { Resolver } from './resolve.ts'
 import { SCHEMA, type RawConfig } from './schema.ts'
@@ -33,14 +33,26 @@ async function loadText(shown: string, path: string, text: string, env: Env, fin
   const { source, problems } = readYaml(shown, text, env)
   if (problems.length > 0) return failed(problems, text)
   const raw = source.doc.toJS() as RawConfig
-  if (!valid(raw)) return failed(shapeProblems(source, valid.errors ?? []), text)
+  const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
+  try {
+    return await refer(source, path, raw, shape, env, findPlugins)
+  } catch (cause) {
+    // What its names refer to can only be asked of a file whose shape is near enough to right.
+    if (shape.length > 0) return failed(shape, text)
+    throw cause
+  }
+}
+
+/** The second half: names and rules across settings. */
+async function refer(source: Source, path: string, raw: RawConfig, shape: readonly Problem[], env: Env, findPlugins: FindPlugins): Promise<Loaded> {
   const resolver = new Resolver(source, path, env)
   const config = resolver.resolve(raw)
   const found = await findPlugins(config.plugins)
   const chain = checkChain(source, raw.chain, found.plugins)
-  const all = [...resolver.problems, ...found.problems.map(message => source.problem(['plugins'], message)), ...chain.problems]
-  if (all.length > 0) return failed(all, text)
-  return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], text }
+  const referred = [...resolver.problems, ...found.problems.map(message => source.problem(['plugins'], message)), ...chain.problems]
+  const all = [...shape, ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col))]
+  if (all.length > 0) return failed(all, source.text)
+  return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], text: source.text }
 }
 
 function failed(problems: readonly Problem[], text: string): Loaded {

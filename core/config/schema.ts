@@ -1,7 +1,7 @@
 /** The shape of gateway.yaml. Defaults stand here and nowhere else; README's table of options is checked against it. */
 import type { FromSchema } from 'json-schema-to-ts'
 import { FORMAT_NAMES } from '../formats/format.ts'
-import { DURATION, SIZE } from './units.ts'
+import { DURATION, PAUSE, SIZE } from './units.ts'
 
 /** An object with exactly these members, all of them optional. */
 const section = <const P>(description: string, properties: P) =>
@@ -50,7 +50,7 @@ const ACCOUNT = {
   additionalProperties: false,
   required: ['key'],
   properties: {
-    key: { type: 'string', minLength: 1, description: 'the credential; best written as !env NAME' },
+    key: { type: 'string', pattern: '^[!-~]+$', description: 'the credential, without spaces or line breaks; best written as !env NAME' },
     header: {
       type: 'string',
       enum: ['authorization', 'x-api-key'],
@@ -152,7 +152,7 @@ export const SCHEMA = {
       keepalive: { ...DURATION, default: '15s' },
       idleConnection: { ...DURATION, default: '65s' },
       stage: { ...DURATION, default: '30s' },
-      drainDelay: { ...DURATION, default: '0s' },
+      drainDelay: { ...PAUSE, default: '0s' },
       drain: { ...DURATION, default: '30s' },
     }),
     plugins: {

@@ -1,8 +1,9 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
+import { FORMATS_OF_UNITS } from './units.ts'
 import { nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 
-const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true })
+const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true, formats: FORMATS_OF_UNITS })
 
 /** A check for values of a schema; it fills in the schema's defaults. @throws when the schema itself is wrong */
 export function compile(schema: unknown): ValidateFunction {
@@ -14,7 +15,8 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
   const seen = new Set<string>()
   return errors.flatMap(error => {
     // The branches of an anyOf fail one by one; what counts is that none held.
-    if (error.schemaPath.includes('/anyOf/')) return []
+    // And a name that fails its rule is reported by the rule.
+    if (error.schemaPath.includes('/anyOf/') || error.keyword === 'propertyNames') return []
     const problem = shapeProblem(source, error, base)
     const id = `${problem.line}:${problem.col}:${problem.message}`
     if (seen.has(id)) return []
@@ -27,19 +29,13 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
   const path = [...base, ...pointer(error.instancePath)]
   const description = (error.parentSchema as { description?: string } | undefined)?.description
   const expected = description === undefined ? (error.message ?? 'is not valid') : `expected ${description}`
+  if (error.propertyName !== undefined) return source.problem([...path, error.propertyName], expected, undefined, 'key')
   switch (error.keyword) {
     case 'additionalProperties': {
       const name = String(error.params['additionalProperty'])
       const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
       return source.problem([...path, name], `there is no setting "${name}" here`, suggest(name, known), 'key')
     }
-    case 'propertyNames':
-    case 'pattern':
-      if (error.propertyName !== undefined || error.keyword === 'propertyNames') {
-        const name = String(error.propertyName ?? error.params['propertyName'])
-        return source.problem([...path, name], 'expected a name: a letter, then letters, digits, - or _', undefined, 'key')
-      }
-      return source.problem(path, expected)
     case 'required':
       return source.problem(path, `"${String(error.params['missingProperty'])}" is missing`, description && `this is ${description}`)
     case 'enum': {

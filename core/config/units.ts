@@ -3,11 +3,34 @@
 const MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }
 
+/** Timers count milliseconds in 31 bits; what is longer would fire at once. */
+const LONGEST_MS = 24 * 86_400_000
+
 export const DURATION = {
   type: 'string',
   pattern: '^\\d{1,9}(ms|s|m|h|d)$',
-  description: 'a duration such as 500ms, 15s, 10m or 24h',
+  format: 'duration',
+  description: 'a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d',
 } as const
+
+/** A duration that may be none at all. */
+export const PAUSE = {
+  type: 'string',
+  pattern: '^\\d{1,9}(ms|s|m|h|d)$',
+  format: 'pause',
+  description: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
+} as const
+
+/** Checks of the formats that the schemas above name. */
+export const FORMATS_OF_UNITS = {
+  duration: (text: string): boolean => !readable(text) || (duration(text) > 0 && duration(text) <= LONGEST_MS),
+  pause: (text: string): boolean => !readable(text) || duration(text) <= LONGEST_MS,
+} as const
+
+/** Text that is no duration at all is told so by its pattern. */
+function readable(text: string): boolean {
+  return /^\d{1,9}(?:ms|s|m|h|d)$/.test(text)
+}
 
 export const SIZE = {
   type: 'string',

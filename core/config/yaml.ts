@@ -1,5 +1,5 @@
 /** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
-import { LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
+import { isAlias, LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
 import { Source, type Path, type Problem } from './locate.ts'
 
 export type Env = Readonly<Record<string, string | undefined>>
@@ -68,7 +68,8 @@ const HINTS: Readonly<Record<string, string>> = {
 
 /** The text of a scalar exactly as written, or as the environment has it. */
 export function scalarText(source: Source, path: Path): string {
-  const node = source.node(path)
+  const found = source.node(path)
+  const node = isAlias(found) ? found.resolve(source.doc) : found
   if (node instanceof EnvScalar) return node.text
   return node instanceof Scalar ? (node.source ?? String(node.value)) : ''
 }

@@ -13,7 +13,9 @@ const hideUsage: Rewriter = {
     if (!chunk || !('usage' in chunk)) return undefined
     if (chunk['usage'] === null) {
       // Quotes inside JSON strings are escaped, so this can only meet the member itself.
-      const data = event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '')
+      const { usage: _usage, ...rest } = chunk
+      const once = event.data.indexOf('"usage"') === event.data.lastIndexOf('"usage"')
+      const data = !once ? JSON.stringify(rest) : event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '')
       return [{ type: event.type, data }]
     }
     return Array.isArray(chunk['choices']) && chunk['choices'].length === 0 ? [] : undefined
@@ -63,6 +65,6 @@ export const chatCompletions: Format = {
     }),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
-  disguise: (json, error) => ({ ...object(json), error: openaiError(error) }),
+  disguise: (_json, error) => ({ error: openaiError(error) }),
   tail: error => frame('', JSON.stringify({ error: openaiError(error) })),
 }

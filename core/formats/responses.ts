@@ -52,11 +52,13 @@ export const responses: Format = {
   error: error => ({ error: openaiError(error) }),
   disguise(json, error) {
     const event = object(json)
-    const spelt = openaiError(error)
+    const { type, sequence_number } = event ?? {}
+    const { code, message, param } = openaiError(error)
     const response = object(event?.['response'])
-    const inner = { code: spelt.code, message: spelt.message }
-    if (response) return { ...event, response: { ...response, error: inner } }
-    return event?.['object'] === 'response' ? { ...event, error: inner } : { ...event, error: undefined, ...inner, param: spelt.param }
+    if (!response) return { type: 'error', code, message, param, sequence_number }
+    // Only what names the reply: the rest of a failed response may tell of the operator's account.
+    const { id, object: kind, created_at, model, output } = response
+    return { type, sequence_number, response: { id, object: kind, created_at, status: 'failed', model, output, error: { code, message }, usage: null } }
   },
   tail(error, _requestId, running) {
     const { message, code } = openaiError(error)

@@ -18,7 +18,7 @@ export interface Rates {
 export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'firstByteAfter'> {
   readonly body: Body
   readonly model: Model
-  readonly tally: { readonly failure: Failure | undefined; usage(): { usage: Usage; sound: boolean } | undefined }
+  readonly tally: { readonly failure: Failure | undefined; readonly complete: boolean; usage(): { usage: Usage; sound: boolean } | undefined }
 }
 
 export interface Bill {
@@ -38,6 +38,8 @@ export interface Bill {
 const HOLD_BYTES_PER_TOKEN = 2
 /** Reports beyond this many context windows are mistakes. */
 const IMPLAUSIBLE_WINDOWS = 2
+/** Tokens of context that a model without a `context` of its own is taken to have. */
+const LARGEST_WINDOW = 1_000_000
 
 /** The usage that a hold must cover: all of the input, and output as far as is held ahead. */
 export function heldUsage({ body, model, format }: Billable, rates: Rates): Usage {
@@ -65,7 +67,8 @@ export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
   if (!cut && !reported && x.delivered === 0) return nothing
   const believable = reported?.sound === true && plausible(reported.usage, x.model)
   const quarantined = reported !== undefined && !believable
-  if (believable && !cut) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
+  // What was reported with the end of the reply is the whole truth, whether or not the client waited for it.
+  if (believable && !failed && (!cut || x.tally.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   return { ...nothing, ...priced(observed(x, rates), x), source: 'estimated', quarantined }
 }
 
@@ -89,6 +92,6 @@ function estimateInput(body: Body, rates: Rates, bytesPerToken: number): number 
 }
 
 function plausible(usage: Usage, { entry }: Model): boolean {
-  const most = (entry.context ?? Number.MAX_SAFE_INTEGER / 4) * IMPLAUSIBLE_WINDOWS
+  const most = (entry.context ?? LARGEST_WINDOW) * IMPLAUSIBLE_WINDOWS
   return inputTokens(usage) <= most && usage.output <= most
 }

@@ -158,14 +158,14 @@ export class Ledger {
       throw thrown
     }
     const [kind, balance = '0', resetsAt = '0'] = answer
-    if (kind === 'held') this.#live.set(id, request)
+    if (kind === 'held') this.#live.set(liveId(request), request)
     if (kind === 'insufficient') return { kind, balance: BigInt(balance), resetsAt: Number(resetsAt) }
     return { kind: kind as 'held' }
   }
 
   /** Ends a hold with its charge. Returns at once; it is repeated until the store has taken it. */
   settle(entry: { account: string; id: string; charge: bigint; kind: 'settle' | 'void'; notes: Notes }): void {
-    this.#live.delete(entry.id)
+    this.#live.delete(liveId(entry))
     const settling = this.#settleUntilDone(entry).finally(() => this.#settling.delete(settling))
     this.#settling.add(settling)
   }
@@ -280,6 +280,11 @@ export class Ledger {
     this.#noted.set(account, now)
     this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))
   }
+}
+
+/** One exchange may hold on several accounts under one id. */
+function liveId({ account, id }: { readonly account: string; readonly id: string }): string {
+  return `${account} ${id}`
 }
 
 /** The ledger's name for an upstream account's quota. */

@@ -73,6 +73,11 @@ export class ManagedServer {
     )
   }
 
+  /** The gateway has left: nothing is to be reached or started any more. */
+  get released(): boolean {
+    return this.#released
+  }
+
   /** Leaves the server, and stops it if nobody else uses it. */
   async release(redis: Redis): Promise<void> {
     this.#released = true

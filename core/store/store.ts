@@ -48,6 +48,7 @@ async function openManaged(config: StoreConfig, connectionName: string, role: Ro
     connectionName,
     // A server of ours that died is started again before the next try to reach it.
     retryStrategy: tries => {
+      if (server.released) return null
       server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'the managed store cannot be started'))
       return delay(tries)
     },

@@ -14,3 +14,8 @@ export function refuse(up: Up, head: Head): never {
 export function left(x: LiveExchange): Outcome {
   return { kind: 'broken', by: 'client', status: x.res.headersSent ? x.res.statusCode : 0, attempts: x.attempts }
 }
+
+/** The gateway is stopping and gave the exchange up before its reply began. */
+export function stopped(): GatewayError {
+  return new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.', retryAfterMs: 1000 })
+}

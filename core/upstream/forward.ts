@@ -1,10 +1,11 @@
 /** From a routed exchange to its outcome: tries the route's candidates in order, then relays the one that answered. */
 import type { Forward } from '../chain.ts'
+import { stopped } from './endings.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt } from '../exchange.ts'
 import { upwardHeaders } from './headers.ts'
 import { relay } from './relay.ts'
-import type { Sender, UpstreamReply } from './send.ts'
+import type { Sender, TakenBack, UpstreamReply } from './send.ts'
 
 /**
  * Makes the function that chains end in.
@@ -20,7 +21,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     for (const { upstream, account } of route.candidates) {
       const name = { upstream: upstream.name, account: account.name }
       const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
-      let reply: UpstreamReply | undefined
+      let reply: UpstreamReply | TakenBack
       try {
         reply = await sender.send(to, x.format.path, upwardHeaders(x.headers, x.format, account, model.headers), bytes, x)
       } catch (thrown) {
@@ -28,10 +29,11 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
         x.attempts.push({ ...name, failure: failure.message })
         continue
       }
-      if (x.stopped) throw new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.', retryAfterMs: 1000 })
-      const attempt: Attempt = { ...name, ...(reply && { status: reply.status }) }
+      if (x.stopped) throw stopped()
+      if (reply === 'unsent') return { kind: 'broken', by: 'client', status: 0, attempts: x.attempts }
+      const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
       x.attempts.push(attempt)
-      return reply ? relay(x, up, reply, attempt, upstream.timeouts) : { kind: 'broken', by: 'client', status: 0, attempts: x.attempts }
+      return reply === 'sent' ? { kind: 'broken', by: 'client', status: 0, attempts: x.attempts } : relay(x, up, reply, attempt, upstream.timeouts)
     }
     throw failure ?? new GatewayError('unavailable')
   }

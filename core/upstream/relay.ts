@@ -11,7 +11,7 @@ import type { Attempt, Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { downwardHeaders } from './headers.ts'
-import { left, refuse } from './endings.ts'
+import { left, refuse, stopped } from './endings.ts'
 import { rewrite, textBytes } from './scanner.ts'
 import type { UpstreamReply } from './send.ts'
 import { type Patience, StreamRelay } from './stream-relay.ts'
@@ -120,20 +120,19 @@ async function readFailure(x: LiveExchange, body: Readable, patience: Patience):
 
 async function relayWhole(x: LiveExchange, up: Up, body: Readable, make: (failure?: Failure) => Head, patience: Patience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
+  if (x.stopped) throw stopped()
   if (!bytes) return left(x)
   const event = new ReplyEvent(x.format, '', bytes.toString('utf8'))
   const { failure } = event.reading
   if (failure) return refuse(up, make(failure))
-  if (event.json === undefined) return refuse(up, make({ message: 'reply is no JSON' }))
+  if (typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) return refuse(up, make({ message: 'reply is no JSON object' }))
   const head = make()
   up.response(head)
   x.delivered = textBytes(bytes.toString('latin1'), x.format.text.reply)
   up.event(event)
   const instead = rewrite(x.format, event, up.rewriters(head))
   const out = instead ? Buffer.from(instead.map(({ data }) => data).join('')) : bytes
-  const closed = x.closed()
   x.begin(head.status, { ...head.reply, 'content-length': out.length })
-  x.res.end(out)
-  await closed
+  await x.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }

@@ -26,6 +26,9 @@ export interface UpstreamReply {
   abort(): void
 }
 
+/** A request that was taken back, before or after it had gone out. */
+export type TakenBack = 'unsent' | 'sent'
+
 /** Whom the answer is for. */
 export interface Client {
   readonly gone: boolean
@@ -48,12 +51,13 @@ export class Sender {
 
   /**
    * Sends a POST and waits for the head of the answer. A kept-alive connection that the upstream closed just as it was
-   * taken up is replaced by a new one, once: nothing can have been processed on it.
+   * taken up is replaced by a new one, once. Such a reset cannot be told from one after the request was read; the
+   * client's own retry, which a failure would bring about, could not tell them apart either.
    * @param path below the upstream's base address
-   * @returns undefined when the client left first: the request is taken back
+   * @returns when the client left first, whether anything had been sent by then
    * @throws GatewayError upstream_failed or upstream_timeout; their causes name no credential
    */
-  async send(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | undefined> {
+  async send(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
     try {
       return await this.#attempt(to, path, headers, body, client)
     } catch (thrown) {
@@ -68,8 +72,8 @@ export class Sender {
     this.#agents['https:'].destroy()
   }
 
-  #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | undefined> {
-    if (client.gone) return Promise.resolve(undefined)
+  #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
+    if (client.gone) return Promise.resolve('unsent')
     const agent = this.#agents[to.url.protocol as 'http:' | 'https:']
     const prefix = to.url.pathname.replace(/\/$/, '')
     return new Promise((resolve, reject) => {
@@ -105,7 +109,7 @@ class Passage {
   readonly httpVersionMajor = 1
   readonly socket = { destroyed: false }
   readonly response = { headersSent: false, finished: false, writableFinished: false, on: (_event: string, _listener: () => void) => {} }
-  readonly #resolve: (reply: UpstreamReply | undefined) => void
+  readonly #resolve: (reply: UpstreamReply | TakenBack) => void
   /** Stops listening for the client's leaving. */
   forget: () => void = () => {}
   readonly #reject: (error: unknown) => void
@@ -117,7 +121,7 @@ class Passage {
     url: string,
     headers: Record<string, string>,
     firstByte: number,
-    resolve: (reply: UpstreamReply | undefined) => void,
+    resolve: (reply: UpstreamReply | TakenBack) => void,
     reject: (error: unknown) => void,
   ) {
     this.url = url
@@ -165,8 +169,9 @@ class Passage {
 
   takeBack(): void {
     if (!this.#settle()) return
+    const sent = this.#request !== undefined && !this.#request.socket?.connecting
     this.#request?.destroy()
-    this.#resolve(undefined)
+    this.#resolve(sent ? 'sent' : 'unsent')
   }
 
   #fail(error: GatewayError): void {

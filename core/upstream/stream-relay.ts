@@ -132,8 +132,9 @@ export class StreamRelay {
     this.#pending = []
     if (possible) {
       const bytes = all.length === 1 ? (all[0] as Buffer) : Buffer.concat(all)
-      const cut = ended ? bytes.length : lastBoundary(bytes)
-      this.#rest = cut < bytes.length ? [bytes.subarray(cut)] : []
+      const whole = lastBoundary(bytes)
+      const cut = ended && this.#closes(bytes.subarray(whole)) ? bytes.length : whole
+      this.#rest = cut < bytes.length && !ended ? [bytes.subarray(cut)] : []
       if (cut > 0) return bytes.subarray(0, cut)
     }
     if (this.#rest.reduce((sum, chunk) => sum + chunk.length, 0) > this.#x.limits.reply) {
@@ -142,9 +143,21 @@ export class StreamRelay {
     return NOTHING
   }
 
+  /** Whether what stands behind the last blank line is a whole event that merely lacks its own. */
+  #closes(bytes: Buffer): boolean {
+    const event = bytes.length > 0 ? firstEvent(this.#x.format, bytes) : undefined
+    return event !== undefined && (event.json !== undefined || event.reading.last === true)
+  }
+
   #pass(bytes: Buffer): void {
     if (bytes.length === 0) return
-    const scanner = (this.#scanner ??= this.#begin(bytes))
+    // Comments alone do not tell whether there will be a reply.
+    this.#opening ??= firstEvent(this.#x.format, bytes)
+    if (!this.#opening) {
+      this.#rest.unshift(bytes)
+      return
+    }
+    const scanner = (this.#scanner ??= this.#begin(this.#opening))
     this.#recent = bytes
     if (this.#rewriting) this.#write(scanner.push(bytes))
     else {
@@ -156,10 +169,8 @@ export class StreamRelay {
   }
 
   /** The first event decides whether there is a reply at all. */
-  #begin(bytes: Buffer): Scanner {
+  #begin({ reading: { failure } }: ReplyEvent): Scanner {
     const x = this.#x
-    this.#opening = firstEvent(x.format, bytes)
-    const failure = this.#opening?.reading.failure
     if (failure) refuse(this.#up, this.#make(failure))
     const head = this.#make()
     this.#up.response(head)
@@ -189,9 +200,7 @@ export class StreamRelay {
       const code = end === 'timeout' ? 'upstream_timeout' : end === 'drain' ? 'unavailable' : 'upstream_failed'
       throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${end}`) })
     }
-    const closed = x.closed()
-    x.res.end(end === 'complete' ? undefined : x.format.tail(endError(end), x.id, { opening: this.#opening, recent: this.#recent }))
-    await closed
+    await x.end(end === 'complete' ? undefined : x.format.tail(endError(end), x.id, { opening: this.#opening, recent: this.#recent }))
     const status = x.res.statusCode
     const { attempts } = x
     if (end === 'complete') return x.gone ? left(x) : { kind: 'relayed', status, attempts }

@@ -297,3 +297,81 @@ t.test('when the store is away new requests are refused, and taken again when it
   t.equal((await g.balance(key)).exact.granted, String(NANO))
   await g.settled(key)
 })
+
+t.test('a client that closes when it has read the end pays what was reported', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(
+      `data: {"choices":[{"delta":{"content":"${'x'.repeat(3000)}"},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":20}}\n\ndata: [DONE]\n\n`,
+    )
+  }
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const leave = new AbortController()
+  const response = await fetch(g.url + CHAT, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}` },
+    body: JSON.stringify({ ...BODY, stream: true }),
+    signal: leave.signal,
+  })
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+  for (let text = ''; !text.includes('[DONE]');) text += Buffer.from((await reader.read()).value ?? []).toString()
+  leave.abort()
+  await upstream.last.closed
+  t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 10, output_tokens: 20 }])
+})
+
+t.test('both holds of an exchange through an account with a quota are renewed', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  let end = (): void => {}
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+    end = () =>
+      res.end(
+        'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":20}}\n\ndata: [DONE]\n\n',
+      )
+  }
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('lease: 60s', 'lease: 150ms').replace('reapEvery: 10s', 'reapEvery: 20ms'),
+  })
+  const key = await g.key('editor')
+  const answer = g.call(CHAT, { key, body: { ...BODY, model: 'acme/famB-4.6', stream: true } })
+  while (upstream.requests.length === 0) await turn()
+  // Four leases long: what nobody renewed would have been reaped by now.
+  await new Promise(resolve => setTimeout(resolve, 600))
+  t.not((await g.balance(key)).exact.held, '0')
+  end()
+  await answer
+  t.match(await g.settled(key), [{ type: 'settle', status: 'ok' }])
+  t.same((await audit(g.gateway.ledger)).drifts, [])
+})
+
+t.test('a usage report beyond all windows is quarantined for models whose window is not known, too', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  for (const usage of [
+    { prompt_tokens: 1e9, completion_tokens: 1 },
+    { prompt_tokens: 1, completion_tokens: 2e15 },
+  ]) {
+    upstream.script = (_received, res) => json(res, reply(usage))
+    const key = await g.key('famC')
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+    t.match(await g.settled(key), [{ type: 'settle', quarantined: true, usage_source: 'estimated' }])
+  }
+})
+
+t.test('a client that leaves before its request went out, or while the upstream tells of a failure, pays nothing', async t => {
+  const upstream = await rawUpstream(t, socket => void socket.write('HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"error"'))
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const leave = new AbortController()
+  const call = g.call(CHAT, { key, body: BODY, signal: leave.signal }).catch(() => undefined)
+  while (upstream.requests.length === 0) await turn()
+  await turn()
+  leave.abort()
+  await call
+  t.match(await g.settled(key), [{ type: 'void', cost_nano: '0' }])
+})

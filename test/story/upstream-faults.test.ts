@@ -255,3 +255,53 @@ t.test('a reader that does not read holds the upstream back and is cut in the en
   socket.destroy()
   t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'estimated' }])
 })
+
+t.test('a stream whose end comes in the middle of an event loses that half event and says that it broke', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => sse(res, `${EVENT}data: {"choices":[{"delta":{"content":"hel`)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const answer = await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } })
+  t.ok(answer.text.startsWith(`${EVENT}data: {"error":`), answer.text)
+})
+
+t.test('comments before a failure do not commit to a reply', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(': PROCESSING\n\n')
+    setImmediate(() => res.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n'))
+  }
+  const g = await startGateway(t, { upstream: upstream.url })
+  t.match(await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } }), { status: 503, json: { error: { code: 'server_is_overloaded' } } })
+})
+
+t.test('no member of an upstream error carries its credential or its account to the customer', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const secret = 'upstream-secret-0123456789'
+  upstream.script = (_received, res) => json(res, { error: { message: 'no', type: secret, code: secret, param: secret } }, 400)
+  const refused = await g.call(CHAT, { key, body: BODY })
+  t.equal(refused.status, 400)
+  t.notMatch(refused.text, secret)
+  upstream.script = (_received, res) => sse(res, `${EVENT}data: {"error":{"message":"x"},"debug":"Bearer ${secret}","account":"org-77"}\n\n`)
+  const broken = await g.call(CHAT, { key, body: { ...BODY, stream: true } })
+  t.notMatch(broken.text, /org-77|upstream-secret/)
+})
+
+t.test('a client that takes none of a JSON reply is cut, and pays what the upstream reported', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ message: { content: 'x'.repeat(30_000_000) }, finish_reason: 'stop' }], usage: { prompt_tokens: 2, completion_tokens: 3 } })
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 100ms') })
+  const key = await g.key('famC')
+  const { connect } = await import('node:net')
+  const body = JSON.stringify(BODY)
+  const socket = connect(g.gateway.port, '127.0.0.1', () => {
+    socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+    socket.pause()
+  })
+  while (upstream.requests.length === 0) await turn()
+  t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 2, output_tokens: 3 }])
+  socket.destroy()
+})

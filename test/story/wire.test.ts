@@ -116,3 +116,20 @@ t.test('HTTP/1.0 gets a reply and a closed connection', async t => {
   const answer = await raw('GET /health HTTP/1.0\r\n\r\n')
   t.match(answer, /^HTTP\/1\.1 200[^]*"status":"ok"/)
 })
+
+t.test('a client that resets its connection at any moment does not take the gateway with it', async t => {
+  for (const bytes of ['CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n', 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', post('content-length: 100', '{'), 'GET /']) {
+    for (let times = 0; times < 20; times++) {
+      await new Promise<void>(resolve => {
+        const socket = connect(g.gateway.port, '127.0.0.1', () => {
+          socket.write(bytes)
+          if (times % 2 === 0) setImmediate(() => socket.resetAndDestroy())
+        })
+        socket.once('data', () => socket.resetAndDestroy())
+        socket.on('error', () => {})
+        socket.once('close', () => resolve())
+      })
+    }
+  }
+  t.equal((await g.call('/health')).status, 200)
+})
