@@ -13,6 +13,7 @@ import type { LiveExchange } from '../live.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse, stopped } from './endings.ts'
 import { rewrite, textBytes } from './scanner.ts'
+import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { type Patience, StreamRelay } from './stream-relay.ts'
 
@@ -53,7 +54,7 @@ const DECODERS: Readonly<Record<string, () => NodeJS.ReadWriteStream>> = {
 }
 
 /** The body as it is without its content encoding; identity was asked for, but some upstreams compress all the same. */
-function decoded(reply: UpstreamReply): Readable {
+function decoded(reply: UpstreamReply): ReplyBody {
   const encoding = (reply.headers['content-encoding'] ?? 'identity').toLowerCase()
   if (encoding === 'identity') return reply.body
   const decoder = DECODERS[encoding]
@@ -62,15 +63,21 @@ function decoded(reply: UpstreamReply): Readable {
     throw new GatewayError('upstream_failed', { cause: new Error(`content-encoding ${encoding}`) })
   }
   const plain = decoder() as unknown as Readable & NodeJS.WritableStream
+  reply.body.on('data', chunk => {
+    if (plain.write(chunk)) return
+    reply.body.pause()
+    plain.once('drain', () => reply.body.resume())
+  })
+  reply.body.on('end', () => plain.end())
   reply.body.on('close', () => {
     if (!reply.body.readableEnded) plain.destroy(new Error('upstream broke off'))
   })
   plain.on('error', () => reply.abort())
-  return reply.body.pipe(plain)
+  return plain
 }
 
 /** Reads a body to its end. @throws GatewayError upstream_failed, upstream_timeout; undefined result: the client left */
-function collect(x: LiveExchange, body: Readable, limit: number, patience: Patience): Promise<Buffer | undefined> {
+function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Patience): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
@@ -107,7 +114,7 @@ function collect(x: LiveExchange, body: Readable, limit: number, patience: Patie
   })
 }
 
-async function readFailure(x: LiveExchange, body: Readable, patience: Patience): Promise<Failure> {
+async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience): Promise<Failure> {
   try {
     const bytes = await collect(x, body, ERROR_BYTES, patience)
     const json: unknown = JSON.parse(bytes?.toString('utf8') ?? '')
@@ -118,7 +125,7 @@ async function readFailure(x: LiveExchange, body: Readable, patience: Patience):
   }
 }
 
-async function relayWhole(x: LiveExchange, up: Up, body: Readable, make: (failure?: Failure) => Head, patience: Patience): Promise<Outcome> {
+async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: (failure?: Failure) => Head, patience: Patience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)

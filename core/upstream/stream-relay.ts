@@ -1,11 +1,11 @@
 /** Relays a stream: whole events, as they come; whatever breaks it, it ends in the format's own words. */
-import type { Readable } from 'node:stream'
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome, StopReason } from '../exchange.ts'
 import type { Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { left, refuse } from './endings.ts'
+import type { ReplyBody } from './reply-body.ts'
 import { firstEvent, lastBoundary, Scanner } from './scanner.ts'
 
 /** Time limits of the upstream, in milliseconds. */
@@ -25,7 +25,7 @@ type End = 'complete' | 'client' | 'upstream' | 'timeout' | StopReason
 export class StreamRelay {
   readonly #x: LiveExchange
   readonly #up: Up
-  readonly #body: Readable
+  readonly #body: ReplyBody
   readonly #make: (failure?: Failure) => Head
   readonly #patience: Patience
   #timer: NodeJS.Timeout | undefined
@@ -42,7 +42,7 @@ export class StreamRelay {
   #finish: (end: End) => void = () => {}
   #fail: (error: unknown) => void = () => {}
 
-  constructor(x: LiveExchange, up: Up, body: Readable, make: (failure?: Failure) => Head, patience: Patience) {
+  constructor(x: LiveExchange, up: Up, body: ReplyBody, make: (failure?: Failure) => Head, patience: Patience) {
     this.#x = x
     this.#up = up
     this.#body = body

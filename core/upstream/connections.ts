@@ -1,0 +1,56 @@
+/** Connections to upstreams, kept alive: each is an undici client of its own, so that taking one costs the same however many run. */
+import { Client } from 'undici'
+
+/** Idle connections kept for one upstream. */
+const MOST_IDLE = 1024
+/** Milliseconds after which an idle connection is closed, unless the upstream names a shorter time. */
+const IDLE_MS = 15_000
+/** Bytes of a reply's headers. */
+const HEADERS_MAX = 64 * 1024
+
+/** A connection in use. */
+export interface Lease {
+  readonly client: Client
+  /** It has carried a request before this one. */
+  readonly reused: boolean
+}
+
+export class Connections {
+  readonly #idle = new Map<string, Client[]>()
+
+  /** @param connect milliseconds for a new connection */
+  take(origin: string, connect: number): Lease {
+    const client = this.#of(origin, connect).pop()
+    if (client) return { client, reused: true }
+    const options = {
+      pipelining: 1,
+      allowH2: false,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      maxHeaderSize: HEADERS_MAX,
+      keepAliveTimeout: IDLE_MS,
+      connect: { timeout: connect },
+    }
+    return { client: new Client(origin, options), reused: false }
+  }
+
+  /** Gives a connection back; a broken one connects anew when it is next taken. */
+  give({ client }: Lease, origin: string, connect: number): void {
+    const idle = this.#of(origin, connect)
+    if (idle.length < MOST_IDLE) idle.push(client)
+    else void client.destroy()
+  }
+
+  /** Closes all idle connections. */
+  close(): void {
+    for (const clients of this.#idle.values()) for (const client of clients) void client.destroy()
+    this.#idle.clear()
+  }
+
+  #of(origin: string, connect: number): Client[] {
+    const key = `${origin} ${connect}`
+    let idle = this.#idle.get(key)
+    if (!idle) this.#idle.set(key, (idle = []))
+    return idle
+  }
+}

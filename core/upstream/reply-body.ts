@@ -1,0 +1,82 @@
+/** The body of an upstream's reply as it arrives, without the machinery of a stream: chunks, an end, or a breaking off. */
+import { EventEmitter } from 'node:events'
+import type { Dispatcher } from 'undici'
+
+/** What the relay needs of a body; a decompressed one is an ordinary stream. */
+export interface ReplyBody {
+  readonly readableEnded: boolean
+  readonly destroyed: boolean
+  pause(): unknown
+  resume(): unknown
+  on(event: 'data', listener: (chunk: Buffer) => void): this
+  on(event: 'end' | 'close', listener: () => void): this
+  off(event: 'data', listener: (chunk: Buffer) => void): this
+  off(event: 'end' | 'close', listener: () => void): this
+  removeAllListeners(event: 'data'): unknown
+}
+
+export class UpstreamBody extends EventEmitter {
+  readableEnded = false
+  destroyed = false
+  readonly #controller: Dispatcher.DispatchController
+  /** Chunks that came while nobody listened. */
+  #waiting: Buffer[] = []
+  #flowing = false
+  #over: 'ended' | 'broken' | undefined
+
+  constructor(controller: Dispatcher.DispatchController) {
+    super()
+    this.#controller = controller
+  }
+
+  override on(event: string, listener: Parameters<EventEmitter['on']>[1]): this {
+    super.on(event, listener)
+    // All listeners of this turn are in place before the first chunk flows.
+    if (event === 'data' && !this.#flowing) process.nextTick(() => this.resume())
+    return this
+  }
+
+  pause(): this {
+    this.#flowing = false
+    this.#controller.pause()
+    return this
+  }
+
+  resume(): this {
+    this.#flowing = true
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const chunk of waiting) this.take(chunk)
+    if (this.#controller.paused) this.#controller.resume()
+    this.#conclude()
+    return this
+  }
+
+  /** Closes the connection to the upstream. */
+  destroy(): void {
+    if (this.readableEnded || this.destroyed) return
+    this.destroyed = true
+    if (this.#over === undefined) this.#controller.abort(new Error('the reply is not wanted any more'))
+  }
+
+  take(chunk: Buffer): void {
+    if (this.destroyed) return
+    if (this.#flowing) this.emit('data', chunk)
+    else this.#waiting.push(chunk)
+  }
+
+  /** The body is over, whole or broken off; it is told when all that came before has been. */
+  conclude(how: 'ended' | 'broken'): void {
+    this.#over = how
+    this.#conclude()
+  }
+
+  #conclude(): void {
+    if (this.#over === undefined || !this.#flowing || this.readableEnded || this.destroyed) return
+    if (this.#over === 'ended') {
+      this.readableEnded = true
+      this.emit('end')
+    } else this.destroyed = true
+    this.emit('close')
+  }
+}
