@@ -13,6 +13,7 @@ child.on('exit', code => {
   const skipped = points.filter(line => /# skip/i.test(line)).length
   // A file that could not even run has no assertion to its name.
   if (code !== 0 && failed === 0) failed = 1
-  console.log(`${points.length - failed - skipped} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`)
+  // On a line of its own, whatever the reporter left on the last one.
+  console.log(`\n${points.length - failed - skipped} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`)
   process.exit(code ?? 1)
 })
