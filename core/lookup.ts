@@ -1,6 +1,7 @@
 /** Balances and histories in the shapes that customers' tools read: numbers for people, exact strings beside them. */
 import type { Config, KeyType } from './config/config.ts'
-import type { Count, HistoryEntry, Ledger, Summary } from './ledger/ledger.ts'
+import type { Ledger } from './ledger/ledger.ts'
+import type { Count, HistoryEntry, Summary } from './ledger/records.ts'
 import type { Key } from './ledger/keys.ts'
 import { formatCredits, inputTokens } from './ledger/money.ts'
 

@@ -102,8 +102,8 @@ async function find(keys: Keys, id: string): Promise<Key> {
 }
 
 function amount(text: string): bigint {
-  const nano = parseDecimal(text)
-  if (/^\d{10,}$/.test(text)) throw new UsageError(`"${text}" is too much at once: the most is ${formatCredits(MAX_AMOUNT)} credits`)
+  // More digits than a decimal may have are still an amount, only too large a one.
+  const nano = /^\d{10,}$/.test(text) ? MAX_AMOUNT + 1n : parseDecimal(text)
   if (nano === undefined || nano === 0n) throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
   if (nano > MAX_AMOUNT) throw new UsageError(`"${text}" is too much at once: the most is ${formatCredits(MAX_AMOUNT)} credits`)
   return nano

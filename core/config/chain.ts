@@ -31,18 +31,20 @@ export function checkChain(source: Source, chain: RawConfig['chain'], plugins: R
     placed.push({ plugin, path })
     entries.push({ plugin: name, options })
   })
-  problems.push(...checkFacts(source, placed))
+  problems.push(...checkFacts(source, placed, plugins))
   return { entries, problems }
 }
 
 /** At each endpoint, every needed fact must have been given by a stage above, and none twice. */
-function checkFacts(source: Source, placed: readonly Placed[]): Problem[] {
+function checkFacts(source: Source, placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>): Problem[] {
   const found = new Map<string, Problem>()
   for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
     const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
     const given = new Map<string, string>()
     if (stages.some(({ plugin }) => plugin.gives.includes('route')) && !stages.some(({ plugin }) => plugin.meters)) {
-      found.set('meter', source.problem(['chain'], 'requests would go upstream without being metered', 'put usage-meter at the end of the chain', 'key'))
+      const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
+      const hint = `put ${meters.join(' or ')} at the end of the chain`
+      found.set('meter', source.problem(['chain'], 'requests would go upstream without being metered', hint, 'key'))
     }
     for (const { plugin, path } of stages) {
       for (const fact of plugin.needs) {

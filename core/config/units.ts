@@ -6,9 +6,11 @@ const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 
 /** Timers count milliseconds in 31 bits; what is longer would fire at once. */
 const LONGEST_MS = 24 * 86_400_000
 
+const DURATION_TEXT = '^\\d{1,9}(ms|s|m|h|d)$'
+
 export const DURATION = {
   type: 'string',
-  pattern: '^\\d{1,9}(ms|s|m|h|d)$',
+  pattern: DURATION_TEXT,
   format: 'duration',
   description: 'a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d',
 } as const
@@ -16,7 +18,7 @@ export const DURATION = {
 /** A duration that may be none at all. */
 export const PAUSE = {
   type: 'string',
-  pattern: '^\\d{1,9}(ms|s|m|h|d)$',
+  pattern: DURATION_TEXT,
   format: 'pause',
   description: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
 } as const
@@ -29,7 +31,7 @@ export const FORMATS_OF_UNITS = {
 
 /** Text that is no duration at all is told so by its pattern. */
 function readable(text: string): boolean {
-  return /^\d{1,9}(?:ms|s|m|h|d)$/.test(text)
+  return new RegExp(DURATION_TEXT).test(text)
 }
 
 export const SIZE = {

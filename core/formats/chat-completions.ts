@@ -12,10 +12,10 @@ const hideUsage: Rewriter = {
     const chunk = object(event.json)
     if (!chunk || !('usage' in chunk)) return undefined
     if (chunk['usage'] === null) {
-      // Quotes inside JSON strings are escaped, so this can only meet the member itself.
       const { usage: _usage, ...rest } = chunk
+      // Quotes inside JSON strings are escaped, so what stands once can only be the member itself.
       const once = event.data.indexOf('"usage"') === event.data.lastIndexOf('"usage"')
-      const data = !once ? JSON.stringify(rest) : event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '')
+      const data = once ? event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '') : JSON.stringify(rest)
       return [{ type: event.type, data }]
     }
     return Array.isArray(chunk['choices']) && chunk['choices'].length === 0 ? [] : undefined

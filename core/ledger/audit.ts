@@ -1,6 +1,6 @@
 /** The audit: recomputes what every account must hold from its own history, while the gateway runs. */
 import type { Ledger } from './ledger.ts'
-import { historyEntry } from './ledger.ts'
+import { historyEntry } from './records.ts'
 import { stored } from './scripts.ts'
 
 /** What was found wrong with one account. */

@@ -2,11 +2,13 @@
  * The ledger: what each key was granted, what is set aside, what was settled. Every change is one atomic script with an
  * id of the caller's, so repeating one changes nothing. Amounts are whole nano-credits.
  */
+import type { Redis } from 'ioredis'
 import type { LedgerConfig, Quota } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Log } from '../log.ts'
 import type { Store } from '../store/store.ts'
-import { inputTokens, type Usage } from './money.ts'
+import { inputTokens } from './money.ts'
+import { type Balance, type Count, count, historyEntry, type HistoryEntry, type Notes, type Summary } from './records.ts'
 import { Scripts, stored } from './scripts.ts'
 
 /** How a hold was answered. */
@@ -30,62 +32,6 @@ export interface HoldRequest {
   readonly notes: Notes
   /** What the customer has received so far, in nano-credits. */
   readonly floor: () => bigint
-}
-
-/** What a history entry tells besides its amounts. */
-export interface Notes {
-  readonly requestId: string
-  readonly endpoint: string
-  readonly model: string
-  readonly stream: boolean
-  readonly requestedModel?: string
-  readonly status?: 'ok' | 'failed' | 'client_gone' | 'broken'
-  readonly httpStatus?: number
-  readonly errorCode?: string
-  readonly usage?: Usage
-  readonly usageSource?: 'upstream' | 'estimated'
-  readonly quarantined?: boolean
-  readonly price?: string
-  readonly durationMs?: number
-  readonly ttftMs?: number
-}
-
-/** One entry of an account's history. */
-export interface HistoryEntry {
-  /** Sorts by time; serves as a cursor. */
-  readonly id: string
-  readonly at: number
-  readonly kind: 'settle' | 'void' | 'reaped' | 'late' | 'orphan' | 'grant'
-  readonly requestId: string
-  /** Nano-credits charged, or granted. */
-  readonly charge: bigint
-  /** Of a late entry: what had been charged before. */
-  readonly before: bigint
-  readonly balance: bigint
-  readonly notes: Partial<Notes>
-}
-
-/** An account's sums, in nano-credits: granted = balance + held + settled, always. */
-export interface Balance {
-  readonly granted: bigint
-  readonly balance: bigint
-  readonly held: bigint
-  readonly settled: bigint
-}
-
-/** Counters of requests, tokens and nano-credits. */
-export interface Count {
-  readonly requests: number
-  readonly input: number
-  readonly output: number
-  readonly cost: bigint
-}
-
-/** Counters in all, by UTC day (days since the epoch) and by model. */
-export interface Summary {
-  readonly total: Count
-  readonly days: ReadonlyMap<number, Count>
-  readonly models: ReadonlyMap<string, Count>
 }
 
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
@@ -219,14 +165,13 @@ export class Ledger {
   }
 
   async balance(account: string): Promise<Balance> {
-    this.scripts.flush()
-    const [granted, balance, held, settled] = await stored(this.scripts.redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
+    const [granted, balance, held, settled] = await this.#ask(redis => redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
     return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
   }
 
   /** What an upstream account has used of its quota in the running window. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const [win, base, settled, held] = await stored(this.scripts.redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
+    const [win, base, settled, held] = await this.#ask(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
     const length = WINDOW_MS[quota.per]
     const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
     const current = Math.floor((now + shift) / length)
@@ -239,20 +184,17 @@ export class Ledger {
    * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
    */
   async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
-    this.scripts.flush()
-    const rows = await stored(this.scripts.redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
+    const rows = await this.#ask(redis => redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
     return rows.map(([id, fields]) => historyEntry(id, fields))
   }
 
   /** How many entries an account's history has. */
   async historyLength(account: string): Promise<number> {
-    this.scripts.flush()
-    return stored(this.scripts.redis.xlen(this.scripts.key(account, 'x')))
+    return this.#ask(redis => redis.xlen(this.scripts.key(account, 'x')))
   }
 
   async summary(account: string): Promise<Summary> {
-    this.scripts.flush()
-    const raw = await stored(this.scripts.redis.hgetall(this.scripts.key(account, 'u')))
+    const raw = await this.#ask(redis => redis.hgetall(this.scripts.key(account, 'u')))
     const scopes = new Map<string, Record<string, string>>()
     for (const [field, value] of Object.entries(raw)) {
       const cut = field.lastIndexOf(':')
@@ -263,6 +205,12 @@ export class Ledger {
     const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
       new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
     return { total: count(scopes.get('all') ?? {}), days: named('d:', Number), models: named('m:', String) }
+  }
+
+  /** Reads from the store what is true after every settlement that this process has asked for. */
+  #ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
+    this.scripts.flush()
+    return stored(command(this.scripts.redis))
   }
 
   #renewAll(): void {
@@ -290,27 +238,4 @@ function liveId({ account, id }: { readonly account: string; readonly id: string
 /** The ledger's name for an upstream account's quota. */
 export function quotaAccount(account: string): string {
   return `quota:${account}`
-}
-
-export function historyEntry(id: string, fields: readonly string[]): HistoryEntry {
-  const of = (name: string): string => fields[fields.indexOf(name) + 1] ?? ''
-  return {
-    id,
-    at: Number(id.split('-')[0]),
-    kind: of('k') as HistoryEntry['kind'],
-    requestId: of('id'),
-    charge: BigInt(of('c')),
-    before: BigInt(of('p')),
-    balance: BigInt(of('b')),
-    notes: JSON.parse(of('m') || '{}') as Partial<Notes>,
-  }
-}
-
-function count(parts: Readonly<Record<string, string>>): Count {
-  return {
-    requests: Number(parts['n'] ?? 0),
-    input: Number(parts['i'] ?? 0),
-    output: Number(parts['o'] ?? 0),
-    cost: BigInt(parts['c'] ?? 0),
-  }
 }

@@ -42,7 +42,7 @@ local function record(stream, kind, id, charge, before, notes)
   redis.call('XADD', stream, '*', 'k', kind, 'id', id, 'c', charge, 'p', before, 'b', balance(), 'm', notes)
 end
 
--- Counters for summaries: in all, by UTC day, by model. Days older than `keep` go when a new one begins.
+-- Counters for summaries: in all, by UTC day, by model. A day goes when one begins that is 90 days younger.
 local function count(charge, model, input, output)
   local day = math.floor(now() / 86400000)
   local today = 'd:' .. whole(day)

@@ -85,28 +85,21 @@ export class Scripts {
     this.#later = undefined
     const queue = this.#queue
     this.#queue = []
-    for (let at = 0; at < queue.length; at += BATCH) void this.#send(queue.slice(at, at + BATCH))
+    for (let at = 0; at < queue.length; at += BATCH) void this.#send(this.#run, queue.slice(at, at + BATCH))
   }
 
-  async #send(operations: readonly Operation[]): Promise<void> {
-    try {
-      deliver(operations, await this.#call(this.#run, operations))
-    } catch (cause) {
-      if (!(cause as Error).message.startsWith('OOM')) return refuse(operations, cause)
-      refuse(
-        operations.filter(({ name }) => name === 'hold' || name === 'grant'),
-        cause,
-      )
-      await this.#sendFull(operations.filter(({ name }) => name !== 'hold' && name !== 'grant'))
-    }
-  }
-
-  async #sendFull(operations: readonly Operation[]): Promise<void> {
+  async #send(run: Run, operations: readonly Operation[]): Promise<void> {
     if (operations.length === 0) return
     try {
-      deliver(operations, await this.#call(this.#runFull, operations))
+      deliver(operations, await this.#call(run, operations))
     } catch (cause) {
-      refuse(operations, cause)
+      const full = run === this.#run && (cause as Error).message.startsWith('OOM')
+      const again = full ? operations.filter(({ name }) => name !== 'hold' && name !== 'grant') : []
+      refuse(
+        operations.filter(operation => !again.includes(operation)),
+        cause,
+      )
+      await this.#send(this.#runFull, again)
     }
   }
 
@@ -114,9 +107,8 @@ export class Scripts {
     const keys: string[] = []
     const args: string[] = []
     for (const { name, account, id, args: own } of operations) {
-      const stem = `${this.#prefix}:{${account}}:`
-      for (const part of PARTS) keys.push(stem + part)
-      keys.push(`${stem}i:${id}`)
+      for (const part of PARTS) keys.push(this.key(account, part))
+      keys.push(this.key(account, `i:${id}`))
       args.push(name, String(own.length), ...own)
     }
     return run(keys.length, ...keys, ...args)

@@ -1,6 +1,6 @@
 /** From a routed exchange to its outcome: tries the route's candidates in order, then relays the one that answered. */
 import type { Forward } from '../chain.ts'
-import { stopped } from './endings.ts'
+import { left, stopped } from './endings.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt } from '../exchange.ts'
 import { upwardHeaders } from './headers.ts'
@@ -30,10 +30,10 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
         continue
       }
       if (x.stopped) throw stopped()
-      if (reply === 'unsent') return { kind: 'broken', by: 'client', status: 0, attempts: x.attempts }
+      if (reply === 'unsent') return left(x)
       const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
       x.attempts.push(attempt)
-      return reply === 'sent' ? { kind: 'broken', by: 'client', status: 0, attempts: x.attempts } : relay(x, up, reply, attempt, upstream.timeouts)
+      return reply === 'sent' ? left(x) : relay(x, up, reply, attempt, upstream.timeouts)
     }
     throw failure ?? new GatewayError('unavailable')
   }

@@ -99,7 +99,7 @@ export class Scanner {
   }
 
   *#worthParsing(latin1: string): Generator<{ start: number; end: number }> {
-    const ends = latin1.includes('\r') ? ['\n\n', '\n\r\n', '\r\r'] : ['\n\n']
+    const ends = blankLines(latin1)
     const needles = this.#needles ?? ['']
     const hits = needles.map(needle => latin1.indexOf(needle))
     for (let at = 0; at < latin1.length;) {
@@ -139,6 +139,11 @@ export class Scanner {
   }
 }
 
+/** The spellings of a blank line that can stand in a text. */
+function blankLines(latin1: string): readonly string[] {
+  return latin1.includes('\r') ? ['\n\n', '\n\r\n', '\r\r'] : ['\n\n']
+}
+
 /** The index just behind the first blank line at or after `from`; the length when there is none. */
 function nextBoundary(latin1: string, from: number, ends: readonly string[]): number {
   let nearest = latin1.length
@@ -157,7 +162,7 @@ function terminated(bytes: Buffer): string {
 /** The first event of a stream's bytes; comments before it do not count. */
 export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
   const latin1 = bytes.toString('latin1')
-  const ends = latin1.includes('\r') ? ['\n\n', '\n\r\n', '\r\r'] : ['\n\n']
+  const ends = blankLines(latin1)
   const events: ReplyEvent[] = []
   const parser = createParser({ onEvent: ({ event, data }) => events.push(new ReplyEvent(format, event ?? '', data)) })
   for (let at = 0; at < bytes.length && events.length === 0;) {

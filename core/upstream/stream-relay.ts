@@ -4,7 +4,7 @@ import { GatewayError } from '../errors.ts'
 import type { Head, Outcome, StopReason } from '../exchange.ts'
 import type { Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
-import { left, refuse } from './endings.ts'
+import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { firstEvent, lastBoundary, Scanner } from './scanner.ts'
 
@@ -210,6 +210,6 @@ export class StreamRelay {
 
 function endError(end: Exclude<End, 'complete' | 'client'>): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
-  if (end === 'drain') return new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.' })
+  if (end === 'drain') return stopped()
   return new GatewayError('upstream_failed', { message: 'The provider broke off in the middle of the reply.' })
 }

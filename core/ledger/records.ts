@@ -1,0 +1,83 @@
+/** What the ledger tells of an account, read from the store's own words. */
+import type { Usage } from './money.ts'
+
+/** What a history entry tells besides its amounts. */
+export interface Notes {
+  readonly requestId: string
+  readonly endpoint: string
+  readonly model: string
+  readonly stream: boolean
+  readonly requestedModel?: string
+  readonly status?: 'ok' | 'failed' | 'client_gone' | 'broken'
+  readonly httpStatus?: number
+  readonly errorCode?: string
+  readonly usage?: Usage
+  readonly usageSource?: 'upstream' | 'estimated'
+  readonly quarantined?: boolean
+  readonly price?: string
+  readonly durationMs?: number
+  readonly ttftMs?: number
+}
+
+/** One entry of an account's history. */
+export interface HistoryEntry {
+  /** Sorts by time; serves as a cursor. */
+  readonly id: string
+  readonly at: number
+  readonly kind: 'settle' | 'void' | 'reaped' | 'late' | 'orphan' | 'grant'
+  readonly requestId: string
+  /** Nano-credits charged, or granted. */
+  readonly charge: bigint
+  /** Of a late entry: what had been charged before. */
+  readonly before: bigint
+  readonly balance: bigint
+  readonly notes: Partial<Notes>
+}
+
+/** An account's sums, in nano-credits: granted = balance + held + settled, always. */
+export interface Balance {
+  readonly granted: bigint
+  readonly balance: bigint
+  readonly held: bigint
+  readonly settled: bigint
+}
+
+/** Counters of requests, tokens and nano-credits. */
+export interface Count {
+  readonly requests: number
+  readonly input: number
+  readonly output: number
+  readonly cost: bigint
+}
+
+/** Counters in all, by UTC day (days since the epoch) and by model. */
+export interface Summary {
+  readonly total: Count
+  readonly days: ReadonlyMap<number, Count>
+  readonly models: ReadonlyMap<string, Count>
+}
+
+/** An entry as its stream holds it. */
+export function historyEntry(id: string, fields: readonly string[]): HistoryEntry {
+  const of = (name: string): string => fields[fields.indexOf(name) + 1] ?? ''
+  return {
+    id,
+    at: Number(id.split('-')[0]),
+    kind: of('k') as HistoryEntry['kind'],
+    requestId: of('id'),
+    charge: BigInt(of('c')),
+    before: BigInt(of('p')),
+    balance: BigInt(of('b')),
+    notes: JSON.parse(of('m') || '{}') as Partial<Notes>,
+  }
+}
+
+/** Counters as their hash holds them. */
+export function count(parts: Readonly<Record<string, string>>): Count {
+  return {
+    requests: Number(parts['n'] ?? 0),
+    input: Number(parts['i'] ?? 0),
+    output: Number(parts['o'] ?? 0),
+    cost: BigInt(parts['c'] ?? 0),
+  }
+}
