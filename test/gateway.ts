@@ -31,6 +31,8 @@ export interface TestGateway {
   key(type: string, credits?: bigint, expiresAt?: number): Promise<string>
   /** The public id of a secret's key. */
   id(secret: string): Promise<string>
+  /** A request whose reply is read by the test itself. */
+  open(path: string, options?: CallOptions): Promise<Response>
   call(path: string, options?: CallOptions): Promise<Answer>
   balance(secret: string): Promise<Record<string, any>>
   /** Waits until nothing is held and nothing runs, then checks the ledger's rules; returns the history of a key. */
@@ -114,13 +116,17 @@ class Handle implements TestGateway {
     return (await this.gateway.keys.refind(secret))?.id ?? ''
   }
 
-  async call(path: string, { key, body, headers = {}, method, signal }: CallOptions = {}): Promise<Answer> {
-    const response = await fetch(this.url + path, {
+  open(path: string, { key, body, headers = {}, method, signal }: CallOptions = {}): Promise<Response> {
+    return fetch(this.url + path, {
       method: method ?? (body === undefined ? 'GET' : 'POST'),
       headers: { ...(key !== undefined && { authorization: `Bearer ${key}` }), ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
       ...(body !== undefined && { body: typeof body === 'string' || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) }),
       ...(signal && { signal }),
     })
+  }
+
+  async call(path: string, options: CallOptions = {}): Promise<Answer> {
+    const response = await this.open(path, options)
     const text = await response.text()
     let json: unknown
     try {

@@ -168,12 +168,7 @@ t.test('a client that leaves cancels the upstream and is charged what it was giv
     res.write(`data: {"choices":[{"delta":{"content":"${'x'.repeat(300)}"}}]}\n\n`)
   }
   const leave = new AbortController()
-  const response = await fetch(g.url + CHAT, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${key}` },
-    body: JSON.stringify({ ...BODY, stream: true }),
-    signal: leave.signal,
-  })
+  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
   await (response.body as ReadableStream).getReader().read()
   leave.abort()
   await upstream.last.closed
@@ -309,12 +304,7 @@ t.test('a client that closes when it has read the end pays what was reported', a
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const leave = new AbortController()
-  const response = await fetch(g.url + CHAT, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${key}` },
-    body: JSON.stringify({ ...BODY, stream: true }),
-    signal: leave.signal,
-  })
+  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
   const reader = (response.body as ReadableStream<Uint8Array>).getReader()
   for (let text = ''; !text.includes('[DONE]');) text += Buffer.from((await reader.read()).value ?? []).toString()
   leave.abort()

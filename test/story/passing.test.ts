@@ -137,11 +137,7 @@ t.test('a stream flows event by event and is metered by its last events', async 
   }
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
-  const response = await fetch(`${g.url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${key}` },
-    body: JSON.stringify({ ...CHAT, stream: true }),
-  })
+  const response = await g.open('/v1/chat/completions', { key, body: { ...CHAT, stream: true } })
   const reader = (response.body as ReadableStream<Uint8Array>).getReader()
   const first = Buffer.from((await reader.read()).value ?? []).toString()
   t.equal(first, 'data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}\n\n', 'the first event is here while the upstream waits')

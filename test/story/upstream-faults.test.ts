@@ -219,7 +219,7 @@ t.test('silence in a stream is bridged with comments', async t => {
   }
   const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 30ms') })
   const key = await g.key('famC')
-  const response = await fetch(g.url + CHAT, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify({ ...BODY, stream: true }) })
+  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true } })
   let text = ''
   for await (const part of response.body as unknown as AsyncIterable<Uint8Array>) {
     text += Buffer.from(part).toString()
