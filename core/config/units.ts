@@ -40,12 +40,12 @@ export const SIZE = {
   description: 'a size such as 512B, 16KiB or 32MiB',
 } as const
 
-/** Milliseconds of a text that matches DURATION. */
+/** Milliseconds of a text that matches DURATION; NaN of any other, of which the shape's check has told. */
 export function duration(text: string): number {
   return scaled(text, MS)
 }
 
-/** Bytes of a text that matches SIZE. */
+/** Bytes of a text that matches SIZE; NaN of any other. */
 export function size(text: string): number {
   return scaled(text, BYTES)
 }
@@ -53,6 +53,5 @@ export function size(text: string): number {
 function scaled(text: string, units: Readonly<Record<string, number>>): number {
   const [, digits = '0', unit = ''] = /^(\d+)([A-Za-z]+)$/.exec(text) ?? []
   const scale = units[unit]
-  if (scale === undefined) throw new RangeError(`no unit in "${text}"`)
-  return Number(digits) * scale
+  return scale === undefined ? Number.NaN : Number(digits) * scale
 }
