@@ -7,6 +7,7 @@ import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopRe
 import { formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import type { Plugin } from './plugin.ts'
+import type { Seated } from './roster.ts'
 
 /** What an exchange needs of its surroundings. */
 export interface Surroundings {
@@ -16,7 +17,11 @@ export interface Surroundings {
   readonly limits: Limits
 }
 
-export class LiveExchange implements Exchange {
+/** Why an exchange ends before its reply does. */
+type Why = 'client' | StopReason
+
+export class LiveExchange implements Exchange, Seated {
+  seat = -1
   readonly id: string
   readonly method: string
   readonly path: string
@@ -37,8 +42,6 @@ export class LiveExchange implements Exchange {
   stopped = false
   /** The client is being waited for. */
   reading = false
-  /** Ends the running reply; set by whoever relays it. */
-  stopper: ((reason: StopReason) => void) | undefined = undefined
   readonly #now: () => number
   readonly #req: IncomingMessage
   readonly res: ServerResponse
@@ -46,7 +49,7 @@ export class LiveExchange implements Exchange {
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   #gone = false
-  readonly #whenGone = new Set<() => void>()
+  readonly #whenOver = new Set<(why: Why) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
     const url = req.url ?? '/'
@@ -67,7 +70,7 @@ export class LiveExchange implements Exchange {
     res.on('close', () => {
       if (res.writableFinished) return
       this.#gone = true
-      this.#leave()
+      this.#leave('client')
     })
   }
 
@@ -84,15 +87,15 @@ export class LiveExchange implements Exchange {
       const controller = new AbortController()
       this.#signal = controller.signal
       if (this.#gone) controller.abort()
-      else this.whenGone(() => controller.abort())
+      else this.whenOver(() => controller.abort())
     }
     return this.#signal
   }
 
-  /** Calls back once when the client leaves early; returns what takes the wish back. */
-  whenGone(callback: () => void): () => void {
-    this.#whenGone.add(callback)
-    return () => this.#whenGone.delete(callback)
+  /** Calls back when the client leaves early or the gateway stops the exchange; returns what takes the wish back. */
+  whenOver(callback: (why: Why) => void): () => void {
+    this.#whenOver.add(callback)
+    return () => this.#whenOver.delete(callback)
   }
 
   /** The client has gone before its reply was complete. */
@@ -110,15 +113,12 @@ export class LiveExchange implements Exchange {
   }
 
   stop(reason: StopReason): void {
-    if (this.stopper) this.stopper(reason)
-    else if (!this.res.headersSent) {
-      this.stopped = true
-      this.#leave()
-    }
+    if (!this.res.headersSent) this.stopped = true
+    this.#leave(reason)
   }
 
-  #leave(): void {
-    for (const callback of this.#whenGone) callback()
+  #leave(why: Why): void {
+    for (const callback of this.#whenOver) callback(why)
   }
 
   /** Facts a stage has given become members, each once. */

@@ -6,6 +6,7 @@ import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
 import { LiveExchange, type Surroundings } from './live.ts'
+import { Roster } from './roster.ts'
 
 /** What the server needs of the gateway. */
 export interface ServerHost {
@@ -19,7 +20,7 @@ export interface ServerHost {
 export class GatewayServer {
   readonly #host: ServerHost
   readonly #server: Server
-  readonly #running = new Set<LiveExchange>()
+  readonly #running = new Roster<LiveExchange>()
   #draining = false
 
   constructor(host: ServerHost) {
@@ -74,7 +75,7 @@ export class GatewayServer {
     this.#server.closeIdleConnections()
     const idle = setInterval(() => this.#server.closeIdleConnections(), 50)
     const cut = setTimeout(() => {
-      for (const exchange of this.#running) exchange.stop('drain')
+      for (const exchange of this.#running.all()) exchange.stop('drain')
     }, limit)
     // Whoever does not even take the closing words is cut off.
     const force = setTimeout(() => this.#server.closeAllConnections(), limit + 2000)

@@ -6,10 +6,13 @@ export class Tally {
   failure: Failure | undefined
   /** It said that it is complete. */
   complete = false
+  /** Takes what was asked for on the customer's behalf out of his stream again. */
+  readonly hide: Rewriter | undefined
   readonly #format: Format
   #raw: RawUsage | undefined
 
-  constructor(format: Format) {
+  constructor(format: Format, hide: Rewriter | undefined) {
+    this.hide = hide
     this.#format = format
   }
 
@@ -39,16 +42,12 @@ export default definePlugin({
   needs: ['body', 'model'],
   gives: ['tally'],
   setup() {
-    const hiding = new WeakMap<Tally, Rewriter>()
     return {
       events: 'telling',
       request({ format, body, model }) {
-        const tally = new Tally(format)
-        const hide = format.prepare(body, model.entry)
-        if (hide) hiding.set(tally, hide)
-        return { tally }
+        return { tally: new Tally(format, format.prepare(body, model.entry)) }
       },
-      rewrite: ({ tally }, head) => (head.stream ? hiding.get(tally) : undefined),
+      rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
       event({ tally }, { reading }) {
         if (reading.usage) tally.learn(reading.usage)
         if (reading.failure) tally.failure ??= reading.failure

@@ -5,6 +5,7 @@ import {
   type Exchange,
   formatCredits,
   GatewayError,
+  type Hold,
   type HoldAnswer,
   type HoldRequest,
   type Host,
@@ -15,16 +16,10 @@ import {
   type With,
 } from '../core/plugin.ts'
 
-/** What was set aside for an exchange. */
-interface Held {
-  readonly id: string
-  /** The customer's account, and the upstream account's quota where it has one. */
-  readonly accounts: readonly string[]
-}
-
 declare module '../core/exchange.ts' {
   interface Facts {
-    held: Held
+    /** What was set aside: on the customer's account, and on the upstream account's quota where it has one. */
+    held: readonly Hold[]
   }
 }
 
@@ -63,16 +58,16 @@ export default definePlugin({
         const no = answers.findIndex(({ kind }) => kind !== 'held')
         if (no !== -1) {
           const error = refusal(answers[no] as HoldAnswer, requests[no] as HoldRequest, no > 0, host.now())
-          giveBack(requests, index => answers[index]?.kind === 'held', error, host)
+          giveBack(answers, error, host)
           throw error
         }
-        return { held: { id: requests[0]?.id ?? '', accounts: requests.map(({ account }) => account) } }
+        return { held: holdsOf(answers) }
       },
       settle(x, outcome) {
         const result = bill(x, outcome, rates)
         const notes = finalNotes(x, outcome, result, host)
         const kind = result.billed ? 'settle' : 'void'
-        for (const account of x.held.accounts) host.ledger.settle({ account, id: x.held.id, charge: result.charge, kind, notes })
+        for (const hold of x.held) host.ledger.settle(hold, { charge: result.charge, kind, notes })
         if (result.quarantined) host.log.warn({ exchange: x.id, key: x.key.id, model: notes.model }, 'implausible usage; charged the estimate')
       },
     }
@@ -102,24 +97,24 @@ async function holdAll(requests: readonly HoldRequest[], x: Known, host: Host): 
 /** All answers; when one request fails, what the others hold is given back before its error goes on. */
 async function settleAll(requests: readonly HoldRequest[], hold: (request: HoldRequest) => Promise<HoldAnswer>, host: Host): Promise<HoldAnswer[]> {
   const results = await Promise.allSettled(requests.map(hold))
+  const answers = results.filter(result => result.status === 'fulfilled').map(({ value }) => value)
   const failed = results.find(result => result.status === 'rejected')
-  if (!failed) return results.map(result => (result as PromiseFulfilledResult<HoldAnswer>).value)
+  if (!failed) return answers
   const error = GatewayError.from(failed.reason)
-  giveBack(requests, index => isHeld(results[index]), error, host)
+  giveBack(answers, error, host)
   throw error
 }
 
-function isHeld(result: PromiseSettledResult<HoldAnswer> | undefined): boolean {
-  return result?.status === 'fulfilled' && result.value.kind === 'held'
+function holdsOf(answers: readonly HoldAnswer[]): Hold[] {
+  return answers.filter(answer => answer.kind === 'held').map(({ hold }) => hold)
 }
 
 /** Voids what was held for a request that goes no further. */
-function giveBack(requests: readonly HoldRequest[], held: (index: number) => boolean, error: GatewayError, host: Host): void {
-  requests.forEach((request, index) => {
-    if (!held(index)) return
-    const notes: Notes = { ...request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
-    host.ledger.settle({ account: request.account, id: request.id, charge: 0n, kind: 'void', notes })
-  })
+function giveBack(answers: readonly HoldAnswer[], error: GatewayError, host: Host): void {
+  for (const hold of holdsOf(answers)) {
+    const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
+    host.ledger.settle(hold, { charge: 0n, kind: 'void', notes })
+  }
 }
 
 function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: number): GatewayError {

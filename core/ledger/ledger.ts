@@ -6,6 +6,7 @@ import type { Redis } from 'ioredis'
 import type { LedgerConfig, Quota } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Log } from '../log.ts'
+import { Roster, type Seated } from '../roster.ts'
 import type { Store } from '../store/store.ts'
 import { inputTokens } from './money.ts'
 import { type Balance, type Count, count, historyEntry, type HistoryEntry, type Notes, type Summary } from './records.ts'
@@ -13,14 +14,12 @@ import { Scripts, stored } from './scripts.ts'
 
 /** How a hold was answered. */
 export type HoldAnswer =
-  | { readonly kind: 'held' }
+  | { readonly kind: 'held'; readonly hold: Hold }
   | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
   | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' | 'done' }
 
 /** What is to be held, and how its floor is known while it runs. */
-export interface HoldRequest {
-  readonly account: string
-  readonly id: string
+export interface HoldRequest extends HoldName {
   readonly amount: bigint
   /** The version of the key's record that was looked at; ignored for quotas. */
   readonly version: string
@@ -34,6 +33,37 @@ export interface HoldRequest {
   readonly floor: () => bigint
 }
 
+/** What names a hold: one exchange may hold on several accounts under one id. */
+export interface HoldName {
+  readonly account: string
+  readonly id: string
+}
+
+/** A hold that this process keeps alive until it settles it. */
+export class Hold implements HoldName, Seated {
+  seat = -1
+  readonly request: HoldRequest
+
+  constructor(request: HoldRequest) {
+    this.request = request
+  }
+
+  get account(): string {
+    return this.request.account
+  }
+
+  get id(): string {
+    return this.request.id
+  }
+}
+
+/** How a hold ends. */
+export interface End {
+  readonly charge: bigint
+  readonly kind: 'settle' | 'void'
+  readonly notes: Notes
+}
+
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
 /** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
@@ -43,10 +73,12 @@ export class Ledger {
   readonly scripts: Scripts
   readonly #config: LedgerConfig
   readonly #log: Log
-  readonly #live = new Map<string, HoldRequest>()
+  readonly #live = new Roster<Hold>()
   /** Accounts noted as open, and when, in seconds; noted again after half the time they stay noted. */
   readonly #noted = new Map<string, number>()
-  readonly #settling = new Set<Promise<void>>()
+  /** Settlements under way, and who waits for the last of them. */
+  #settling = 0
+  #settled: (() => void) | undefined
   #renewing: NodeJS.Timeout | undefined
   #reaping: NodeJS.Timeout | undefined
   #closed = false
@@ -73,7 +105,7 @@ export class Ledger {
     clearInterval(this.#reaping)
     this.#closed = true
     this.scripts.flush()
-    await Promise.allSettled(this.#settling)
+    if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
   }
 
   /** Holds that this process keeps alive. */
@@ -100,23 +132,29 @@ export class Ledger {
       answer = (await this.scripts.run('hold', account, id, args)) as string[]
     } catch (thrown) {
       // The store may have held and only the answer is lost.
-      this.settle({ account, id, charge: 0n, kind: 'void', notes: request.notes })
+      this.settle(request, { charge: 0n, kind: 'void', notes: request.notes })
       throw thrown
     }
     const [kind, balance = '0', resetsAt = '0'] = answer
-    if (kind === 'held') this.#live.set(liveId(request), request)
+    if (kind === 'held') {
+      const hold = new Hold(request)
+      this.#live.add(hold)
+      return { kind, hold }
+    }
     if (kind === 'insufficient') return { kind, balance: BigInt(balance), resetsAt: Number(resetsAt) }
-    return { kind: kind as 'held' }
+    return { kind: kind as 'busy' }
   }
 
   /** Ends a hold with its charge. Returns at once; it is repeated until the store has taken it. */
-  settle(entry: { account: string; id: string; charge: bigint; kind: 'settle' | 'void'; notes: Notes }): void {
-    this.#live.delete(liveId(entry))
-    const settling = this.#settleUntilDone(entry).finally(() => this.#settling.delete(settling))
-    this.#settling.add(settling)
+  settle(hold: HoldName, end: End): void {
+    if (hold instanceof Hold) this.#live.delete(hold)
+    this.#settling++
+    void this.#settleUntilDone(hold, end).finally(() => {
+      if (--this.#settling === 0) this.#settled?.()
+    })
   }
 
-  async #settleUntilDone({ account, id, charge, kind, notes }: Parameters<Ledger['settle']>[0]): Promise<void> {
+  async #settleUntilDone({ account, id }: HoldName, { charge, kind, notes }: End): Promise<void> {
     const usage = notes.usage
     const args = [
       id,
@@ -214,10 +252,17 @@ export class Ledger {
   }
 
   #renewAll(): void {
-    for (const { account, id, floor } of this.#live.values()) {
-      this.scripts.run('renew', account, id, [id, String(floor()), String(this.#config.lease)]).catch(() => {
-        // The lease is three renewals long: the next one may reach the store again.
-      })
+    for (const hold of this.#live.all()) {
+      const { account, id, request } = hold
+      this.scripts.run('renew', account, id, [id, String(request.floor()), String(this.#config.lease)]).then(
+        answer => {
+          // Reaped, or lost with a failed store: there is nothing to keep alive, and its settlement will still be taken.
+          if ((answer as string[])[0] === 'gone') this.#live.delete(hold)
+        },
+        () => {
+          // The lease is three renewals long: the next one may reach the store again.
+        },
+      )
     }
   }
 
@@ -228,11 +273,6 @@ export class Ledger {
     this.#noted.set(account, now)
     this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))
   }
-}
-
-/** One exchange may hold on several accounts under one id. */
-function liveId({ account, id }: { readonly account: string; readonly id: string }): string {
-  return `${account} ${id}`
 }
 
 /** The ledger's name for an upstream account's quota. */

@@ -107,7 +107,7 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
       resolve(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks, length))
     }
     const onClose = (): void => fail(new GatewayError('upstream_failed', { cause: new Error('upstream broke off in a reply') }))
-    const forget = x.whenGone(left)
+    const forget = x.whenOver(left)
     if (x.gone) return left()
     body.on('data', onData).on('end', onEnd).on('close', onClose)
     if (body.destroyed) onClose()

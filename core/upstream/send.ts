@@ -34,8 +34,8 @@ export type TakenBack = 'unsent' | 'sent'
 /** Whom the answer is for. */
 export interface Client {
   readonly gone: boolean
-  /** Calls back when the client leaves; returns what takes the wish back. */
-  whenGone(callback: () => void): () => void
+  /** Calls back when the client leaves or is given up; returns what takes the wish back. */
+  whenOver(callback: () => void): () => void
 }
 
 /** Sends requests; its connections are shared by all exchanges of the process. */
@@ -74,7 +74,7 @@ export class Sender {
       const lease = this.#connections.take(origin, timeouts.connect)
       const giveBack = (): void => this.#connections.give(lease, origin, timeouts.connect)
       const passage = new Passage(url.pathname.replace(/\/$/, '') + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
-      passage.forget = client.whenGone(() => passage.takeBack())
+      passage.forget = client.whenOver(() => passage.takeBack())
       this.#proxy.web(
         passage as unknown as IncomingMessage,
         passage.response as unknown as ServerResponse,

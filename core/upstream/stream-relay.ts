@@ -78,8 +78,7 @@ export class StreamRelay {
       Math.min(keepalive, idle, total),
     )
     this.#timer = timer
-    this.#forget = this.#x.whenGone(() => this.#finish('client'))
-    this.#x.stopper = reason => this.#finish(reason)
+    this.#forget = this.#x.whenOver(why => this.#finish(why))
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
@@ -105,7 +104,6 @@ export class StreamRelay {
   #stop(): void {
     clearTimeout(this.#timer)
     clearTimeout(this.#stuck)
-    this.#x.stopper = undefined
     this.#forget()
     this.#body.removeAllListeners('data')
   }
