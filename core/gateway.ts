@@ -1,6 +1,6 @@
 /** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { watch, type FSWatcher } from 'node:fs'
-import { basename, dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded } from './config/load.ts'
 import type { Env } from './config/yaml.ts'
@@ -68,7 +68,7 @@ export class Gateway {
       await store.close()
       throw thrown
     }
-    gateway.ledger.start()
+    await gateway.ledger.start()
     gateway.#watch()
     return gateway
   }
@@ -77,7 +77,7 @@ export class Gateway {
     this.#surround = surround
     this.store = store
     this.#simulated = simulated
-    this.ledger = new Ledger(store, config.store.prefix, config.ledger, surround.log)
+    this.ledger = new Ledger(store, config.store.prefix, config.ledger, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation

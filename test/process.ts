@@ -38,9 +38,10 @@ export class Place {
     return spawn(process.execPath, [BIN, ...args], { cwd: this.folder, env: { ...this.#store.env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   }
 
-  /** Runs a command to its end. */
-  run(...args: string[]): Promise<Finished> {
-    const child = this.spawn(args)
+  /** Runs a command to its end; an object among its words adds to its environment. */
+  run(...args: (string | Record<string, string>)[]): Promise<Finished> {
+    const words = args.filter(arg => typeof arg === 'string')
+    const child = this.spawn(words, Object.assign({}, ...args.filter(arg => typeof arg !== 'string')))
     let out = ''
     let err = ''
     child.stdout?.on('data', (part: Buffer) => (out += part.toString()))

@@ -9,6 +9,7 @@ import type { Log } from '../log.ts'
 import { Roster, type Seated } from '../roster.ts'
 import type { Store } from '../store/store.ts'
 import { inputTokens } from './money.ts'
+import { Outbox, type Settlement } from './outbox.ts'
 import { type Balance, type Count, count, historyEntry, type HistoryEntry, type Notes, type Summary } from './records.ts'
 import { Scripts, stored } from './scripts.ts'
 
@@ -81,16 +82,25 @@ export class Ledger {
   #settled: (() => void) | undefined
   #renewing: NodeJS.Timeout | undefined
   #reaping: NodeJS.Timeout | undefined
-  #closed = false
+  readonly #outbox: Outbox | undefined
 
-  constructor(store: Pick<Store, 'redis' | 'kind'>, prefix: string, config: LedgerConfig, log: Log) {
+  /** @param disk where settlements wait while the store is away; who settles nothing needs none */
+  constructor(store: Pick<Store, 'redis' | 'kind'>, prefix: string, config: LedgerConfig, log: Log, disk?: { folder: string; pid: number }) {
     this.scripts = new Scripts(store, prefix)
     this.#config = config
     this.#log = log
+    const send = ({ account, id, args }: Settlement): Promise<unknown> => this.scripts.run('settle', account, id, args)
+    this.#outbox = disk && new Outbox({ ...disk, remember: config.remember, log, send })
   }
 
-  /** Starts to renew the holds of this process and to reap those that nobody renews. */
-  start(): void {
+  /** Settlements that wait for the store. */
+  get waiting(): number {
+    return this.#outbox?.size ?? 0
+  }
+
+  /** Sends what earlier processes left unsettled, starts to renew the holds of this process and to reap those that nobody renews. */
+  async start(): Promise<void> {
+    await this.#outbox?.adopt()
     this.#renewing = setInterval(() => this.#renewAll(), this.#config.lease / 3)
     this.#reaping = setInterval(() => {
       this.reapAll().catch((cause: unknown) => this.#log.warn({ err: cause }, 'reaping failed'))
@@ -99,13 +109,13 @@ export class Ledger {
     this.#reaping.unref()
   }
 
-  /** Waits for settlements under way, then stops. */
+  /** Waits until each settlement under way is with the store or on disk, then stops. */
   async close(): Promise<void> {
     clearInterval(this.#renewing)
     clearInterval(this.#reaping)
-    this.#closed = true
     this.scripts.flush()
     if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
+    await this.#outbox?.close()
   }
 
   /** Holds that this process keeps alive. */
@@ -113,7 +123,7 @@ export class Ledger {
     return this.#live.size
   }
 
-  /** @throws GatewayError unavailable; then the hold is taken back as soon as the store answers */
+  /** @throws GatewayError unavailable; then the hold is taken back at once, or ends with its lease and costs nothing */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
     const { account, id, amount, version, quota } = request
     this.#note(account)
@@ -132,7 +142,8 @@ export class Ledger {
       answer = (await this.scripts.run('hold', account, id, args)) as string[]
     } catch (thrown) {
       // The store may have held and only the answer is lost.
-      this.settle(request, { charge: 0n, kind: 'void', notes: request.notes })
+      const { args: taken } = this.#settlement(request, { charge: 0n, kind: 'void', notes: request.notes })
+      this.scripts.run('settle', account, id, taken).catch(() => {})
       throw thrown
     }
     const [kind, balance = '0', resetsAt = '0'] = answer
@@ -145,17 +156,27 @@ export class Ledger {
     return { kind: kind as 'busy' }
   }
 
-  /** Ends a hold with its charge. Returns at once; it is repeated until the store has taken it. */
+  /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */
   settle(hold: HoldName, end: End): void {
     if (hold instanceof Hold) this.#live.delete(hold)
     this.#settling++
-    void this.#settleUntilDone(hold, end).finally(() => {
+    void this.#deliver(this.#settlement(hold, end)).finally(() => {
       if (--this.#settling === 0) this.#settled?.()
     })
   }
 
-  async #settleUntilDone({ account, id }: HoldName, { charge, kind, notes }: End): Promise<void> {
-    const usage = notes.usage
+  async #deliver(settlement: Settlement): Promise<void> {
+    const { account, id, args } = settlement
+    try {
+      await this.scripts.run('settle', account, id, args)
+    } catch (cause) {
+      this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
+      await this.#outbox?.put(settlement)
+    }
+  }
+
+  #settlement({ account, id }: HoldName, { charge, kind, notes }: End): Settlement {
+    const { usage } = notes
     const args = [
       id,
       String(charge),
@@ -166,17 +187,7 @@ export class Ledger {
       String(usage ? inputTokens(usage) : 0),
       String(usage?.output ?? 0),
     ]
-    for (let wait = 50; ; wait = Math.min(wait * 2, 5000)) {
-      try {
-        await this.scripts.run('settle', account, id, args)
-        return
-      } catch (cause) {
-        this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
-        // At the end of the process the hold stays: its lease ends and its floor is charged.
-        if (this.#closed) return
-        await new Promise(resolve => setTimeout(resolve, wait))
-      }
-    }
+    return { account, id, args, at: Date.now() }
   }
 
   /** Adds to an account's allocation. @throws GatewayError unavailable; RangeError when there is no such account */

@@ -1,0 +1,170 @@
+/**
+ * Settlements that the store could not take, on disk until it has. Each process has a file of its own; whoever starts next
+ * takes over what a dead one left. Repeating a settlement changes nothing, so what is in doubt is sent again.
+ */
+import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Log } from '../log.ts'
+
+/** A settlement as it goes to the store. */
+export interface Settlement {
+  readonly account: string
+  readonly id: string
+  readonly args: readonly string[]
+  /** Milliseconds since the epoch when it was first sent. */
+  readonly at: number
+}
+
+export interface OutboxHost {
+  /** A folder of the outbox's own; made when it is first needed. */
+  readonly folder: string
+  readonly pid: number
+  /** Milliseconds for which the store recognises a repeated settlement. */
+  readonly remember: number
+  readonly log: Log
+  /** Rejects when the store has not taken it. */
+  send(settlement: Settlement): Promise<unknown>
+}
+
+/** Milliseconds between two rounds: the first, and the longest. */
+const WAIT_MS = { first: 50, longest: 5000 } as const
+
+export class Outbox {
+  readonly #host: OutboxHost
+  readonly #file: string
+  #waiting: Settlement[] = []
+  #handle: FileHandle | undefined
+  /** The last write to the file; the next one follows it. */
+  #writing: Promise<void> = Promise.resolve()
+  #lines = ''
+  #timer: NodeJS.Timeout | undefined
+  #wait: number = WAIT_MS.first
+  #closed = false
+
+  constructor(host: OutboxHost) {
+    this.#host = host
+    this.#file = join(host.folder, `${host.pid}.jsonl`)
+  }
+
+  /** Settlements that wait. */
+  get size(): number {
+    return this.#waiting.length
+  }
+
+  /** Takes over what earlier processes left, and starts to send it. */
+  async adopt(): Promise<void> {
+    const { folder, pid, remember, log } = this.#host
+    const emptied: string[] = []
+    const found: Settlement[] = []
+    for (const name of filesOf(folder)) {
+      const owner = Number(name.slice(0, -'.jsonl'.length))
+      // A living process sends its own, and repeating it does no harm; only the file of a dead one may go.
+      if (owner !== pid && !alive(owner)) emptied.push(join(folder, name))
+      found.push(...read(join(folder, name)))
+    }
+    const oldest = Date.now() - remember
+    const fresh = found.filter(({ at }) => at > oldest)
+    for (const stale of found.filter(({ at }) => at <= oldest)) {
+      log.error({ exchange: stale.id, account: stale.account, charge: stale.args[1] }, 'a settlement waited longer than ledger.remember and is not sent')
+    }
+    if (fresh.length > 0) {
+      log.warn({ settlements: fresh.length }, 'settlements of an earlier process are sent again')
+      await Promise.all(fresh.map(settlement => this.put(settlement)))
+    }
+    for (const file of emptied) rmSync(file, { force: true })
+  }
+
+  /** Keeps a settlement until the store has taken it. Resolves when it is on disk; a disk that fails is told of, and memory must do. */
+  async put(settlement: Settlement): Promise<void> {
+    this.#waiting.push(settlement)
+    this.#lines += `${JSON.stringify(settlement)}\n`
+    this.#schedule()
+    // One write and one sync for all that came while the last was under way.
+    this.#writing = this.#writing.then(() => this.#write())
+    await this.#writing
+  }
+
+  /** Stops sending; what waits stays on disk for the next start. */
+  async close(): Promise<void> {
+    this.#closed = true
+    clearTimeout(this.#timer)
+    await this.#writing
+    await this.#handle?.close()
+    if (this.#handle && this.#waiting.length === 0) rmSync(this.#file, { force: true })
+  }
+
+  async #write(): Promise<void> {
+    const lines = this.#lines
+    this.#lines = ''
+    if (lines === '') return
+    try {
+      this.#handle ??= await this.#open()
+      await this.#handle.appendFile(lines)
+      await this.#handle.datasync()
+    } catch (cause) {
+      this.#host.log.error({ err: cause }, 'the outbox cannot be written: settlements wait in memory alone')
+    }
+  }
+
+  #open(): Promise<FileHandle> {
+    mkdirSync(this.#host.folder, { recursive: true, mode: 0o700 })
+    return open(this.#file, 'a', 0o600)
+  }
+
+  #schedule(): void {
+    if (!this.#closed) this.#timer ??= setTimeout(() => void this.#round(), this.#wait)
+  }
+
+  async #round(): Promise<void> {
+    const sent = this.#waiting
+    const results = await Promise.allSettled(sent.map(settlement => this.#host.send(settlement)))
+    this.#timer = undefined
+    const refused = sent.filter((_settlement, index) => results[index]?.status === 'rejected')
+    this.#waiting = [...refused, ...this.#waiting.slice(sent.length)]
+    if (this.#waiting.length > 0) {
+      this.#wait = refused.length === sent.length ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
+      this.#schedule()
+      return
+    }
+    this.#wait = WAIT_MS.first
+    this.#host.log.info({ settlements: sent.length }, 'the store has taken every settlement that waited')
+    this.#writing = this.#writing.then(() => this.#empty())
+    await this.#writing
+  }
+
+  /** Nothing waits any more, unless it came just now: then its line stays, and those before it do no harm. */
+  async #empty(): Promise<void> {
+    if (this.#waiting.length > 0 || this.#closed) return
+    await this.#handle?.truncate(0).catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'the outbox cannot be emptied'))
+  }
+}
+
+function filesOf(folder: string): string[] {
+  try {
+    return readdirSync(folder).filter(name => /^\d+\.jsonl$/.test(name))
+  } catch {
+    return []
+  }
+}
+
+/** The whole lines of a file; the last may have been cut off by the death of its writer, who then had told nobody of it. */
+function read(file: string): Settlement[] {
+  const lines = readFileSync(file, 'utf8').split('\n').slice(0, -1)
+  return lines.flatMap(line => {
+    try {
+      return [JSON.parse(line) as Settlement]
+    } catch {
+      return []
+    }
+  })
+}
+
+function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}

@@ -1,0 +1,72 @@
+/** A redis-server that a test stops, kills and starts again as it likes. */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import net, { type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Redis } from 'ioredis'
+import type { Test } from 'tap'
+import { findServer } from '../core/store/managed.ts'
+
+export class RealRedis {
+  readonly port: number
+  readonly url: string
+  readonly #folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-'))
+  #child: ChildProcess | undefined
+
+  private constructor(port: number) {
+    this.port = port
+    this.url = `redis://127.0.0.1:${port}`
+  }
+
+  /** Starts a server that keeps what it acknowledged. */
+  static async start(t: Test): Promise<RealRedis> {
+    const redis = new RealRedis(await freePort())
+    t.teardown(async () => {
+      redis.signal('SIGCONT')
+      await redis.kill()
+      rmSync(redis.#folder, { recursive: true, force: true })
+    })
+    await redis.run()
+    return redis
+  }
+
+  /** Starts it again on its old files; resolves when it answers. */
+  async run(): Promise<void> {
+    const settings = ['--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.#folder, '--appendonly', 'yes', '--appendfsync', 'always']
+    this.#child = spawn(findServer(process.env) as string, settings, { stdio: 'ignore' })
+    await this.command('PING')
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.kill(signal)
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#child
+    if (!child || child.exitCode !== null || child.signalCode !== null) return
+    const gone = new Promise(resolve => child.once('exit', resolve))
+    child.kill('SIGKILL')
+    await gone
+  }
+
+  /** One command of the operator's. */
+  async command(name: string, ...args: string[]): Promise<unknown> {
+    const client = new Redis(this.port, '127.0.0.1', { retryStrategy: () => 20, maxRetriesPerRequest: 200 })
+    client.on('error', () => {})
+    try {
+      return await client.call(name, ...args)
+    } finally {
+      client.disconnect()
+    }
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise(resolve => {
+    const server = net.createServer().listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as AddressInfo
+      server.close(() => resolve(port))
+    })
+  })
+}

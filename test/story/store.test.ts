@@ -1,0 +1,137 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { ServerResponse } from 'node:http'
+import t, { type Test } from 'tap'
+import { findServer } from '../../core/store/managed.ts'
+import { startGateway, type TestGateway, upstreamEnv } from '../gateway.ts'
+import { Place } from '../process.ts'
+import { RealRedis } from '../redis.ts'
+import { ScriptedUpstream } from '../upstream.ts'
+
+/** Without a redis-server of its own a test cannot stop one. */
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+const CHAT = '/v1/chat/completions'
+const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }], stream: true }
+const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+const FINISH =
+  'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n' +
+  'data: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}}\n\ndata: [DONE]\n\n'
+
+interface Scene {
+  readonly redis: RealRedis
+  readonly upstream: ScriptedUpstream
+  /** Replies that the upstream has begun and not ended. */
+  readonly replies: ServerResponse[]
+}
+
+async function scene(t: Test): Promise<Scene> {
+  const upstream = await ScriptedUpstream.start(t)
+  const replies: ServerResponse[] = []
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(DELTA)
+    replies.push(res)
+  }
+  return { redis: await RealRedis.start(t), upstream, replies }
+}
+
+function gatewayOn(t: Test, { redis, upstream }: Scene): Promise<TestGateway> {
+  return startGateway(t, { upstream: upstream.url, env: { REDIS_URL: redis.url }, edit: yaml => yaml.replace(/prefix: \S+/, 'prefix: t') })
+}
+
+/** Opens a stream and waits for its first event. */
+async function opened(g: TestGateway, key: string): Promise<Response> {
+  const response = await g.open(CHAT, { key, body: BODY })
+  t.equal(response.status, 200)
+  return response
+}
+
+function outboxLines(folder: string): string[] {
+  if (!existsSync(folder)) return []
+  return readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').slice(0, -1))
+}
+
+async function until(held: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await held())) await new Promise(resolve => setTimeout(resolve, 10))
+}
+
+/** What an operator sees go wrong with a Redis, and how it comes right again. */
+const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unknown; end(redis: RealRedis): unknown }[] = [
+  { name: 'hangs', begin: redis => redis.signal('SIGSTOP'), end: redis => redis.signal('SIGCONT') },
+  { name: 'is killed and started again', begin: redis => redis.kill(), end: redis => redis.run() },
+  {
+    name: 'has become a replica',
+    begin: redis => redis.command('REPLICAOF', '127.0.0.1', '1'),
+    end: redis => redis.command('REPLICAOF', 'NO', 'ONE'),
+  },
+  {
+    name: 'cannot save',
+    // What a server that refuses writes for want of a good replica answers is treated as any refusal is.
+    begin: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '1'),
+    end: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '0'),
+  },
+]
+
+for (const failure of FAILURES) {
+  t.test(`while the store ${failure.name}, streams end well, nobody new is let in, and each settles once when it is back`, { skip }, async t => {
+    const place = await scene(t)
+    const g = await gatewayOn(t, place)
+    const key = await g.key('famC', 10n)
+    const stream = await opened(g, key)
+    await failure.begin(place.redis)
+    const refused = await g.call(CHAT, { key, body: BODY })
+    t.match(refused, { status: 503, json: { error: { type: String, message: String } } }, 'in the caller’s format')
+    t.ok(Number(refused.headers.get('retry-after')) > 0)
+    place.replies[0]?.end(FINISH)
+    t.match(await stream.text(), /data: \[DONE\]\n\n$/, 'the running stream comes to its own end')
+    await until(() => g.gateway.ledger.waiting > 0)
+    const folder = join(g.gateway.config.store.data, 'outbox')
+    await until(() => outboxLines(folder).length > 0)
+    t.notMatch(outboxLines(folder).join(), key, 'no key on disk')
+    await failure.end(place.redis)
+    await until(() => g.gateway.ledger.waiting === 0)
+    const history = await g.settled(key)
+    // A store that hung takes the refused request's hold when it wakes, and then that it is void.
+    const charged = history.filter(({ type }) => type !== 'void')
+    t.match(charged, [{ type: 'settle', status: 'ok', output_tokens: 100 }])
+    t.equal(charged.length, 1, 'once')
+    await until(() => outboxLines(folder).length === 0)
+  })
+}
+
+t.test('a store that has forgotten its scripts is told them again', { skip }, async t => {
+  const place = await scene(t)
+  const g = await gatewayOn(t, place)
+  const key = await g.key('famC', 10n)
+  const stream = await opened(g, key)
+  await place.redis.command('SCRIPT', 'FLUSH')
+  place.replies[0]?.end(FINISH)
+  await stream.text()
+  t.equal((await g.settled(key)).length, 1)
+  t.equal(g.gateway.ledger.waiting, 0)
+})
+
+t.test('a settlement that waits outlives its gateway and its store', { skip }, async t => {
+  const { redis, upstream, replies } = await scene(t)
+  const place = new Place(t, yaml => yaml.replace(/prefix: \S+/, 'prefix: t'))
+  const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+  const first = await place.start(t, env)
+  const created = await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json', env)
+  const { key, id } = JSON.parse(created.out) as { key: string; id: string }
+  const headers = { authorization: `Bearer ${key}` }
+  const stream = await fetch(first.url + CHAT, { method: 'POST', headers, body: JSON.stringify(BODY) })
+  await redis.kill()
+  replies[0]?.end(FINISH)
+  t.match(await stream.text(), /\[DONE\]/)
+  const folder = join(place.folder, 'data', 'outbox')
+  await until(() => outboxLines(folder).length > 0)
+  await first.stop('SIGKILL')
+  await redis.run()
+  const second = await place.start(t, env)
+  const history = async (): Promise<any> => ((await (await fetch(`${second.url}/api/v1/key-info/history`, { headers })).json()) as any).data
+  await until(async () => (await history()).length > 0)
+  t.match(await history(), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
+  t.match(await place.run('audit', '--key', id, env), { code: 0 })
+  await until(() => outboxLines(folder).length === 0)
+})
