@@ -129,7 +129,12 @@ export const SCHEMA = {
     }),
     store: section('where balances live', {
       redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis:// URL, or `auto`' },
-      data: { type: 'string', minLength: 1, default: './data', description: 'a folder, relative to this file' },
+      data: {
+        type: 'string',
+        minLength: 1,
+        default: './data',
+        description: 'a folder for the managed store and for settlements that wait, relative to this file',
+      },
       prefix: { type: 'string', pattern: '^[a-z][a-z0-9-]{0,31}$', default: 'tollgate', description: 'a prefix of lower-case letters, digits and -' },
       commandTimeout: { ...DURATION, default: '500ms' },
     }),

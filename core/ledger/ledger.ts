@@ -141,7 +141,8 @@ export class Ledger {
     try {
       answer = (await this.scripts.run('hold', account, id, args)) as string[]
     } catch (thrown) {
-      // The store may have held and only the answer is lost.
+      // The store may have held and only the answer is lost. Once is enough: nothing was delivered, so the lease ends it for
+      // nothing, and requests that are refused must not fill the disk.
       const { args: taken } = this.#settlement(request, { charge: 0n, kind: 'void', notes: request.notes })
       this.scripts.run('settle', account, id, taken).catch(() => {})
       throw thrown

@@ -123,6 +123,7 @@ export class Outbox {
     const refused = sent.filter((_settlement, index) => results[index]?.status === 'rejected')
     this.#waiting = [...refused, ...this.#waiting.slice(sent.length)]
     if (this.#waiting.length > 0) {
+      this.#host.log.warn({ settlements: this.#waiting.length }, 'settlements still wait for the store')
       this.#wait = refused.length === sent.length ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
       this.#schedule()
       return
