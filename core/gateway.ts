@@ -55,6 +55,7 @@ export class Gateway {
     const simulated = await startSimulated(surround.newId)
     const gateway = new Gateway(surround, config, store, simulated)
     try {
+      await gateway.ledger.start()
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({
         current: () => gateway.#generation,
@@ -64,11 +65,11 @@ export class Gateway {
       })
       gateway.port = await gateway.#server.listen(config.listen.host, config.listen.port)
     } catch (thrown) {
+      await gateway.ledger.close()
       simulated.close()
       await store.close()
       throw thrown
     }
-    await gateway.ledger.start()
     gateway.#watch()
     return gateway
   }

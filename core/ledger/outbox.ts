@@ -44,7 +44,7 @@ export class Outbox {
 
   constructor(host: OutboxHost) {
     this.#host = host
-    this.#file = join(host.folder, `${host.pid}.jsonl`)
+    this.#file = join(host.folder, `${host.pid}-${Date.now()}.jsonl`)
   }
 
   /** Settlements that wait. */
@@ -58,9 +58,10 @@ export class Outbox {
     const emptied: string[] = []
     const found: Settlement[] = []
     for (const name of filesOf(folder)) {
-      const owner = Number(name.slice(0, -'.jsonl'.length))
-      // A living process sends its own, and repeating it does no harm; only the file of a dead one may go.
-      if (owner !== pid && !alive(owner)) emptied.push(join(folder, name))
+      const owner = Number.parseInt(name, 10)
+      // A living process sends its own, and repeating it does no harm; only the file of a dead one may go. A file under this
+      // process's own number is an earlier life's: in a container each life has the same.
+      if (owner === pid || !alive(owner)) emptied.push(join(folder, name))
       found.push(...read(join(folder, name)))
     }
     const oldest = Date.now() - remember
@@ -143,7 +144,7 @@ export class Outbox {
 
 function filesOf(folder: string): string[] {
   try {
-    return readdirSync(folder).filter(name => /^\d+\.jsonl$/.test(name))
+    return readdirSync(folder).filter(name => /^\d+-\d+\.jsonl$/.test(name))
   } catch {
     return []
   }
