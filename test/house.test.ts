@@ -27,23 +27,19 @@ function sources(folder: string): Source[] {
 const core = sources('core')
 const plugins = sources('plugins')
 
-t.test('core names no plugin', t => {
-  for (const { path, imports } of core)
-    t.notOk(
-      imports.some(file => file.startsWith('plugins/')),
-      path,
-    )
-  t.end()
-})
-
-t.test('plugins know the author’s module and the core, never each other', t => {
-  for (const { path, imports } of plugins)
-    t.notOk(
-      imports.some(file => file.startsWith('plugins/')),
-      path,
-    )
-  t.end()
-})
+for (const [name, files] of [
+  ['core names no plugin', core],
+  ['plugins know the author’s module and the core, never each other', plugins],
+] as const) {
+  t.test(name, t => {
+    for (const { path, imports } of files)
+      t.notOk(
+        imports.some(file => file.startsWith('plugins/')),
+        path,
+      )
+    t.end()
+  })
+}
 
 t.test("only formats/ knows the vendors' spellings", t => {
   const spellings =

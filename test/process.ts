@@ -20,8 +20,11 @@ export class Place {
   readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-place-'))
   readonly file = join(this.folder, 'gateway.yaml')
   readonly #store = storeEnv()
+  readonly #env: Record<string, string>
 
-  constructor(t: Test, edit: (yaml: string) => string = yaml => yaml) {
+  /** @param env for every process of this place */
+  constructor(t: Test, edit: (yaml: string) => string = yaml => yaml, env: Record<string, string> = {}) {
+    this.#env = { ...this.#store.env, ...env }
     this.write(edit(REPOSITORY_YAML.replace('prefix: tollgate', `prefix: ${this.#store.prefix}`).replace('host: 0.0.0.0', 'host: 127.0.0.1')))
     t.teardown(() => rmSync(this.folder, { recursive: true, force: true }))
   }
@@ -35,13 +38,12 @@ export class Place {
   }
 
   spawn(args: readonly string[], env: Record<string, string> = {}): ChildProcess {
-    return spawn(process.execPath, [BIN, ...args], { cwd: this.folder, env: { ...this.#store.env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+    return spawn(process.execPath, [BIN, ...args], { cwd: this.folder, env: { ...this.#env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   }
 
-  /** Runs a command to its end; an object among its words adds to its environment. */
-  run(...args: (string | Record<string, string>)[]): Promise<Finished> {
-    const words = args.filter(arg => typeof arg === 'string')
-    const child = this.spawn(words, Object.assign({}, ...args.filter(arg => typeof arg !== 'string')))
+  /** Runs a command to its end. */
+  run(...args: string[]): Promise<Finished> {
+    const child = this.spawn(args)
     let out = ''
     let err = ''
     child.stdout?.on('data', (part: Buffer) => (out += part.toString()))

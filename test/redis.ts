@@ -1,12 +1,13 @@
 /** A redis-server that a test stops, kills and starts again as it likes. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
-import net, { type AddressInfo } from 'node:net'
+import net from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import type { Test } from 'tap'
 import { findServer } from '../core/store/managed.ts'
+import { listening } from './upstream.ts'
 
 export class RealRedis {
   readonly port: number
@@ -62,11 +63,9 @@ export class RealRedis {
   }
 }
 
-function freePort(): Promise<number> {
-  return new Promise(resolve => {
-    const server = net.createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as AddressInfo
-      server.close(() => resolve(port))
-    })
-  })
+async function freePort(): Promise<number> {
+  const server = net.createServer()
+  const { port } = new URL(await listening(server))
+  await new Promise(resolve => server.close(resolve))
+  return Number(port)
 }
