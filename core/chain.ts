@@ -49,19 +49,30 @@ export class Up {
     return this.#passed.map(({ stage }) => stage.rewrite?.(known(this.#x), head)).filter(rewriter => rewriter !== undefined)
   }
 
-  /** The event hooks that want only telling events, and those that want all of them. */
-  listeners(): { telling: boolean; all: boolean } {
-    const hooked = this.#passed.filter(({ stage }) => 'event' in stage)
-    return { telling: hooked.length > 0, all: hooked.some(({ stage }) => stage.events !== 'telling') }
+  /** Whether an event hook wants all events, not only the telling ones. */
+  wantsAll(): boolean {
+    return this.#passed.some(({ stage }) => 'event' in stage && stage.events !== 'telling')
   }
 
   event(event: ReplyEvent): void {
-    for (const { plugin, stage } of this.#passed) {
-      try {
-        stage.event?.(known(this.#x), event)
-      } catch (cause) {
-        this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, 'event hook failed')
-      }
+    for (const placed of this.#passed) this.#guarded(placed, 'event hook failed', ({ stage }) => stage.event?.(known(this.#x), event))
+  }
+
+  /** The stages that watch a stream's progress, as one call; undefined when none does. */
+  progress(): (() => void) | undefined {
+    const watching = this.#passed.filter(({ stage }) => 'progress' in stage)
+    if (watching.length === 0) return undefined
+    return () => {
+      for (const placed of watching) this.#guarded(placed, 'progress hook failed', ({ stage }) => stage.progress?.(known(this.#x)))
+    }
+  }
+
+  /** What a hook throws on the way up is logged; the bytes go on. */
+  #guarded(placed: PlacedStage, message: string, call: (placed: PlacedStage) => void): void {
+    try {
+      call(placed)
+    } catch (cause) {
+      this.log.error({ exchange: this.#x.id, stage: placed.plugin.name, err: cause }, message)
     }
   }
 

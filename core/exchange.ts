@@ -4,6 +4,7 @@ import type { Body } from './body.ts'
 import type { GatewayError } from './errors.ts'
 import type { Failure, Format, ReplyEvent, Rewriter } from './formats/index.ts'
 import type { Key } from './ledger/keys.ts'
+import type { Usage } from './ledger/money.ts'
 import type { Account, ModelEntry, Upstream } from './config/config.ts'
 
 /** The model of a request, once the gate has let it through. */
@@ -98,8 +99,12 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    * @throws GatewayError body_too_large, unsupported_encoding, or request_timeout
    */
   read(limit: number): Promise<Buffer>
-  /** Ends a running reply the way its format reports it. Does nothing once the reply has ended. */
-  stop(reason: StopReason): void
+  /**
+   * Ends a running reply: by `drain` the way its format reports a failure, by `budget` as one whose output limit is
+   * reached. Does nothing once the reply has ended.
+   */
+  stop(reason: 'drain'): void
+  stop(reason: 'budget', usage: Usage): void
 }
 
 /** An exchange on which the named facts are known. */

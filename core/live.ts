@@ -6,6 +6,7 @@ import { GatewayError, type Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
+import { NO_USAGE, type Usage } from './ledger/money.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
 
@@ -18,7 +19,7 @@ export interface Surroundings {
 }
 
 /** Why an exchange ends before its reply does. */
-type Why = 'client' | StopReason
+export type Why = 'client' | 'drain' | { readonly budget: Usage }
 
 export class LiveExchange implements Exchange, Seated {
   seat = -1
@@ -112,9 +113,9 @@ export class LiveExchange implements Exchange, Seated {
     }
   }
 
-  stop(reason: StopReason): void {
+  stop(reason: StopReason, usage: Usage = NO_USAGE): void {
     if (!this.res.headersSent) this.stopped = true
-    this.#leave(reason)
+    this.#leave(reason === 'drain' ? reason : { budget: usage })
   }
 
   #leave(why: Why): void {

@@ -39,6 +39,8 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   rewrite?(x: With<N | G>, head: Head): Rewriter | undefined
   /** Up: sees events as they pass. What it throws is logged; the bytes go on. */
   event?(x: With<N | G>, event: ReplyEvent): void
+  /** Up: more of a stream has gone to the client; `delivered` says how much it is by now. Called often: be quick. */
+  progress?(x: With<N | G>): void
   /** Which events `event` wants: all, or only those its format can learn usage, failure or the end from. All by default. */
   readonly events?: 'all' | 'telling'
   /** Up: once, after the last byte, however the exchange ended. */

@@ -1,6 +1,6 @@
-import { bill, floorOf, heldUsage, type Bill, type Rates } from '../core/ledger/bill.ts'
+import { bill, holdFor, outputLimit, outputOf, runningCharge, type Bill, type Rates } from '../core/ledger/bill.ts'
+import { Cover } from '../core/ledger/cover.ts'
 import {
-  charge,
   definePlugin,
   type Exchange,
   formatCredits,
@@ -10,6 +10,7 @@ import {
   type HoldRequest,
   type Host,
   type Key,
+  type KeyType,
   type Notes,
   type Outcome,
   quotaAccount,
@@ -18,8 +19,8 @@ import {
 
 declare module '../core/exchange.ts' {
   interface Facts {
-    /** What was set aside: on the customer's account, and on the upstream account's quota where it has one. */
-    held: readonly Hold[]
+    /** What is set aside for the exchange. */
+    cover: Cover
   }
 }
 
@@ -34,17 +35,17 @@ export default definePlugin({
   summary: 'Holds the likely cost before a request is sent, settles the true cost after its last byte.',
   on: 'inference',
   needs: ['key', 'secret', 'body', 'model', 'route', 'tally'],
-  gives: ['held'],
+  gives: ['cover'],
   meters: true,
   options: {
     type: 'object',
     additionalProperties: false,
     properties: {
-      outputAhead: {
+      leastOutput: {
         type: 'integer',
         minimum: 1,
-        default: 4096,
-        description: 'the most output tokens that are held for, whatever the request allows',
+        default: 16,
+        description: 'output tokens that a balance must cover for a request to be admitted',
       },
       mediaTokens: { type: 'integer', minimum: 1, default: 3000, description: 'tokens held and estimated for one embedded image, sound or file' },
       bytesPerToken: { type: 'integer', minimum: 1, default: 3, description: 'bytes of text that estimates count as one token' },
@@ -61,13 +62,25 @@ export default definePlugin({
           giveBack(answers, error, host)
           throw error
         }
-        return { held: holdsOf(answers) }
+        const type = typeOf(x, host)
+        const cover = new Cover(holdsOf(answers), host.ledger, rates, type.holdAhead)
+        if (type.clampOutput && cover.thin) x.format.limitOutput(x.body, outputOf(x, cover.amount, rates))
+        return { cover }
       },
+      response(x, head) {
+        // Whoever gets less than he asked for is to see it.
+        if (x.cover.thin && typeOf(x, host).clampOutput) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
+      },
+      events: 'telling',
+      event(x, { reading }) {
+        if (reading.usage) x.cover.look()
+      },
+      progress: x => x.cover.progress(x),
       settle(x, outcome) {
         const result = bill(x, outcome, rates)
         const notes = finalNotes(x, outcome, result, host)
         const kind = result.billed ? 'settle' : 'void'
-        for (const hold of x.held) host.ledger.settle(hold, { charge: result.charge, kind, notes })
+        for (const hold of x.cover.holds) host.ledger.settle(hold, { charge: result.charge, kind, notes })
         if (result.quarantined) host.log.warn({ exchange: x.id, key: x.key.id, model: notes.model }, 'implausible usage; charged the estimate')
       },
     }
@@ -75,13 +88,22 @@ export default definePlugin({
 })
 
 function holdRequests(x: Known, host: Host, rates: Rates): HoldRequest[] {
-  const id = host.newId()
-  const amount = charge(heldUsage(x, rates), x.model.entry.price)
-  const base = { id, amount, notes: firstNotes(x), floor: () => floorOf(x, rates) }
+  const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
+  const limit = outputLimit(x)
+  const stream = x.body.get('stream') === true
+  // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
+  const ahead = stream || limit === Infinity ? Math.min(limit, holdAhead) : limit
+  const amount = holdFor(x, ahead, rates)
+  const least = stream || clampOutput ? holdFor(x, Math.min(ahead, rates.leastOutput), rates) : amount
+  const base = { id: host.newId(), amount, least, notes: firstNotes(x), floor: () => runningCharge(x, rates) }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
-  const type = host.config.keyTypes.get(x.key.type)
-  const own: HoldRequest = { ...base, account: x.key.id, version: x.key.version, concurrency: type?.concurrency }
+  const own: HoldRequest = { ...base, account: x.key.id, version: x.key.version, concurrency }
   return account.quota ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }] : [own]
+}
+
+/** A type that the file no longer has serves nobody: the gate has refused its keys. */
+function typeOf({ key }: Known, { config }: Host): KeyType {
+  return config.keyTypes.get(key.type) as KeyType
 }
 
 /** Holds everywhere at once; a key whose record changed since it was looked up is looked up anew, once. */
@@ -121,7 +143,7 @@ function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: 
   switch (answer.kind) {
     case 'insufficient': {
       if (!quota) {
-        const [has, needs] = [formatCredits(answer.balance), formatCredits(request.amount)]
+        const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
         return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; this request may need ${needs}.` })
       }
       const wait = answer.resetsAt - now
@@ -154,8 +176,10 @@ function firstNotes(x: Exchange & Known): Notes {
   }
 }
 
+const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget' } as const
+
 function finalNotes(x: Known, outcome: Outcome, result: Bill, host: Host): Notes {
-  const status = outcome.kind === 'broken' ? (outcome.by === 'client' ? 'client_gone' : 'broken') : result.failed ? 'failed' : 'ok'
+  const status = outcome.kind === 'broken' ? BROKEN_BY[outcome.by] : result.failed ? 'failed' : 'ok'
   return {
     ...firstNotes(x),
     status,

@@ -52,6 +52,10 @@ export interface KeyType {
   readonly fillDefault: boolean
   /** The most requests of one key at a time; undefined for no limit. */
   readonly concurrency: number | undefined
+  /** Output tokens of a running stream that are held for at a time. */
+  readonly holdAhead: number
+  /** Whether a request's output limit is lowered to what the balance pays for. */
+  readonly clampOutput: boolean
   /** By id, in the order of the file. */
   readonly models: ReadonlyMap<string, ModelEntry>
 }

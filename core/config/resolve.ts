@@ -161,6 +161,8 @@ export class Resolver {
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
       concurrency: raw.concurrency,
+      holdAhead: raw.holdAhead,
+      clampOutput: raw.clampOutput,
       models,
     }
   }

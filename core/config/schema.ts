@@ -104,6 +104,17 @@ const KEY_TYPE = {
     default: { ...MODEL_ID, description: 'the id of the default model, one of `models`' },
     fillDefault: { type: 'boolean', default: false, description: 'true to serve requests without a model with the default' },
     concurrency: { type: 'integer', minimum: 1, description: 'the most requests of one key that may run at a time' },
+    holdAhead: {
+      type: 'integer',
+      minimum: 1,
+      default: 4096,
+      description: 'output tokens of a running stream that are held for at a time',
+    },
+    clampOutput: {
+      type: 'boolean',
+      default: false,
+      description: 'true to lower the output limit of a request to what the balance pays for, instead of refusing it',
+    },
     models: { type: 'array', minItems: 1, items: MODEL, description: 'a list of models' },
   },
 } as const

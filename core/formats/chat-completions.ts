@@ -1,9 +1,9 @@
 /** The chat-completions format: anonymous SSE events, `[DONE]` at the end, usage only for those who ask. */
 import type { Body } from '../body.ts'
-import { frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from './events.ts'
+import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from './events.ts'
 import type { Format, Reading } from './format.ts'
 import { openaiError } from './openai-errors.ts'
-import { countInclusive, failureOf, forwarding, object, positive, text } from './reading.ts'
+import { countInclusive, failureOf, forwarding, object, positive, tellInclusive, text, type InclusiveNames, type Json } from './reading.ts'
 
 /** Takes the usage out of a stream whose client did not ask for it: such clients index `choices[0]` of every chunk. */
 const hideUsage: Rewriter = {
@@ -28,8 +28,15 @@ function read(json: unknown): Reading {
   if (chunk['error'] !== undefined && chunk['error'] !== null) return { failure: failureOf(chunk['error']), last: true }
   const usage = object(chunk['usage'])
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
-  const last = choices.some(choice => text(object(choice)?.['finish_reason']) !== undefined)
-  return { ...(usage && { usage }), ...(last && { last }) }
+  const closes = choices.map(object).flatMap(choice => (text(choice?.['finish_reason']) === undefined ? [] : [Number(choice?.['index'] ?? 0)]))
+  return { ...(usage && { usage }), ...(closes.length > 0 && { last: true, closes }) }
+}
+
+const USAGE: InclusiveNames = {
+  input: 'prompt_tokens',
+  output: 'completion_tokens',
+  inputDetails: 'prompt_tokens_details',
+  outputDetails: 'completion_tokens_details',
 }
 
 export const chatCompletions: Format = {
@@ -38,9 +45,14 @@ export const chatCompletions: Format = {
   required: { messages: 'array' },
   typed: { stream: 'boolean', max_tokens: 'count', max_completion_tokens: 'count', n: 'count' },
   forwards: forwarding([], []),
-  outputLimit(json) {
-    const limit = positive(json['max_completion_tokens']) ?? positive(json['max_tokens'])
-    return limit === undefined ? undefined : limit * (positive(json['n']) ?? 1)
+  outputLimit(body) {
+    const limit = positive(body.get('max_completion_tokens')) ?? positive(body.get('max_tokens'))
+    return limit === undefined ? undefined : limit * (positive(body.get('n')) ?? 1)
+  },
+  limitOutput(body, tokens) {
+    // By the name that the client used, which its model is known to take.
+    const name = body.get('max_tokens') !== undefined && body.get('max_completion_tokens') === undefined ? 'max_tokens' : 'max_completion_tokens'
+    body.set(name, Math.floor(tokens / (positive(body.get('n')) ?? 1)))
   },
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {
@@ -56,15 +68,20 @@ export const chatCompletions: Format = {
     reply: ['content', 'reasoning_content', 'arguments', 'refusal'],
   },
   read,
-  count: raw =>
-    countInclusive(raw, {
-      input: 'prompt_tokens',
-      output: 'completion_tokens',
-      inputDetails: 'prompt_tokens_details',
-      outputDetails: 'completion_tokens_details',
-    }),
+  count: raw => countInclusive(raw, USAGE),
+  tell: usage => tellInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
   disguise: (_json, error) => ({ error: openaiError(error) }),
   tail: error => frame('', JSON.stringify({ error: openaiError(error) })),
+  cut(usage, { opening, request, closed }) {
+    const { id, object: kind, created, model } = object(opening?.json) ?? {}
+    const chunk = (members: Json): OutgoingEvent => ({ type: '', data: JSON.stringify({ id, object: kind, created, model, ...members }) })
+    const open = Array.from({ length: positive(request['n']) ?? 1 }, (_, index) => index).filter(index => !closed.has(index))
+    return [
+      ...open.map(index => chunk({ choices: [{ index, delta: {}, finish_reason: 'length' }] })),
+      chunk({ choices: [], usage: chatCompletions.tell(usage) }),
+      { type: '', data: DONE },
+    ]
+  },
 }

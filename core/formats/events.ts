@@ -54,6 +54,11 @@ export interface OutgoingEvent {
   readonly data: string
 }
 
+/** An event of the formats that name theirs. */
+export function typedEvent(json: { readonly type: string; readonly [member: string]: unknown }): OutgoingEvent {
+  return { type: json.type, data: JSON.stringify(json) }
+}
+
 /** The data of the event that closes a chat-completions stream. */
 export const DONE = '[DONE]'
 

@@ -5,7 +5,8 @@
 import type { Body } from '../body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../ledger/money.ts'
-import type { ReplyEvent, Rewriter } from './events.ts'
+import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
+import type { Json } from './reading.ts'
 
 /** The formats' names, as gateway.yaml spells them. */
 export const FORMAT_NAMES = ['chat-completions', 'responses', 'messages'] as const
@@ -21,6 +22,9 @@ export interface Reading {
   readonly last?: boolean
   /** The event reports a failure. */
   readonly failure?: Failure
+  /** Numbers of the parts of the reply that begin or end with this event. */
+  readonly opens?: readonly number[]
+  readonly closes?: readonly number[]
 }
 
 /** A failure as the upstream tells it; its words may name the operator's account and go to no customer unchecked. */
@@ -39,10 +43,16 @@ export interface CountedUsage {
   readonly sound: boolean
 }
 
-/** What a format needs in order to end a running stream: its opening event, and the bytes that went out last. */
+/** What a format needs in order to end a running stream. */
 export interface Running {
+  /** What the client asked for. */
+  readonly request: Json
   readonly opening: ReplyEvent | undefined
+  /** The bytes that went out last. */
   readonly recent: Buffer | undefined
+  /** Parts of the reply that have begun, and those that have ended. */
+  readonly opened: ReadonlySet<number>
+  readonly closed: ReadonlySet<number>
 }
 
 /** A required member of the request body and its type; `any` accepts every JSON value, null included. */
@@ -59,7 +69,9 @@ export interface Format {
   /** Whether a request header of this lower-case name passes to the upstream. */
   forwards(header: string): boolean
   /** Output tokens the request asks for at most; undefined when it names no limit. */
-  outputLimit(json: Readonly<Record<string, unknown>>): number | undefined
+  outputLimit(body: Pick<Body, 'get'>): number | undefined
+  /** Makes the outgoing request ask for at most so many output tokens. */
+  limitOutput(body: Body, tokens: number): void
   /** Request headers that go upstream where the client sent none of the name. */
   readonly defaultHeaders: Readonly<Record<string, string>>
   /**
@@ -75,6 +87,8 @@ export interface Format {
   read(json: unknown): Reading
   /** Raw usage, complete as far as it was reported, in normal form; undefined when it counts nothing. */
   count(raw: RawUsage): CountedUsage | undefined
+  /** Usage as this format spells it: what `count` reads. */
+  tell(usage: Usage): RawUsage
   /** HTTP status of an error in this format. */
   status(error: GatewayError): number
   /** Body of an error reply. */
@@ -83,4 +97,6 @@ export interface Format {
   disguise(json: unknown, error: GatewayError, requestId: string): unknown
   /** SSE text that ends a stream already begun, as this format reports a failure. */
   tail(error: GatewayError, requestId: string, running: Running): string
+  /** The events that end a running stream as one whose output limit is reached. */
+  cut(usage: Usage, running: Running): readonly OutgoingEvent[]
 }

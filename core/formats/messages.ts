@@ -1,6 +1,6 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import type { ErrorCode, GatewayError } from '../errors.ts'
-import { frame } from './events.ts'
+import { frame, typedEvent } from './events.ts'
 import type { CountedUsage, Format, RawUsage, Reading } from './format.ts'
 import { Counter, failureOf, forwarding, object, positive } from './reading.ts'
 
@@ -57,6 +57,10 @@ function read(json: unknown): Reading {
       return withUsage(event['usage'], false)
     case 'message':
       return withUsage(event['usage'], true)
+    case 'content_block_start':
+      return { opens: [Number(event['index'])] }
+    case 'content_block_stop':
+      return { closes: [Number(event['index'])] }
     case 'message_stop':
       return { last: true }
     case 'error':
@@ -115,19 +119,35 @@ export const messages: Format = {
   forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
   // Required upstream; plain HTTP callers and the interface allow it to be absent. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
-  outputLimit: json => positive(json['max_tokens']),
+  outputLimit: body => positive(body.get('max_tokens')),
+  limitOutput: (body, tokens) => body.set('max_tokens', tokens),
   prepare(body, model) {
     // Required upstream, optional here.
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.maxOutput ?? DEFAULT_MAX_TOKENS)
     return undefined
   },
-  telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"'],
+  telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"'],
   text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
   read,
   count,
+  tell: usage => ({
+    input_tokens: usage.input,
+    cache_creation_input_tokens: usage.cacheWrite5m + usage.cacheWrite1h,
+    cache_read_input_tokens: usage.cacheRead,
+    cache_creation: { ephemeral_5m_input_tokens: usage.cacheWrite5m, ephemeral_1h_input_tokens: usage.cacheWrite1h },
+    output_tokens: usage.output,
+    output_tokens_details: { thinking_tokens: usage.reasoning },
+  }),
   // 529 is this format's own status for an overloaded provider; its SDKs have a class for it.
   status: error => (error.code === 'overloaded' ? 529 : error.status),
   error: envelope,
   disguise: (_json, error, requestId) => envelope(error, requestId),
   tail: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
+  cut(usage, { opened, closed }) {
+    return [
+      ...[...opened].filter(index => !closed.has(index)).map(index => typedEvent({ type: 'content_block_stop', index })),
+      typedEvent({ type: 'message_delta', delta: { stop_reason: 'max_tokens', stop_sequence: null }, usage: messages.tell(usage) }),
+      typedEvent({ type: 'message_stop' }),
+    ]
+  },
 }

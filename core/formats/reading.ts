@@ -1,4 +1,5 @@
 /** Small readers that the formats share: vendors' JSON is never trusted to have the promised shape. */
+import { inputTokens, type Usage } from '../ledger/money.ts'
 import type { CountedUsage, Failure, RawUsage } from './format.ts'
 
 export type Json = Readonly<Record<string, unknown>>
@@ -51,11 +52,35 @@ export class Counter {
   }
 }
 
+/** What the two formats that count inclusively call the members of their usage. */
+export interface InclusiveNames {
+  readonly input: string
+  readonly output: string
+  readonly inputDetails: string
+  readonly outputDetails: string
+}
+
+/** A usage as `countInclusive` reads it. */
+export function tellInclusive(usage: Usage, names: InclusiveNames): RawUsage {
+  const input = inputTokens(usage)
+  const written = usage.cacheWrite5m + usage.cacheWrite1h
+  return {
+    [names.input]: input,
+    [names.inputDetails]: {
+      cached_tokens: usage.cacheRead,
+      ...(written > 0 && { cache_write_tokens: written, cache_write_tokens_details: { ttl_12h_tokens: usage.cacheWrite1h } }),
+    },
+    [names.output]: usage.output,
+    [names.outputDetails]: { reasoning_tokens: usage.reasoning },
+    total_tokens: input + usage.output,
+  }
+}
+
 /**
  * Usage of the two formats in which cached and written tokens are part of the input, and reasoning of the output.
  * A part that is larger than its whole is cut to it, so that no class goes below zero.
  */
-export function countInclusive(raw: RawUsage, names: { input: string; output: string; inputDetails: string; outputDetails: string }): CountedUsage | undefined {
+export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsage | undefined {
   const counter = new Counter()
   const input = counter.maybe(raw, names.input)
   const reported = counter.maybe(raw, names.output)

@@ -1,8 +1,8 @@
 /** The responses format: typed and numbered SSE events, usage in the one terminal event. */
-import { frame } from './events.ts'
+import { frame, typedEvent } from './events.ts'
 import type { Format, Reading, Running } from './format.ts'
 import { openaiError } from './openai-errors.ts'
-import { countInclusive, failureOf, forwarding, object, positive, text } from './reading.ts'
+import { countInclusive, failureOf, forwarding, type InclusiveNames, type Json, object, positive, tellInclusive, text } from './reading.ts'
 
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
 
@@ -29,25 +29,33 @@ function nextNumber(running: Running): number {
   return Number(numbers.at(-1)?.[1] ?? -1) + 1
 }
 
+const USAGE: InclusiveNames = {
+  input: 'input_tokens',
+  output: 'output_tokens',
+  inputDetails: 'input_tokens_details',
+  outputDetails: 'output_tokens_details',
+}
+
+/** The response as its opening event showed it. */
+function begun(running: Running): Json {
+  return object(object(running.opening?.json)?.['response']) ?? { object: 'response', output: [] }
+}
+
 export const responses: Format = {
   name: 'responses',
   path: '/v1/responses',
   required: { input: 'any' },
   typed: { stream: 'boolean', max_output_tokens: 'count' },
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
-  outputLimit: json => positive(json['max_output_tokens']),
+  outputLimit: body => positive(body.get('max_output_tokens')),
+  limitOutput: (body, tokens) => body.set('max_output_tokens', tokens),
   defaultHeaders: {},
   prepare: () => undefined,
   telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"'],
   text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
   read,
-  count: raw =>
-    countInclusive(raw, {
-      input: 'input_tokens',
-      output: 'output_tokens',
-      inputDetails: 'input_tokens_details',
-      outputDetails: 'output_tokens_details',
-    }),
+  count: raw => countInclusive(raw, USAGE),
+  tell: usage => tellInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
   disguise(json, error) {
@@ -62,13 +70,18 @@ export const responses: Format = {
   },
   tail(error, _requestId, running) {
     const { message, code } = openaiError(error)
-    const begun = object(object(running.opening?.json)?.['response']) ?? { object: 'response', output: [] }
     const number = nextNumber(running)
-    const response = { ...begun, status: 'failed', error: { code, message }, usage: null }
+    const response = { ...begun(running), status: 'failed', error: { code, message }, usage: null }
     // The SDKs throw on `error`; the agents that ignore it read `response.failed`.
     return (
       frame('error', JSON.stringify({ type: 'error', code, message, param: null, sequence_number: number })) +
       frame('response.failed', JSON.stringify({ type: 'response.failed', sequence_number: number + 1, response }))
     )
+  },
+  cut(usage, running) {
+    // Without `output`, of which the text went out in deltas that nobody here kept: the SDK fills in what it has gathered.
+    const { output: _none, ...rest } = begun(running)
+    const response = { ...rest, status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, usage: responses.tell(usage) }
+    return [typedEvent({ type: 'response.incomplete', sequence_number: nextNumber(running), response })]
   },
 }

@@ -1,7 +1,11 @@
 /** What a provider answers in each format: for the simulated provider, complete and with true usage. */
 import type { FormatName } from './format.ts'
-import type { OutgoingEvent } from './events.ts'
+import { typedEvent, type OutgoingEvent } from './events.ts'
+import { NO_USAGE, type Usage } from '../ledger/money.ts'
+import { chatCompletions } from './chat-completions.ts'
+import { messages as messagesFormat } from './messages.ts'
 import { object, type Json } from './reading.ts'
+import { responses as responsesFormat } from './responses.ts'
 
 /** What was said, before it is spelt in a format. */
 export interface Said {
@@ -24,7 +28,7 @@ export interface Spelling {
   events(said: Said): readonly OutgoingEvent[]
 }
 
-const event = (json: { readonly type: string; readonly [member: string]: unknown }): OutgoingEvent => ({ type: json.type, data: JSON.stringify(json) })
+const used = (said: Said): Usage => ({ ...NO_USAGE, input: said.inputTokens, output: said.outputTokens })
 const anonymous = (json: unknown): OutgoingEvent => ({ type: '', data: JSON.stringify(json) })
 
 const chat: Spelling = {
@@ -42,7 +46,7 @@ const chat: Spelling = {
           finish_reason: said.cut ? 'length' : 'stop',
         },
       ],
-      usage: chatUsage(said),
+      usage: chatCompletions.tell(used(said)),
     }
   },
   events(said) {
@@ -62,20 +66,10 @@ const chat: Spelling = {
       delta({ role: 'assistant', content: '' }),
       ...said.pieces.map(content => delta({ content })),
       delta({}, said.cut ? 'length' : 'stop'),
-      ...(wantsUsage ? [chunk([], chatUsage(said))] : []),
+      ...(wantsUsage ? [chunk([], chatCompletions.tell(used(said)))] : []),
       { type: '', data: '[DONE]' },
     ]
   },
-}
-
-function chatUsage(said: Said): object {
-  return {
-    prompt_tokens: said.inputTokens,
-    completion_tokens: said.outputTokens,
-    total_tokens: said.inputTokens + said.outputTokens,
-    prompt_tokens_details: { cached_tokens: 0 },
-    completion_tokens_details: { reasoning_tokens: 0 },
-  }
 }
 
 const responses: Spelling = {
@@ -96,7 +90,7 @@ const responses: Spelling = {
       { type: 'response.output_item.done', output_index: 0, item: message(said, 'completed', text) },
       { type: said.cut ? 'response.incomplete' : 'response.completed', response: responses.json(said) },
     ]
-    return sequence.map((json, number) => event({ ...json, sequence_number: number }))
+    return sequence.map((json, number) => typedEvent({ ...json, sequence_number: number }))
   },
 }
 
@@ -121,15 +115,7 @@ function response(said: Said, status: string, output: object[]): object {
     parallel_tool_calls: true,
     tool_choice: 'auto',
     tools: [],
-    usage: over
-      ? {
-          input_tokens: said.inputTokens,
-          input_tokens_details: { cached_tokens: 0 },
-          output_tokens: said.outputTokens,
-          output_tokens_details: { reasoning_tokens: 0 },
-          total_tokens: said.inputTokens + said.outputTokens,
-        }
-      : null,
+    usage: over ? responsesFormat.tell(used(said)) : null,
   }
 }
 
@@ -139,19 +125,19 @@ const messages: Spelling = {
       ...started(said),
       content: [{ type: 'text', text: said.pieces.join('') }],
       stop_reason: said.cut ? 'max_tokens' : 'end_turn',
-      usage: messagesUsage(said, said.outputTokens),
+      usage: messagesUsage(said),
     }
   },
   events(said) {
     const stop = said.cut ? 'max_tokens' : 'end_turn'
     return [
-      event({ type: 'message_start', message: { ...started(said), usage: messagesUsage(said, 1) } }),
-      event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
-      event({ type: 'ping' }),
-      ...said.pieces.map(text => event({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })),
-      event({ type: 'content_block_stop', index: 0 }),
-      event({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { output_tokens: said.outputTokens } }),
-      event({ type: 'message_stop' }),
+      typedEvent({ type: 'message_start', message: { ...started(said), usage: messagesUsage({ ...said, outputTokens: 1 }) } }),
+      typedEvent({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
+      typedEvent({ type: 'ping' }),
+      ...said.pieces.map(text => typedEvent({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })),
+      typedEvent({ type: 'content_block_stop', index: 0 }),
+      typedEvent({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { output_tokens: said.outputTokens } }),
+      typedEvent({ type: 'message_stop' }),
     ]
   },
 }
@@ -160,15 +146,8 @@ function started(said: Said): object {
   return { id: `msg_${said.id}`, type: 'message', role: 'assistant', model: said.model, content: [], stop_reason: null, stop_sequence: null }
 }
 
-function messagesUsage(said: Said, output: number): object {
-  return {
-    input_tokens: said.inputTokens,
-    cache_creation_input_tokens: 0,
-    cache_read_input_tokens: 0,
-    cache_creation: { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: 0 },
-    output_tokens: output,
-    service_tier: 'standard',
-  }
+function messagesUsage(said: Said): object {
+  return { ...messagesFormat.tell(used(said)), service_tier: 'standard' }
 }
 
 export const SPELLINGS: Readonly<Record<FormatName, Spelling>> = { 'chat-completions': chat, responses, messages }

@@ -2,12 +2,12 @@
 import type { Body } from '../body.ts'
 import type { Failure } from '../formats/index.ts'
 import type { Exchange, Model, Outcome } from '../exchange.ts'
-import { charge, inputTokens, NO_USAGE, type Usage } from './money.ts'
+import { charge, inputTokens, NO_USAGE, tokensFor, type Price, type Usage } from './money.ts'
 
 /** How text and media are turned into tokens where nobody counted them. */
 export interface Rates {
-  /** Output tokens that a hold covers at most. */
-  readonly outputAhead: number
+  /** Output tokens that a balance must cover for a request to be admitted. */
+  readonly leastOutput: number
   /** Tokens of one embedded image, sound or file. */
   readonly mediaTokens: number
   /** Bytes of text that an estimate counts as one token. */
@@ -41,16 +41,27 @@ const IMPLAUSIBLE_WINDOWS = 2
 /** Tokens of context that a model without a `context` of its own is taken to have. */
 const LARGEST_WINDOW = 1_000_000
 
-/** The usage that a hold must cover: all of the input, and output as far as is held ahead. */
-export function heldUsage({ body, model, format }: Billable, rates: Rates): Usage {
-  const limit = format.outputLimit(body.json) ?? model.entry.maxOutput ?? rates.outputAhead
-  return { ...NO_USAGE, input: estimateInput(body, rates, HOLD_BYTES_PER_TOKEN), output: Math.min(limit, rates.outputAhead) }
+/** What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits. */
+export function holdFor({ body, model }: Billable, output: number, rates: Rates): bigint {
+  return charge({ ...NO_USAGE, input: estimateInput(body, rates, HOLD_BYTES_PER_TOKEN), ...dearest(output, model.entry.price) }, model.entry.price)
 }
 
-/** The running charge: what the customer has certainly received so far, in nano-credits. */
-export function floorOf(x: Billable, rates: Rates): bigint {
+/** How many output tokens a hold covers beside the input. */
+export function outputOf(x: Billable, hold: bigint, rates: Rates): number {
+  const { price } = x.model.entry
+  return tokensFor(hold - holdFor(x, 0, rates), price.reasoning > price.output ? price.reasoning : price.output)
+}
+
+/** The most output tokens that the reply may have; Infinity when neither the request nor the model's entry says. */
+export function outputLimit({ format, body, model }: Billable): number {
+  return Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity)
+}
+
+/** What has come so far and, on top of it, so many output tokens, in nano-credits. */
+export function runningCharge(x: Billable, rates: Rates, ahead = 0): bigint {
   if (x.firstByteAfter === undefined) return 0n
-  return charge(observed(x, rates), x.model.entry.price)
+  const usage = observed(x, rates)
+  return charge({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, outputLimit(x))) }, x.model.entry.price)
 }
 
 /** The bill of an exchange that has ended. */
@@ -76,10 +87,15 @@ function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'cha
   return { billed: true, usage, charge: charge(usage, x.model.entry.price) }
 }
 
+/** Output is priced as reasoning where that is dearer. */
+function dearest(output: number, price: Price): Pick<Usage, 'output' | 'reasoning'> {
+  return { output, reasoning: price.reasoning > price.output ? output : 0 }
+}
+
 /** The greater of what was reported so far and what the bytes on either side suggest. */
-function observed(x: Billable, rates: Rates): Usage {
+export function observed(x: Billable, rates: Rates): Usage {
   const estimate = estimateInput(x.body, rates, rates.bytesPerToken)
-  const output = Math.ceil(x.delivered / rates.bytesPerToken)
+  const output = Math.min(Math.ceil(x.delivered / rates.bytesPerToken), outputLimit(x))
   const reported = x.tally.usage()
   if (!reported?.sound || !plausible(reported.usage, x.model)) return { ...NO_USAGE, input: estimate, output }
   // Input that was reported, from cache perhaps, is known better than any estimate of it.

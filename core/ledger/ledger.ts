@@ -22,6 +22,8 @@ export type HoldAnswer =
 /** What is to be held, and how its floor is known while it runs. */
 export interface HoldRequest extends HoldName {
   readonly amount: bigint
+  /** What will do where the balance does not cover the amount; the amount itself when nothing less will. */
+  readonly least: bigint
   /** The version of the key's record that was looked at; ignored for quotas. */
   readonly version: string
   /** The most holds of the account at a time. */
@@ -44,9 +46,12 @@ export interface HoldName {
 export class Hold implements HoldName, Seated {
   seat = -1
   readonly request: HoldRequest
+  /** What is set aside, in nano-credits: less than was asked for where the balance went no further. */
+  amount: bigint
 
-  constructor(request: HoldRequest) {
+  constructor(request: HoldRequest, amount: bigint) {
     this.request = request
+    this.amount = amount
   }
 
   get account(): string {
@@ -125,11 +130,12 @@ export class Ledger {
 
   /** @throws GatewayError unavailable; then the hold is taken back at once, or ends with its lease and costs nothing */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
-    const { account, id, amount, version, quota } = request
+    const { account, id, amount, least, version, quota } = request
     this.#note(account)
     const args = [
       id,
       String(amount),
+      String(least),
       String(this.#config.lease),
       version,
       String(request.concurrency ?? 0),
@@ -147,14 +153,25 @@ export class Ledger {
       this.scripts.run('settle', account, id, taken).catch(() => {})
       throw thrown
     }
-    const [kind, balance = '0', resetsAt = '0'] = answer
+    const [kind, sum = '0', resetsAt = '0'] = answer
     if (kind === 'held') {
-      const hold = new Hold(request)
+      const hold = new Hold(request, BigInt(sum))
       this.#live.add(hold)
       return { kind, hold }
     }
-    if (kind === 'insufficient') return { kind, balance: BigInt(balance), resetsAt: Number(resetsAt) }
+    if (kind === 'insufficient') return { kind, balance: BigInt(sum), resetsAt: Number(resetsAt) }
     return { kind: kind as 'busy' }
+  }
+
+  /**
+   * Lets a running hold grow to an amount, or as far towards it as the balance goes.
+   * @returns false when the hold is no more: its lease ended, or it was lost with a store
+   * @throws GatewayError unavailable
+   */
+  async extend(hold: Hold, amount: bigint): Promise<boolean> {
+    const [kind, held = '0'] = (await this.scripts.run('extend', hold.account, hold.id, [hold.id, String(amount)])) as string[]
+    if (kind === 'held') hold.amount = BigInt(held)
+    return kind === 'held'
   }
 
   /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */

@@ -65,6 +65,12 @@ export interface Price {
 
 const PER = 1_000_000n
 
+/** How many whole tokens an amount pays for, at a price for a million; Infinity when they are free. */
+export function tokensFor(nano: bigint, price: bigint): number {
+  if (price === 0n) return Infinity
+  return nano <= 0n ? 0 : Number((nano * PER) / price)
+}
+
 /**
  * What a usage costs: the sum over classes, rounded up once to a whole nano-credit and capped at MAX_AMOUNT.
  * @throws RangeError when a count is no whole number of tokens: usage is checked before it is priced

@@ -88,14 +88,29 @@ end
 
 local operations = {}
 
--- hold(id, amount, lease ms, version, most in flight or 0, notes, quota amount or '', window ms or 0)
--- Sets an amount aside, if the key may run and its balance covers it. Repeating an id changes nothing.
+-- Sets aside as much as is wanted, or what the balance covers if that is `least` or more; false when it is not.
+local function take(wanted, least)
+  subtract('bal', wanted)
+  if string.sub(balance(), 1, 1) == '-' then
+    add('bal', wanted)
+    -- Less than was wanted, so at most 15 digits, which a Lua number holds exactly.
+    if balance() == '0' or string.sub(balance(), 1, 1) == '-' or tonumber(balance()) < tonumber(least) then return false end
+    wanted = balance()
+    subtract('bal', wanted)
+  end
+  add('rsv', wanted)
+  return wanted
+end
+
+-- hold(id, amount, least amount, lease ms, version, most in flight or 0, notes, quota amount or '', window ms or 0)
+-- Sets an amount aside, if the key may run and its balance covers at least the least. Repeating an id changes nothing.
 operations['hold'] = function(args)
-  local id, wanted, lease, version, most, notes = args[1], amount(args[2]), tonumber(args[3]), args[4], tonumber(args[5]), args[6]
-  local quota, window = args[7], tonumber(args[8])
+  local id, wanted, least, lease = args[1], amount(args[2]), amount(args[3]), tonumber(args[4])
+  local version, most, notes, quota, window = args[5], tonumber(args[6]), args[7], args[8], tonumber(args[9])
   local done = redis.call('GET', OUTCOME)
   if done then return { 'done', done } end
-  if redis.call('HEXISTS', HOLDS, id) == 1 then return { 'held', balance() } end
+  local already = redis.call('HGET', HOLDS, id)
+  if already then return { 'held', string.match(already, '^%d+') } end
   local time = now()
   reap(time, 16)
   local resets = '0'
@@ -123,15 +138,27 @@ operations['hold'] = function(args)
     if get('ver') ~= version then return { 'stale' } end
   end
   if most > 0 and redis.call('HLEN', HOLDS) >= most then return { 'busy' } end
-  subtract('bal', wanted)
-  if string.sub(balance(), 1, 1) == '-' then
-    add('bal', wanted)
-    return { 'insufficient', balance(), resets }
-  end
-  add('rsv', wanted)
+  local held = take(wanted, least)
+  if not held then return { 'insufficient', balance(), resets } end
   redis.call('ZADD', LEASES, whole(time + lease), id)
-  redis.call('HSET', HOLDS, id, wanted .. ':0:' .. notes)
-  return { 'held', balance() }
+  redis.call('HSET', HOLDS, id, held .. ':0:' .. notes)
+  return { 'held', held }
+end
+
+-- extend(id, amount): a live hold grows to an amount, or as far towards it as the balance goes. Repeating it changes nothing.
+operations['extend'] = function(args)
+  local id, wanted = args[1], amount(args[2])
+  local hold = redis.call('HGET', HOLDS, id)
+  if not hold then return { 'gone' } end
+  local held, rest = string.match(hold, '^(%d+)(:.*)$')
+  -- Amounts of holds have at most 15 digits: here Lua's numbers are exact.
+  local more = tonumber(wanted) - tonumber(held)
+  local taken = more > 0 and take(whole(more), '1') or '0'
+  if taken ~= '0' then
+    held = whole(tonumber(held) + tonumber(taken))
+    redis.call('HSET', HOLDS, id, held .. rest)
+  end
+  return { 'held', held }
 end
 
 -- renew(id, floor, lease ms): a live hold lives on, and what its customer has received so far becomes its floor.

@@ -8,7 +8,7 @@ export interface Notes {
   readonly model: string
   readonly stream: boolean
   readonly requestedModel?: string
-  readonly status?: 'ok' | 'failed' | 'client_gone' | 'broken'
+  readonly status?: 'ok' | 'failed' | 'client_gone' | 'broken' | 'budget'
   readonly httpStatus?: number
   readonly errorCode?: string
   readonly usage?: Usage

@@ -8,7 +8,7 @@ import type { Redis } from 'ioredis'
 import { GatewayError } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
-export type OperationName = 'hold' | 'renew' | 'settle' | 'grant' | 'reap' | 'snapshot'
+export type OperationName = 'hold' | 'extend' | 'renew' | 'settle' | 'grant' | 'reap' | 'snapshot'
 
 interface Operation {
   readonly name: OperationName
@@ -94,7 +94,7 @@ export class Scripts {
       deliver(operations, await this.#call(run, operations))
     } catch (cause) {
       const full = run === this.#run && (cause as Error).message.startsWith('OOM')
-      const again = full ? operations.filter(({ name }) => name !== 'hold' && name !== 'grant') : []
+      const again = full ? operations.filter(({ name }) => name !== 'hold' && name !== 'extend' && name !== 'grant') : []
       refuse(
         operations.filter(operation => !again.includes(operation)),
         cause,

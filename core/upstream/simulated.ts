@@ -60,7 +60,7 @@ async function answer(req: IncomingMessage, res: ServerResponse, id: string): Pr
 function say(format: Format, body: Readonly<Record<string, unknown>>, id: string): Said {
   const heard = lastText(body['messages'] ?? body['input'])
   const words = `Hello from the simulated provider. You said: ${heard.slice(0, 200)}`.split(/(?<=\s)/)
-  const limit = format.outputLimit(body) ?? words.length
+  const limit = format.outputLimit({ get: name => body[name] }) ?? words.length
   const pieces = words.slice(0, limit)
   return {
     id: id.replace(/[^A-Za-z0-9]/g, ''),

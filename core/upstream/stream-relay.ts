@@ -1,12 +1,12 @@
 /** Relays a stream: whole events, as they come; whatever breaks it, it ends in the format's own words. */
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
-import type { Head, Outcome, StopReason } from '../exchange.ts'
-import type { Failure, ReplyEvent } from '../formats/index.ts'
-import type { LiveExchange } from '../live.ts'
+import type { Head, Outcome } from '../exchange.ts'
+import { frame, ReplyEvent, type Failure, type Rewriter, type Running } from '../formats/index.ts'
+import type { LiveExchange, Why } from '../live.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
-import { firstEvent, lastBoundary, Scanner } from './scanner.ts'
+import { firstEvent, lastBoundary, rewrite, Scanner } from './scanner.ts'
 
 /** Time limits of the upstream, in milliseconds. */
 export interface Patience {
@@ -20,7 +20,7 @@ const TIMER_SLACK_MS = 2
 const NOTHING = Buffer.alloc(0)
 
 /** How a running stream ends. */
-type End = 'complete' | 'client' | 'upstream' | 'timeout' | StopReason
+type End = 'complete' | 'upstream' | 'timeout' | Why
 
 export class StreamRelay {
   readonly #x: LiveExchange
@@ -31,12 +31,15 @@ export class StreamRelay {
   #timer: NodeJS.Timeout | undefined
   #stuck: NodeJS.Timeout | undefined
   #scanner: Scanner | undefined
-  #rewriting = false
+  #rewriters: readonly Rewriter[] = []
+  #progress: (() => void) | undefined
   #pending: Buffer[] = []
   /** The beginning of an event whose end has not come yet. */
   #rest: Buffer[] = []
   #opening: ReplyEvent | undefined
   #recent: Buffer | undefined
+  readonly #opened = new Set<number>()
+  readonly #closed = new Set<number>()
   #scheduled = false
   #forget: () => void = () => {}
   #finish: (end: End) => void = () => {}
@@ -157,13 +160,14 @@ export class StreamRelay {
     }
     const scanner = (this.#scanner ??= this.#begin(this.#opening))
     this.#recent = bytes
-    if (this.#rewriting) this.#write(scanner.push(bytes))
+    if (this.#rewriters.length > 0) this.#write(scanner.push(bytes))
     else {
       // The bytes go out before they are looked at.
       this.#write(bytes)
       scanner.push(bytes)
     }
     this.#x.delivered = scanner.delivered
+    this.#progress?.()
   }
 
   /** The first event decides whether there is a reply at all. */
@@ -172,11 +176,18 @@ export class StreamRelay {
     if (failure) refuse(this.#up, this.#make(failure))
     const head = this.#make()
     this.#up.response(head)
-    const rewriters = this.#up.rewriters(head)
-    this.#rewriting = rewriters.length > 0
+    const rewriters = (this.#rewriters = this.#up.rewriters(head))
+    this.#progress = this.#up.progress()
     x.begin(head.status, { ...head.reply, 'x-accel-buffering': 'no' })
-    const { telling, all } = this.#up.listeners()
-    return new Scanner(x.format, { all, rewriters, onEvent: event => telling && this.#up.event(event) })
+    const all = this.#up.wantsAll()
+    return new Scanner(x.format, { all, rewriters, onEvent: event => this.#see(event) })
+  }
+
+  #see(event: ReplyEvent): void {
+    const { opens, closes } = event.reading
+    opens?.forEach(part => this.#opened.add(part))
+    closes?.forEach(part => this.#closed.add(part))
+    this.#up.event(event)
   }
 
   #write(bytes: Buffer): void {
@@ -196,17 +207,28 @@ export class StreamRelay {
     if (end === 'client') return left(x)
     if (!x.res.headersSent) {
       const code = end === 'timeout' ? 'upstream_timeout' : end === 'drain' ? 'unavailable' : 'upstream_failed'
-      throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${end}`) })
+      throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${typeof end === 'string' ? end : 'budget'}`) })
     }
-    await x.end(end === 'complete' ? undefined : x.format.tail(endError(end), x.id, { opening: this.#opening, recent: this.#recent }))
+    await x.end(this.#lastWords(end))
     const status = x.res.statusCode
     const { attempts } = x
     if (end === 'complete') return x.gone ? left(x) : { kind: 'relayed', status, attempts }
-    return { kind: 'broken', by: end === 'timeout' ? 'upstream' : end, status, attempts }
+    return { kind: 'broken', by: typeof end === 'object' ? 'budget' : end === 'timeout' ? 'upstream' : end, status, attempts }
+  }
+
+  /** What ends the stream in its format's own words, where its upstream did not. */
+  #lastWords(end: Exclude<End, 'client'>): string | undefined {
+    if (end === 'complete') return undefined
+    const { id, format, body } = this.#x
+    const running: Running = { request: body.json, opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
+    if (typeof end === 'string') return format.tail(endError(end), id, running)
+    const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
+    const out = events.flatMap(event => rewrite(format, event, this.#rewriters) ?? [event])
+    return out.map(({ type, data }) => frame(type, data)).join('')
   }
 }
 
-function endError(end: Exclude<End, 'complete' | 'client'>): GatewayError {
+function endError(end: 'upstream' | 'timeout' | 'drain'): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
   if (end === 'drain') return stopped()
   return new GatewayError('upstream_failed', { message: 'The provider broke off in the middle of the reply.' })

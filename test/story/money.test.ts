@@ -182,7 +182,7 @@ t.test('a hold that nobody renews is reaped at its floor, and a late settlement 
   const key = await g.key('famC', 1n)
   const account = await g.id(key)
   const notes = { requestId: 'r', endpoint: CHAT, model: 'm', stream: true }
-  const hold = (id: string): Promise<{ kind: string }> => ledger.hold({ account, id, amount: 1000n, version: '1', notes, floor: () => 70n })
+  const hold = (id: string): Promise<{ kind: string }> => ledger.hold({ account, id, amount: 1000n, least: 1000n, version: '1', notes, floor: () => 70n })
   t.equal((await hold('lost')).kind, 'held')
   t.equal((await hold('lost')).kind, 'held', 'the same id again changes nothing')
   t.equal((await ledger.balance(account)).held, 1000n)

@@ -1,0 +1,86 @@
+/** Keeps what is held for a running stream ahead of what it delivers. */
+import { type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
+import type { Hold, Ledger } from './ledger.ts'
+import { tokensFor, type Usage } from './money.ts'
+
+/** A stream whose holds are to grow with it. */
+export interface Covered extends Billable {
+  stop(reason: 'budget', usage: Usage): void
+}
+
+export class Cover {
+  /** On the customer's account, and on the upstream account's quota where it has one. */
+  readonly holds: readonly Hold[]
+  readonly #ledger: Ledger
+  readonly #rates: Rates
+  /** Output tokens that are held for at a time. */
+  readonly #ahead: number
+  /** Bytes delivered at which to look again. */
+  #next = 0
+  #asking = false
+  /** The balance did not go as far as was wanted: what is held must be used up before it is asked again. */
+  #thin: boolean
+
+  constructor(holds: readonly Hold[], ledger: Ledger, rates: Rates, ahead: number) {
+    this.holds = holds
+    this.#ledger = ledger
+    this.#rates = rates
+    this.#ahead = ahead
+    this.#thin = holds.some(({ amount, request }) => amount < request.amount)
+  }
+
+  /** Less is held than was wanted. */
+  get thin(): boolean {
+    return this.#thin
+  }
+
+  /** What is held, in nano-credits. */
+  get amount(): bigint {
+    return this.holds.reduce((least, { amount }) => (amount < least ? amount : least), this.holds[0]?.amount ?? 0n)
+  }
+
+  /** Something new is known of the usage: look again with the next bytes. */
+  look(): void {
+    this.#next = 0
+  }
+
+  /** More was delivered: extends the holds in time, and ends the stream when what it may cost is used up. */
+  progress(x: Covered): void {
+    if (x.delivered < this.#next || this.#asking || x.tally.complete) return
+    const limit = outputLimit(x)
+    if (limit !== Infinity && runningCharge(x, this.#rates, limit) <= this.amount) {
+      this.#next = Infinity
+      return
+    }
+    const wanted = runningCharge(x, this.#rates, this.#ahead)
+    const running = runningCharge(x, this.#rates)
+    const spare = this.amount - running
+    const reserve = this.#thin ? 0n : (wanted - running) / 2n
+    if (spare > reserve) this.#next = x.delivered + this.#bytesFor(x, spare - reserve)
+    else void this.#extend(x, wanted)
+  }
+
+  async #extend(x: Covered, wanted: bigint): Promise<void> {
+    this.#asking = true
+    try {
+      const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted)))
+      // A hold that is lost cannot grow; its stream goes on, as it does while the store is away, and what it costs is settled.
+      if (alive.includes(false)) this.#next = Infinity
+      else {
+        this.#thin = this.amount < wanted
+        const spare = this.amount - runningCharge(x, this.#rates)
+        // A reply that has said its last is not ended again.
+        if (this.#thin && spare <= 0n && !x.tally.complete) x.stop('budget', observed(x, this.#rates))
+        else this.#next = x.delivered + this.#bytesFor(x, this.#thin ? spare : spare / 2n)
+      }
+    } catch {
+      this.#next = x.delivered + (this.#ahead * this.#rates.bytesPerToken) / 4
+    } finally {
+      this.#asking = false
+    }
+  }
+
+  #bytesFor({ model }: Covered, nano: bigint): number {
+    return Math.max(1, tokensFor(nano, model.entry.price.output) * this.#rates.bytesPerToken)
+  }
+}

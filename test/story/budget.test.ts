@@ -1,0 +1,189 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI from 'openai'
+import fc from 'fast-check'
+import t, { type Test } from 'tap'
+import { FORMATS } from '../../core/formats/index.ts'
+import { parseDecimal } from '../../core/ledger/money.ts'
+import { startGateway, type TestGateway } from '../gateway.ts'
+import { json, type Script, ScriptedUpstream } from '../upstream.ts'
+
+/** Text of one delta: 30 bytes, ten tokens by the estimate. */
+const PIECE = 'thirty bytes of one long tale '
+const CHAT = '/v1/chat/completions'
+/** Prices of the models that are asked here, in nano-credits a token. */
+const OUTPUT = 15_000n
+
+/** A provider that never comes to an end by itself; `opening` begins its stream, `delta` goes on. */
+function endless(opening: readonly object[], delta: object, typed: boolean): Script {
+  return async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    const write = (event: object): boolean => res.write(`${typed ? `event: ${(event as { type: string }).type}\n` : ''}data: ${JSON.stringify(event)}\n\n`)
+    for (const event of opening) write(event)
+    while (!res.destroyed) {
+      write(delta)
+      await turn()
+    }
+  }
+}
+
+const chunk = (delta: object, index = 0): object => ({
+  id: 'c1',
+  object: 'chat.completion.chunk',
+  created: 1,
+  model: 'm',
+  choices: [{ index, delta, finish_reason: null }],
+})
+const chatTale = endless([chunk({ role: 'assistant', content: '' })], chunk({ content: PIECE }), false)
+
+const response = { id: 'resp_1', object: 'response', created_at: 1, status: 'in_progress', model: 'm', output: [], tools: [], usage: null }
+const place = { item_id: 'msg_1', output_index: 0, content_index: 0 }
+const responsesTale = endless(
+  [
+    { type: 'response.created', sequence_number: 0, response },
+    {
+      type: 'response.output_item.added',
+      sequence_number: 1,
+      output_index: 0,
+      item: { id: 'msg_1', type: 'message', status: 'in_progress', role: 'assistant', content: [] },
+    },
+    { type: 'response.content_part.added', sequence_number: 2, ...place, part: { type: 'output_text', text: '', annotations: [] } },
+  ],
+  { type: 'response.output_text.delta', sequence_number: 3, ...place, delta: PIECE, logprobs: [] },
+  true,
+)
+
+const message = { id: 'msg_1', type: 'message', role: 'assistant', model: 'm', content: [], stop_reason: null, stop_sequence: null }
+const messagesTale = endless(
+  [
+    { type: 'message_start', message: { ...message, usage: { input_tokens: 10, output_tokens: 1 } } },
+    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+  ],
+  { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: PIECE } },
+  true,
+)
+
+/** A gateway whose holds go 100 output tokens ahead, and a key with so many credits. */
+async function thin(t: Test, type: string, credits: string, more = ''): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
+  const upstream = await ScriptedUpstream.start(t)
+  const edit = (yaml: string): string =>
+    yaml.replaceAll(/^( {4}default: )/gm, `    holdAhead: 100\n${more}$1`).replace(/ {4}holdAhead: 4096.*\n.*clampOutput.*\n/, '')
+  const g = await startGateway(t, { upstream: upstream.url, edit })
+  const { secret: key } = await g.gateway.keys.create({ type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined })
+  return { g, upstream, key }
+}
+
+/** What a stream that used its balance up has left behind. */
+async function usedUp(t: Test, g: TestGateway, key: string, output: number | undefined): Promise<void> {
+  const [entry] = await g.settled(key)
+  t.match(entry, { type: 'settle', status: 'budget', usage_source: 'estimated', output_tokens: output ?? Number })
+  const { exact } = await g.balance(key)
+  t.ok(BigInt(exact.balance) <= 0n, 'nothing is left')
+  t.ok(BigInt(exact.balance) > -100n * OUTPUT, `less than one extension is owed: ${exact.balance}`)
+}
+
+t.test('a chat stream whose balance runs out ends by its length; the SDK keeps the text and throws nothing', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.02')
+  upstream.script = chatTale
+  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
+  const messages = [{ role: 'user' as const, content: 'a tale' }]
+  const stream = client.chat.completions.stream({ model: 'acme/famC-5.5', max_tokens: 64_000, messages, stream_options: { include_usage: true } })
+  const final = await stream.finalChatCompletion()
+  t.equal(final.choices[0]?.finish_reason, 'length')
+  t.match(final.choices[0]?.message.content, new RegExp(`^(${PIECE})+$`))
+  await usedUp(t, g, key, final.usage?.completion_tokens)
+  t.equal((await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages, stream: true } })).status, 429)
+})
+
+t.test('a responses stream whose balance runs out ends incomplete; the SDK keeps the text and throws nothing', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.02')
+  upstream.script = responsesTale
+  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
+  const final = await client.responses.stream({ model: 'acme/famC-5.5', max_output_tokens: 64_000, input: 'a tale' }).finalResponse()
+  t.match(final, { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' } })
+  t.match(final.output_text, new RegExp(`^(${PIECE})+$`))
+  await usedUp(t, g, key, final.usage?.output_tokens)
+})
+
+t.test('a messages stream whose balance runs out ends by max_tokens; the SDK keeps the text and throws nothing', async t => {
+  const { g, upstream, key } = await thin(t, 'famA', '0.02')
+  upstream.script = messagesTale
+  const client = new Anthropic({ apiKey: key, baseURL: g.url, maxRetries: 0 })
+  const messages = [{ role: 'user' as const, content: 'a tale' }]
+  const final = await client.messages.stream({ model: 'acme/famA-medium-5', max_tokens: 64_000, messages }).finalMessage()
+  t.equal(final.stop_reason, 'max_tokens')
+  t.match(final.content, [{ type: 'text', text: new RegExp(`^(${PIECE})+$`) }])
+  await usedUp(t, g, key, final.usage.output_tokens)
+})
+
+t.test('a chat client that did not ask for usage gets none at the end either; each choice of several ends', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.02')
+  upstream.script = endless([chunk({ role: 'assistant' }), chunk({ role: 'assistant' }, 1)], chunk({ content: PIECE }, 1), false)
+  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] } })
+  t.notMatch(text, 'usage')
+  t.match(
+    text,
+    /"index":0,"delta":\{\},"finish_reason":"length"[^\n]*\n\ndata: [^\n]*"index":1,"delta":\{\},"finish_reason":"length"[^\n]*\n\ndata: \[DONE\]\n\n$/,
+  )
+})
+
+t.test('a long stream of a customer who can pay is extended in time and never cut', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '1')
+  let held = 0n
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (let piece = 0; piece < 500; piece++) {
+      res.write(`data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`)
+      await turn()
+      if (piece % 50 !== 49) continue
+      // What was delivered is never more than what is held.
+      while (BigInt((await g.balance(key)).exact.held) <= BigInt(piece) * 10n * OUTPUT) await turn()
+      const now = BigInt((await g.balance(key)).exact.held)
+      t.ok(now > held, `held ${now}`)
+      held = now
+    }
+    res.write(
+      `data: ${JSON.stringify({ ...chunk({}), choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 4000 } })}\n\n`,
+    )
+    res.end('data: [DONE]\n\n')
+  }
+  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', stream: true, messages: [] } })
+  t.match(text, '[DONE]')
+  t.match(await g.settled(key), [{ status: 'ok', output_tokens: 4000, usage_source: 'upstream' }])
+})
+
+t.test('a JSON request that the balance does not cover is refused, or limited where the operator allows it', async t => {
+  const body = { model: 'acme/famC-5.5', max_tokens: 64_000, messages: [] }
+  const refusing = await thin(t, 'famC', '0.02')
+  const no = await refusing.g.call(CHAT, { key: refusing.key, body })
+  t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
+  t.equal(refusing.upstream.requests.length, 0)
+
+  const { g, upstream, key } = await thin(t, 'famC', '0.02', '    clampOutput: true\n')
+  upstream.script = ({ json: asked }, res) =>
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'length' }],
+      usage: { prompt_tokens: 4, completion_tokens: asked['max_tokens'] ?? asked['max_completion_tokens'] },
+    })
+  const limited = await g.call(CHAT, { key, body })
+  t.equal(limited.status, 200)
+  t.equal(limited.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
+  t.ok((upstream.last.json['max_tokens'] as number) > 1000 && (upstream.last.json['max_tokens'] as number) < 1334)
+  await g.settled(key)
+  t.ok(BigInt((await g.balance(key)).exact.balance) >= 0n, 'what was let through was paid for')
+  const rich = await g.key('famC')
+  t.equal((await g.call(CHAT, { key: rich, body })).headers.get('x-tollgate-output-limit'), null)
+  t.equal(upstream.last.json['max_tokens'], 64_000, 'who can pay is not limited')
+})
+
+t.test('what a format tells of a usage, it counts back to the same', t => {
+  const tokens = fc.nat({ max: 1_000_000 })
+  const usage = fc
+    .record({ input: tokens, cacheRead: tokens, cacheWrite5m: tokens, cacheWrite1h: tokens, output: tokens, share: tokens })
+    .map(({ share, ...rest }) => ({ ...rest, reasoning: Math.min(share, rest.output) }))
+  for (const format of Object.values(FORMATS)) {
+    fc.assert(fc.property(usage, one => isDeepStrictEqual(format.count(format.tell(one)), { usage: one, sound: true })))
+  }
+  t.end()
+})
