@@ -74,6 +74,11 @@ export function storeEnv(): { env: Record<string, string>; prefix: string } {
   }
 }
 
+/** Waits for what nobody announces. */
+export async function until(held: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await held())) await new Promise(resolve => setTimeout(resolve, 10))
+}
+
 export async function startGateway(t: Test, options: Options = {}): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
   const file = join(folder, 'gateway.yaml')

@@ -12,7 +12,7 @@ import { listening } from './upstream.ts'
 export class RealRedis {
   readonly port: number
   readonly url: string
-  readonly #folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-'))
+  readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-'))
   #child: ChildProcess | undefined
 
   private constructor(port: number) {
@@ -26,17 +26,22 @@ export class RealRedis {
     t.teardown(async () => {
       redis.signal('SIGCONT')
       await redis.kill()
-      rmSync(redis.#folder, { recursive: true, force: true })
+      rmSync(redis.folder, { recursive: true, force: true })
     })
     await redis.run()
     return redis
   }
 
   /** Starts it again on its old files; resolves when it answers. */
-  async run(): Promise<void> {
-    const settings = ['--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.#folder, '--appendonly', 'yes', '--appendfsync', 'always']
-    this.#child = spawn(findServer(process.env) as string, settings, { stdio: 'ignore' })
+  async run(...settings: string[]): Promise<void> {
+    this.launch(...settings)
     await this.command('PING')
+  }
+
+  /** As `run`, but does not wait for it. */
+  launch(...settings: string[]): void {
+    const own = ['--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.folder, '--appendonly', 'yes', '--appendfsync', 'always']
+    this.#child = spawn(findServer(process.env) as string, [...own, ...settings], { stdio: 'ignore' })
   }
 
   signal(signal: NodeJS.Signals): void {
@@ -61,6 +66,11 @@ export class RealRedis {
       client.disconnect()
     }
   }
+}
+
+/** The server is its test's alone, and whatever prefix the run has been given does not matter. */
+export function ownPrefix(yaml: string): string {
+  return yaml.replace(/prefix: \S+/, 'prefix: t')
 }
 
 async function freePort(): Promise<number> {

@@ -147,7 +147,7 @@ export const SCHEMA = {
         description: 'a folder for the managed store and for settlements that wait, relative to this file',
       },
       prefix: { type: 'string', pattern: '^[a-z][a-z0-9-]{0,31}$', default: 'tollgate', description: 'a prefix of lower-case letters, digits and -' },
-      commandTimeout: { ...DURATION, default: '500ms' },
+      commandTimeout: { ...DURATION, default: '400ms' },
     }),
     ledger: section('how holds and history are kept', {
       lease: { ...DURATION, default: '60s' },

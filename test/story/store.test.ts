@@ -1,11 +1,11 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
-import { startGateway, type TestGateway, upstreamEnv } from '../gateway.ts'
+import { startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
-import { RealRedis } from '../redis.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
 /** Without a redis-server of its own a test cannot stop one. */
@@ -36,11 +36,6 @@ async function scene(t: Test): Promise<Scene> {
   return { redis: await RealRedis.start(t), upstream, replies }
 }
 
-/** The server is this test's alone, and whatever prefix the run has been given does not matter. */
-function ownPrefix(yaml: string): string {
-  return yaml.replace(/prefix: \S+/, 'prefix: t')
-}
-
 function gatewayOn(t: Test, { redis, upstream }: Scene): Promise<TestGateway> {
   return startGateway(t, { upstream: upstream.url, env: { REDIS_URL: redis.url }, edit: ownPrefix })
 }
@@ -57,10 +52,6 @@ function outboxLines(folder: string): string[] {
   return readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').slice(0, -1))
 }
 
-async function until(held: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await held())) await new Promise(resolve => setTimeout(resolve, 10))
-}
-
 /** What an operator sees go wrong with a Redis, and how it comes right again. */
 const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unknown; end(redis: RealRedis): unknown }[] = [
   { name: 'hangs', begin: redis => redis.signal('SIGSTOP'), end: redis => redis.signal('SIGCONT') },
@@ -74,6 +65,25 @@ const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unkno
     name: 'refuses writes for want of a replica',
     begin: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '1'),
     end: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '0'),
+  },
+  {
+    name: 'refuses writes because its disk does',
+    async begin(redis) {
+      mkdirSync(join(redis.folder, 'dump.rdb'))
+      await redis.command('CONFIG', 'SET', 'save', '3600 1')
+      await redis.command('BGSAVE')
+      await until(async () => String(await redis.command('INFO', 'persistence')).includes('rdb_last_bgsave_status:err'))
+    },
+    end: redis => redis.command('CONFIG', 'SET', 'save', ''),
+  },
+  {
+    name: 'is loading its files',
+    async begin(redis) {
+      await redis.kill()
+      // It takes its time for each key, and answers others meanwhile.
+      redis.launch('--key-load-delay', '150000', '--loading-process-events-interval-bytes', '1024')
+    },
+    end: redis => redis.command('PING'),
   },
 ]
 
@@ -103,6 +113,19 @@ for (const failure of FAILURES) {
     await until(() => outboxLines(folder).length === 0)
   })
 }
+
+t.test('a store that is full lets nobody new in and takes every settlement', { skip }, async t => {
+  const place = await scene(t)
+  const g = await gatewayOn(t, place)
+  const key = await g.key('famC', 10n)
+  const stream = await opened(g, key)
+  await place.redis.command('CONFIG', 'SET', 'maxmemory', '1')
+  t.match(await g.call(CHAT, { key, body: BODY }), { status: 503 })
+  place.replies[0]?.end(FINISH)
+  await stream.text()
+  t.match(await g.settled(key), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
+  t.equal(g.gateway.ledger.waiting, 0)
+})
 
 t.test('a store that has forgotten its scripts is told them again', { skip }, async t => {
   const place = await scene(t)

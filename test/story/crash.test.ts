@@ -1,0 +1,74 @@
+import t from 'tap'
+import { audit } from '../../core/ledger/audit.ts'
+import { NANO } from '../../core/ledger/money.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { startGateway, until, upstreamEnv } from '../gateway.ts'
+import { Place } from '../process.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
+import { ScriptedUpstream } from '../upstream.ts'
+
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+const STREAMS = 200
+const CHAT = '/v1/chat/completions'
+const BODY = JSON.stringify({ model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }], stream: true })
+/** Thirty bytes of text: ten tokens by the estimate. */
+const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
+/** What a customer owes, in nano-credits, who has received so many bytes of deltas. */
+const owed = (bytes: number): bigint => BigInt(Math.ceil(BODY.length / 3)) * 3000n + BigInt((bytes / DELTA.length) * 10) * 15_000n
+
+t.test(`kill -9 with ${STREAMS} streams open: each customer pays for what he had received, to within one renewal`, { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const upstream = await ScriptedUpstream.start(t)
+  const more: (() => void)[] = []
+  let served = 0
+  upstream.script = (_received, res) => {
+    const first = 1 + (served++ % 7)
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(DELTA.repeat(first))
+    more.push(() => void res.write(DELTA.repeat(2)))
+  }
+  const edit = (yaml: string): string => ownPrefix(yaml).replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 100ms')
+  const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+  const survivor = await startGateway(t, { edit, env })
+  const { keys, ledger } = survivor.gateway
+  const victim = await new Place(t, edit, env).start(t)
+
+  const customers = await Promise.all(
+    Array.from({ length: STREAMS }, async () => {
+      const { key, secret } = await keys.create({ type: 'famC', name: '', credits: NANO, expiresAt: undefined })
+      const response = await fetch(victim.url + CHAT, { method: 'POST', headers: { authorization: `Bearer ${secret}` }, body: BODY })
+      const customer = { id: key.id, bytes: 0, renewed: 0n }
+      const listen = async (): Promise<void> => {
+        for await (const part of response.body as AsyncIterable<Uint8Array>) customer.bytes += part.length
+      }
+      listen().catch(() => {})
+      return customer
+    }),
+  )
+  const floor = async (id: string): Promise<bigint> => {
+    const [hold = ''] = await ledger.scripts.redis.hvals(ledger.scripts.key(id, 'd'))
+    return BigInt(hold.split(':')[1] ?? 0)
+  }
+  // Longer than a lease, so that only renewed holds can still be there.
+  await until(async () => (await Promise.all(customers.map(async one => (await floor(one.id)) === owed(one.bytes)))).every(Boolean))
+  const before = Date.now()
+  await until(() => Date.now() - before > 1600)
+  for (const customer of customers) customer.renewed = await floor(customer.id)
+  t.ok(
+    customers.every(({ renewed }) => renewed >= owed(DELTA.length)),
+    'a live stream is never reaped, and its floor is what was received',
+  )
+  const had = customers.map(({ bytes }) => bytes)
+  for (const write of more) write()
+  await until(() => customers.every(({ bytes }, index) => bytes === (had[index] as number) + 2 * DELTA.length))
+  await victim.stop('SIGKILL')
+
+  await until(async () => (await Promise.all(customers.map(async ({ id }) => (await ledger.balance(id)).held))).every(held => held === 0n))
+  for (const { id, renewed, bytes } of customers) {
+    const [entry] = await ledger.history(id, { from: '-', to: '+', count: 10 })
+    const charge = entry?.charge ?? -1n
+    if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes)) t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)
+  }
+  t.same((await audit(ledger)).drifts, [], 'every credit is accounted for')
+})
