@@ -43,6 +43,12 @@ export class LiveExchange implements Exchange, Seated {
   stopped = false
   /** The client is being waited for. */
   reading = false
+  /** Asked when the client leaves: reads its reply on without it until the callback is called, and returns what to call at its end. */
+  outlive: ((over: () => void) => (() => void) | undefined) | undefined = undefined
+  /** To be called when a reply that outlived its client has ended. */
+  ended: (() => void) | undefined = undefined
+  /** Nobody waits for the reply any more. */
+  over = false
   readonly #now: () => number
   readonly #req: IncomingMessage
   readonly res: ServerResponse
@@ -71,7 +77,8 @@ export class LiveExchange implements Exchange, Seated {
     res.on('close', () => {
       if (res.writableFinished) return
       this.#gone = true
-      this.#leave('client')
+      this.ended = this.outlive?.(() => this.#leave('client'))
+      if (!this.ended) this.#leave('client')
     })
   }
 
@@ -87,7 +94,7 @@ export class LiveExchange implements Exchange, Seated {
     if (!this.#signal) {
       const controller = new AbortController()
       this.#signal = controller.signal
-      if (this.#gone) controller.abort()
+      if (this.over) controller.abort()
       else this.whenOver(() => controller.abort())
     }
     return this.#signal
@@ -119,6 +126,7 @@ export class LiveExchange implements Exchange, Seated {
   }
 
   #leave(why: Why): void {
+    this.over = true
     for (const callback of this.#whenOver) callback(why)
   }
 

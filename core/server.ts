@@ -6,7 +6,7 @@ import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
 import { LiveExchange, type Surroundings } from './live.ts'
-import { Roster } from './roster.ts'
+import { Roster, type Seated } from './roster.ts'
 
 /** What the server needs of the gateway. */
 export interface ServerHost {
@@ -17,10 +17,15 @@ export interface ServerHost {
   readonly now: () => number
 }
 
+interface Connection extends Seated {
+  readonly socket: Socket
+}
+
 export class GatewayServer {
   readonly #host: ServerHost
   readonly #server: Server
   readonly #running = new Roster<LiveExchange>()
+  readonly #connections = new Roster<Connection>()
   #draining = false
 
   constructor(host: ServerHost) {
@@ -36,6 +41,11 @@ export class GatewayServer {
       noDelay: true,
     })
     this.#server.maxConnections = limits.connections
+    this.#server.on('connection', (socket: Socket) => {
+      const connection = { seat: -1, socket }
+      this.#connections.add(connection)
+      socket.on('close', () => this.#connections.delete(connection))
+    })
     this.#server.on('request', (req, res) => this.#take(req, res))
     // Whether a client may send its body is decided when the body is wanted, not before.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
@@ -72,8 +82,13 @@ export class GatewayServer {
   async drain(limit: number): Promise<void> {
     this.#draining = true
     const closed = new Promise<void>(resolve => this.#server.close(() => resolve()))
-    this.#server.closeIdleConnections()
-    const idle = setInterval(() => this.#server.closeIdleConnections(), 50)
+    const closeIdle = (): void => {
+      this.#server.closeIdleConnections()
+      // Node takes a connection that has never sent anything for one in the middle of a request.
+      for (const { socket } of this.#connections.all()) if (socket.bytesRead === 0) socket.destroy()
+    }
+    closeIdle()
+    const idle = setInterval(closeIdle, 50)
     const cut = setTimeout(() => {
       for (const exchange of this.#running.all()) exchange.stop('drain')
     }, limit)
@@ -81,9 +96,10 @@ export class GatewayServer {
     const force = setTimeout(() => this.#server.closeAllConnections(), limit + 2000)
     await closed
     clearInterval(idle)
-    clearTimeout(cut)
     clearTimeout(force)
-    while (this.#running.size > 0) await new Promise(resolve => setImmediate(resolve))
+    // Those whose clients have gone have no connection that would tell of their end.
+    while (this.#running.size > 0) await new Promise(resolve => setTimeout(resolve, 5))
+    clearTimeout(cut)
   }
 
   #take(req: IncomingMessage, res: ServerResponse): void {

@@ -103,6 +103,17 @@ export function json(res: ServerResponse, body: unknown, status = 200, headers: 
   res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(typeof body === 'string' ? body : JSON.stringify(body))
 }
 
+/** Lets an upstream begin each stream with these events; the replies are returned for the test to end. */
+export function begun(upstream: ScriptedUpstream, events: string): ServerResponse[] {
+  const replies: ServerResponse[] = []
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(events)
+    replies.push(res)
+  }
+  return replies
+}
+
 /** Answers with a stream of server-sent events, in one piece. */
 export function sse(res: ServerResponse, text: string, headers: Record<string, string> = {}): void {
   res.writeHead(200, { 'content-type': 'text/event-stream', ...headers }).end(text)

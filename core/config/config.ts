@@ -25,8 +25,10 @@ export interface Upstream {
   readonly url: URL | undefined
   readonly speaks: readonly Format[]
   readonly accounts: readonly Account[]
+  /** The most replies that are read on at a time for clients that have left; 0 cancels them all. */
+  readonly drains: number
   /** Milliseconds. */
-  readonly timeouts: { readonly connect: number; readonly firstByte: number; readonly idle: number; readonly total: number }
+  readonly timeouts: { readonly connect: number; readonly firstByte: number; readonly idle: number; readonly total: number; readonly drain: number }
 }
 
 /** A model of a key type, as its customers name it. */

@@ -89,11 +89,13 @@ export class Resolver {
       url,
       speaks: formats(raw.speaks),
       accounts,
+      drains: raw.onDisconnect === 'drain' ? raw.drains : 0,
       timeouts: {
         connect: duration(raw.timeouts.connect),
         firstByte: duration(raw.timeouts.firstByte),
         idle: duration(raw.timeouts.idle),
         total: duration(raw.timeouts.total),
+        drain: duration(raw.timeouts.drain),
       },
     }
   }

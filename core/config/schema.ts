@@ -84,11 +84,19 @@ const UPSTREAM = {
     speaks: FORMATS,
     accounts: { type: 'array', minItems: 1, maxItems: 1, items: ACCOUNT, description: 'a list of one account' },
     allowPrivate: { type: 'boolean', default: false, description: 'true to permit link-local addresses and plain http to other hosts' },
+    onDisconnect: {
+      type: 'string',
+      enum: ['cancel', 'drain'],
+      default: 'cancel',
+      description: 'what to do when a client leaves: cancel the reply, or drain it for the usage at its end',
+    },
+    drains: { type: 'integer', minimum: 1, default: 100, description: 'the most replies that are drained at a time' },
     timeouts: section('time limits of this upstream', {
       connect: { ...DURATION, default: '5s' },
       firstByte: { ...DURATION, default: '600s' },
       idle: { ...DURATION, default: '120s' },
       total: { ...DURATION, default: '3600s' },
+      drain: { ...DURATION, default: '60s' },
     }),
   },
 } as const

@@ -1,8 +1,10 @@
 /** From a routed exchange to its outcome: tries the route's candidates in order, then relays the one that answered. */
-import type { Forward } from '../chain.ts'
-import { left, stopped } from './endings.ts'
+import type { Forward, Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
-import type { Attempt } from '../exchange.ts'
+import type { Attempt, Outcome } from '../exchange.ts'
+import type { LiveExchange } from '../live.ts'
+import { Drains } from './drains.ts'
+import { left, stopped } from './endings.ts'
 import { upwardHeaders } from './headers.ts'
 import { relay } from './relay.ts'
 import type { Sender, TakenBack, UpstreamReply } from './send.ts'
@@ -12,18 +14,16 @@ import type { Sender, TakenBack, UpstreamReply } from './send.ts'
  * @param simulated base address of the simulated provider, for upstreams without a URL of their own
  */
 export function forwarder(sender: Sender, simulated: () => URL): Forward {
-  return async (x, up) => {
-    const { route, body, model } = x
-    // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it.
-    if (!route) throw new GatewayError('not_found')
-    const bytes = body.bytes()
+  const drains = new Drains()
+  const tryAll = async (x: LiveExchange, up: Up, bytes: Buffer): Promise<Outcome> => {
     let failure: GatewayError | undefined
-    for (const { upstream, account } of route.candidates) {
+    for (const { upstream, account } of x.route.candidates) {
       const name = { upstream: upstream.name, account: account.name }
       const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
+      if (upstream.drains > 0) x.outlive = over => drains.begin(upstream, over)
       let reply: UpstreamReply | TakenBack
       try {
-        reply = await sender.send(to, x.format.path, upwardHeaders(x.headers, x.format, account, model.headers), bytes, x)
+        reply = await sender.send(to, x.format.path, upwardHeaders(x.headers, x.format, account, x.model.headers), bytes, x)
       } catch (thrown) {
         failure = GatewayError.from(thrown)
         x.attempts.push({ ...name, failure: failure.message })
@@ -36,5 +36,15 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       return reply === 'sent' ? left(x) : relay(x, up, reply, attempt, upstream.timeouts)
     }
     throw failure ?? new GatewayError('unavailable')
+  }
+
+  return async (x, up) => {
+    // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it.
+    if (!x.route) throw new GatewayError('not_found')
+    try {
+      return await tryAll(x, up, x.body.bytes())
+    } finally {
+      x.ended?.()
+    }
   }
 }

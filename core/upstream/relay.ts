@@ -108,7 +108,7 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
     }
     const onClose = (): void => fail(new GatewayError('upstream_failed', { cause: new Error('upstream broke off in a reply') }))
     const forget = x.whenOver(left)
-    if (x.gone) return left()
+    if (x.over) return left()
     body.on('data', onData).on('end', onEnd).on('close', onClose)
     if (body.destroyed) onClose()
   })

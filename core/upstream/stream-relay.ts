@@ -18,6 +18,7 @@ export interface Patience {
 const TIMER_SLACK_MS = 2
 
 const NOTHING = Buffer.alloc(0)
+const KEEPALIVE = Buffer.from(': keepalive\n\n')
 
 /** How a running stream ends. */
 type End = 'complete' | 'upstream' | 'timeout' | Why
@@ -58,7 +59,7 @@ export class StreamRelay {
     const end = await new Promise<End>((resolve, reject) => {
       this.#finish = resolve
       this.#fail = reject
-      if (x.gone) return resolve('client')
+      if (x.over) return resolve('client')
       this.#listen()
     }).finally(() => this.#stop())
     return this.#close(end)
@@ -75,7 +76,7 @@ export class StreamRelay {
         const now = performance.now() + TIMER_SLACK_MS
         if (now - heard >= idle || now - started >= total) return this.#finish(this.#scanner?.complete ? 'complete' : 'timeout')
         // Between events, as whole events are all that ever goes out.
-        if (this.#x.res.headersSent) this.#x.res.write(': keepalive\n\n')
+        if (this.#x.res.headersSent) this.#write(KEEPALIVE)
         timer.refresh()
       },
       Math.min(keepalive, idle, total),
@@ -192,14 +193,17 @@ export class StreamRelay {
 
   #write(bytes: Buffer): void {
     const { res, limits } = this.#x
-    if (bytes.length === 0 || res.write(bytes) || res.destroyed) return
+    // A client that has left may be outlived by its reply.
+    if (bytes.length === 0 || res.destroyed || res.write(bytes)) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
     this.#body.pause()
     this.#stuck = setTimeout(() => res.destroy(), limits.writeIdle)
-    res.once('drain', () => {
+    const on = (): void => {
       clearTimeout(this.#stuck)
+      res.off('drain', on).off('close', on)
       this.#body.resume()
-    })
+    }
+    res.on('drain', on).on('close', on)
   }
 
   async #close(end: End): Promise<Outcome> {

@@ -6,7 +6,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { ScriptedUpstream } from '../upstream.ts'
+import { begun, ScriptedUpstream } from '../upstream.ts'
 
 /** Without a redis-server of its own a test cannot stop one. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -27,13 +27,7 @@ interface Scene {
 
 async function scene(t: Test): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
-  const replies: ServerResponse[] = []
-  upstream.script = (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(DELTA)
-    replies.push(res)
-  }
-  return { redis: await RealRedis.start(t), upstream, replies }
+  return { redis: await RealRedis.start(t), upstream, replies: begun(upstream, DELTA) }
 }
 
 function gatewayOn(t: Test, { redis, upstream }: Scene): Promise<TestGateway> {

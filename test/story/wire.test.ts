@@ -133,3 +133,12 @@ t.test('a client that resets its connection at any moment does not take the gate
   }
   t.equal((await g.call('/health')).status, 200)
 })
+
+t.test('a client that only connects does not hold up the end', async t => {
+  const gateway = await startGateway(t)
+  const socket = connect(gateway.gateway.port, '127.0.0.1')
+  const closed = new Promise(resolve => socket.on('error', resolve).on('close', resolve))
+  await gateway.call('/health')
+  await gateway.gateway.stop()
+  await closed
+})

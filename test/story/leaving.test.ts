@@ -1,0 +1,96 @@
+import type { ServerResponse } from 'node:http'
+import t, { type Test } from 'tap'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { begun, json, ScriptedUpstream } from '../upstream.ts'
+
+/** Clients that leave an upstream which is read on for its usage. */
+
+const CHAT = '/v1/chat/completions'
+const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
+const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
+const FINISH =
+  'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n' +
+  'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n'
+
+interface Scene {
+  readonly g: TestGateway
+  readonly key: string
+  readonly upstream: ScriptedUpstream
+  /** Streams that the upstream has begun. */
+  readonly replies: ServerResponse[]
+}
+
+async function draining(t: Test, more: string): Promise<Scene> {
+  const upstream = await ScriptedUpstream.start(t)
+  const replies = begun(upstream, DELTA)
+  const edit = (yaml: string): string => yaml.replace('  famC:\n    url', `  famC:\n    onDisconnect: drain\n    ${more}\n    url`)
+  const g = await startGateway(t, { upstream: upstream.url, edit })
+  return { g, key: await g.key('famC'), upstream, replies }
+}
+
+/** A client that reads the first event of a stream and leaves. */
+async function leaves({ g, key }: Scene): Promise<void> {
+  const leave = new AbortController()
+  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
+  await (response.body as ReadableStream).getReader().read()
+  leave.abort()
+}
+
+t.test('a stream that its client left is read to its end, and its true usage is charged', async t => {
+  const scene = await draining(t, '')
+  await leaves(scene)
+  await until(() => scene.g.gateway.running > 0)
+  scene.replies[0]?.write(DELTA.repeat(1000))
+  scene.replies[0]?.end(FINISH)
+  t.match(await scene.g.settled(scene.key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 700 }])
+})
+
+t.test('so is a JSON reply whose client left before the upstream had answered', async t => {
+  const { g, key, upstream } = await draining(t, '')
+  const leave = new AbortController()
+  let gone = (): void => {}
+  const left = new Promise<void>(resolve => (gone = resolve))
+  upstream.script = async (_received, res) => {
+    leave.abort()
+    await left
+    json(res, { choices: [{ message: { content: 'Hello' }, finish_reason: 'stop' }], usage: { prompt_tokens: 9, completion_tokens: 8 } })
+  }
+  await t.rejects(g.open(CHAT, { key, body: BODY, signal: leave.signal }))
+  gone()
+  t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 8 }])
+})
+
+t.test('no more replies are read on than may be: the next one is cancelled at once', async t => {
+  const scene = await draining(t, 'drains: 1')
+  await leaves(scene)
+  await leaves(scene)
+  await scene.upstream.last.closed
+  t.match(
+    scene.replies.map(({ destroyed }) => destroyed),
+    [false, true],
+  )
+  scene.replies[0]?.end(FINISH)
+  const entries = await scene.g.settled(scene.key)
+  t.match(entries.map(({ usage_source: source }) => source).sort(), ['estimated', 'upstream'])
+  await leaves(scene)
+  await until(() => scene.g.gateway.running > 0)
+  scene.replies[2]?.end(FINISH)
+  t.match((await scene.g.settled(scene.key))[0], { usage_source: 'upstream' }, 'its place is free again')
+})
+
+t.test('a reply that takes too long to end is cancelled and estimated', async t => {
+  const scene = await draining(t, 'timeouts: { drain: 50ms }')
+  await leaves(scene)
+  await scene.upstream.last.closed
+  t.match(await scene.g.settled(scene.key), [{ status: 'client_gone', usage_source: 'estimated', output_tokens: 2 }])
+})
+
+t.test('a gateway that stops waits for such replies as for any other, and no longer', async t => {
+  const scene = await draining(t, '')
+  await leaves(scene)
+  await until(() => scene.g.gateway.running > 0)
+  const stopped = scene.g.gateway.stop()
+  scene.replies[0]?.end(FINISH)
+  await stopped
+  t.equal(scene.g.gateway.running, 0)
+})
