@@ -1,4 +1,4 @@
-import { definePlugin, type Failure, type Format, type RawUsage, type Rewriter, type Usage } from '../core/plugin.ts'
+import { definePlugin, type Failure, type CountedUsage, type Format, type RawUsage, type Rewriter } from '../core/plugin.ts'
 
 /** What a reply has told of itself so far. */
 export class Tally {
@@ -10,6 +10,7 @@ export class Tally {
   readonly hide: Rewriter | undefined
   readonly #format: Format
   #raw: RawUsage | undefined
+  #mostOutput = 0
 
   constructor(format: Format, hide: Rewriter | undefined) {
     this.hide = hide
@@ -20,11 +21,14 @@ export class Tally {
   learn(usage: RawUsage): void {
     const told = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined)
     this.#raw = { ...this.#raw, ...Object.fromEntries(told) }
+    this.#mostOutput = Math.max(this.#mostOutput, this.#format.count(this.#raw)?.usage.output ?? 0)
   }
 
   /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */
-  usage(): { readonly usage: Usage; readonly sound: boolean } | undefined {
-    return this.#raw && this.#format.count(this.#raw)
+  usage(): CountedUsage | undefined {
+    const counted = this.#raw && this.#format.count(this.#raw)
+    // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
+    return counted && { ...counted, usage: { ...counted.usage, output: Math.max(counted.usage.output, this.#mostOutput) } }
   }
 }
 

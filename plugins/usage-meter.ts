@@ -187,6 +187,7 @@ function finalNotes(x: Known, outcome: Outcome, result: Bill, host: Host): Notes
     ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),
     ...(result.billed && { usage: result.usage, usageSource: result.source }),
     ...(result.quarantined && { quarantined: true }),
+    ...(result.cost !== undefined && { upstreamCost: result.cost }),
     price: x.model.entry.priceName,
     durationMs: host.now() - x.startedAt,
     ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),

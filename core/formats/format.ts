@@ -41,6 +41,8 @@ export interface Failure {
 export interface CountedUsage {
   readonly usage: Usage
   readonly sound: boolean
+  /** What the upstream says the request costs the operator, in its own units, where it does. */
+  readonly cost?: number
 }
 
 /** What a format needs in order to end a running stream. */

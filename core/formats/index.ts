@@ -4,7 +4,7 @@ import type { Format, FormatName } from './format.ts'
 import { messages } from './messages.ts'
 import { responses } from './responses.ts'
 
-export type { Failure, Format, FormatName, RawUsage, Reading, Running } from './format.ts'
+export type { CountedUsage, Failure, Format, FormatName, RawUsage, Reading, Running } from './format.ts'
 export { FORMAT_NAMES } from './format.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 

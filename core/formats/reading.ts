@@ -94,6 +94,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   // One vendor leaves reasoning out of the completion count and only the total tells (prompt 12, completion 2, total 354, reasoning 340).
   const total = counter.maybe(raw, 'total_tokens')
   const apart = total === all + (reported ?? 0) + reasoning && reasoning > 0
+  const cost = positive(raw['cost_in_usd_ticks'])
   const output = apart ? (reported ?? 0) + reasoning : (reported ?? 0)
   return {
     usage: {
@@ -105,6 +106,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
       reasoning: Math.min(reasoning, output),
     },
     sound: counter.sound,
+    ...(cost !== undefined && { cost }),
   }
 }
 

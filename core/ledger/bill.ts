@@ -1,6 +1,6 @@
 /** What an exchange costs: the usage its upstream reported, or a marked estimate where it reported none worth believing. */
 import type { Body } from '../body.ts'
-import type { Failure } from '../formats/index.ts'
+import type { CountedUsage, Failure } from '../formats/index.ts'
 import type { Exchange, Model, Outcome } from '../exchange.ts'
 import { charge, inputTokens, NO_USAGE, tokensFor, type Price, type Usage } from './money.ts'
 
@@ -18,7 +18,7 @@ export interface Rates {
 export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'firstByteAfter'> {
   readonly body: Body
   readonly model: Model
-  readonly tally: { readonly failure: Failure | undefined; readonly complete: boolean; usage(): { usage: Usage; sound: boolean } | undefined }
+  readonly tally: { readonly failure: Failure | undefined; readonly complete: boolean; usage(): CountedUsage | undefined }
 }
 
 export interface Bill {
@@ -30,6 +30,8 @@ export interface Bill {
   readonly source: 'upstream' | 'estimated'
   /** The upstream reported a usage that cannot be. */
   readonly quarantined: boolean
+  /** What the upstream says it costs the operator. */
+  readonly cost: number | undefined
   /** It failed, with or without a part of a reply. */
   readonly failed: boolean
 }
@@ -38,6 +40,10 @@ export interface Bill {
 const HOLD_BYTES_PER_TOKEN = 2
 /** Reports beyond this many context windows are mistakes. */
 const IMPLAUSIBLE_WINDOWS = 2
+/** So is output of more than this many times what the request allowed: tools that run at the provider take several passes. */
+const IMPLAUSIBLE_LIMITS = 10
+/** Output tokens that are plausible whatever was asked for. */
+const PLAUSIBLE_OUTPUT = 4096
 /** Tokens of context that a model without a `context` of its own is taken to have. */
 const LARGEST_WINDOW = 1_000_000
 
@@ -67,7 +73,7 @@ export function runningCharge(x: Billable, rates: Rates, ahead = 0): bigint {
 /** The bill of an exchange that has ended. */
 export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
-  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, failed }
+  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: x.tally.usage()?.cost, failed }
   if (outcome.kind === 'failed' || outcome.kind === 'answered') return nothing
   const clientLeft = outcome.kind === 'broken' && outcome.by === 'client'
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
@@ -76,7 +82,7 @@ export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
   const cut = failed || outcome.kind === 'broken'
   if (cut && !clientLeft && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
-  const believable = reported?.sound === true && plausible(reported.usage, x.model)
+  const believable = reported?.sound === true && plausible(reported.usage, x)
   const quarantined = reported !== undefined && !believable
   // What was reported with the end of the reply is the whole truth, whether or not the client waited for it.
   if (believable && !failed && (!cut || x.tally.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
@@ -97,7 +103,7 @@ export function observed(x: Billable, rates: Rates): Usage {
   const estimate = estimateInput(x.body, rates, rates.bytesPerToken)
   const output = Math.min(Math.ceil(x.delivered / rates.bytesPerToken), outputLimit(x))
   const reported = x.tally.usage()
-  if (!reported?.sound || !plausible(reported.usage, x.model)) return { ...NO_USAGE, input: estimate, output }
+  if (!reported?.sound || !plausible(reported.usage, x)) return { ...NO_USAGE, input: estimate, output }
   // Input that was reported, from cache perhaps, is known better than any estimate of it.
   const known = inputTokens(reported.usage) > 0
   return { ...reported.usage, ...(!known && { input: estimate }), output: Math.max(reported.usage.output, output) }
@@ -107,7 +113,8 @@ function estimateInput(body: Body, rates: Rates, bytesPerToken: number): number 
   return Math.ceil((body.received.length - body.media.bytes) / bytesPerToken) + body.media.parts * rates.mediaTokens
 }
 
-function plausible(usage: Usage, { entry }: Model): boolean {
-  const most = (entry.context ?? LARGEST_WINDOW) * IMPLAUSIBLE_WINDOWS
-  return inputTokens(usage) <= most && usage.output <= most
+function plausible(usage: Usage, x: Billable): boolean {
+  const most = (x.model.entry.context ?? LARGEST_WINDOW) * IMPLAUSIBLE_WINDOWS
+  const mostOutput = Math.min(most, Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS))
+  return inputTokens(usage) <= most && usage.output <= mostOutput
 }

@@ -204,6 +204,7 @@ export class Ledger {
       notes.model,
       String(usage ? inputTokens(usage) : 0),
       String(usage?.output ?? 0),
+      notes.quarantined ? '1' : '0',
     ]
     return { account, id, args, at: Date.now() }
   }
@@ -271,7 +272,7 @@ export class Ledger {
     }
     const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
       new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
-    return { total: count(scopes.get('all') ?? {}), days: named('d:', Number), models: named('m:', String) }
+    return { total: count(scopes.get('all') ?? {}), quarantined: Number(raw['all:q'] ?? 0), days: named('d:', Number), models: named('m:', String) }
   }
 
   /** Reads from the store what is true after every settlement that this process has asked for. */

@@ -175,7 +175,7 @@ operations['renew'] = function(args)
   return { 'ok' }
 end
 
--- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens)
+-- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined)
 -- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
 operations['settle'] = function(args)
   -- Everything is checked before anything is changed: a script that stops half-way is not undone.
@@ -201,6 +201,7 @@ operations['settle'] = function(args)
     record(HISTORY, 'orphan', id, charge, '0', notes)
   end
   if kind ~= 'void' then count(charge, model, input, output) end
+  if args[9] == '1' then redis.call('HINCRBY', COUNTERS, 'all:q', 1) end
   redis.call('SET', OUTCOME, kind .. ':' .. charge, 'PX', remember)
   return { 'ok', balance() }
 end

@@ -14,6 +14,8 @@ export interface Notes {
   readonly usage?: Usage
   readonly usageSource?: 'upstream' | 'estimated'
   readonly quarantined?: boolean
+  /** What the upstream says the request costs the operator, in its own units; shown to no customer. */
+  readonly upstreamCost?: number
   readonly price?: string
   readonly durationMs?: number
   readonly ttftMs?: number
@@ -55,6 +57,8 @@ export interface Summary {
   readonly total: Count
   readonly days: ReadonlyMap<number, Count>
   readonly models: ReadonlyMap<string, Count>
+  /** Requests whose reported usage could not be. */
+  readonly quarantined: number
 }
 
 /** An entry as its stream holds it. */

@@ -161,4 +161,51 @@ export const STREAMS: readonly RecordedStream[] = [
     ),
     usage: { input: 7, output: 20 },
   },
+  {
+    name: 'chat: the last chunk with its usage comes twice',
+    type: 'famC',
+    path: CHAT,
+    events: chat(
+      delta({ content: 'a' }, 'stop'),
+      { ...delta({}), choices: [], usage: { prompt_tokens: 5, completion_tokens: 3, total_tokens: 8 } },
+      { ...delta({}), choices: [], usage: { prompt_tokens: 5, completion_tokens: 3, total_tokens: 8 } },
+    ),
+    usage: { input: 5, output: 3 },
+  },
+  {
+    name: 'messages: output that shrinks from one report to the next stays what it was',
+    type: 'famA',
+    path: MESSAGES,
+    events: typed(
+      { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 7, output_tokens: 1 } } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hi' } },
+      { type: 'message_delta', delta: {}, usage: { output_tokens: 20 } },
+      { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 10 } },
+      { type: 'message_stop' },
+    ),
+    usage: { input: 7, output: 20 },
+  },
+  {
+    name: 'messages: a compaction, whose passes are told in iterations',
+    type: 'famA',
+    path: MESSAGES,
+    events: typed(
+      { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 60_385, output_tokens: 1 } } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hi' } },
+      {
+        type: 'message_delta',
+        delta: { stop_reason: 'end_turn' },
+        usage: {
+          input_tokens: 612,
+          output_tokens: 2819,
+          iterations: [
+            { input_tokens: 60_385, output_tokens: 522 },
+            { input_tokens: 612, output_tokens: 2819 },
+          ],
+        },
+      },
+      { type: 'message_stop' },
+    ),
+    usage: { input: 60_997, output: 3341 },
+  },
 ]

@@ -92,6 +92,13 @@ t.test('every kind of reported usage is charged as it says', async t => {
       },
       { input_tokens: 60_997, output_tokens: 3341 },
     ],
+    [
+      'more output than was allowed, by what tools at the provider may need',
+      'famC',
+      CHAT,
+      { prompt_tokens: 1, completion_tokens: 4096 },
+      { output_tokens: 4096 },
+    ],
     ['zero is zero', 'famC', CHAT, { prompt_tokens: 0, completion_tokens: 0 }, { cost_nano: '0', usage_source: 'upstream' }],
   ]
   for (const [name, type, path, usage, expected] of cases) {
@@ -121,6 +128,7 @@ t.test('usage that is missing is estimated and marked; usage that cannot be is e
     ['fractional', { prompt_tokens: 1.5, completion_tokens: 5 }, true],
     ['text', { prompt_tokens: '10', completion_tokens: 5 }, true],
     ['beyond exact numbers', { prompt_tokens: 2 ** 60, completion_tokens: 5 }, true],
+    ['far more output than the request allowed', { prompt_tokens: 5, completion_tokens: 1_000_000 }, true],
   ]
   for (const [name, usage, quarantined] of cases) {
     upstream.script = (_received, res) => json(res, reply(usage))
@@ -128,6 +136,7 @@ t.test('usage that is missing is estimated and marked; usage that cannot be is e
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
     const [entry] = await g.settled(key)
     const input = Math.ceil(JSON.stringify(BODY).length / 3)
+    t.equal((await g.gateway.ledger.summary(await g.id(key))).quarantined, quarantined ? 1 : 0, 'counted')
     t.match(entry, { type: 'settle', usage_source: 'estimated', quarantined, input_tokens: input, output_tokens: Math.ceil('Hello there'.length / 3) }, name)
   }
   upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 50_000_000, output_tokens: 1 } })
@@ -364,4 +373,15 @@ t.test('a client that leaves before its request went out, or while the upstream 
   leave.abort()
   await call
   t.match(await g.settled(key), [{ type: 'void', cost_nano: '0' }])
+})
+
+t.test('what the upstream says the request costs the operator is kept, and shown to no customer', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))
+  await g.call(CHAT, { key, body: BODY })
+  t.notMatch(JSON.stringify(await g.settled(key)), '1721250')
+  const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })
+  t.equal(entry?.notes.upstreamCost, 1_721_250)
 })
