@@ -141,7 +141,7 @@ export class LiveExchange implements Exchange, Seated {
 
   /** Starts the reply's bytes. */
   begin(status: number, headers: Readonly<Record<string, string | number>>): void {
-    this.firstByteAfter = this.#now() - this.startedAt
+    if (!this.#gone) this.firstByteAfter = this.#now() - this.startedAt
     this.res.writeHead(status, { 'x-request-id': this.id, 'request-id': this.id, ...headers, ...this.#closing() })
   }
 

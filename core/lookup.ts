@@ -148,6 +148,7 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     total_tokens: usage ? inputTokens(usage) + usage.output : 0,
     cost: credits(entry.charge - entry.before),
     cost_nano: String(entry.charge - entry.before),
+    waived_nano: String(entry.waived),
     balance_after: credits(entry.balance),
     usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),
     quarantined: notes.quarantined ?? false,

@@ -15,7 +15,7 @@ export type { Config, KeyType, ModelEntry } from './config/config.ts'
 export type { CountedUsage, RawUsage } from './formats/index.ts'
 export { charge, formatCredits, type Usage } from './ledger/money.ts'
 export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
-export { quotaAccount, type Hold, type HoldAnswer, type HoldRequest } from './ledger/ledger.ts'
+export { quotaAccount, type Attempts, type Hold, type HoldAnswer, type HoldRequest } from './ledger/ledger.ts'
 export type { HistoryEntry, Notes } from './ledger/records.ts'
 
 export type Awaitable<T> = T | Promise<T>

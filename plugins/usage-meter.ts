@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto'
 import { bill, holdFor, outputLimit, outputOf, runningCharge, type Bill, type Rates } from '../core/ledger/bill.ts'
 import { Cover } from '../core/ledger/cover.ts'
 import {
+  type Attempts,
   definePlugin,
   type Exchange,
   formatCredits,
@@ -80,7 +82,9 @@ export default definePlugin({
         const result = bill(x, outcome, rates)
         const notes = finalNotes(x, outcome, result, host)
         const kind = result.billed ? 'settle' : 'void'
-        for (const hold of x.cover.holds) host.ledger.settle(hold, { charge: result.charge, kind, notes })
+        const attempt = attemptOf(x, result)
+        // The upstream account has paid for every attempt: its quota knows of no retries.
+        x.cover.holds.forEach((hold, index) => host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }))
         if (result.quarantined) host.log.warn({ exchange: x.id, key: x.key.id, model: notes.model }, 'implausible usage; charged the estimate')
       },
     }
@@ -174,6 +178,23 @@ function firstNotes(x: Exchange & Known): Notes {
     ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
     ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
   }
+}
+
+/**
+ * The part of an exchange among the attempts at its request, when it has one: it brought its client nothing, or it comes
+ * after one that may have. SDKs count their retries and repeat the body; others may name the request by a key.
+ */
+function attemptOf(x: Known, { billed }: Bill): Attempts | undefined {
+  const count = x.headers['x-stainless-retry-count']
+  const name = x.headers['idempotency-key']
+  const part = x.firstByteAfter === undefined ? 'lost' : name !== undefined || Number(count) > 0 ? 'retry' : undefined
+  if (!billed || !part || (count === undefined && name === undefined)) return undefined
+  const digest = createHash('sha256').update(x.path).update('\n')
+  const request = digest
+    .update(name === undefined ? x.body.received : String(name))
+    .digest('hex')
+    .slice(0, 32)
+  return { request, part }
 }
 
 const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget' } as const

@@ -102,6 +102,7 @@ export interface LedgerConfig {
   readonly lease: number
   readonly reapEvery: number
   readonly remember: number
+  readonly retries: number
   readonly keyCache: number
 }
 

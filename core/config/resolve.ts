@@ -45,6 +45,7 @@ export class Resolver {
         lease: duration(raw.ledger.lease),
         reapEvery: duration(raw.ledger.reapEvery),
         remember: duration(raw.ledger.remember),
+        retries: duration(raw.ledger.retries),
         keyCache: duration(raw.ledger.keyCache),
       },
       limits: limits(raw.limits),

@@ -161,6 +161,7 @@ export const SCHEMA = {
       lease: { ...DURATION, default: '60s' },
       reapEvery: { ...DURATION, default: '10s' },
       remember: { ...DURATION, default: '48h' },
+      retries: { ...DURATION, default: '15m' },
       keyCache: { ...DURATION, default: '10s' },
     }),
     limits: section('limits of the HTTP side', {

@@ -1,6 +1,6 @@
 /** The audit: recomputes what every account must hold from its own history, while the gateway runs. */
 import type { Ledger } from './ledger.ts'
-import { historyEntry } from './records.ts'
+import { historyEntry, pairs } from './records.ts'
 import { stored } from './scripts.ts'
 
 /** What was found wrong with one account. */
@@ -87,10 +87,4 @@ async function sumStream(ledger: Ledger, key: string, last: string): Promise<{ s
     }
     if (rows.length < PAGE) return { sum, entries }
   }
-}
-
-function pairs(flat: readonly string[]): Map<string, string> {
-  const map = new Map<string, string>()
-  for (let at = 0; at < flat.length; at += 2) map.set(flat[at] ?? '', flat[at + 1] ?? '')
-  return map
 }

@@ -56,28 +56,28 @@ export class Cover {
     const running = runningCharge(x, this.#rates)
     const spare = this.amount - running
     const reserve = this.#thin ? 0n : (wanted - running) / 2n
-    if (spare > reserve) this.#next = x.delivered + this.#bytesFor(x, spare - reserve)
+    const free = wanted === running && spare >= 0n
+    if (spare > reserve || free) this.#next = x.delivered + this.#bytesFor(x, spare - reserve)
     else void this.#extend(x, wanted)
   }
 
   async #extend(x: Covered, wanted: bigint): Promise<void> {
+    const before = this.amount
     this.#asking = true
-    try {
-      const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted)))
-      // A hold that is lost cannot grow; its stream goes on, as it does while the store is away, and what it costs is settled.
-      if (alive.includes(false)) this.#next = Infinity
-      else {
-        this.#thin = this.amount < wanted
-        const spare = this.amount - runningCharge(x, this.#rates)
-        // A reply that has said its last is not ended again.
-        if (this.#thin && spare <= 0n && !x.tally.complete) x.stop('budget', observed(x, this.#rates))
-        else this.#next = x.delivered + this.#bytesFor(x, this.#thin ? spare : spare / 2n)
-      }
-    } catch {
-      this.#next = x.delivered + (this.#ahead * this.#rates.bytesPerToken) / 4
-    } finally {
-      this.#asking = false
-    }
+    const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted))).catch(() => undefined)
+    this.#asking = false
+    // While the store is away, and where a hold is lost with it, a stream goes on; what it costs will be settled.
+    if (!alive) this.#next = x.delivered + (this.#ahead * this.#rates.bytesPerToken) / 4
+    else if (alive.includes(false)) this.#next = Infinity
+    else this.#extended(x, wanted, before)
+  }
+
+  #extended(x: Covered, wanted: bigint, before: bigint): void {
+    this.#thin = this.amount < wanted
+    const usedUp = this.#thin && this.amount === before && this.amount <= runningCharge(x, this.#rates)
+    // More may have been delivered meanwhile. A reply that has said its last is not ended again.
+    if (!usedUp) this.progress(x)
+    else if (!x.tally.complete) x.stop('budget', observed(x, this.#rates))
   }
 
   #bytesFor({ model }: Covered, nano: bigint): number {

@@ -68,6 +68,15 @@ export interface End {
   readonly charge: bigint
   readonly kind: 'settle' | 'void'
   readonly notes: Notes
+  /** Its part among the attempts at one request, where it has one. */
+  readonly attempt?: Attempts | undefined
+}
+
+/** One of several attempts at a request: of those that brought their client nothing and the retry after them, one is charged. */
+export interface Attempts {
+  /** What identifies the request; safe in a store key. */
+  readonly request: string
+  readonly part: 'lost' | 'retry'
 }
 
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
@@ -94,7 +103,7 @@ export class Ledger {
     this.scripts = new Scripts(store, prefix)
     this.#config = config
     this.#log = log
-    const send = ({ account, id, args }: Settlement): Promise<unknown> => this.scripts.run('settle', account, id, args)
+    const send = (settlement: Settlement): Promise<unknown> => this.#send(settlement)
     this.#outbox = disk && new Outbox({ ...disk, remember: config.remember, log, send })
   }
 
@@ -184,16 +193,20 @@ export class Ledger {
   }
 
   async #deliver(settlement: Settlement): Promise<void> {
-    const { account, id, args } = settlement
+    const { account, id } = settlement
     try {
-      await this.scripts.run('settle', account, id, args)
+      await this.#send(settlement)
     } catch (cause) {
       this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
       await this.#outbox?.put(settlement)
     }
   }
 
-  #settlement({ account, id }: HoldName, { charge, kind, notes }: End): Settlement {
+  #send({ account, id, args, request }: Settlement): Promise<unknown> {
+    return this.scripts.run('settle', account, id, args, request)
+  }
+
+  #settlement({ account, id }: HoldName, { charge, kind, notes, attempt }: End): Settlement {
     const { usage } = notes
     const args = [
       id,
@@ -205,8 +218,9 @@ export class Ledger {
       String(usage ? inputTokens(usage) : 0),
       String(usage?.output ?? 0),
       notes.quarantined ? '1' : '0',
+      ...(attempt ? [attempt.part, String(this.#config.retries)] : []),
     ]
-    return { account, id, args, at: Date.now() }
+    return { account, id, args, at: Date.now(), ...(attempt && { request: attempt.request }) }
   }
 
   /** Adds to an account's allocation. @throws GatewayError unavailable; RangeError when there is no such account */

@@ -1,7 +1,8 @@
 -- The ledger's operations. One call of the script runs a batch of them, each on the keys of one account:
---   account hash, holds by lease end, holds by id, history, grants, tombstones, counters, outcome of the operation's id.
+--   account hash, holds by lease end, holds by id, history, grants, tombstones, counters, outcome of the operation's id,
+--   attempts at the same request.
 -- Amounts are strings of at most 15 digits and are only ever added by HINCRBY: a Lua number would round them.
-local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, OUTCOME
+local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, OUTCOME, ATTEMPTS
 
 local function now()
   local time = redis.call('TIME')
@@ -38,8 +39,12 @@ local function balance()
 end
 
 -- One entry of the history or of the grants: kind, id, charge, what was charged for the id before, balance after, and the gateway's notes.
-local function record(stream, kind, id, charge, before, notes)
-  redis.call('XADD', stream, '*', 'k', kind, 'id', id, 'c', charge, 'p', before, 'b', balance(), 'm', notes)
+local function record(stream, kind, id, charge, before, notes, waived)
+  if waived and waived ~= '0' then
+    redis.call('XADD', stream, '*', 'k', kind, 'id', id, 'c', charge, 'p', before, 'b', balance(), 'm', notes, 'w', waived)
+  else
+    redis.call('XADD', stream, '*', 'k', kind, 'id', id, 'c', charge, 'p', before, 'b', balance(), 'm', notes)
+  end
 end
 
 -- Counters for summaries: in all, by UTC day, by model. A day goes when one begins that is 90 days younger.
@@ -175,7 +180,22 @@ operations['renew'] = function(args)
   return { 'ok' }
 end
 
--- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined)
+-- What an attempt that brought its client nothing was charged is taken off its retry, whichever is settled first. Says how much
+-- that is; an attempt that finds no other leaves word of itself.
+local function waive(role, charge, keep)
+  local other, amount = string.match(redis.call('LINDEX', ATTEMPTS, 0) or '', '^(%a+):(%d+)$')
+  if other and other ~= role then
+    redis.call('LPOP', ATTEMPTS)
+    return whole(math.min(tonumber(charge), tonumber(amount)))
+  end
+  redis.call('LPUSH', ATTEMPTS, role .. ':' .. charge)
+  redis.call('LTRIM', ATTEMPTS, 0, 15)
+  redis.call('PEXPIRE', ATTEMPTS, keep)
+  return '0'
+end
+
+-- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined,
+--   '' or its part among the attempts at a request ('lost', 'retry'), for how many ms that counts)
 -- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
 operations['settle'] = function(args)
   -- Everything is checked before anything is changed: a script that stops half-way is not undone.
@@ -183,9 +203,15 @@ operations['settle'] = function(args)
   local model, input, output = args[6], amount(args[7]), amount(args[8])
   local done = redis.call('GET', OUTCOME)
   if done then return { 'done', done } end
+  local role = args[10] or ''
+  local waived = '0'
+  if role ~= '' and charge ~= '0' then
+    waived = waive(role, charge, args[11])
+    charge = whole(tonumber(charge) - tonumber(waived))
+  end
   local floor = redis.call('HGET', TOMBS, id)
   if close(id, charge) then
-    record(HISTORY, kind, id, charge, '0', notes)
+    record(HISTORY, kind, id, charge, '0', notes, waived)
   elseif floor then
     -- Reaped before we came back: the difference is made good.
     add('bal', floor)
@@ -193,12 +219,12 @@ operations['settle'] = function(args)
     subtract('set', floor)
     add('set', charge)
     redis.call('HDEL', TOMBS, id)
-    record(HISTORY, 'late', id, charge, floor, notes)
+    record(HISTORY, 'late', id, charge, floor, notes, waived)
   elseif charge ~= '0' then
     -- The hold was lost with a failed store: what was used is still owed.
     subtract('bal', charge)
     add('set', charge)
-    record(HISTORY, 'orphan', id, charge, '0', notes)
+    record(HISTORY, 'orphan', id, charge, '0', notes, waived)
   end
   if kind ~= 'void' then count(charge, model, input, output) end
   if args[9] == '1' then redis.call('HINCRBY', COUNTERS, 'all:q', 1) end
@@ -242,6 +268,7 @@ local slot = 0
 while at <= #ARGV do
   ACCOUNT, LEASES, HOLDS, HISTORY = KEYS[slot + 1], KEYS[slot + 2], KEYS[slot + 3], KEYS[slot + 4]
   GRANTS, TOMBS, COUNTERS, OUTCOME = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7], KEYS[slot + 8]
+  ATTEMPTS = KEYS[slot + 9]
   local length = tonumber(ARGV[at + 1])
   local args = {}
   for index = 1, length do args[index] = ARGV[at + 1 + index] end
@@ -251,6 +278,6 @@ while at <= #ARGV do
   end
   answers[#answers + 1] = answer
   at = at + 2 + length
-  slot = slot + 8
+  slot = slot + 9
 end
 return answers

@@ -12,6 +12,8 @@ export interface Settlement {
   readonly account: string
   readonly id: string
   readonly args: readonly string[]
+  /** What identifies the request among its retries, where that matters. */
+  readonly request?: string | undefined
   /** Milliseconds since the epoch when it was first sent. */
   readonly at: number
 }

@@ -33,6 +33,8 @@ export interface HistoryEntry {
   /** Of a late entry: what had been charged before. */
   readonly before: bigint
   readonly balance: bigint
+  /** Nano-credits that an earlier attempt at the same request had been charged already. */
+  readonly waived: bigint
   readonly notes: Partial<Notes>
 }
 
@@ -61,9 +63,17 @@ export interface Summary {
   readonly quarantined: number
 }
 
+/** Names and values as the store lists them, one after the other. */
+export function pairs(flat: readonly string[]): Map<string, string> {
+  const map = new Map<string, string>()
+  for (let at = 0; at < flat.length; at += 2) map.set(flat[at] ?? '', flat[at + 1] ?? '')
+  return map
+}
+
 /** An entry as its stream holds it. */
 export function historyEntry(id: string, fields: readonly string[]): HistoryEntry {
-  const of = (name: string): string => fields[fields.indexOf(name) + 1] ?? ''
+  const named = pairs(fields)
+  const of = (name: string): string => named.get(name) ?? ''
   return {
     id,
     at: Number(id.split('-')[0]),
@@ -72,6 +82,7 @@ export function historyEntry(id: string, fields: readonly string[]): HistoryEntr
     charge: BigInt(of('c')),
     before: BigInt(of('p')),
     balance: BigInt(of('b')),
+    waived: BigInt(of('w')),
     notes: JSON.parse(of('m') || '{}') as Partial<Notes>,
   }
 }

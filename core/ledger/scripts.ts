@@ -14,12 +14,14 @@ interface Operation {
   readonly name: OperationName
   readonly account: string
   readonly id: string
+  /** What identifies the request among its retries; empty where that does not matter. */
+  readonly request: string
   readonly args: readonly string[]
   readonly resolve: (answer: unknown) => void
   readonly reject: (error: GatewayError) => void
 }
 
-/** The account's keys in the script's order; the outcome of the operation's id is the last. */
+/** The account's keys in the script's order; after them the outcome of the operation's id, and the attempts at the same request. */
 const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u'] as const
 
 /** Milliseconds that an operation nobody waits for may wait for company. */
@@ -69,9 +71,9 @@ export class Scripts {
   }
 
   /** Runs an operation. @throws GatewayError unavailable whatever it fails with */
-  run(name: OperationName, account: string, id: string, args: readonly string[]): Promise<unknown> {
+  run(name: OperationName, account: string, id: string, args: readonly string[], request = ''): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ name, account, id, args, resolve, reject })
+      this.#queue.push({ name, account, id, request, args, resolve, reject })
       if (name === 'settle' || name === 'renew') this.#later ??= setTimeout(() => this.flush(), LAZY_MS)
       else this.#soon ??= setImmediate(() => this.flush())
     })
@@ -106,9 +108,9 @@ export class Scripts {
   #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {
     const keys: string[] = []
     const args: string[] = []
-    for (const { name, account, id, args: own } of operations) {
+    for (const { name, account, id, request, args: own } of operations) {
       for (const part of PARTS) keys.push(this.key(account, part))
-      keys.push(this.key(account, `i:${id}`))
+      keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
       args.push(name, String(own.length), ...own)
     }
     return run(keys.length, ...keys, ...args)
