@@ -1,8 +1,8 @@
 /** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
-import { watch, type FSWatcher } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { join } from 'node:path'
 import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded } from './config/load.ts'
+import { watchFile } from './config/watch.ts'
 import type { Env } from './config/yaml.ts'
 import { Generation } from './generation.ts'
 import { Keys } from './ledger/keys.ts'
@@ -11,7 +11,7 @@ import type { Log, Scrubber } from './log.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
-import { openStore, type Store } from './store/store.ts'
+import { openStore, type Role, type Store } from './store/store.ts'
 import { forwarder } from './upstream/forward.ts'
 import { Sender } from './upstream/send.ts'
 import { startSimulated, type SimulatedProvider } from './upstream/simulated.ts'
@@ -29,9 +29,6 @@ export interface Surround {
   reject(loaded: Loaded): void
 }
 
-/** Quiet time after a change of the file before it is read, in milliseconds: editors write in several steps. */
-const DEBOUNCE_MS = 100
-
 export class Gateway {
   readonly store: Store
   readonly ledger: Ledger
@@ -43,15 +40,18 @@ export class Gateway {
   readonly #sender = new Sender()
   #generation: Generation
   #server: GatewayServer
-  #watcher: FSWatcher | undefined
-  #timer: NodeJS.Timeout | undefined
+  #unwatch: () => void = () => {}
   #reloading: Promise<boolean> = Promise.resolve(true)
   #draining = false
 
-  /** Starts a gateway with a configuration that was loaded. @throws Error in words for the operator */
-  static async start(surround: Surround, config: Config): Promise<Gateway> {
+  /**
+   * Starts a gateway with a configuration that was loaded.
+   * @param role a guest has a host that keeps the store running and says when the file is to be read again
+   * @throws Error in words for the operator
+   */
+  static async start(surround: Surround, config: Config, role: Role = 'gateway'): Promise<Gateway> {
     watchSecrets(surround.scrubber, config)
-    const store = await openStore(config.store, 'gateway', surround.log, surround)
+    const store = await openStore(config.store, role, surround.log, surround)
     const simulated = await startSimulated(surround.newId)
     const gateway = new Gateway(surround, config, store, simulated)
     try {
@@ -70,7 +70,7 @@ export class Gateway {
       await store.close()
       throw thrown
     }
-    gateway.#watch()
+    if (role === 'gateway') gateway.#unwatch = watchFile(surround.file, surround.log, () => void gateway.reload())
     return gateway
   }
 
@@ -89,6 +89,11 @@ export class Gateway {
     return this.#generation.config
   }
 
+  /** What is to be drained, in words. */
+  get load(): string {
+    return `${this.running} running requests`
+  }
+
   /** Exchanges under way, of all generations. */
   get running(): number {
     return this.#server.running
@@ -102,8 +107,7 @@ export class Gateway {
   /** Drains and stops, the store last. */
   async stop(): Promise<void> {
     this.#draining = true
-    this.#watcher?.close()
-    clearTimeout(this.#timer)
+    this.#unwatch()
     await this.#reloading
     const { drain, drainDelay } = this.config.limits
     if (drainDelay > 0) await new Promise(resolve => setTimeout(resolve, drainDelay))
@@ -116,27 +120,17 @@ export class Gateway {
   }
 
   async #reload(): Promise<boolean> {
-    const { file, env, log, scrubber } = this.#surround
+    const { log, scrubber } = this.#surround
     if (this.#draining) return false
-    let loaded: Loaded
-    try {
-      loaded = await loadConfig(file, env, findPlugins)
-    } catch (cause) {
-      log.error({ err: cause }, 'the configuration cannot be read; the old one stays in force')
-      return false
-    }
-    if (!loaded.config) {
-      this.#surround.reject(loaded)
-      log.error({ problems: loaded.problems.length }, 'the configuration has problems; the old one stays in force')
-      return false
-    }
+    const config = await soundConfig(this.#surround)
+    if (!config) return false
     const old = this.#generation
-    for (const part of ['listen', 'store', 'ledger'] as const) {
-      if (JSON.stringify(loaded.config[part]) !== JSON.stringify(old.config[part])) log.warn(`a change of "${part}" takes effect at the next start`)
+    for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
+      if (JSON.stringify(config[part]) !== JSON.stringify(old.config[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
-    watchSecrets(scrubber, loaded.config)
+    watchSecrets(scrubber, config)
     try {
-      this.#generation = await this.#build(loaded.config, old.number + 1)
+      this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
       log.error({ err: cause }, 'the configuration cannot be set up; the old one stays in force')
       return false
@@ -170,17 +164,23 @@ export class Gateway {
       },
     }
   }
+}
 
-  /** The folder is watched, not the file: editors and deployments replace a file rather than write into it. */
-  #watch(): void {
-    const { file, log } = this.#surround
-    this.#watcher = watch(dirname(file), (_event, name) => {
-      if (name !== null && name !== basename(file)) return
-      clearTimeout(this.#timer)
-      this.#timer = setTimeout(() => void this.reload(), DEBOUNCE_MS)
-    })
-    this.#watcher.on('error', cause => log.warn({ err: cause }, 'the configuration is not watched any more; SIGHUP still reloads it'))
+/** The configuration that the file holds now; undefined, and told of, when it cannot be put in force. */
+export async function soundConfig(surround: Surround): Promise<Config | undefined> {
+  const { file, env, log } = surround
+  let loaded: Loaded
+  try {
+    loaded = await loadConfig(file, env, findPlugins)
+  } catch (cause) {
+    log.error({ err: cause }, 'the configuration cannot be read; the old one stays in force')
+    return undefined
   }
+  if (!loaded.config) {
+    surround.reject(loaded)
+    log.error({ problems: loaded.problems.length }, 'the configuration has problems; the old one stays in force')
+  }
+  return loaded.config
 }
 
 /** Names of the upstreams that the simulated provider stands in for. */

@@ -54,7 +54,7 @@ export function complainAbout(shell: Shell, { problems, text }: Loaded): void {
 /** Runs a command on the store that the file names, beside a running gateway or without one. */
 export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Ledger, keys: Keys) => Promise<T>): Promise<T> {
   // A command is not in a hurry, and its person wants to hear the reason rather than a quick no.
-  const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'command', shell.log, shell)
+  const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'guest', shell.log, shell)
   try {
     const ledger = new Ledger(store, config.store.prefix, config.ledger, shell.log)
     return await use(ledger, new Keys(ledger, 0, shell.now))

@@ -1,8 +1,10 @@
 /** `tollgate start`: the gateway in the foreground, until a signal. */
 import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
+import type { Loaded } from '../config/load.ts'
 import { NANO } from '../ledger/money.ts'
 import { complainAbout, configured, type Shell } from './shell.ts'
+import { isWorker, work, Workers } from './workers.ts'
 
 /** Credits of a key that the first start makes. */
 const FIRST_CREDITS = 5n
@@ -10,15 +12,20 @@ const FIRST_CREDITS = 5n
 /** A terminal's Ctrl-C arrives once from the terminal and once from whoever started us; the echo is no second wish. */
 const ECHO_MS = 1000
 
+/** One gateway, or several with their host. */
+type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'stop'> & { reload(): Promise<unknown> }
+
 export async function start(shell: Shell, file: string): Promise<void> {
   const config = await configured(shell, file)
-  const gateway = await Gateway.start({ ...shell, file: config.file, reject: loaded => complainAbout(shell, loaded) }, config)
+  const surround = { ...shell, file: config.file, reject: (loaded: Loaded) => complainAbout(shell, loaded) }
+  if (isWorker()) return work(shell, surround, config)
+  const gateway = await (config.workers > 1 ? Workers : Gateway).start(surround, config)
   // Before anything is printed: whoever reads that it listens may signal it at once.
   stopOnSignals(shell, gateway)
   await greet(shell, gateway)
 }
 
-function stopOnSignals(shell: Shell, gateway: Gateway): void {
+function stopOnSignals(shell: Shell, gateway: Running): void {
   shell.onSignal('SIGHUP', () => void gateway.reload())
   let since: number | undefined
   const stop = (): void => {
@@ -27,7 +34,7 @@ function stopOnSignals(shell: Shell, gateway: Gateway): void {
       return
     }
     since = shell.now()
-    shell.print(`Draining ${gateway.running} running requests; a second signal stops at once.`)
+    shell.print(`Draining ${gateway.load}; a second signal stops at once.`)
     gateway.stop().then(
       () => shell.exit(0),
       (cause: unknown) => {
@@ -41,13 +48,13 @@ function stopOnSignals(shell: Shell, gateway: Gateway): void {
 }
 
 /** Says in a few lines what runs, and hands the newcomer something to paste. */
-async function greet(shell: Shell, gateway: Gateway): Promise<void> {
+async function greet(shell: Shell, gateway: Running): Promise<void> {
   const { config } = gateway
   const types = [...config.keyTypes.values()].map(({ name, models }) => `${name} (${models.size} models)`).join(', ')
   const simulated = simulatedNames(config)
   const host = config.listen.host === '0.0.0.0' || config.listen.host === '::' ? 'localhost' : config.listen.host
   const base = `http://${host}:${gateway.port}`
-  shell.print(`Tollgate listens on ${base}`)
+  shell.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
   shell.print(`  store:     ${gateway.store.description}`)
   shell.print(`  key types: ${types}`)
   if (simulated.length === 0) return
@@ -56,7 +63,7 @@ async function greet(shell: Shell, gateway: Gateway): Promise<void> {
 }
 
 /** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */
-async function offerFirstKeys(shell: Shell, gateway: Gateway, config: Config, base: string): Promise<void> {
+async function offerFirstKeys(shell: Shell, gateway: Running, config: Config, base: string): Promise<void> {
   for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
   shell.print('\nThis is the first start: here is a key of each type, shown once.')

@@ -110,6 +110,8 @@ export interface Config {
   /** Absolute path of the file it was read from. */
   readonly file: string
   readonly listen: { readonly host: string; readonly port: number }
+  /** Processes that share the port. */
+  readonly workers: number
   readonly store: StoreConfig
   readonly ledger: LedgerConfig
   readonly limits: Limits

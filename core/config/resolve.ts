@@ -35,6 +35,7 @@ export class Resolver {
     return {
       file: this.#file,
       listen: raw.listen,
+      workers: raw.workers,
       store: {
         redis: this.#redis(raw.store.redis),
         data: resolvePath(this.#file, '..', raw.store.data),

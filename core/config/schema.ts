@@ -146,6 +146,7 @@ export const SCHEMA = {
       host: { type: 'string', minLength: 1, default: '127.0.0.1', description: 'an address to listen on' },
       port: { type: 'integer', minimum: 0, maximum: 65535, default: 8080, description: 'a port; 0 takes a free one' },
     }),
+    workers: { type: 'integer', minimum: 1, maximum: 256, default: 1, description: 'processes that share the port' },
     store: section('where balances live', {
       redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis:// URL, or `auto`' },
       data: {

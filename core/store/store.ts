@@ -17,8 +17,8 @@ export interface Store {
   close(): Promise<void>
 }
 
-/** Whose store it is: the gateway keeps its server running and guards it, a command merely uses it. */
-export type Role = 'gateway' | 'command'
+/** Whose store it is: the gateway keeps its server running and guards it; a guest, a command or a worker, merely uses it. */
+export type Role = 'gateway' | 'guest'
 
 /** What the store needs to know of the process it serves. */
 export interface Process {
@@ -64,7 +64,7 @@ async function openManaged(config: StoreConfig, connectionName: string, role: Ro
 }
 
 async function openEmbedded(config: StoreConfig, role: Role, log: Log, env: Readonly<Record<string, string | undefined>>): Promise<Store> {
-  if (role === 'command') {
+  if (role === 'guest') {
     const port = await joinEmbedded(config.data)
     if (port === undefined) throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
     const redis = await connect(clientFor(config, log, { port, host: '127.0.0.1' }))

@@ -21,7 +21,8 @@ export async function startSimulated(newId: () => string): Promise<SimulatedProv
   const server = createServer((req, res) => {
     answer(req, res, newId()).catch(() => res.destroy())
   })
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  // Each worker has its own: only the gateway's port is shared.
+  await new Promise<void>(resolve => server.listen({ port: 0, host: '127.0.0.1', exclusive: true }, resolve))
   server.unref()
   const { port } = server.address() as AddressInfo
   return {
