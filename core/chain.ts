@@ -58,12 +58,19 @@ export class Up {
     for (const placed of this.#passed) this.#guarded(placed, 'event hook failed', ({ stage }) => stage.event?.(known(this.#x), event))
   }
 
-  /** The stages that watch a stream's progress, as one call; undefined when none does. */
-  progress(): (() => void) | undefined {
+  /** The stages that watch a stream's progress, as one call that answers with what to wait for; undefined when none does. */
+  progress(): (() => Promise<unknown>[]) | undefined {
     const watching = this.#passed.filter(({ stage }) => 'progress' in stage)
     if (watching.length === 0) return undefined
     return () => {
-      for (const placed of watching) this.#guarded(placed, 'progress hook failed', ({ stage }) => stage.progress?.(known(this.#x)))
+      const waiting: Promise<unknown>[] = []
+      for (const placed of watching) {
+        this.#guarded(placed, 'progress hook failed', ({ stage }) => {
+          const wait = stage.progress?.(known(this.#x))
+          if (wait) waiting.push(wait)
+        })
+      }
+      return waiting
     }
   }
 

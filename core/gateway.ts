@@ -78,7 +78,7 @@ export class Gateway {
     this.#surround = surround
     this.store = store
     this.#simulated = simulated
-    this.ledger = new Ledger(store, config.store.prefix, config.ledger, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
+    this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation

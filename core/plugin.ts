@@ -15,7 +15,8 @@ export type { Config, KeyType, ModelEntry } from './config/config.ts'
 export type { CountedUsage, RawUsage } from './formats/index.ts'
 export { charge, formatCredits, type Usage } from './ledger/money.ts'
 export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
-export { quotaAccount, type Attempts, type Hold, type HoldAnswer, type HoldRequest } from './ledger/ledger.ts'
+export type { Attempts, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
+export { quotaAccount } from './ledger/ledger.ts'
 export type { HistoryEntry, Notes } from './ledger/records.ts'
 
 export type Awaitable<T> = T | Promise<T>
@@ -39,8 +40,11 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   rewrite?(x: With<N | G>, head: Head): Rewriter | undefined
   /** Up: sees events as they pass. What it throws is logged; the bytes go on. */
   event?(x: With<N | G>, event: ReplyEvent): void
-  /** Up: more of a stream has gone to the client; `delivered` says how much it is by now. Called often: be quick. */
-  progress?(x: With<N | G>): void
+  /**
+   * Up: more of a stream has gone to the client; `delivered` says how much it is by now. Called often: be quick. The stream
+   * waits for a promise that it returns.
+   */
+  progress?(x: With<N | G>): Promise<void> | undefined | void
   /** Which events `event` wants: all, or only those its format can learn usage, failure or the end from. All by default. */
   readonly events?: 'all' | 'telling'
   /** Up: once, after the last byte, however the exchange ended. */

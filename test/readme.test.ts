@@ -45,8 +45,10 @@ t.test('the table of errors is the table in the code', t => {
 
 t.test('the table of options is the schema', t => {
   const options: string[][] = []
-  for (const section of ['listen', 'store', 'ledger', 'limits'] as const) {
-    for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties)) options.push([`${section}.${name}`, String(standard)])
+  for (const [name, property] of Object.entries(SCHEMA.properties)) {
+    if ('properties' in property)
+      for (const [inner, { default: standard }] of Object.entries(property.properties)) options.push([`${name}.${inner}`, String(standard)])
+    else if ('default' in property && !Array.isArray(property.default)) options.push([name, String(property.default)])
   }
   t.same(
     table('option').map(row => row.slice(0, 2)),

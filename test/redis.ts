@@ -15,20 +15,21 @@ export class RealRedis {
   readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-'))
   #child: ChildProcess | undefined
 
-  private constructor(port: number) {
+  /** A server on a port; `start` starts one. */
+  constructor(port: number) {
     this.port = port
     this.url = `redis://127.0.0.1:${port}`
   }
 
   /** Starts a server that keeps what it acknowledged. */
-  static async start(t: Test): Promise<RealRedis> {
+  static async start(t: Test, ...settings: string[]): Promise<RealRedis> {
     const redis = new RealRedis(await freePort())
     t.teardown(async () => {
       redis.signal('SIGCONT')
       await redis.kill()
       rmSync(redis.folder, { recursive: true, force: true })
     })
-    await redis.run()
+    await redis.run(...settings)
     return redis
   }
 
@@ -57,11 +58,23 @@ export class RealRedis {
   }
 
   /** One command of the operator's. */
-  async command(name: string, ...args: string[]): Promise<unknown> {
+  command(name: string, ...args: string[]): Promise<unknown> {
+    return this.#with(client => client.call(name, ...args))
+  }
+
+  /** Writes, and says how many replicas have it. A replica that is online has not always begun to acknowledge. */
+  acknowledged(): Promise<number> {
+    return this.#with(async client => {
+      await client.set('acknowledged', '1')
+      return client.wait(1, 1000)
+    })
+  }
+
+  async #with<T>(use: (client: Redis) => Promise<T>): Promise<T> {
     const client = new Redis(this.port, '127.0.0.1', { retryStrategy: () => 20, maxRetriesPerRequest: 200 })
     client.on('error', () => {})
     try {
-      return await client.call(name, ...args)
+      return await use(client)
     } finally {
       client.disconnect()
     }
@@ -73,7 +86,7 @@ export function ownPrefix(yaml: string): string {
   return yaml.replace(/prefix: \S+/, 'prefix: t')
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = net.createServer()
   const { port } = new URL(await listening(server))
   await new Promise(resolve => server.close(resolve))

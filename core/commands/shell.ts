@@ -56,7 +56,7 @@ export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Le
   // A command is not in a hurry, and its person wants to hear the reason rather than a quick no.
   const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'guest', shell.log, shell)
   try {
-    const ledger = new Ledger(store, config.store.prefix, config.ledger, shell.log)
+    const ledger = new Ledger(store, config, shell.log)
     return await use(ledger, new Keys(ledger, 0, shell.now))
   } finally {
     await store.close()

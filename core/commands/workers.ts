@@ -51,7 +51,7 @@ export class Workers {
     this.#surround = surround
     this.config = config
     this.store = store
-    this.keys = new Keys(new Ledger(store, config.store.prefix, config.ledger, surround.log), 0, surround.now)
+    this.keys = new Keys(new Ledger(store, config, surround.log), 0, surround.now)
   }
 
   /** What is to be drained, in words. */

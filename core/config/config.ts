@@ -1,6 +1,7 @@
 /** A configuration as the gateway uses it: names resolved, units read, prices exact. Frozen once it is in force. */
 import type { Format } from '../formats/index.ts'
 import type { Price } from '../ledger/money.ts'
+import type { Address } from '../store/address.ts'
 
 /** One credential of an upstream. */
 export interface Account {
@@ -88,8 +89,12 @@ export interface Limits {
 }
 
 export interface StoreConfig {
-  /** A redis:// URL, or `auto`. */
-  readonly redis: string
+  /** Undefined for a store of our own. */
+  readonly address: Address | undefined
+  /** Replicas that must have a grant before it is acknowledged. */
+  readonly replicas: number
+  /** Refuse stores that may lose what they acknowledged. */
+  readonly production: boolean
   /** Absolute path of the data folder. */
   readonly data: string
   readonly prefix: string

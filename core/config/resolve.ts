@@ -3,6 +3,7 @@ import { resolve as resolvePath } from 'node:path'
 import { FORMATS, type Format } from '../formats/index.ts'
 import { parseDecimal, type Price } from '../ledger/money.ts'
 import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
+import { parseAddress, type Address } from '../store/address.ts'
 import { type Path, type Problem, type Source, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
@@ -20,6 +21,7 @@ export class Resolver {
   readonly #source: Source
   readonly #file: string
   readonly #env: Env
+  #production = false
 
   constructor(source: Source, file: string, env: Env) {
     this.#source = source
@@ -29,6 +31,7 @@ export class Resolver {
 
   /** The configuration without its chain. Only of use when `problems` stays empty. */
   resolve(raw: RawConfig): Config {
+    this.#production = raw.production || this.#env['NODE_ENV'] === 'production'
     const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name))
     const prices = mapValues(raw.prices, (price, name) => this.#price(price, ['prices', name]))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
@@ -37,7 +40,9 @@ export class Resolver {
       listen: raw.listen,
       workers: raw.workers,
       store: {
-        redis: this.#redis(raw.store.redis),
+        address: this.#address(raw.store.redis),
+        replicas: raw.store.replicas,
+        production: this.#production,
         data: resolvePath(this.#file, '..', raw.store.data),
         prefix: raw.store.prefix,
         commandTimeout: duration(raw.store.commandTimeout),
@@ -61,11 +66,13 @@ export class Resolver {
     this.problems.push(this.#source.problem(path, message, hint, at))
   }
 
-  #redis(url: string): string {
-    if (url !== 'auto' && !/^rediss?:\/\/./.test(url)) {
-      this.#add(['store', 'redis'], 'expected a redis:// or rediss:// URL, or auto')
+  #address(url: string): Address | undefined {
+    const address = url === 'auto' ? undefined : parseAddress(url)
+    if (url !== 'auto' && !address) {
+      const shapes = 'redis://host:6379, redis+cluster://host:7000,host:7001 or redis+sentinel://host:26379,host:26379/master'
+      this.#add(['store', 'redis'], 'expected a redis:// or rediss:// URL, or auto', shapes)
     }
-    return url
+    return address
   }
 
   #upstream(raw: RawUpstream, name: string): Upstream {
@@ -105,7 +112,7 @@ export class Resolver {
   #url(raw: RawUpstream, path: Path): URL | undefined {
     const at = [...path, 'url']
     if (raw.url === SIMULATED) {
-      if (this.#env['NODE_ENV'] === 'production') this.#add(at, 'the simulated provider is refused in production', 'set the upstream URL')
+      if (this.#production) this.#add(at, 'the simulated provider is refused in production', 'set the upstream URL')
       return undefined
     }
     const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined

@@ -147,8 +147,10 @@ export const SCHEMA = {
       port: { type: 'integer', minimum: 0, maximum: 65535, default: 8080, description: 'a port; 0 takes a free one' },
     }),
     workers: { type: 'integer', minimum: 1, maximum: 256, default: 1, description: 'processes that share the port' },
+    production: { type: 'boolean', default: false, description: 'true to refuse what is only good for a first look' },
     store: section('where balances live', {
-      redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis:// URL, or `auto`' },
+      redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis://, redis+sentinel:// or redis+cluster:// URL, or `auto`' },
+      replicas: { type: 'integer', minimum: 0, maximum: 16, default: 0, description: 'replicas that must have a grant before it is acknowledged' },
       data: {
         type: 'string',
         minLength: 1,

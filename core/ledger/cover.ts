@@ -1,6 +1,7 @@
 /** Keeps what is held for a running stream ahead of what it delivers. */
 import { type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
-import type { Hold, Ledger } from './ledger.ts'
+import type { Hold } from './hold.ts'
+import type { Ledger } from './ledger.ts'
 import { tokensFor, type Usage } from './money.ts'
 
 /** A stream whose holds are to grow with it. */
@@ -17,7 +18,7 @@ export class Cover {
   readonly #ahead: number
   /** Bytes delivered at which to look again. */
   #next = 0
-  #asking = false
+  #asking: Promise<void> | undefined
   /** The balance did not go as far as was wanted: what is held must be used up before it is asked again. */
   #thin: boolean
 
@@ -44,9 +45,17 @@ export class Cover {
     this.#next = 0
   }
 
-  /** More was delivered: extends the holds in time, and ends the stream when what it may cost is used up. */
-  progress(x: Covered): void {
-    if (x.delivered < this.#next || this.#asking || x.tally.complete) return
+  /**
+   * More was delivered: extends the holds in time, and ends the stream when what it may cost is used up.
+   * @returns what the stream has to wait for, when it has used up what is held before the answer came
+   */
+  progress(x: Covered): Promise<void> | undefined {
+    if (x.delivered < this.#next || x.tally.complete) return undefined
+    if (!this.#asking) this.#look(x)
+    return this.#asking && this.amount <= runningCharge(x, this.#rates) ? this.#asking : undefined
+  }
+
+  #look(x: Covered): void {
     const limit = outputLimit(x)
     if (limit !== Infinity && runningCharge(x, this.#rates, limit) <= this.amount) {
       this.#next = Infinity
@@ -58,14 +67,13 @@ export class Cover {
     const reserve = this.#thin ? 0n : (wanted - running) / 2n
     const free = wanted === running && spare >= 0n
     if (spare > reserve || free) this.#next = x.delivered + this.#bytesFor(x, spare - reserve)
-    else void this.#extend(x, wanted)
+    else this.#asking = this.#extend(x, wanted)
   }
 
   async #extend(x: Covered, wanted: bigint): Promise<void> {
     const before = this.amount
-    this.#asking = true
     const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted))).catch(() => undefined)
-    this.#asking = false
+    this.#asking = undefined
     // While the store is away, and where a hold is lost with it, a stream goes on; what it costs will be settled.
     if (!alive) this.#next = x.delivered + (this.#ahead * this.#rates.bytesPerToken) / 4
     else if (alive.includes(false)) this.#next = Infinity
@@ -76,7 +84,7 @@ export class Cover {
     this.#thin = this.amount < wanted
     const usedUp = this.#thin && this.amount === before && this.amount <= runningCharge(x, this.#rates)
     // More may have been delivered meanwhile. A reply that has said its last is not ended again.
-    if (!usedUp) this.progress(x)
+    if (!usedUp) this.#look(x)
     else if (!x.tally.complete) x.stop('budget', observed(x, this.#rates))
   }
 

@@ -89,7 +89,7 @@ export class Keys {
     await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
     await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
     if (wish.credits > 0n) await this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })
-    await stored(scripts.redis.set(this.#pointer(digest), id))
+    await this.#point(digest, id)
     return {
       key: keyOf(
         id,
@@ -129,7 +129,7 @@ export class Keys {
     const { secret, digest, label } = newSecret()
     const old = await stored(scripts.redis.hget(scripts.key(id, 'a'), 'sec'))
     // The record names the one secret that counts: between these steps exactly one of the two pointers is believed.
-    await stored(scripts.redis.set(this.#pointer(digest), id))
+    await this.#point(digest, id)
     await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion() }))
     if (old) await stored(scripts.redis.del(this.#pointer(old)))
     const key = await this.get(id)
@@ -146,6 +146,11 @@ export class Keys {
     const current = values[FIELDS.indexOf('sec')] ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
     return same ? keyOf(id, values) : undefined
+  }
+
+  async #point(digest: string, id: string): Promise<void> {
+    await stored(this.#ledger.scripts.redis.set(this.#pointer(digest), id))
+    await this.#ledger.confirm(this.#pointer(digest))
   }
 
   #pointer(digest: string): string {

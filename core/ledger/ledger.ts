@@ -3,81 +3,19 @@
  * id of the caller's, so repeating one changes nothing. Amounts are whole nano-credits.
  */
 import type { Redis } from 'ioredis'
-import type { LedgerConfig, Quota } from '../config/config.ts'
+import type { Config, LedgerConfig, Quota } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Log } from '../log.ts'
-import { Roster, type Seated } from '../roster.ts'
-import type { Store } from '../store/store.ts'
+import { Roster } from '../roster.ts'
+import { onTakeover, type Store } from '../store/store.ts'
 import { inputTokens } from './money.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { type Balance, type Count, count, historyEntry, type HistoryEntry, type Notes, type Summary } from './records.ts'
+import { type Balance, type Count, count, historyEntry, type HistoryEntry, type Summary } from './records.ts'
+import { type End, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import { Recent } from './recent.ts'
 import { Scripts, stored } from './scripts.ts'
 
-/** How a hold was answered. */
-export type HoldAnswer =
-  | { readonly kind: 'held'; readonly hold: Hold }
-  | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
-  | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' | 'done' }
-
-/** What is to be held, and how its floor is known while it runs. */
-export interface HoldRequest extends HoldName {
-  readonly amount: bigint
-  /** What will do where the balance does not cover the amount; the amount itself when nothing less will. */
-  readonly least: bigint
-  /** The version of the key's record that was looked at; ignored for quotas. */
-  readonly version: string
-  /** The most holds of the account at a time. */
-  readonly concurrency?: number | undefined
-  /** For an upstream account: the allocation that each window grants. */
-  readonly quota?: Quota | undefined
-  /** Kept with the hold, for the entry that is written if nobody comes back to settle it. */
-  readonly notes: Notes
-  /** What the customer has received so far, in nano-credits. */
-  readonly floor: () => bigint
-}
-
-/** What names a hold: one exchange may hold on several accounts under one id. */
-export interface HoldName {
-  readonly account: string
-  readonly id: string
-}
-
-/** A hold that this process keeps alive until it settles it. */
-export class Hold implements HoldName, Seated {
-  seat = -1
-  readonly request: HoldRequest
-  /** What is set aside, in nano-credits: less than was asked for where the balance went no further. */
-  amount: bigint
-
-  constructor(request: HoldRequest, amount: bigint) {
-    this.request = request
-    this.amount = amount
-  }
-
-  get account(): string {
-    return this.request.account
-  }
-
-  get id(): string {
-    return this.request.id
-  }
-}
-
-/** How a hold ends. */
-export interface End {
-  readonly charge: bigint
-  readonly kind: 'settle' | 'void'
-  readonly notes: Notes
-  /** Its part among the attempts at one request, where it has one. */
-  readonly attempt?: Attempts | undefined
-}
-
-/** One of several attempts at a request: of those that brought their client nothing and the retry after them, one is charged. */
-export interface Attempts {
-  /** What identifies the request; safe in a store key. */
-  readonly request: string
-  readonly part: 'lost' | 'retry'
-}
+type Settings = Pick<Config, 'store' | 'ledger'>
 
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
@@ -97,13 +35,23 @@ export class Ledger {
   #renewing: NodeJS.Timeout | undefined
   #reaping: NodeJS.Timeout | undefined
   readonly #outbox: Outbox | undefined
+  /** What the store took of late, where another may take its place without it. */
+  #recent: Recent | undefined
+  readonly #replicas: number
+  readonly #confirmMs: number
 
   /** @param disk where settlements wait while the store is away; who settles nothing needs none */
-  constructor(store: Pick<Store, 'redis' | 'kind'>, prefix: string, config: LedgerConfig, log: Log, disk?: { folder: string; pid: number }) {
+  constructor(store: Store, { store: { prefix, replicas, commandTimeout }, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
     this.scripts = new Scripts(store, prefix)
+    this.#replicas = replicas
+    this.#confirmMs = commandTimeout * 0.75
     this.#config = config
     this.#log = log
     const send = (settlement: Settlement): Promise<unknown> => this.#send(settlement)
+    if (store.replicated) {
+      this.#recent = new Recent()
+      onTakeover(store.redis, () => this.#repeat())
+    }
     this.#outbox = disk && new Outbox({ ...disk, remember: config.remember, log, send })
   }
 
@@ -125,6 +73,7 @@ export class Ledger {
 
   /** Waits until each settlement under way is with the store or on disk, then stops. */
   async close(): Promise<void> {
+    this.#recent = undefined
     clearInterval(this.#renewing)
     clearInterval(this.#reaping)
     this.scripts.flush()
@@ -186,8 +135,12 @@ export class Ledger {
   /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */
   settle(hold: HoldName, end: End): void {
     if (hold instanceof Hold) this.#live.delete(hold)
+    this.#track(this.#settlement(hold, end))
+  }
+
+  #track(settlement: Settlement): void {
     this.#settling++
-    void this.#deliver(this.#settlement(hold, end)).finally(() => {
+    void this.#deliver(settlement).finally(() => {
       if (--this.#settling === 0) this.#settled?.()
     })
   }
@@ -196,6 +149,7 @@ export class Ledger {
     const { account, id } = settlement
     try {
       await this.#send(settlement)
+      this.#recent?.add(settlement)
     } catch (cause) {
       this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
       await this.#outbox?.put(settlement)
@@ -228,6 +182,12 @@ export class Ledger {
     const args = [id, String(amount), String(this.#config.remember), JSON.stringify(notes)]
     const [kind] = (await this.scripts.run('grant', account, id, args)) as string[]
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
+    await this.confirm(this.scripts.key(account, 'a'))
+  }
+
+  /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */
+  confirm(key: string): Promise<void> {
+    return this.scripts.confirm(key, this.#replicas, this.#confirmMs)
   }
 
   /** Ends the expired holds of every account that had any lately. */
@@ -293,6 +253,13 @@ export class Ledger {
   #ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     this.scripts.flush()
     return stored(command(this.scripts.redis))
+  }
+
+  /** A server that took over may lack what the one before had taken last. Those that it knows change nothing. */
+  #repeat(): void {
+    const recent = this.#recent?.all() ?? []
+    if (recent.length > 0) this.#log.info({ settlements: recent.length }, 'the last settlements are sent again, as the store has changed hands')
+    for (const settlement of recent) this.#track(settlement)
   }
 
   #renewAll(): void {

@@ -39,6 +39,8 @@ function storeRetryMs(): number {
 export class Scripts {
   readonly redis: Redis
   readonly #prefix: string
+  /** Accounts may be on different servers: a call is about one account. */
+  readonly #scattered: boolean
   readonly #run: Run
   /** The same script for a store that is out of memory: a settlement must get through then, too. */
   readonly #runFull: Run
@@ -46,8 +48,9 @@ export class Scripts {
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
 
-  constructor({ redis, kind }: Pick<Store, 'redis' | 'kind'>, prefix: string) {
+  constructor({ redis, kind, scattered }: Pick<Store, 'redis' | 'kind' | 'scattered'>, prefix: string) {
     this.redis = redis
+    this.#scattered = scattered
     this.#prefix = prefix
     const source = readFileSync(new URL('operations.lua', import.meta.url), 'utf8')
     const define = (name: string, lua: string): Run => {
@@ -79,6 +82,19 @@ export class Scripts {
     })
   }
 
+  /**
+   * Waits until as many replicas have what was written beside a key. It goes the way of the key's own commands, as only the
+   * connection that wrote can wait.
+   * @throws Error in words for the operator when they do not, within the time
+   */
+  async confirm(key: string, replicas: number, ms: number): Promise<void> {
+    if (replicas === 0) return
+    const [, answer] = (await stored(this.redis.pipeline().exists(key).wait(replicas, ms).exec())) ?? []
+    const [failure, have] = answer ?? [new Error('no answer'), 0]
+    if (failure) throw unavailable(failure)
+    if (Number(have) < replicas) throw new Error(`it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`)
+  }
+
   /** Sends what waits: whatever is read from the store after this has been preceded by it. */
   flush(): void {
     if (this.#soon) clearImmediate(this.#soon)
@@ -87,7 +103,8 @@ export class Scripts {
     this.#later = undefined
     const queue = this.#queue
     this.#queue = []
-    for (let at = 0; at < queue.length; at += BATCH) void this.#send(this.#run, queue.slice(at, at + BATCH))
+    const batches = this.#scattered ? Map.groupBy(queue, ({ account }) => account).values() : [queue]
+    for (const batch of batches) for (let at = 0; at < batch.length; at += BATCH) void this.#send(this.#run, batch.slice(at, at + BATCH))
   }
 
   async #send(run: Run, operations: readonly Operation[]): Promise<void> {

@@ -2,14 +2,21 @@
  * The store: the Redis that holds balances and counters. One that is given by URL, else a redis-server of our own with
  * its files in the data folder, else an embedded one that forgets everything and is for a first look only.
  */
-import { Redis, type RedisOptions } from 'ioredis'
+import { Cluster, Redis, type RedisOptions } from 'ioredis'
 import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../log.ts'
+import { describeAddress, type Address } from './address.ts'
+import { weaknesses } from './durability.ts'
 import { joinEmbedded, startEmbedded } from './embedded.ts'
 import { findServer, ManagedServer } from './managed.ts'
 
 export interface Store {
+  /** A cluster's client has the same commands, as long as each touches one slot. */
   readonly redis: Redis
+  /** Accounts may be on different servers. */
+  readonly scattered: boolean
+  /** Another server may take over from one that fails, without the last moments before. */
+  readonly replicated: boolean
   readonly kind: 'redis' | 'managed' | 'embedded'
   /** What it is, in words for the operator; holds no credential. */
   readonly description: string
@@ -31,13 +38,33 @@ export interface Process {
  * @throws Error in words for the operator when no store can be had
  */
 export async function openStore(config: StoreConfig, role: Role, log: Log, host: Process): Promise<Store> {
-  if (config.redis !== 'auto') {
-    const redis = await connect(clientFor(config, log, { connectionName: `tollgate-${role}` }, config.redis))
-    return { redis, kind: 'redis', description: `redis at ${hostOf(config.redis)}`, close: () => quit(redis) }
-  }
+  if (config.address) return openGiven(config, config.address, role, log)
   const server = findServer(host.env)
   if (server) return openManaged(config, `tollgate-${role}-${host.pid}`, role, log, server)
-  return openEmbedded(config, role, log, host.env)
+  return openEmbedded(config, role, log)
+}
+
+async function openGiven(config: StoreConfig, address: Address, role: Role, log: Log): Promise<Store> {
+  const redis = await connect(clientOf(address, config, log, `tollgate-${role}`))
+  if (role === 'gateway') {
+    try {
+      await judge(redis, config, log)
+    } catch (cause) {
+      await quit(redis)
+      throw cause
+    }
+  }
+  const scattered = address.kind === 'cluster'
+  const replicated = config.replicas > 0 || address.kind !== 'single'
+  return { redis, scattered, replicated, kind: 'redis', description: describeAddress(address), close: () => quit(redis) }
+}
+
+/** Says what is wrong with a store; in production it is not used. @throws Error naming everything that is wrong */
+async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void> {
+  const found = await weaknesses(redis, config.replicas)
+  if (found.length === 0) return
+  if (config.production) throw new Error(`the store is refused in production:\n  ${found.join('\n  ')}`)
+  for (const weakness of found) log.warn(`the store: ${weakness}`)
 }
 
 async function openManaged(config: StoreConfig, connectionName: string, role: Role, log: Log, binary: string): Promise<Store> {
@@ -57,26 +84,30 @@ async function openManaged(config: StoreConfig, connectionName: string, role: Ro
   if (role === 'gateway') await server.claim(redis)
   return {
     redis,
+    scattered: false,
+    replicated: false,
     kind: 'managed',
     description: `managed ${server.name}, files in ${config.data}`,
     close: () => server.release(redis),
   }
 }
 
-async function openEmbedded(config: StoreConfig, role: Role, log: Log, env: Readonly<Record<string, string | undefined>>): Promise<Store> {
+async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<Store> {
   if (role === 'guest') {
     const port = await joinEmbedded(config.data)
     if (port === undefined) throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
     const redis = await connect(clientFor(config, log, { port, host: '127.0.0.1' }))
-    return { redis, kind: 'embedded', description: 'embedded', close: () => quit(redis) }
+    return { redis, scattered: false, replicated: false, kind: 'embedded', description: 'embedded', close: () => quit(redis) }
   }
-  if (env['NODE_ENV'] === 'production') {
+  if (config.production) {
     throw new Error('no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server')
   }
   const embedded = await startEmbedded(config.data)
   const redis = await connect(clientFor(config, log, { port: embedded.port, host: '127.0.0.1', commandTimeout: 5000 }))
   return {
     redis,
+    scattered: false,
+    replicated: false,
     kind: 'embedded',
     description: 'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
     close: async () => {
@@ -92,8 +123,8 @@ function delay(tries: number): number {
 }
 
 /** ioredis waits for ever, and resends, by default; money needs an answer in time and never an unasked repetition. */
-function clientFor(config: StoreConfig, log: Log, options: RedisOptions, url?: string): Redis {
-  const settings: RedisOptions = {
+function settingsOf(config: StoreConfig): RedisOptions {
+  return {
     lazyConnect: true,
     commandTimeout: config.commandTimeout,
     connectTimeout: 1000,
@@ -104,11 +135,42 @@ function clientFor(config: StoreConfig, log: Log, options: RedisOptions, url?: s
     protocol: 2,
     reconnectOnError: error => (error.message.startsWith('READONLY') ? 2 : false),
     retryStrategy: delay,
-    ...options,
   }
-  const redis = url === undefined ? new Redis(settings as object) : new Redis(url, settings as object)
+}
+
+function clientFor(config: StoreConfig, log: Log, options: RedisOptions): Redis {
+  const settings: RedisOptions = { ...settingsOf(config), ...options }
+  const redis = new Redis(settings as object)
   redis.on('error', (cause: Error) => log.warn({ err: cause }, 'store connection'))
   return redis
+}
+
+function clientOf({ kind, nodes, master, tls, username, password, db }: Address, config: StoreConfig, log: Log, connectionName: string): Redis {
+  const who: RedisOptions = {
+    connectionName,
+    ...(username !== undefined && { username }),
+    ...(password !== undefined && { password }),
+    ...(tls && { tls: {} }),
+  }
+  if (kind === 'single') return clientFor(config, log, { ...nodes[0], ...who, db })
+  if (kind === 'sentinel') return clientFor(config, log, { ...who, sentinels: [...nodes], name: master, sentinelRetryStrategy: delay })
+  const cluster = new Cluster([...nodes], {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    // A command whose node fails is tried again, on whoever has taken over by then, for about as long as a single Redis is waited for.
+    maxRedirections: 6,
+    retryDelayOnFailover: config.commandTimeout / 8,
+    retryDelayOnClusterDown: config.commandTimeout / 8,
+    clusterRetryStrategy: delay,
+    redisOptions: { ...settingsOf(config), ...who } as object,
+  })
+  cluster.on('error', (cause: Error) => log.warn({ err: cause }, 'store connection'))
+  return cluster as unknown as Redis
+}
+
+/** Calls back whenever another server may have taken over. */
+export function onTakeover(redis: Redis, callback: () => void): void {
+  for (const event of ['ready', '-node']) redis.on(event as 'ready', callback)
 }
 
 async function connect(redis: Redis): Promise<Redis> {
@@ -122,9 +184,7 @@ async function connect(redis: Redis): Promise<Redis> {
 }
 
 async function quit(redis: Redis): Promise<void> {
-  await redis.quit().catch(() => redis.disconnect())
-}
-
-function hostOf(url: string): string {
-  return URL.canParse(url) ? new URL(url).host : 'its address'
+  await redis.quit().catch(() => {})
+  // Also what listens to the sentinels.
+  redis.disconnect()
 }

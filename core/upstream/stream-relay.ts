@@ -33,7 +33,9 @@ export class StreamRelay {
   #stuck: NodeJS.Timeout | undefined
   #scanner: Scanner | undefined
   #rewriters: readonly Rewriter[] = []
-  #progress: (() => void) | undefined
+  #progress: (() => Promise<unknown>[]) | undefined
+  /** How many wait for the upstream to be held back. */
+  #holding = 0
   #pending: Buffer[] = []
   /** The beginning of an event whose end has not come yet. */
   #rest: Buffer[] = []
@@ -168,7 +170,10 @@ export class StreamRelay {
       scanner.push(bytes)
     }
     this.#x.delivered = scanner.delivered
-    this.#progress?.()
+    for (const wait of this.#progress?.() ?? []) {
+      this.#hold()
+      void wait.catch(() => {}).finally(() => this.#release())
+    }
   }
 
   /** The first event decides whether there is a reply at all. */
@@ -194,16 +199,25 @@ export class StreamRelay {
   #write(bytes: Buffer): void {
     const { res, limits } = this.#x
     // A client that has left may be outlived by its reply.
-    if (bytes.length === 0 || res.destroyed || res.write(bytes)) return
+    if (bytes.length === 0 || res.destroyed || res.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
-    this.#body.pause()
+    this.#hold()
     this.#stuck = setTimeout(() => res.destroy(), limits.writeIdle)
     const on = (): void => {
       clearTimeout(this.#stuck)
+      this.#stuck = undefined
       res.off('drain', on).off('close', on)
-      this.#body.resume()
+      this.#release()
     }
     res.on('drain', on).on('close', on)
+  }
+
+  #hold(): void {
+    if (this.#holding++ === 0) this.#body.pause()
+  }
+
+  #release(): void {
+    if (--this.#holding === 0) this.#body.resume()
   }
 
   async #close(end: End): Promise<Outcome> {

@@ -1,0 +1,70 @@
+/** What is asked of the ledger for an exchange, how it answers, and how it ends. */
+import type { Quota } from '../config/config.ts'
+import type { Seated } from '../roster.ts'
+import type { Notes } from './records.ts'
+
+/** How a hold was answered. */
+export type HoldAnswer =
+  | { readonly kind: 'held'; readonly hold: Hold }
+  | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
+  | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' | 'done' }
+
+/** What is to be held, and how its floor is known while it runs. */
+export interface HoldRequest extends HoldName {
+  readonly amount: bigint
+  /** What will do where the balance does not cover the amount; the amount itself when nothing less will. */
+  readonly least: bigint
+  /** The version of the key's record that was looked at; ignored for quotas. */
+  readonly version: string
+  /** The most holds of the account at a time. */
+  readonly concurrency?: number | undefined
+  /** For an upstream account: the allocation that each window grants. */
+  readonly quota?: Quota | undefined
+  /** Kept with the hold, for the entry that is written if nobody comes back to settle it. */
+  readonly notes: Notes
+  /** What the customer has received so far, in nano-credits. */
+  readonly floor: () => bigint
+}
+
+/** What names a hold: one exchange may hold on several accounts under one id. */
+export interface HoldName {
+  readonly account: string
+  readonly id: string
+}
+
+/** A hold that this process keeps alive until it settles it. */
+export class Hold implements HoldName, Seated {
+  seat = -1
+  readonly request: HoldRequest
+  /** What is set aside, in nano-credits: less than was asked for where the balance went no further. */
+  amount: bigint
+
+  constructor(request: HoldRequest, amount: bigint) {
+    this.request = request
+    this.amount = amount
+  }
+
+  get account(): string {
+    return this.request.account
+  }
+
+  get id(): string {
+    return this.request.id
+  }
+}
+
+/** How a hold ends. */
+export interface End {
+  readonly charge: bigint
+  readonly kind: 'settle' | 'void'
+  readonly notes: Notes
+  /** Its part among the attempts at one request, where it has one. */
+  readonly attempt?: Attempts | undefined
+}
+
+/** One of several attempts at a request: of those that brought their client nothing and the retry after them, one is charged. */
+export interface Attempts {
+  /** What identifies the request; safe in a store key. */
+  readonly request: string
+  readonly part: 'lost' | 'retry'
+}

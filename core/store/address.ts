@@ -1,0 +1,56 @@
+/** Where a store is: one Redis, a master that sentinels name, or a cluster, in one line. */
+
+export interface Node {
+  readonly host: string
+  readonly port: number
+}
+
+export interface Address {
+  readonly kind: 'single' | 'sentinel' | 'cluster'
+  /** The servers, the sentinels, or some of the cluster's nodes. */
+  readonly nodes: readonly Node[]
+  /** What the sentinels call the master; empty otherwise. */
+  readonly master: string
+  readonly tls: boolean
+  readonly username: string | undefined
+  readonly password: string | undefined
+  readonly db: number
+}
+
+const PATTERN = /^redis(s)?(?:\+(sentinel|cluster))?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/?#]+)(?:\/([\w.-]*))?$/
+const NODE = /^(\[[\da-fA-F:]+\]|[^:[\]]+)(?::(\d{1,5}))?$/
+
+/**
+ * Reads `redis://[user:password@]host[:port][/db]`, `redis+cluster://host:port,host:port` or
+ * `redis+sentinel://host:port,host:port/master`; `rediss` for TLS.
+ * @returns undefined when it is none of these
+ */
+export function parseAddress(url: string): Address | undefined {
+  const [, secure, kind = 'single', username, password, hosts = '', path = ''] = PATTERN.exec(url) ?? []
+  const nodes = hosts.split(',').map(host => node(host, kind === 'sentinel' ? 26_379 : 6379))
+  if (hosts === '' || nodes.some(found => !found) || (kind === 'single' && nodes.length > 1)) return undefined
+  if (kind === 'sentinel' ? path === '' : kind === 'cluster' ? path !== '' : !/^\d{0,3}$/.test(path)) return undefined
+  return {
+    kind: kind as Address['kind'],
+    nodes: nodes as Node[],
+    master: kind === 'sentinel' ? path : '',
+    tls: secure !== undefined,
+    // `redis://:password@host` has a password and no user.
+    username: username ? decodeURIComponent(username) : undefined,
+    password: password === undefined ? undefined : decodeURIComponent(password),
+    db: kind === 'single' ? Number(path) : 0,
+  }
+}
+
+/** The address in words for the operator, without its credential. */
+export function describeAddress({ kind, nodes, master }: Address): string {
+  const list = nodes.map(({ host, port }) => `${host}:${port}`).join(', ')
+  if (kind === 'cluster') return `redis cluster at ${list}`
+  return kind === 'sentinel' ? `redis master "${master}" by the sentinels at ${list}` : `redis at ${list}`
+}
+
+function node(text: string, standard: number): Node | undefined {
+  const match = NODE.exec(text)
+  const port = Number(match?.[2] ?? standard)
+  return match && port > 0 && port < 65_536 ? { host: (match[1] ?? '').replace(/^\[|\]$/g, ''), port } : undefined
+}

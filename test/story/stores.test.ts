@@ -1,0 +1,190 @@
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { audit } from '../../core/ledger/audit.ts'
+import { NANO } from '../../core/ledger/money.ts'
+import { parseAddress } from '../../core/store/address.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { startGateway, until, upstreamEnv } from '../gateway.ts'
+import { Place } from '../process.ts'
+import { freePort, ownPrefix, RealRedis } from '../redis.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+/** The stores that operators run: one Redis, a cluster, and a master that sentinels watch. */
+
+const binary = findServer(process.env)
+const skip = binary === undefined && 'no redis-server on PATH'
+
+const CHAT = '/v1/chat/completions'
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+/** What the upstream says one such request used, in nano-credits. */
+const COST = 10n * 3000n + 20n * 15_000n
+
+async function answering(t: Test): Promise<ScriptedUpstream> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 20 } })
+  return upstream
+}
+
+t.test('a store is named in one line', t => {
+  const none = { username: undefined, password: undefined, tls: false, db: 0, master: '' }
+  const cases: [string, object | undefined][] = [
+    ['redis://h', { ...none, kind: 'single', nodes: [{ host: 'h', port: 6379 }] }],
+    ['rediss://me:p%40ss@h:1/2', { ...none, kind: 'single', nodes: [{ host: 'h', port: 1 }], tls: true, username: 'me', password: 'p@ss', db: 2 }],
+    ['redis://:secret@[::1]:7', { ...none, kind: 'single', nodes: [{ host: '::1', port: 7 }], password: 'secret' }],
+    [
+      'redis+cluster://a:1,b:2',
+      {
+        ...none,
+        kind: 'cluster',
+        nodes: [
+          { host: 'a', port: 1 },
+          { host: 'b', port: 2 },
+        ],
+      },
+    ],
+    [
+      'redis+sentinel://a,b:2/mine',
+      {
+        ...none,
+        kind: 'sentinel',
+        nodes: [
+          { host: 'a', port: 26_379 },
+          { host: 'b', port: 2 },
+        ],
+        master: 'mine',
+      },
+    ],
+    ['redis://a,b', undefined],
+    ['redis://', undefined],
+    ['redis://h:99999', undefined],
+    ['redis+cluster://a:1/3', undefined],
+    ['redis+sentinel://a:1', undefined],
+    ['http://h', undefined],
+    ['redis+elsewhere://h', undefined],
+  ]
+  for (const [url, expected] of cases) t.same(parseAddress(url), expected, url)
+  t.end()
+})
+
+t.test('a three-node cluster: every account is on one node, and holds up under load', { skip }, async t => {
+  const nodes = await Promise.all([0, 1, 2].map(() => RealRedis.start(t, '--cluster-enabled', 'yes')))
+  const [first] = nodes as [RealRedis]
+  const third = Math.ceil(16_384 / 3)
+  for (const [index, node] of nodes.entries()) {
+    await node.command('CLUSTER', 'ADDSLOTSRANGE', String(index * third), String(Math.min((index + 1) * third, 16_384) - 1))
+    if (node !== first) await first.command('CLUSTER', 'MEET', '127.0.0.1', String(node.port))
+  }
+  for (const node of nodes) await until(async () => /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await node.command('CLUSTER', 'INFO'))))
+  const upstream = await answering(t)
+  const url = `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
+  const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: url }, edit: ownPrefix })
+  const keys = await Promise.all(Array.from({ length: 12 }, () => g.key('famC', 1n)))
+  const answers = await Promise.all(keys.flatMap(key => Array.from({ length: 20 }, () => g.call(CHAT, { key, body: BODY }))))
+  t.same([...new Set(answers.map(({ status }) => status))], [200])
+  for (const key of keys) {
+    await g.settled(key)
+    t.equal((await g.balance(key)).exact.used, String(20n * COST))
+  }
+  t.match(await audit(g.gateway.ledger), { accounts: 12, entries: 240, drifts: [] })
+  const sizes = await Promise.all(nodes.map(node => node.command('DBSIZE')))
+  t.ok(
+    sizes.every(size => Number(size) > 0),
+    `spread over the nodes: ${sizes.join()}`,
+  )
+})
+
+/** A sentinel that watches a master; one is enough to decide, here. */
+async function sentinel(t: Test, master: RealRedis): Promise<number> {
+  const port = await freePort()
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-sentinel-'))
+  const lines = [
+    `port ${port}`,
+    'bind 127.0.0.1',
+    `sentinel monitor mine 127.0.0.1 ${master.port} 1`,
+    'sentinel down-after-milliseconds mine 300',
+    'sentinel failover-timeout mine 3000',
+  ]
+  writeFileSync(join(folder, 'sentinel.conf'), lines.join('\n'))
+  const child = spawn(binary as string, [join(folder, 'sentinel.conf'), '--sentinel'], { stdio: 'ignore' })
+  t.teardown(() => {
+    child.kill('SIGKILL')
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const client = new RealRedis(port)
+  await until(async () => String(await client.command('SENTINEL', 'REPLICAS', 'mine')).includes('slave'))
+  return port
+}
+
+async function pair(t: Test): Promise<{ master: RealRedis; replica: RealRedis }> {
+  const master = await RealRedis.start(t, '--repl-diskless-sync-delay', '0')
+  const replica = await RealRedis.start(t, '--replicaof', `127.0.0.1 ${master.port}`)
+  await until(async () => (await master.acknowledged()) === 1)
+  return { master, replica }
+}
+
+t.test('a master fails in mid-load: what was acknowledged is there on the replica that takes over', { skip }, async t => {
+  const { master } = await pair(t)
+  const port = await sentinel(t, master)
+  const upstream = await answering(t)
+  const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ')
+  const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` }, edit })
+  const keys = await Promise.all([1, 2, 3, 4].map(() => g.key('famC', 10n)))
+  const served = new Map(keys.map(key => [key, 0]))
+  let killed = false
+  const customer = async (key: string): Promise<void> => {
+    for (let after = 0; after < 10;) {
+      const { status } = await g.call(CHAT, { key, body: BODY })
+      if (status === 200) served.set(key, (served.get(key) as number) + 1)
+      else await new Promise(resolve => setTimeout(resolve, 20))
+      if (killed && status === 200) after++
+    }
+  }
+  const customers = keys.map(customer)
+  await until(() => [...served.values()].every(count => count > 20))
+  await master.kill()
+  killed = true
+  await Promise.all(customers)
+  await until(() => g.gateway.ledger.waiting === 0)
+  for (const key of keys) {
+    await g.settled(key)
+    const { exact } = await g.balance(key)
+    t.equal(exact.used, String(BigInt(served.get(key) as number) * COST), 'each reply that was served is charged, once')
+    t.equal(exact.granted, String(10n * NANO))
+  }
+  t.match((await audit(g.gateway.ledger)).drifts, [])
+})
+
+t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {
+  const { master, replica } = await pair(t)
+  const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: master.url }
+  const place = new Place(t, yaml => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 '), env)
+  const made = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
+  const { id } = JSON.parse(made.out)
+  await replica.kill()
+  t.match(await place.run('keys', 'topup', id, '1'), { code: 1, err: /it is done, but only 0 of 1 replicas have it: do not repeat it/ })
+  t.match(JSON.parse((await place.run('keys', 'show', id, '--json')).out), { granted: '2' })
+})
+
+t.test('stores that may lose balances are warned of, and refused in production', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url }
+  const production = (yaml: string): string => ownPrefix(yaml).replace('production: false', 'production: true')
+  await redis.command('CONFIG', 'SET', 'appendonly', 'no')
+  await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
+  const weak = /keeps no append-only file[^]*throws balances away[^]*has no memory limit/
+  t.match(await new Place(t, production, env).run('start'), { code: 1, err: weak })
+  const warned = await new Place(t, ownPrefix, env).start(t)
+  await warned.saw(weak)
+  await warned.stop('SIGTERM')
+  t.match(await new Place(t, yaml => production(yaml).replace('replicas: 0 ', 'replicas: 1 '), env).run('start'), { code: 1, err: /0 of the 1 replicas/ })
+  await redis.command('CONFIG', 'SET', 'appendonly', 'yes')
+  await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
+  await redis.command('CONFIG', 'SET', 'maxmemory', '100mb')
+  const sound = await new Place(t, production, env).start(t)
+  t.equal((await fetch(`${sound.url}/health/ready`)).status, 200)
+  t.notMatch(sound.output, 'the store:')
+})
