@@ -12,7 +12,17 @@ import { createLog, Scrubber } from '../core/log.ts'
 import { findPlugins } from '../core/plugins.ts'
 import { findServer } from '../core/store/managed.ts'
 
-export const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
+const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
+
+/** The repository's file, for a test: with a prefix of its own, out of sight, and patient with a store on a busy machine. */
+export function testYaml(prefix: string): string {
+  const edits = [
+    ['prefix: tollgate', `prefix: ${prefix}`],
+    ['host: 0.0.0.0', 'host: 127.0.0.1'],
+    ['commandTimeout: 400ms', 'commandTimeout: 2s'],
+  ] as const
+  return edits.reduce((yaml, [from, to]) => yaml.replace(from, to), REPOSITORY_YAML)
+}
 
 export interface Options {
   /** Where all four upstreams are; the simulated provider without it. */
@@ -83,7 +93,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
   const file = join(folder, 'gateway.yaml')
   const store = storeEnv()
-  const yaml = REPOSITORY_YAML.replace('prefix: tollgate', `prefix: ${store.prefix}`).replace('host: 0.0.0.0', 'host: 127.0.0.1')
+  const yaml = testYaml(store.prefix)
   writeFileSync(file, options.edit ? options.edit(yaml) : yaml)
   const env = { ...store.env, PORT: '0', ...(options.upstream !== undefined && upstreamEnv(options.upstream)), ...options.env }
   const loaded = await loadConfig(file, env, findPlugins)

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
-import { REPOSITORY_YAML, storeEnv } from './gateway.ts'
+import { storeEnv, testYaml } from './gateway.ts'
 
 const BIN = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url))
 
@@ -25,7 +25,7 @@ export class Place {
   /** @param env for every process of this place */
   constructor(t: Test, edit: (yaml: string) => string = yaml => yaml, env: Record<string, string> = {}) {
     this.#env = { ...this.#store.env, ...env }
-    this.write(edit(REPOSITORY_YAML.replace('prefix: tollgate', `prefix: ${this.#store.prefix}`).replace('host: 0.0.0.0', 'host: 127.0.0.1')))
+    this.write(edit(testYaml(this.#store.prefix)))
     t.teardown(() => rmSync(this.folder, { recursive: true, force: true }))
   }
 

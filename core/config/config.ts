@@ -107,6 +107,7 @@ export interface LedgerConfig {
   readonly lease: number
   readonly reapEvery: number
   readonly remember: number
+  readonly history: number
   readonly retries: number
   readonly keyCache: number
 }

@@ -51,6 +51,7 @@ export class Resolver {
         lease: duration(raw.ledger.lease),
         reapEvery: duration(raw.ledger.reapEvery),
         remember: duration(raw.ledger.remember),
+        history: duration(raw.ledger.history),
         retries: duration(raw.ledger.retries),
         keyCache: duration(raw.ledger.keyCache),
       },

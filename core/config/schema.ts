@@ -1,7 +1,7 @@
 /** The shape of gateway.yaml. Defaults stand here and nowhere else; README's table of options is checked against it. */
 import type { FromSchema } from 'json-schema-to-ts'
 import { FORMAT_NAMES } from '../formats/format.ts'
-import { DURATION, PAUSE, SIZE } from './units.ts'
+import { AGE, DURATION, PAUSE, SIZE } from './units.ts'
 
 /** An object with exactly these members, all of them optional. */
 const section = <const P>(description: string, properties: P) =>
@@ -164,6 +164,7 @@ export const SCHEMA = {
       lease: { ...DURATION, default: '60s' },
       reapEvery: { ...DURATION, default: '10s' },
       remember: { ...DURATION, default: '48h' },
+      history: { ...AGE, default: '400d' },
       retries: { ...DURATION, default: '15m' },
       keyCache: { ...DURATION, default: '10s' },
     }),

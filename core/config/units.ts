@@ -23,10 +23,19 @@ export const PAUSE = {
   description: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
 } as const
 
+/** How long something is kept: no timer runs for it. */
+export const AGE = {
+  type: 'string',
+  pattern: DURATION_TEXT,
+  format: 'age',
+  description: 'a duration such as 30d or 365d, from 1h to 9999d',
+} as const
+
 /** Checks of the formats that the schemas above name. */
 export const FORMATS_OF_UNITS = {
   duration: (text: string): boolean => !readable(text) || (duration(text) > 0 && duration(text) <= LONGEST_MS),
   pause: (text: string): boolean => !readable(text) || duration(text) <= LONGEST_MS,
+  age: (text: string): boolean => !readable(text) || (duration(text) >= 3_600_000 && duration(text) <= 9999 * 86_400_000),
 } as const
 
 /** Text that is no duration at all is told so by its pattern. */

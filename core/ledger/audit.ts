@@ -1,6 +1,6 @@
 /** The audit: recomputes what every account must hold from its own history, while the gateway runs. */
 import type { Ledger } from './ledger.ts'
-import { historyEntry, pairs } from './records.ts'
+import { historyEntry, pairs, type HistoryEntry } from './records.ts'
 import { stored } from './scripts.ts'
 
 /** What was found wrong with one account. */
@@ -25,7 +25,7 @@ const REAP_GRACE_MS = 60_000
 export async function audit(ledger: Ledger, accounts?: readonly string[]): Promise<AuditReport> {
   const drifts: Drift[] = []
   let entries = 0
-  const all = accounts ?? (await everyAccount(ledger))
+  const all = accounts ?? (await ledger.accounts())
   for (const account of all) {
     const result = await auditAccount(ledger, account)
     entries += result.entries
@@ -34,17 +34,29 @@ export async function audit(ledger: Ledger, accounts?: readonly string[]): Promi
   return { accounts: all.length, entries, drifts }
 }
 
-async function everyAccount(ledger: Ledger): Promise<string[]> {
-  const { scripts } = ledger
-  const keys = await stored(scripts.redis.smembers(scripts.shared('accounts')))
-  const open = await stored(scripts.redis.zrange(scripts.shared('open'), '0', '-1'))
-  return [...new Set([...keys, ...open])]
-}
-
 type Snapshot = [account: string[], holds: string[], leases: string[], lastEntry: string, lastGrant: string, now: string]
 
-async function auditAccount(ledger: Ledger, account: string): Promise<{ entries: number; findings: string[] }> {
-  const [rawAccount, rawHolds, rawLeases, lastEntry, lastGrant, now] = (await ledger.scripts.run('snapshot', account, '', [])) as Snapshot
+/** Milliseconds for which an account's history is not trimmed under an audit that dies. */
+const WHOLE_MS = 600_000
+/** Requests of one account that are compared for a second end: an audit's memory has a bound. */
+const COMPARED = 100_000
+
+interface Findings {
+  readonly entries: number
+  readonly findings: readonly string[]
+}
+
+async function auditAccount(ledger: Ledger, account: string): Promise<Findings> {
+  const { scripts } = ledger
+  try {
+    return await compare(ledger, account)
+  } finally {
+    await stored(scripts.redis.hdel(scripts.key(account, 'a'), 'whole'))
+  }
+}
+
+async function compare(ledger: Ledger, account: string): Promise<Findings> {
+  const [rawAccount, rawHolds, rawLeases, lastEntry, lastGrant, now] = (await ledger.scripts.run('snapshot', account, '', [String(WHOLE_MS)])) as Snapshot
   const fields = pairs(rawAccount)
   const holds = pairs(rawHolds)
   const leases = pairs(rawLeases)
@@ -62,29 +74,33 @@ async function auditAccount(ledger: Ledger, account: string): Promise<{ entries:
     if (!holds.has(id)) findings.push(`lease ${id} has no hold`)
     if (Number(now) - Number(end) > REAP_GRACE_MS) findings.push(`hold ${id} is over its lease and was not reaped`)
   }
-  const history = await sumStream(ledger, ledger.scripts.key(account, 'x'), lastEntry)
-  expect('settled = the sum of the history', sum('set'), history.sum)
+  let settled = sum('arch')
+  let entries = 0
+  const ended = new Set<string>()
+  for await (const { kind, requestId, charge, before } of stream(ledger, ledger.scripts.key(account, 'x'), lastEntry)) {
+    settled += charge - before
+    entries++
+    // A late entry corrects the reaped one before it.
+    if (kind === 'late') continue
+    if (ended.has(requestId)) findings.push(`request ${requestId} ended twice`)
+    if (ended.size < COMPARED) ended.add(requestId)
+  }
+  expect('settled = the sum of the history', sum('set'), settled)
   // A quota is granted by its window, not by entries.
   if (!fields.has('quota')) {
-    const grants = await sumStream(ledger, ledger.scripts.key(account, 'g'), lastGrant)
-    expect('granted = the sum of the grants', sum('gra'), grants.sum)
+    let granted = 0n
+    for await (const { charge } of stream(ledger, ledger.scripts.key(account, 'g'), lastGrant)) granted += charge
+    expect('granted = the sum of the grants', sum('gra'), granted)
   }
-  return { entries: history.entries, findings }
+  return { entries, findings }
 }
 
-/** Charges minus what was charged before, over a stream's entries up to the one that was the last in the snapshot. */
-async function sumStream(ledger: Ledger, key: string, last: string): Promise<{ sum: bigint; entries: number }> {
-  let sum = 0n
-  let entries = 0
-  let from = '-'
-  for (;;) {
+/** The entries of a stream up to the one that was the last in the snapshot, a page at a time. */
+async function* stream(ledger: Ledger, key: string, last: string): AsyncGenerator<HistoryEntry> {
+  for (let from = '-'; ;) {
     const rows = await stored(ledger.scripts.redis.xrange(key, from, last, 'COUNT', PAGE))
-    for (const [id, fields] of rows) {
-      const { charge, before } = historyEntry(id, fields)
-      sum += charge - before
-      entries++
-      from = `(${id}`
-    }
-    if (rows.length < PAGE) return { sum, entries }
+    for (const [id, fields] of rows) yield historyEntry(id, fields)
+    if (rows.length < PAGE) return
+    from = `(${rows.at(-1)?.[0]}`
   }
 }

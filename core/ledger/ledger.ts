@@ -19,6 +19,10 @@ type Settings = Pick<Config, 'store' | 'ledger'>
 
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
+const TRIM_EVERY_MS = 3_600_000
+/** Entries that one call of the script looks at: the store must not be kept from others for long. */
+const TRIM_PAGE = 200
+
 /** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
 const OPEN_FOR = 7200
 
@@ -34,6 +38,7 @@ export class Ledger {
   #settled: (() => void) | undefined
   #renewing: NodeJS.Timeout | undefined
   #reaping: NodeJS.Timeout | undefined
+  #trimming: NodeJS.Timeout | undefined
   readonly #outbox: Outbox | undefined
   /** What the store took of late, where another may take its place without it. */
   #recent: Recent | undefined
@@ -67,8 +72,10 @@ export class Ledger {
     this.#reaping = setInterval(() => {
       this.reapAll().catch((cause: unknown) => this.#log.warn({ err: cause }, 'reaping failed'))
     }, this.#config.reapEvery)
-    this.#renewing.unref()
-    this.#reaping.unref()
+    this.#trimming = setInterval(() => {
+      this.trimAll().catch((cause: unknown) => this.#log.warn({ err: cause }, 'trimming failed'))
+    }, TRIM_EVERY_MS)
+    for (const timer of [this.#renewing, this.#reaping, this.#trimming]) timer.unref()
   }
 
   /** Waits until each settlement under way is with the store or on disk, then stops. */
@@ -76,6 +83,7 @@ export class Ledger {
     this.#recent = undefined
     clearInterval(this.#renewing)
     clearInterval(this.#reaping)
+    clearInterval(this.#trimming)
     this.scripts.flush()
     if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
     await this.#outbox?.close()
@@ -204,6 +212,28 @@ export class Ledger {
       if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
     }
     return ended
+  }
+
+  /** Every key, and every quota that was used lately. */
+  async accounts(): Promise<string[]> {
+    const { redis } = this.scripts
+    const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
+    const open = await stored(redis.zrange(this.scripts.shared('open'), '0', '-1'))
+    return [...new Set([...keys, ...open])]
+  }
+
+  /** Folds entries of the history that are older than it is kept into their sums. @returns how many */
+  async trimAll(): Promise<number> {
+    const { history, remember } = this.#config
+    const args = [String(Date.now() - history), String(TRIM_PAGE), String(remember)]
+    let trimmed = 0
+    for (const account of await this.accounts()) {
+      for (let more = TRIM_PAGE; more === TRIM_PAGE; trimmed += more) {
+        const [, count = '0'] = (await this.scripts.run('trim', account, '', args)) as string[]
+        more = Number(count)
+      }
+    }
+    return trimmed
   }
 
   async balance(account: string): Promise<Balance> {

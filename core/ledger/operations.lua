@@ -82,7 +82,7 @@ local function reap(time, limit)
   for _, id in ipairs(expired) do
     local floor, notes = string.match(redis.call('HGET', HOLDS, id) or '', '^%d+:(%d+):(.*)$')
     if floor and close(id, floor) then
-      redis.call('HSET', TOMBS, id, floor)
+      redis.call('HSET', TOMBS, id, floor .. ':' .. whole(time))
       record(HISTORY, 'reaped', id, floor, '0', notes)
     else
       redis.call('ZREM', LEASES, id)
@@ -209,7 +209,7 @@ operations['settle'] = function(args)
     waived = waive(role, charge, args[11])
     charge = whole(tonumber(charge) - tonumber(waived))
   end
-  local floor = redis.call('HGET', TOMBS, id)
+  local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+')
   if close(id, charge) then
     record(HISTORY, kind, id, charge, '0', notes, waived)
   elseif floor then
@@ -251,8 +251,29 @@ operations['reap'] = function(args)
   return { 'ok', whole(ended), whole(redis.call('HLEN', HOLDS)) }
 end
 
--- snapshot(): an account and its holds at one moment, with the last entry of its history.
+-- trim(time ms, limit, remember ms): entries of the history from before a time go, and their sum is kept; so do the traces of
+-- reaped holds that nobody will settle any more. Says how many entries went.
+operations['trim'] = function(args)
+  if (tonumber(get('whole')) or 0) > now() then return { 'ok', '0' } end
+  local before, limit, forgotten = tonumber(args[1]), tonumber(args[2]), now() - tonumber(args[3])
+  local entries = redis.call('XRANGE', HISTORY, '-', whole(before - 1), 'COUNT', limit)
+  for _, entry in ipairs(entries) do
+    local fields = {}
+    for at = 1, #entry[2], 2 do fields[entry[2][at]] = entry[2][at + 1] end
+    add('arch', fields['c'])
+    subtract('arch', fields['p'])
+    redis.call('XDEL', HISTORY, entry[1])
+  end
+  local tombs = redis.call('HGETALL', TOMBS)
+  for at = 1, #tombs, 2 do
+    if (tonumber(string.match(tombs[at + 1], ':(%d+)$')) or 0) < forgotten then redis.call('HDEL', TOMBS, tombs[at]) end
+  end
+  return { 'ok', whole(#entries) }
+end
+
+-- snapshot(ms): an account and its holds at one moment, with the last entry of its history, which is not trimmed for so long.
 operations['snapshot'] = function(args)
+  if redis.call('EXISTS', ACCOUNT) == 1 then redis.call('HSET', ACCOUNT, 'whole', whole(now() + tonumber(args[1]))) end
   local function last(stream)
     local entry = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
     return entry[1] and entry[1][1] or '0-0'

@@ -8,7 +8,7 @@ import type { Redis } from 'ioredis'
 import { GatewayError } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
-export type OperationName = 'hold' | 'extend' | 'renew' | 'settle' | 'grant' | 'reap' | 'snapshot'
+export type OperationName = 'hold' | 'extend' | 'renew' | 'settle' | 'grant' | 'reap' | 'trim' | 'snapshot'
 
 interface Operation {
   readonly name: OperationName
