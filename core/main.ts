@@ -4,6 +4,7 @@ import { Command } from 'commander'
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
 import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions } from './commands/keys.ts'
+import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
 import { start } from './commands/start.ts'
 import { createLog, Scrubber } from './log.ts'
@@ -71,6 +72,16 @@ program
   .option('--key <id>', 'this key only')
   .option('--json', 'print JSON')
   .action((options: { key?: string; json?: boolean }) => onConfig(config => runAudit(quiet, config, options)))
+
+program
+  .command('export')
+  .description('print every key with its grants and its history as JSON lines')
+  .action(() => onConfig(config => runExport(quiet, config)))
+program
+  .command('rebuild')
+  .description('put keys, grants and history from files into an empty store')
+  .requiredOption('--from <files...>', 'data/grants.jsonl, and an export')
+  .action(({ from }: { from: string[] }) => onConfig(config => runRebuild(quiet, config, from)))
 
 const keys = program.command('keys').description("make and manage customers' keys")
 const JSON_OPTION = ['--json', 'print JSON'] as const

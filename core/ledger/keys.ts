@@ -88,6 +88,7 @@ export class Keys {
     // In this order a crash leaves at most an account that nobody has the secret of.
     await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
     await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
+    await this.#note(id)
     if (wish.credits > 0n) await this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })
     await this.#point(digest, id)
     return {
@@ -121,6 +122,7 @@ export class Keys {
   async setStatus(id: string, status: Key['status']): Promise<void> {
     const { scripts } = this.#ledger
     await stored(scripts.redis.hset(scripts.key(id, 'a'), { status, ver: newVersion() }))
+    await this.#note(id)
   }
 
   /** Gives a key a new secret; the old one is dead when this returns. Balance and history stay. */
@@ -131,6 +133,7 @@ export class Keys {
     // The record names the one secret that counts: between these steps exactly one of the two pointers is believed.
     await this.#point(digest, id)
     await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion() }))
+    await this.#note(id)
     if (old) await stored(scripts.redis.del(this.#pointer(old)))
     const key = await this.get(id)
     if (!key) throw new RangeError(`there is no key ${id}`)
@@ -146,6 +149,14 @@ export class Keys {
     const current = values[FIELDS.indexOf('sec')] ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
     return same ? keyOf(id, values) : undefined
+  }
+
+  /** Leaves the record, as it is now, on the trail. */
+  async #note(account: string): Promise<void> {
+    const { scripts, trail } = this.#ledger
+    const values = await stored(scripts.redis.hmget(scripts.key(account, 'a'), 'v', ...FIELDS))
+    const record = Object.fromEntries(['v', ...FIELDS].map((field, index) => [field, values[index] ?? '']))
+    await trail.add({ kind: 'key', account, at: this.#now(), record })
   }
 
   async #point(digest: string, id: string): Promise<void> {

@@ -14,6 +14,7 @@ import { type Balance, type Count, count, historyEntry, type HistoryEntry, type 
 import { type End, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
 import { Scripts, stored } from './scripts.ts'
+import { Trail } from './trail.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
 
@@ -28,6 +29,7 @@ const OPEN_FOR = 7200
 
 export class Ledger {
   readonly scripts: Scripts
+  readonly trail: Trail
   readonly #config: LedgerConfig
   readonly #log: Log
   readonly #live = new Roster<Hold>()
@@ -46,8 +48,9 @@ export class Ledger {
   readonly #confirmMs: number
 
   /** @param disk where settlements wait while the store is away; who settles nothing needs none */
-  constructor(store: Store, { store: { prefix, replicas, commandTimeout }, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
+  constructor(store: Store, { store: { prefix, replicas, commandTimeout, data }, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
     this.scripts = new Scripts(store, prefix)
+    this.trail = new Trail(data)
     this.#replicas = replicas
     this.#confirmMs = commandTimeout * 0.75
     this.#config = config
@@ -191,6 +194,7 @@ export class Ledger {
     const [kind] = (await this.scripts.run('grant', account, id, args)) as string[]
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
     await this.confirm(this.scripts.key(account, 'a'))
+    await this.trail.add({ kind: 'grant', account, at: Date.now(), id, amount: String(amount), notes })
   }
 
   /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */

@@ -1,0 +1,28 @@
+/** `tollgate export` and `tollgate rebuild`: a ledger out of its store, and into an empty one. */
+import { readFileSync } from 'node:fs'
+import type { Config } from '../config/config.ts'
+import { exported, rebuild } from '../ledger/rebuild.ts'
+import { readTrail } from '../ledger/trail.ts'
+import { onLedger, type Shell, UsageError } from './shell.ts'
+
+/** Prints every key with its grants and its history as JSON lines. */
+export async function runExport(shell: Shell, config: Config): Promise<void> {
+  await onLedger(shell, config, async ledger => {
+    for await (const line of exported(ledger)) shell.print(JSON.stringify(line))
+  })
+}
+
+/** Puts what files tell of into an empty store. */
+export async function runRebuild(shell: Shell, config: Config, files: readonly string[]): Promise<void> {
+  const lines = files.flatMap(file => [...readTrail(read(file))])
+  const { accounts, grants, entries } = await onLedger(shell, config, ledger => rebuild(ledger, lines, config.ledger.remember))
+  shell.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run tollgate audit`)
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (cause) {
+    throw new UsageError(`${file} cannot be read: ${(cause as Error).message}`)
+  }
+}

@@ -1,0 +1,120 @@
+/** Takes a ledger out of its store, and puts one into an empty store from what was taken out and from the trail. */
+import type { Ledger } from './ledger.ts'
+import { pairs } from './records.ts'
+import { stored } from './scripts.ts'
+import type { Line } from './trail.ts'
+
+/** Entries read or written at a time. */
+const PAGE = 500
+
+/** Fields of an account that are sums, which a rebuild computes anew. */
+const SUMS = new Set(['bal', 'gra', 'rsv', 'set', 'arch', 'whole'])
+
+/** Every key with its grants and its history, a line at a time. @throws GatewayError unavailable */
+export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
+  const { scripts } = ledger
+  const { redis } = scripts
+  const at = Date.now()
+  for (const account of await stored(redis.smembers(scripts.shared('accounts')))) {
+    const fields = await stored(redis.hgetall(scripts.key(account, 'a')))
+    yield { kind: 'key', account, at, record: Object.fromEntries(Object.entries(fields).filter(([name]) => !SUMS.has(name))) }
+    for await (const [, entry] of entries(ledger, scripts.key(account, 'g'))) {
+      const of = pairs(entry)
+      const notes = JSON.parse(of.get('m') ?? '{}') as Record<string, string>
+      yield { kind: 'grant', account, at, id: of.get('id') ?? '', amount: of.get('c') ?? '0', notes }
+    }
+    yield { kind: 'history', account, archived: fields['arch'] ?? '0', counters: await stored(redis.hgetall(scripts.key(account, 'u'))) }
+    for await (const [id, entry] of entries(ledger, scripts.key(account, 'x'))) yield { kind: 'entry', account, id, fields: entry }
+  }
+}
+
+async function* entries(ledger: Ledger, key: string): AsyncGenerator<[id: string, fields: string[]]> {
+  for (let from = '-'; ;) {
+    const rows = await stored(ledger.scripts.redis.xrange(key, from, '+', 'COUNT', PAGE))
+    yield* rows
+    if (rows.length < PAGE) return
+    from = `(${rows.at(-1)?.[0]}`
+  }
+}
+
+/** What is known of one account. */
+interface Gathered {
+  record: Readonly<Record<string, string>>
+  recordedAt: number
+  readonly grants: Map<string, Extract<Line, { kind: 'grant' }>>
+  readonly entries: Map<string, readonly string[]>
+  history: Extract<Line, { kind: 'history' }> | undefined
+}
+
+export interface Rebuilt {
+  readonly accounts: number
+  readonly grants: number
+  readonly entries: number
+}
+
+/**
+ * Puts accounts into a store that has none. A grant that several files tell of counts once; of a key, the latest line does.
+ * @param remember milliseconds for which a settlement that is sent again is recognised
+ * @throws Error in words for the operator when the store has accounts, or two exports tell of one history
+ */
+export async function rebuild(ledger: Ledger, lines: Iterable<Line>, remember: number): Promise<Rebuilt> {
+  const { scripts } = ledger
+  if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0) throw new Error('the store has accounts: a rebuild goes into an empty one')
+  const accounts = gather(lines)
+  let grants = 0
+  let count = 0
+  for (const [account, gathered] of accounts) {
+    await restore(ledger, account, gathered, remember)
+    grants += gathered.grants.size
+    count += gathered.entries.size
+  }
+  return { accounts: accounts.size, grants, entries: count }
+}
+
+function gather(lines: Iterable<Line>): Map<string, Gathered> {
+  const accounts = new Map<string, Gathered>()
+  for (const line of lines) {
+    const known: Gathered = accounts.get(line.account) ?? { record: {}, recordedAt: -1, grants: new Map(), entries: new Map(), history: undefined }
+    accounts.set(line.account, known)
+    if (line.kind === 'key' && line.at >= known.recordedAt) [known.record, known.recordedAt] = [line.record, line.at]
+    else if (line.kind === 'grant' && !known.grants.has(line.id)) known.grants.set(line.id, line)
+    else if (line.kind === 'entry') known.entries.set(line.id, line.fields)
+    else if (line.kind === 'history') {
+      if (known.history) throw new Error(`two exports tell of the history of ${line.account}: give the latest one alone`)
+      known.history = line
+    }
+  }
+  return accounts
+}
+
+async function restore({ scripts }: Ledger, account: string, { record, grants, entries: history, history: totals }: Gathered, remember: number): Promise<void> {
+  const { redis } = scripts
+  const key = (part: string): string => scripts.key(account, part)
+  let granted = 0n
+  for (const { id, amount, at, notes } of grants.values()) {
+    granted += BigInt(amount)
+    await stored(redis.xadd(key('g'), '*', 'k', 'grant', 'id', id, 'c', amount, 'p', '0', 'b', '0', 'm', JSON.stringify({ ...notes, at: String(at) })))
+    await stored(redis.set(key(`i:${id}`), `grant:${amount}`, 'PX', remember))
+  }
+  let settled = BigInt(totals?.archived ?? 0)
+  for (const [id, fields] of [...history].sort(([a], [b]) => compareIds(a, b))) {
+    const of = pairs(fields)
+    settled += BigInt(of.get('c') ?? 0) - BigInt(of.get('p') ?? 0)
+    await stored(redis.xadd(key('x'), id, ...fields))
+    // What an outbox still holds may tell of it again.
+    const left = Number(id.split('-')[0]) + remember - Date.now()
+    if (left > 0) await stored(redis.set(key(`i:${of.get('id')}`), `settle:${of.get('c')}`, 'PX', Math.ceil(left)))
+  }
+  if (totals && Object.keys(totals.counters).length > 0) await stored(redis.hset(key('u'), totals.counters))
+  const sums = { gra: granted, set: settled, bal: granted - settled, arch: BigInt(totals?.archived ?? 0) }
+  await stored(redis.hset(key('a'), { ...record, ...Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, String(sum)])) }))
+  await stored(redis.set(scripts.shared(`key:${record['sec'] ?? ''}`), account))
+  // Last, so that a rebuild that was cut off can be told and done again on an emptied store.
+  await stored(redis.sadd(scripts.shared('accounts'), account))
+}
+
+function compareIds(a: string, b: string): number {
+  const [aMs = 0, aSeq = 0] = a.split('-').map(Number)
+  const [bMs = 0, bSeq = 0] = b.split('-').map(Number)
+  return aMs - bMs || aSeq - bSeq
+}

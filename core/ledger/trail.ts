@@ -1,0 +1,62 @@
+/**
+ * The trail: keys and grants on disk, synced before a grant is called done. With an export of the history it rebuilds a
+ * store that was lost. Secrets are not in it, only their hashes.
+ */
+import { mkdirSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { join } from 'node:path'
+
+/** One line of the trail or of an export. */
+export type Line =
+  | { readonly kind: 'key'; readonly account: string; readonly at: number; readonly record: Readonly<Record<string, string>> }
+  | {
+      readonly kind: 'grant'
+      readonly account: string
+      readonly at: number
+      readonly id: string
+      readonly amount: string
+      readonly notes: Readonly<Record<string, string>>
+    }
+  | { readonly kind: 'history'; readonly account: string; readonly archived: string; readonly counters: Readonly<Record<string, string>> }
+  | { readonly kind: 'entry'; readonly account: string; readonly id: string; readonly fields: readonly string[] }
+
+/** Name of the trail's file in the data folder. */
+export const TRAIL = 'grants.jsonl'
+
+export class Trail {
+  readonly #file: string
+  readonly #folder: string
+
+  /** @param data the data folder */
+  constructor(data: string) {
+    this.#folder = data
+    this.#file = join(data, TRAIL)
+  }
+
+  /** Appends a line. @throws Error in words for the operator: what the line tells of is done all the same */
+  async add(line: Line): Promise<void> {
+    try {
+      mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
+      const handle = await open(this.#file, 'a', 0o600)
+      try {
+        await handle.appendFile(`${JSON.stringify(line)}\n`)
+        await handle.datasync()
+      } finally {
+        await handle.close()
+      }
+    } catch (cause) {
+      throw new Error(`it is done, but ${this.#file} cannot be written (${(cause as Error).message}): do not repeat it, and note it down`, { cause })
+    }
+  }
+}
+
+/** The lines of a file; one that was cut off by a crash tells of what nobody was told is done. */
+export function* readTrail(text: string): Generator<Line> {
+  for (const line of text.split('\n')) {
+    try {
+      if (line !== '') yield JSON.parse(line) as Line
+    } catch {
+      continue
+    }
+  }
+}

@@ -1,0 +1,51 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { findServer } from '../../core/store/managed.ts'
+import { until, upstreamEnv } from '../gateway.ts'
+import { Place, type Running } from '../process.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+const BODY = JSON.stringify({ model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] })
+/** What one request costs, in credits. */
+const COST = 0.00033
+
+t.test('a store that is lost comes back from the trail of grants and an export of the history', { skip }, async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 20 } })
+  const redis = await RealRedis.start(t)
+  const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
+  const keys = async (...args: string[]): Promise<any> => JSON.parse((await place.run('keys', ...args, '--json')).out)
+  const ask = async ({ url }: Running, key: string): Promise<number> =>
+    (await fetch(`${url}/v1/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: BODY })).status
+
+  const first = await place.start(t)
+  const one = await keys('create', '--type', 'famC', '--credits', '1', '--name', 'one')
+  const two = await keys('create', '--type', 'famC', '--credits', '2')
+  for (let request = 0; request < 3; request++) t.equal(await ask(first, one.key), 200)
+  await until(async () => (await keys('show', one.id)).held === '0')
+  const exported = join(place.folder, 'export.jsonl')
+  writeFileSync(exported, (await place.run('export')).out)
+  await keys('topup', one.id, '5')
+  await keys('disable', two.id)
+  const trail = join(place.folder, 'data', 'grants.jsonl')
+  for (const file of [trail, exported]) t.notMatch(readFileSync(file, 'utf8'), one.key, 'no secret on disk')
+  t.match(await place.run('rebuild', '--from', trail), { code: 1, err: /the store has accounts/ })
+  await first.stop('SIGTERM')
+
+  await redis.command('FLUSHALL')
+  writeFileSync(trail, `${readFileSync(trail, 'utf8')}{"kind":"grant","acc`)
+  t.match(await place.run('rebuild', '--from', join(place.folder, 'nothing')), { code: 2, err: /cannot be read/ })
+  t.match(await place.run('rebuild', '--from', trail, exported, exported), { code: 1, err: /two exports tell of the history/ })
+  t.match(await place.run('rebuild', '--from', trail, exported), { code: 0, out: /2 accounts, 3 grants, 3 entries/ })
+  t.match(await place.run('audit'), { code: 0, out: /2 accounts, 3 entries, 0 with drift/ })
+  t.match(await keys('show', one.id), { name: 'one', granted: '6', used: String(3 * COST), balance: String(6 - 3 * COST), status: 'active' })
+  t.match(await keys('show', two.id), { granted: '2', status: 'disabled' }, 'the latest that was known of it')
+  const second = await place.start(t)
+  t.equal(await ask(second, one.key), 200, 'the secret that the customer holds still works')
+  t.equal(await ask(second, two.key), 401)
+})
