@@ -5,6 +5,7 @@ import { loadConfig, type Loaded } from './config/load.ts'
 import { watchFile } from './config/watch.ts'
 import type { Env } from './config/yaml.ts'
 import { Generation } from './generation.ts'
+import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
 import type { Log, Scrubber } from './log.ts'
@@ -41,6 +42,7 @@ export class Gateway {
   #generation: Generation
   #server: GatewayServer
   #unwatch: () => void = () => {}
+  #auditing: NodeJS.Timeout | undefined
   #reloading: Promise<boolean> = Promise.resolve(true)
   #draining = false
 
@@ -70,6 +72,8 @@ export class Gateway {
       await store.close()
       throw thrown
     }
+    gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEvery)
+    gateway.#auditing.unref()
     if (role === 'gateway') gateway.#unwatch = watchFile(surround.file, surround.log, () => void gateway.reload())
     return gateway
   }
@@ -108,6 +112,7 @@ export class Gateway {
   async stop(): Promise<void> {
     this.#draining = true
     this.#unwatch()
+    clearInterval(this.#auditing)
     await this.#reloading
     const { drain, drainDelay } = this.config.limits
     if (drainDelay > 0) await new Promise(resolve => setTimeout(resolve, drainDelay))
@@ -138,6 +143,18 @@ export class Gateway {
     log.info({ generation: this.#generation.number }, 'configuration in force')
     void old.retire()
     return true
+  }
+
+  /** Compares the sums of every account; what does not agree is told of, and counted until the next time. */
+  async #audit(): Promise<void> {
+    const { log } = this.#surround
+    try {
+      const { drifts } = await audit(this.ledger, undefined, 'sums')
+      this.ledger.drifted = drifts.length
+      for (const { account, findings } of drifts) log.error({ account, findings }, 'the ledger has drifted')
+    } catch (cause) {
+      log.warn({ err: cause }, 'the ledger could not be audited')
+    }
   }
 
   async #build(config: Config, number: number): Promise<Generation> {

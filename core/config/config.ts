@@ -109,6 +109,7 @@ export interface LedgerConfig {
   readonly remember: number
   readonly history: number
   readonly retries: number
+  readonly auditEvery: number
   readonly keyCache: number
 }
 

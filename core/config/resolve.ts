@@ -53,6 +53,7 @@ export class Resolver {
         remember: duration(raw.ledger.remember),
         history: duration(raw.ledger.history),
         retries: duration(raw.ledger.retries),
+        auditEvery: duration(raw.ledger.auditEvery),
         keyCache: duration(raw.ledger.keyCache),
       },
       limits: limits(raw.limits),

@@ -166,6 +166,7 @@ export const SCHEMA = {
       remember: { ...DURATION, default: '48h' },
       history: { ...AGE, default: '400d' },
       retries: { ...DURATION, default: '15m' },
+      auditEvery: { ...DURATION, default: '1h' },
       keyCache: { ...DURATION, default: '10s' },
     }),
     limits: section('limits of the HTTP side', {

@@ -10,7 +10,7 @@ import { Roster } from '../roster.ts'
 import { onTakeover, type Store } from '../store/store.ts'
 import { inputTokens } from './money.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { type Balance, type Count, count, historyEntry, type HistoryEntry, type Summary } from './records.ts'
+import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
 import { type End, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
 import { Scripts, stored } from './scripts.ts'
@@ -62,6 +62,11 @@ export class Ledger {
     }
     this.#outbox = disk && new Outbox({ ...disk, remember: config.remember, log, send })
   }
+
+  /** Accounts whose sums did not agree when the gateway looked last. */
+  drifted = 0
+  /** Requests whose reported usage could not be, since the start. */
+  quarantined = 0
 
   /** Settlements that wait for the store. */
   get waiting(): number {
@@ -173,6 +178,7 @@ export class Ledger {
 
   #settlement({ account, id }: HoldName, { charge, kind, notes, attempt }: End): Settlement {
     const { usage } = notes
+    if (notes.quarantined) this.quarantined++
     const args = [
       id,
       String(charge),
@@ -270,17 +276,7 @@ export class Ledger {
   }
 
   async summary(account: string): Promise<Summary> {
-    const raw = await this.#ask(redis => redis.hgetall(this.scripts.key(account, 'u')))
-    const scopes = new Map<string, Record<string, string>>()
-    for (const [field, value] of Object.entries(raw)) {
-      const cut = field.lastIndexOf(':')
-      const scope = scopes.get(field.slice(0, cut)) ?? {}
-      scope[field.slice(cut + 1)] = value
-      scopes.set(field.slice(0, cut), scope)
-    }
-    const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
-      new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
-    return { total: count(scopes.get('all') ?? {}), quarantined: Number(raw['all:q'] ?? 0), days: named('d:', Number), models: named('m:', String) }
+    return summary(await this.#ask(redis => redis.hgetall(this.scripts.key(account, 'u'))))
   }
 
   /** Reads from the store what is true after every settlement that this process has asked for. */

@@ -273,7 +273,7 @@ end
 
 -- snapshot(ms): an account and its holds at one moment, with the last entry of its history, which is not trimmed for so long.
 operations['snapshot'] = function(args)
-  if redis.call('EXISTS', ACCOUNT) == 1 then redis.call('HSET', ACCOUNT, 'whole', whole(now() + tonumber(args[1]))) end
+  if args[1] ~= '0' and redis.call('EXISTS', ACCOUNT) == 1 then redis.call('HSET', ACCOUNT, 'whole', whole(now() + tonumber(args[1]))) end
   local function last(stream)
     local entry = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
     return entry[1] and entry[1][1] or '0-0'

@@ -88,7 +88,20 @@ export function historyEntry(id: string, fields: readonly string[]): HistoryEntr
 }
 
 /** Counters as their hash holds them. */
-export function count(parts: Readonly<Record<string, string>>): Count {
+export function summary(raw: Readonly<Record<string, string>>): Summary {
+  const scopes = new Map<string, Record<string, string>>()
+  for (const [field, value] of Object.entries(raw)) {
+    const cut = field.lastIndexOf(':')
+    const scope = scopes.get(field.slice(0, cut)) ?? {}
+    scope[field.slice(cut + 1)] = value
+    scopes.set(field.slice(0, cut), scope)
+  }
+  const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
+    new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
+  return { total: count(scopes.get('all') ?? {}), quarantined: Number(raw['all:q'] ?? 0), days: named('d:', Number), models: named('m:', String) }
+}
+
+function count(parts: Readonly<Record<string, string>>): Count {
   return {
     requests: Number(parts['n'] ?? 0),
     input: Number(parts['i'] ?? 0),

@@ -1,0 +1,49 @@
+import { timingSafeEqual } from 'node:crypto'
+import { definePlugin, GatewayError, type Outcome, Reply } from '../core/plugin.ts'
+
+/** Numbers for a collector, as Prometheus reads them. None is labelled by key. */
+export default definePlugin({
+  name: 'metrics',
+  summary: 'Answers GET /metrics: drift of the ledger, settlements that wait, holds, exchanges by outcome.',
+  on: ['all', 'GET /metrics'],
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      token: { type: 'string', minLength: 16, description: 'a bearer token of at least 16 characters, without which the numbers are refused' },
+    },
+  },
+  setup({ token }, { ledger }) {
+    const outcomes = new Map<Outcome['kind'], number>()
+    return {
+      request(x) {
+        if (x.path !== '/metrics') return
+        if (token !== undefined && !same(x.headers.authorization, `Bearer ${token}`)) throw new GatewayError('invalid_key')
+        const lines = [
+          ...metric('ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [['', ledger.drifted]]),
+          ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
+          ...metric('holds', 'gauge', 'Holds that this process keeps alive.', [['', ledger.live]]),
+          ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [['', ledger.quarantined]]),
+          ...metric(
+            'exchanges_total',
+            'counter',
+            'Exchanges that have ended.',
+            [...outcomes].map(([kind, count]) => [`{outcome="${kind}"}`, count]),
+          ),
+        ]
+        return new Reply(200, `${lines.join('\n')}\n`, { 'content-type': 'text/plain; version=0.0.4', 'cache-control': 'no-store' })
+      },
+      settle(_x, { kind }) {
+        outcomes.set(kind, (outcomes.get(kind) ?? 0) + 1)
+      },
+    }
+  },
+})
+
+function metric(name: string, type: string, help: string, values: readonly (readonly [labels: string, value: number])[]): string[] {
+  return [`# HELP tollgate_${name} ${help}`, `# TYPE tollgate_${name} ${type}`, ...values.map(([labels, value]) => `tollgate_${name}${labels} ${value}`)]
+}
+
+function same(given: string | undefined, expected: string): boolean {
+  return given !== undefined && given.length === expected.length && timingSafeEqual(Buffer.from(given), Buffer.from(expected))
+}
