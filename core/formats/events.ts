@@ -10,12 +10,15 @@ export class ReplyEvent {
   readonly type: string
   /** The `data:` field, its lines joined by newlines. */
   readonly data: string
+  /** Words before it, where a stage has put some. */
+  readonly comment: string | undefined
   readonly #format: Format
   #json: unknown
   #reading: Reading | undefined
 
-  constructor(format: Format, type: string, data: string) {
+  constructor(format: Format, type: string, data: string, comment?: string) {
     this.#format = format
+    this.comment = comment
     this.type = type
     this.data = data
   }
@@ -34,7 +37,7 @@ export class ReplyEvent {
 
   /** What the event says, in the terms that all formats share. */
   get reading(): Reading {
-    return (this.#reading ??= this.data === DONE ? { last: true } : this.#format.read(this.json))
+    return (this.#reading ??= this.data === DONE ? { last: true, terminal: true } : this.#format.read(this.json))
   }
 }
 
@@ -52,6 +55,8 @@ export interface Rewriter {
 export interface OutgoingEvent {
   readonly type: string
   readonly data: string
+  /** Words before it that parsers pass over. */
+  readonly comment?: string | undefined
 }
 
 /** An event of the formats that name theirs. */
@@ -63,7 +68,7 @@ export function typedEvent(json: { readonly type: string; readonly [member: stri
 export const DONE = '[DONE]'
 
 /** One server-sent event as text. Line breaks inside `data` become further data lines, so none can forge an event. */
-export function frame(type: string, data: string): string {
+export function frame(type: string, data: string, comment?: string): string {
   const lines = data.split(/\r\n|\n|\r/)
-  return `${type === '' ? '' : `event: ${type}\n`}data: ${lines.join('\ndata: ')}\n\n`
+  return `${comment === undefined ? '' : `: ${comment}\n`}${type === '' ? '' : `event: ${type}\n`}data: ${lines.join('\ndata: ')}\n\n`
 }

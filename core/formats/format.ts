@@ -20,6 +20,8 @@ export interface Reading {
   readonly usage?: RawUsage
   /** The reply is complete with this event, well or badly. */
   readonly last?: boolean
+  /** Nothing comes after this event. */
+  readonly terminal?: boolean
   /** The event reports a failure. */
   readonly failure?: Failure
   /** Numbers of the parts of the reply that begin or end with this event. */

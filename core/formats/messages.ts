@@ -62,7 +62,7 @@ function read(json: unknown): Reading {
     case 'content_block_stop':
       return { closes: [Number(event['index'])] }
     case 'message_stop':
-      return { last: true }
+      return { last: true, terminal: true }
     case 'error':
       return { failure: failureOf(event['error']), last: true }
     default:

@@ -10,7 +10,7 @@ const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const usage = object(response['usage'])
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  return { last: true, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
+  return { last: true, terminal: true, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
 }
 
 function read(json: unknown): Reading {

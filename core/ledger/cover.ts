@@ -1,5 +1,5 @@
 /** Keeps what is held for a running stream ahead of what it delivers. */
-import { type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
+import { bill, type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
 import type { Hold } from './hold.ts'
 import type { Ledger } from './ledger.ts'
 import { tokensFor, type Usage } from './money.ts'
@@ -38,6 +38,14 @@ export class Cover {
   /** What is held, in nano-credits. */
   get amount(): bigint {
     return this.holds.reduce((least, { amount }) => (amount < least ? amount : least), this.holds[0]?.amount ?? 0n)
+  }
+
+  /** What the reply has cost by now, and what is left of the customer's balance when it is settled, in nano-credits. */
+  receipt(x: Billable): { charge: bigint; balance: bigint } {
+    // What a reply says at its end is its bill; one that is ended before has cost what was observed.
+    const charge = x.tally.complete ? bill(x, { kind: 'relayed', status: 200, attempts: [] }, this.#rates).charge : runningCharge(x, this.#rates)
+    const [own] = this.holds
+    return { charge, balance: (own?.balance ?? 0n) + (own?.amount ?? 0n) - charge }
   }
 
   /** Something new is known of the usage: look again with the next bytes. */

@@ -38,10 +38,13 @@ export class Hold implements HoldName, Seated {
   readonly request: HoldRequest
   /** What is set aside, in nano-credits: less than was asked for where the balance went no further. */
   amount: bigint
+  /** What was left beside it then. */
+  balance: bigint
 
-  constructor(request: HoldRequest, amount: bigint) {
+  constructor(request: HoldRequest, amount: bigint, balance: bigint) {
     this.request = request
     this.amount = amount
+    this.balance = balance
   }
 
   get account(): string {

@@ -127,13 +127,13 @@ export class Ledger {
       this.scripts.run('settle', account, id, taken).catch(() => {})
       throw thrown
     }
-    const [kind, sum = '0', resetsAt = '0'] = answer
+    const [kind, sum = '0', other = '0'] = answer
     if (kind === 'held') {
-      const hold = new Hold(request, BigInt(sum))
+      const hold = new Hold(request, BigInt(sum), BigInt(other))
       this.#live.add(hold)
       return { kind, hold }
     }
-    if (kind === 'insufficient') return { kind, balance: BigInt(sum), resetsAt: Number(resetsAt) }
+    if (kind === 'insufficient') return { kind, balance: BigInt(sum), resetsAt: Number(other) }
     return { kind: kind as 'busy' }
   }
 
@@ -143,8 +143,8 @@ export class Ledger {
    * @throws GatewayError unavailable
    */
   async extend(hold: Hold, amount: bigint): Promise<boolean> {
-    const [kind, held = '0'] = (await this.scripts.run('extend', hold.account, hold.id, [hold.id, String(amount)])) as string[]
-    if (kind === 'held') hold.amount = BigInt(held)
+    const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, [hold.id, String(amount)])) as string[]
+    if (kind === 'held') [hold.amount, hold.balance] = [BigInt(held), BigInt(balance)]
     return kind === 'held'
   }
 

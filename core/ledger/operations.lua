@@ -115,7 +115,7 @@ operations['hold'] = function(args)
   local done = redis.call('GET', OUTCOME)
   if done then return { 'done', done } end
   local already = redis.call('HGET', HOLDS, id)
-  if already then return { 'held', string.match(already, '^%d+') } end
+  if already then return { 'held', string.match(already, '^%d+'), balance() } end
   local time = now()
   reap(time, 16)
   local resets = '0'
@@ -147,7 +147,7 @@ operations['hold'] = function(args)
   if not held then return { 'insufficient', balance(), resets } end
   redis.call('ZADD', LEASES, whole(time + lease), id)
   redis.call('HSET', HOLDS, id, held .. ':0:' .. notes)
-  return { 'held', held }
+  return { 'held', held, balance() }
 end
 
 -- extend(id, amount): a live hold grows to an amount, or as far towards it as the balance goes. Repeating it changes nothing.
@@ -163,7 +163,7 @@ operations['extend'] = function(args)
     held = whole(tonumber(held) + tonumber(taken))
     redis.call('HSET', HOLDS, id, held .. rest)
   end
-  return { 'held', held }
+  return { 'held', held, balance() }
 end
 
 -- renew(id, floor, lease ms): a live hold lives on, and what its customer has received so far becomes its floor.

@@ -133,7 +133,7 @@ export class Scanner {
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
       if (instead !== undefined) changed = true
-      for (const out of instead ?? [event]) frames.push(frame(out.type, out.data))
+      for (const out of instead ?? [event]) frames.push(frame(out.type, out.data, out.comment))
     }
     return changed ? Buffer.from(frames.join('')) : undefined
   }
@@ -179,8 +179,8 @@ export function rewrite(format: Format, event: ReplyEvent, rewriters: readonly R
   if (!first) return undefined
   const instead = first.event(event)
   if (instead === undefined) return rewrite(format, event, others)
-  return instead.flatMap(({ type, data }) => {
-    const made = new ReplyEvent(format, type, data)
+  return instead.flatMap(({ type, data, comment }) => {
+    const made = new ReplyEvent(format, type, data, comment)
     return rewrite(format, made, others) ?? [made]
   })
 }

@@ -242,7 +242,7 @@ export class StreamRelay {
     if (typeof end === 'string') return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     const out = events.flatMap(event => rewrite(format, event, this.#rewriters) ?? [event])
-    return out.map(({ type, data }) => frame(type, data)).join('')
+    return out.map(({ type, data, comment }) => frame(type, data, comment)).join('')
   }
 }
 

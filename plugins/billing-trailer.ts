@@ -1,0 +1,41 @@
+import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewriter, type With } from '../core/plugin.ts'
+
+/**
+ * Tells the customer what a reply cost: in headers of a JSON reply, in a comment before the last event of a stream, which
+ * every SSE parser passes over. The balance is as of the request's own holds: what else runs is not in it.
+ */
+export default definePlugin({
+  name: 'billing-trailer',
+  summary: 'Tells cost and balance with each reply: in headers of a JSON reply, in a comment before the last event of a stream.',
+  on: 'inference',
+  needs: ['cover', 'body', 'model', 'tally'],
+  setup() {
+    return {
+      rewrite(x, head): Rewriter | undefined {
+        if (head.stream) return trailer(x)
+        const { cost, balance } = receipt(x)
+        head.reply['x-tollgate-cost'] = cost
+        head.reply['x-tollgate-balance'] = balance
+        return undefined
+      },
+    }
+  },
+})
+
+type Known = Exchange & With<'cover' | 'body' | 'model' | 'tally'>
+
+function receipt(x: Known): { cost: string; balance: string } {
+  const { charge, balance } = x.cover.receipt(x)
+  return { cost: formatCredits(charge), balance: formatCredits(balance) }
+}
+
+function trailer(x: Known): Rewriter {
+  return {
+    needles: x.format.telling,
+    event({ type, data, reading }: ReplyEvent) {
+      if (!reading.terminal) return undefined
+      const { cost, balance } = receipt(x)
+      return [{ type, data, comment: `tollgate cost=${cost} balance=${balance} request=${x.id}` }]
+    },
+  }
+}
