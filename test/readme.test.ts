@@ -121,3 +121,13 @@ t.test('the plugin of ten minutes compiles and works', async t => {
   t.equal((await g.call('/v1/chat/completions', { key: await g.key('famB'), body: { messages: [] } })).status, 200)
   await t.rejects(startGateway(t, { edit: yaml => chained(yaml).replace('types: [famC]', 'type: [famC]') }), /did you mean types/)
 })
+
+t.test('each promise names a test that there is', t => {
+  const rows = table('promise')
+  t.ok(rows.length > 10)
+  for (const [, shown = ''] of rows) {
+    const [, file = '', title = ''] = /^`?([^`:]+)`?: (.+)$/.exec(shown) ?? []
+    t.ok(readFileSync(join(ROOT, file), 'utf8').replace('${STREAMS}', '200').includes(title), shown)
+  }
+  t.end()
+})
