@@ -92,6 +92,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly startedAt: number
   /** Milliseconds from the start to the first byte of the reply; undefined while there is none. */
   readonly firstByteAfter: number | undefined
+  /** The reply has said that it is complete. */
+  readonly complete: boolean
   /** Bytes of model output that went to the client so far, as text: what an estimate is made from. */
   readonly delivered: number
   /**

@@ -1,7 +1,7 @@
 /** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { join } from 'node:path'
 import type { Config } from './config/config.ts'
-import { loadConfig, type Loaded } from './config/load.ts'
+import { loadConfig, type Loaded, type Sound } from './config/load.ts'
 import { watchFile } from './config/watch.ts'
 import type { Env } from './config/yaml.ts'
 import { Generation } from './generation.ts'
@@ -103,9 +103,13 @@ export class Gateway {
     return this.#server.running
   }
 
-  /** Reads the file again and puts it in force if it is sound. @returns whether it was */
-  reload(): Promise<boolean> {
-    return (this.#reloading = this.#reloading.then(() => this.#reload()))
+  /**
+   * Reads the file again and puts it in force if it is sound.
+   * @param text what it is to be taken to hold
+   * @returns whether it was
+   */
+  reload(text?: string): Promise<boolean> {
+    return (this.#reloading = this.#reloading.then(() => this.#reload(text)))
   }
 
   /** Drains and stops, the store last. */
@@ -124,10 +128,10 @@ export class Gateway {
     await this.store.close()
   }
 
-  async #reload(): Promise<boolean> {
+  async #reload(text: string | undefined): Promise<boolean> {
     const { log, scrubber } = this.#surround
     if (this.#draining) return false
-    const config = await soundConfig(this.#surround)
+    const config = (await soundFile(this.#surround, text))?.config
     if (!config) return false
     const old = this.#generation
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
@@ -183,21 +187,20 @@ export class Gateway {
   }
 }
 
-/** The configuration that the file holds now; undefined, and told of, when it cannot be put in force. */
-export async function soundConfig(surround: Surround): Promise<Config | undefined> {
+/** What the file holds now; undefined, and told of, when it cannot be put in force. */
+export async function soundFile(surround: Surround, text?: string): Promise<Sound | undefined> {
   const { file, env, log } = surround
   let loaded: Loaded
   try {
-    loaded = await loadConfig(file, env, findPlugins)
+    loaded = await loadConfig(file, env, findPlugins, text)
   } catch (cause) {
     log.error({ err: cause }, 'the configuration cannot be read; the old one stays in force')
     return undefined
   }
-  if (!loaded.config) {
-    surround.reject(loaded)
-    log.error({ problems: loaded.problems.length }, 'the configuration has problems; the old one stays in force')
-  }
-  return loaded.config
+  if (loaded.config) return loaded
+  surround.reject(loaded)
+  log.error({ problems: loaded.problems.length }, 'the configuration has problems; the old one stays in force')
+  return undefined
 }
 
 /** Names of the upstreams that the simulated provider stands in for. */

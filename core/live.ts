@@ -33,6 +33,7 @@ export class LiveExchange implements Exchange, Seated {
   readonly limits: Limits
   firstByteAfter: number | undefined = undefined
   delivered = 0
+  complete = false
   declare readonly key: Key
   declare readonly body: Body
   declare readonly model: Model
@@ -178,16 +179,22 @@ export class LiveExchange implements Exchange, Seated {
       res.once('close', resolve)
     })
     res.end(last)
-    const { socket } = res
-    if (!socket || socket.writableLength === 0) return closed
-    let written = socket.bytesWritten - socket.writableLength
-    const stuck = setInterval(() => {
-      const now = socket.bytesWritten - socket.writableLength
-      if (now === written) res.destroy()
-      written = now
-    }, this.limits.writeIdle)
+    const stop = this.watchReader()
     await closed
-    clearInterval(stuck)
+    stop()
+  }
+
+  /** Cuts a client that takes nothing of what waits for it for `limits.writeIdle`. @returns what ends the watch */
+  watchReader(): () => void {
+    const { socket } = this.res
+    if (!socket || socket.writableLength === 0) return () => {}
+    let taken = socket.bytesWritten - socket.writableLength
+    const watch = setInterval(() => {
+      const now = socket.bytesWritten - socket.writableLength
+      if (now === taken) this.res.destroy()
+      taken = now
+    }, this.limits.writeIdle)
+    return () => clearInterval(watch)
   }
 
   async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {

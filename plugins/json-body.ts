@@ -1,5 +1,8 @@
 import { Body, definePlugin, type Format, GatewayError } from '../core/plugin.ts'
 
+/** No provider gives more replies to one request. */
+const MOST_CHOICES = 128
+
 /** Reads the request's body and checks what every format asks of it, before anybody acts on it. */
 export default definePlugin({
   name: 'json-body',
@@ -29,6 +32,9 @@ function check(body: Body, format: Format): void {
     if (type === 'boolean' && typeof value !== 'boolean') throw invalid(name, `"${name}" must be true or false.`)
     if (type === 'count' && !(Number.isSafeInteger(value) && (value as number) > 0)) {
       throw invalid(name, `"${name}" must be a whole number above zero.`)
+    }
+    if (type === 'choices' && !(Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= MOST_CHOICES)) {
+      throw invalid(name, `"${name}" must be a whole number from 1 to ${MOST_CHOICES}.`)
     }
   }
 }

@@ -4,8 +4,6 @@ import { definePlugin, type Failure, type CountedUsage, type Format, type RawUsa
 export class Tally {
   /** The failure it reported, if it did. */
   failure: Failure | undefined
-  /** It said that it is complete. */
-  complete = false
   /** Takes what was asked for on the customer's behalf out of his stream again. */
   readonly hide: Rewriter | undefined
   readonly #format: Format
@@ -55,7 +53,6 @@ export default definePlugin({
       event({ tally }, { reading }) {
         if (reading.usage) tally.learn(reading.usage)
         if (reading.failure) tally.failure ??= reading.failure
-        if (reading.last) tally.complete = true
       },
     }
   },

@@ -65,8 +65,9 @@ export default definePlugin({
           throw error
         }
         const type = typeOf(x, host)
-        const cover = new Cover(holdsOf(answers), host.ledger, rates, type.holdAhead)
-        if (type.clampOutput && cover.thin) x.format.limitOutput(x.body, outputOf(x, cover.amount, rates))
+        const choices = x.format.choices(x.body)
+        const cover = new Cover(holdsOf(answers), host.ledger, rates, type.holdAhead * choices)
+        if (type.clampOutput && cover.thin) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, rates) / choices))
         return { cover }
       },
       response(x, head) {
@@ -96,9 +97,10 @@ function holdRequests(x: Known, host: Host, rates: Rates): HoldRequest[] {
   const limit = outputLimit(x)
   const stream = x.body.get('stream') === true
   // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
-  const ahead = stream || limit === Infinity ? Math.min(limit, holdAhead) : limit
+  const choices = x.format.choices(x.body)
+  const ahead = stream || limit === Infinity ? Math.min(limit, holdAhead * choices) : limit
   const amount = holdFor(x, ahead, rates)
-  const least = stream || clampOutput ? holdFor(x, Math.min(ahead, rates.leastOutput), rates) : amount
+  const least = stream || clampOutput ? holdFor(x, Math.min(ahead, rates.leastOutput * choices), rates) : amount
   const base = { id: host.newId(), amount, least, notes: firstNotes(x), floor: () => runningCharge(x, rates) }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
   const own: HoldRequest = { ...base, account: x.key.id, version: x.key.version, concurrency }
@@ -115,9 +117,14 @@ async function holdAll(requests: readonly HoldRequest[], x: Known, host: Host): 
   const answers = await settleAll(requests, request => host.ledger.hold(request), host)
   const [own] = requests
   if (answers[0]?.kind !== 'stale' || !own) return answers
-  const key: Key | undefined = await host.keys.refind(x.secret)
-  if (!key || key.status !== 'active') return [{ kind: 'disabled' }, ...answers.slice(1)]
-  return [await host.ledger.hold({ ...own, version: key.version }), ...answers.slice(1)]
+  try {
+    const key: Key | undefined = await host.keys.refind(x.secret)
+    if (!key || key.status !== 'active') return [{ kind: 'disabled' }, ...answers.slice(1)]
+    return [await host.ledger.hold({ ...own, version: key.version }), ...answers.slice(1)]
+  } catch (thrown) {
+    giveBack(answers, GatewayError.from(thrown), host)
+    throw thrown
+  }
 }
 
 /** All answers; when one request fails, what the others hold is given back before its error goes on. */
@@ -189,11 +196,10 @@ function attemptOf(x: Known, { billed }: Bill): Attempts | undefined {
   const name = x.headers['idempotency-key']
   const part = x.firstByteAfter === undefined ? 'lost' : name !== undefined || Number(count) > 0 ? 'retry' : undefined
   if (!billed || !part || (count === undefined && name === undefined)) return undefined
-  const digest = createHash('sha256').update(x.path).update('\n')
-  const request = digest
-    .update(name === undefined ? x.body.received : String(name))
-    .digest('hex')
-    .slice(0, 32)
+  const digest = createHash('sha256')
+    .update(`${x.path}\n${String(name ?? '')}\n`)
+    .update(x.body.received)
+  const request = digest.digest('hex').slice(0, 32)
   return { request, part }
 }
 

@@ -40,6 +40,7 @@ export async function drive(plugin: Plugin, { options = {}, exchange = {}, facts
     startedAt: 0,
     firstByteAfter: undefined,
     delivered: 0,
+    complete: false,
     read: () => Promise.reject(new Error('no body')),
     stop: () => {},
     ...exchange,

@@ -1,6 +1,6 @@
 /** What a command needs of the shell it was typed in. */
 import type { Config } from '../config/config.ts'
-import { loadConfig, type Loaded } from '../config/load.ts'
+import { loadConfig, type Loaded, type Sound } from '../config/load.ts'
 import { render } from '../config/locate.ts'
 import type { Env } from '../config/yaml.ts'
 import { Keys } from '../ledger/keys.ts'
@@ -31,8 +31,13 @@ export class UsageError extends Error {}
 
 /** The configuration of a file; complains and exits when it has problems. */
 export async function configured(shell: Shell, file: string): Promise<Config> {
+  return (await sound(shell, file)).config
+}
+
+/** As `configured`, with the file's text. */
+export async function sound(shell: Shell, file: string): Promise<Sound> {
   const loaded = await load(shell, file)
-  if (loaded.config) return loaded.config
+  if (loaded.config) return loaded
   complainAbout(shell, loaded)
   return shell.exit(EX_CONFIG)
 }

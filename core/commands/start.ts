@@ -3,7 +3,7 @@ import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import type { Loaded } from '../config/load.ts'
 import { NANO } from '../ledger/money.ts'
-import { complainAbout, configured, type Shell } from './shell.ts'
+import { complainAbout, sound, type Shell } from './shell.ts'
 import { isWorker, work, Workers } from './workers.ts'
 
 /** Credits of a key that the first start makes. */
@@ -16,10 +16,11 @@ const ECHO_MS = 1000
 type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'stop'> & { reload(): Promise<unknown> }
 
 export async function start(shell: Shell, file: string): Promise<void> {
-  const config = await configured(shell, file)
-  const surround = { ...shell, file: config.file, reject: (loaded: Loaded) => complainAbout(shell, loaded) }
-  if (isWorker()) return work(shell, surround, config)
-  const gateway = await (config.workers > 1 ? Workers : Gateway).start(surround, config)
+  const reject = (loaded: Loaded): void => complainAbout(shell, loaded)
+  if (isWorker()) return work(shell, { ...shell, file, reject })
+  const loaded = await sound(shell, file)
+  const surround = { ...shell, file: loaded.config.file, reject }
+  const gateway = loaded.config.workers > 1 ? await Workers.start(surround, loaded) : await Gateway.start(surround, loaded.config)
   // Before anything is printed: whoever reads that it listens may signal it at once.
   stopOnSignals(shell, gateway)
   await greet(shell, gateway)

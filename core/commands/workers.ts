@@ -4,15 +4,19 @@
  */
 import cluster, { type Worker } from 'node:cluster'
 import type { Config } from '../config/config.ts'
+import type { Sound } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
-import { Gateway, soundConfig, type Surround } from '../gateway.ts'
+import { Gateway, soundFile, type Surround } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Shell } from './shell.ts'
 
-/** What the host tells its workers. */
-type Message = 'reload' | 'stop'
+/** What the host tells its workers. A worker reads no file: all of them run on what the host found sound. */
+type Message =
+  | { readonly kind: 'start'; readonly first: string; readonly current: string; readonly port: number | undefined }
+  | { readonly kind: 'reload'; readonly text: string }
+  | { readonly kind: 'stop' }
 
 /** Milliseconds before a worker that ended is replaced: one that cannot start must not be started in a loop. */
 const REPLACE_MS = 500
@@ -29,15 +33,20 @@ export class Workers {
   /** The port they listen on. */
   port = 0
   readonly #surround: Surround
+  /** The file as it was at the start, which says where to listen and what the store is, and as it is in force. */
+  readonly #first: string
+  #current: string
   #unwatch: () => void = () => {}
   #stopping = false
 
   /** Starts the workers and waits until all of them listen. @throws Error when one cannot */
-  static async start(surround: Surround, config: Config): Promise<Workers> {
-    const store = await openStore(config.store, 'gateway', surround.log, surround)
-    const workers = new Workers(surround, config, store)
+  static async start(surround: Surround, sound: Sound): Promise<Workers> {
+    // Each accepts for itself. Handed out by the host, a connection is lost between the two when its worker dies.
+    cluster.schedulingPolicy = cluster.SCHED_NONE
+    const store = await openStore(sound.config.store, 'gateway', surround.log, surround)
+    const workers = new Workers(surround, sound, store)
     try {
-      await Promise.all(Array.from({ length: config.workers }, () => workers.#first()))
+      await Promise.all(Array.from({ length: sound.config.workers }, () => workers.#listening()))
     } catch (thrown) {
       await workers.stop()
       throw thrown
@@ -47,9 +56,11 @@ export class Workers {
     return workers
   }
 
-  private constructor(surround: Surround, config: Config, store: Store) {
+  private constructor(surround: Surround, { config, text }: Sound, store: Store) {
     this.#surround = surround
     this.config = config
+    this.#first = text
+    this.#current = text
     this.store = store
     this.keys = new Keys(new Ledger(store, config, surround.log), 0, surround.now)
   }
@@ -59,9 +70,12 @@ export class Workers {
     return `${all().length} workers`
   }
 
-  /** Has the workers read the file again if it is sound. */
+  /** Reads the file again and has the workers put it in force if it is sound. */
   async reload(): Promise<void> {
-    if (await soundConfig(this.#surround)) tell('reload')
+    const found = await soundFile(this.#surround)
+    if (!found || this.#stopping) return
+    this.#current = found.text
+    for (const worker of all()) tell(worker, { kind: 'reload', text: found.text })
   }
 
   /** Drains the workers; stops the store when the last of them has ended. */
@@ -69,14 +83,14 @@ export class Workers {
     this.#stopping = true
     this.#unwatch()
     const ended = all().map(worker => new Promise(resolve => worker.once('exit', resolve)))
-    tell('stop')
+    for (const worker of all()) tell(worker, { kind: 'stop' })
     await Promise.all(ended)
     await this.store.close()
   }
 
-  #first(): Promise<void> {
+  #listening(): Promise<void> {
     return new Promise((resolve, reject) => {
-      const worker = cluster.fork()
+      const worker = this.#fork()
       worker.once('listening', ({ port }) => {
         this.port = port
         resolve()
@@ -85,37 +99,68 @@ export class Workers {
     })
   }
 
+  #fork(): Worker {
+    const worker = cluster.fork()
+    worker.on('error', cause => this.#surround.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'))
+    tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port === 0 ? undefined : this.port })
+    return worker
+  }
+
   #replace(dead: Worker): void {
     if (this.#stopping) return
     this.#surround.log.error({ worker: dead.id }, 'a worker ended; another takes its place')
     setTimeout(() => {
-      if (!this.#stopping) cluster.fork()
+      if (!this.#stopping) this.#fork()
     }, REPLACE_MS)
   }
 }
 
 /** Runs a gateway as one of several, until its host has it stop. */
-export async function work(shell: Shell, surround: Surround, config: Config): Promise<void> {
-  const gateway = await Gateway.start(surround, config, 'guest')
+export async function work(shell: Shell, surround: Surround): Promise<void> {
+  let gateway: Gateway | undefined
+  let latest: string | undefined
   let stopping = false
   const stop = (): void => {
     if (stopping) return
     stopping = true
-    gateway.stop().then(
+    const stopped = gateway?.stop() ?? Promise.resolve()
+    stopped.then(
       () => shell.exit(0),
       () => shell.exit(1),
     )
   }
-  cluster.worker?.on('message', (message: Message) => (message === 'stop' ? stop() : void gateway.reload()))
+  // Before anything else: what the host says meanwhile must not be lost.
+  const started = new Promise<Extract<Message, { kind: 'start' }>>(resolve => {
+    cluster.worker?.on('message', (message: Message) => {
+      if (message.kind === 'start') resolve(message)
+      else if (message.kind === 'stop') stop()
+      else {
+        latest = message.text
+        void gateway?.reload(latest)
+      }
+    })
+  })
   shell.onSignal('SIGTERM', stop)
   // A terminal's Ctrl-C and hang-up reach every process; the host speaks for all of them.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) shell.onSignal(signal, () => {})
+  gateway = await Gateway.start(surround, await configOf(surround, await started), 'guest')
+  if (latest !== undefined) void gateway.reload(latest)
+}
+
+/** The file in force, but where it listens and what its store is as at the host's start. */
+async function configOf(surround: Surround, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<Config> {
+  const [then, now] = [await soundFile(surround, first), await soundFile(surround, current)]
+  // The host has found both sound; a plugin's file may have changed since.
+  if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
+  const { listen, workers, store, ledger } = then.config
+  return { ...now.config, listen: { ...listen, port: port ?? listen.port }, workers, store, ledger }
 }
 
 function all(): Worker[] {
   return Object.values(cluster.workers ?? {}).filter(worker => worker !== undefined)
 }
 
-function tell(message: Message): void {
-  for (const worker of all()) worker.send(message)
+/** One that has just died cannot be told; its end is told of by itself. */
+function tell(worker: Worker, message: Message): void {
+  worker.send(message, () => {})
 }

@@ -13,20 +13,29 @@ import { SCHEMA, type RawConfig } from './schema.ts'
 import { compile, shapeProblems } from './shape.ts'
 import { readYaml, type Env } from './yaml.ts'
 
+/** A sound file. */
+export interface Sound {
+  readonly config: Config
+  readonly problems: readonly []
+  readonly text: string
+}
+
 /** Either a configuration, or why there is none. `text` is the file's, for showing problems in it. */
-export type Loaded =
-  | { readonly config: Config; readonly problems: readonly []; readonly text: string }
-  | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
+export type Loaded = Sound | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
 
 /** Finds the plugins that the file's own folders hold, besides the built-in ones. Throws nothing: problems are returned. */
 export type FindPlugins = (folders: readonly string[]) => Promise<{ plugins: ReadonlyMap<string, Plugin>; problems: readonly string[] }>
 
 const valid = compile(SCHEMA)
 
-/** Reads and checks a configuration file. @throws nothing but what reading the file throws */
-export async function loadConfig(file: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {
+/**
+ * Reads and checks a configuration file.
+ * @param text what it is to be taken to hold, where that is known already
+ * @throws nothing but what reading the file throws
+ */
+export async function loadConfig(file: string, env: Env, findPlugins: FindPlugins, text?: string): Promise<Loaded> {
   const path = resolve(file)
-  return loadText(file, path, readFileSync(path, 'utf8'), env, findPlugins)
+  return loadText(file, path, text ?? readFileSync(path, 'utf8'), env, findPlugins)
 }
 
 async function loadText(shown: string, path: string, text: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {

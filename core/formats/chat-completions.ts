@@ -29,7 +29,7 @@ function read(json: unknown): Reading {
   const usage = object(chunk['usage'])
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices.map(object).flatMap(choice => (text(choice?.['finish_reason']) === undefined ? [] : [Number(choice?.['index'] ?? 0)]))
-  return { ...(usage && { usage }), ...(closes.length > 0 && { last: true, closes }) }
+  return { ...(usage && { usage }), ...(closes.length > 0 && { closes }) }
 }
 
 const USAGE: InclusiveNames = {
@@ -43,16 +43,15 @@ export const chatCompletions: Format = {
   name: 'chat-completions',
   path: '/v1/chat/completions',
   required: { messages: 'array' },
-  typed: { stream: 'boolean', max_tokens: 'count', max_completion_tokens: 'count', n: 'count' },
+  typed: { stream: 'boolean', max_tokens: 'count', max_completion_tokens: 'count', n: 'choices' },
   forwards: forwarding([], []),
-  outputLimit(body) {
-    const limit = positive(body.get('max_completion_tokens')) ?? positive(body.get('max_tokens'))
-    return limit === undefined ? undefined : limit * (positive(body.get('n')) ?? 1)
-  },
+  choices: body => positive(body.get('n')) ?? 1,
+  ends: (closed, choices) => closed >= choices,
+  outputLimit: body => positive(body.get('max_completion_tokens')) ?? positive(body.get('max_tokens')),
   limitOutput(body, tokens) {
     // By the name that the client used, which its model is known to take.
     const name = body.get('max_tokens') !== undefined && body.get('max_completion_tokens') === undefined ? 'max_tokens' : 'max_completion_tokens'
-    body.set(name, Math.floor(tokens / (positive(body.get('n')) ?? 1)))
+    body.set(name, tokens)
   },
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {
@@ -64,8 +63,8 @@ export const chatCompletions: Format = {
   },
   telling: ['_tokens"', '"error"', 'data: [DONE]', '"finish_reason":"', '"finish_reason": "'],
   text: {
-    stream: ['content', 'reasoning_content', 'arguments', 'refusal'],
-    reply: ['content', 'reasoning_content', 'arguments', 'refusal'],
+    stream: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
+    reply: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
   },
   read,
   count: raw => countInclusive(raw, USAGE),

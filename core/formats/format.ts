@@ -69,12 +69,16 @@ export interface Format {
   /** The members a body must have, `model` apart: a default may fill that. */
   readonly required: Readonly<Record<string, MemberType>>
   /** Optional members that must be of a type where they are present. */
-  readonly typed: Readonly<Record<string, 'boolean' | 'count'>>
+  readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'choices'>>
   /** Whether a request header of this lower-case name passes to the upstream. */
   forwards(header: string): boolean
-  /** Output tokens the request asks for at most; undefined when it names no limit. */
+  /** How many replies the request asks for at once; a limit of output is for each of them. */
+  choices(body: Pick<Body, 'get'>): number
+  /** Whether a stream is complete of which so many parts have ended. */
+  ends(closed: number, choices: number): boolean
+  /** Output tokens the request asks for at most, in each choice; undefined when it names no limit. */
   outputLimit(body: Pick<Body, 'get'>): number | undefined
-  /** Makes the outgoing request ask for at most so many output tokens. */
+  /** Makes the outgoing request ask for at most so many output tokens, in each choice. */
   limitOutput(body: Body, tokens: number): void
   /** Request headers that go upstream where the client sent none of the name. */
   readonly defaultHeaders: Readonly<Record<string, string>>

@@ -119,6 +119,8 @@ export const messages: Format = {
   forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
   // Required upstream; plain HTTP callers and the interface allow it to be absent. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
+  choices: () => 1,
+  ends: () => false,
   outputLimit: body => positive(body.get('max_tokens')),
   limitOutput: (body, tokens) => body.set('max_tokens', tokens),
   prepare(body, model) {

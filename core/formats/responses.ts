@@ -47,6 +47,8 @@ export const responses: Format = {
   required: { input: 'any' },
   typed: { stream: 'boolean', max_output_tokens: 'count' },
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
+  choices: () => 1,
+  ends: () => false,
   outputLimit: body => positive(body.get('max_output_tokens')),
   limitOutput: (body, tokens) => body.set('max_output_tokens', tokens),
   defaultHeaders: {},

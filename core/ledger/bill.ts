@@ -15,10 +15,10 @@ export interface Rates {
 }
 
 /** What a bill is made from. */
-export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'firstByteAfter'> {
+export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete'> {
   readonly body: Body
   readonly model: Model
-  readonly tally: { readonly failure: Failure | undefined; readonly complete: boolean; usage(): CountedUsage | undefined }
+  readonly tally: { readonly failure: Failure | undefined; usage(): CountedUsage | undefined }
 }
 
 export interface Bill {
@@ -58,14 +58,14 @@ export function outputOf(x: Billable, hold: bigint, rates: Rates): number {
   return tokensFor(hold - holdFor(x, 0, rates), price.reasoning > price.output ? price.reasoning : price.output)
 }
 
-/** The most output tokens that the reply may have; Infinity when neither the request nor the model's entry says. */
+/** The most output tokens that the reply may have, all choices together; Infinity when neither the request nor the model's entry says. */
 export function outputLimit({ format, body, model }: Billable): number {
-  return Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity)
+  return Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity) * format.choices(body)
 }
 
 /** What has come so far and, on top of it, so many output tokens, in nano-credits. */
 export function runningCharge(x: Billable, rates: Rates, ahead = 0): bigint {
-  if (x.firstByteAfter === undefined) return 0n
+  if (x.delivered === 0 && !x.tally.usage()) return 0n
   const usage = observed(x, rates)
   return charge({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, outputLimit(x))) }, x.model.entry.price)
 }
@@ -74,18 +74,20 @@ export function runningCharge(x: Billable, rates: Rates, ahead = 0): bigint {
 export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: x.tally.usage()?.cost, failed }
-  if (outcome.kind === 'failed' || outcome.kind === 'answered') return nothing
+  if (outcome.kind === 'answered' || (outcome.kind === 'failed' && x.delivered === 0)) return nothing
   const clientLeft = outcome.kind === 'broken' && outcome.by === 'client'
+  // What used a balance up was worth something, if only its input.
+  const owed = clientLeft || (outcome.kind === 'broken' && outcome.by === 'budget')
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
   if (clientLeft && outcome.attempts.length === 0) return nothing
   const reported = x.tally.usage()
   const cut = failed || outcome.kind === 'broken'
-  if (cut && !clientLeft && x.delivered === 0) return nothing
+  if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
   const believable = reported?.sound === true && plausible(reported.usage, x)
   const quarantined = reported !== undefined && !believable
   // What was reported with the end of the reply is the whole truth, whether or not the client waited for it.
-  if (believable && !failed && (!cut || x.tally.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
+  if (believable && !failed && (!cut || x.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   return { ...nothing, ...priced(observed(x, rates), x), source: 'estimated', quarantined }
 }
 

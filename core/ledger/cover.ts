@@ -43,7 +43,7 @@ export class Cover {
   /** What the reply has cost by now, and what is left of the customer's balance when it is settled, in nano-credits. */
   receipt(x: Billable): { charge: bigint; balance: bigint } {
     // What a reply says at its end is its bill; one that is ended before has cost what was observed.
-    const charge = x.tally.complete ? bill(x, { kind: 'relayed', status: 200, attempts: [] }, this.#rates).charge : runningCharge(x, this.#rates)
+    const charge = x.complete ? bill(x, { kind: 'relayed', status: 200, attempts: [] }, this.#rates).charge : runningCharge(x, this.#rates)
     const [own] = this.holds
     return { charge, balance: (own?.balance ?? 0n) + (own?.amount ?? 0n) - charge }
   }
@@ -58,7 +58,7 @@ export class Cover {
    * @returns what the stream has to wait for, when it has used up what is held before the answer came
    */
   progress(x: Covered): Promise<void> | undefined {
-    if (x.delivered < this.#next || x.tally.complete) return undefined
+    if (x.delivered < this.#next || x.complete) return undefined
     if (!this.#asking) this.#look(x)
     return this.#asking && this.amount <= runningCharge(x, this.#rates) ? this.#asking : undefined
   }
@@ -93,7 +93,7 @@ export class Cover {
     const usedUp = this.#thin && this.amount === before && this.amount <= runningCharge(x, this.#rates)
     // More may have been delivered meanwhile. A reply that has said its last is not ended again.
     if (!usedUp) this.#look(x)
-    else if (!x.tally.complete) x.stop('budget', observed(x, this.#rates))
+    else if (!x.complete) x.stop('budget', observed(x, this.#rates))
   }
 
   #bytesFor({ model }: Covered, nano: bigint): number {

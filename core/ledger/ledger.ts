@@ -20,6 +20,9 @@ type Settings = Pick<Config, 'store' | 'ledger'>
 
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
+/** Milliseconds between a sign that the store has changed hands and the repetition of what it took last. */
+const REPEAT_AFTER_MS = 500
+
 const TRIM_EVERY_MS = 3_600_000
 /** Entries that one call of the script looks at: the store must not be kept from others for long. */
 const TRIM_PAGE = 200
@@ -44,6 +47,7 @@ export class Ledger {
   readonly #outbox: Outbox | undefined
   /** What the store took of late, where another may take its place without it. */
   #recent: Recent | undefined
+  #repeating: NodeJS.Timeout | undefined
   readonly #replicas: number
   readonly #confirmMs: number
 
@@ -58,7 +62,8 @@ export class Ledger {
     const send = (settlement: Settlement): Promise<unknown> => this.#send(settlement)
     if (store.replicated) {
       this.#recent = new Recent()
-      onTakeover(store.redis, () => this.#repeat())
+      // One failure is told of many times.
+      onTakeover(store.redis, () => (this.#repeating ??= setTimeout(() => this.#repeat(), REPEAT_AFTER_MS)))
     }
     this.#outbox = disk && new Outbox({ ...disk, remember: config.remember, log, send })
   }
@@ -89,6 +94,7 @@ export class Ledger {
   /** Waits until each settlement under way is with the store or on disk, then stops. */
   async close(): Promise<void> {
     this.#recent = undefined
+    clearTimeout(this.#repeating)
     clearInterval(this.#renewing)
     clearInterval(this.#reaping)
     clearInterval(this.#trimming)
@@ -154,18 +160,18 @@ export class Ledger {
     this.#track(this.#settlement(hold, end))
   }
 
-  #track(settlement: Settlement): void {
+  #track(settlement: Settlement, again = false): void {
     this.#settling++
-    void this.#deliver(settlement).finally(() => {
+    void this.#deliver(settlement, again).finally(() => {
       if (--this.#settling === 0) this.#settled?.()
     })
   }
 
-  async #deliver(settlement: Settlement): Promise<void> {
+  async #deliver(settlement: Settlement, again: boolean): Promise<void> {
     const { account, id } = settlement
     try {
       await this.#send(settlement)
-      this.#recent?.add(settlement)
+      if (!again) this.#recent?.add(settlement)
     } catch (cause) {
       this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
       await this.#outbox?.put(settlement)
@@ -287,9 +293,10 @@ export class Ledger {
 
   /** A server that took over may lack what the one before had taken last. Those that it knows change nothing. */
   #repeat(): void {
+    this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
     if (recent.length > 0) this.#log.info({ settlements: recent.length }, 'the last settlements are sent again, as the store has changed hands')
-    for (const settlement of recent) this.#track(settlement)
+    for (const settlement of recent) this.#track(settlement, true)
   }
 
   #renewAll(): void {

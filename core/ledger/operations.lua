@@ -190,7 +190,8 @@ local function waive(role, charge, keep)
   end
   redis.call('LPUSH', ATTEMPTS, role .. ':' .. charge)
   redis.call('LTRIM', ATTEMPTS, 0, 15)
-  redis.call('PEXPIRE', ATTEMPTS, keep)
+  -- A reply that came waits only for attempts that are still being read on, or its next one would be free.
+  redis.call('PEXPIRE', ATTEMPTS, role == 'retry' and math.min(tonumber(keep), 60000) or keep)
   return '0'
 end
 

@@ -5,6 +5,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
+import { isAlive } from '../alive.ts'
 import type { Log } from '../log.ts'
 
 /** A settlement as it goes to the store. */
@@ -35,7 +36,7 @@ const WAIT_MS = { first: 50, longest: 5000 } as const
 export class Outbox {
   readonly #host: OutboxHost
   readonly #file: string
-  #waiting: Settlement[] = []
+  readonly #waiting = new Map<string, Settlement>()
   #handle: FileHandle | undefined
   /** The last write to the file; the next one follows it. */
   #writing: Promise<void> = Promise.resolve()
@@ -51,7 +52,7 @@ export class Outbox {
 
   /** Settlements that wait. */
   get size(): number {
-    return this.#waiting.length
+    return this.#waiting.size
   }
 
   /** Takes over what earlier processes left, and starts to send it. */
@@ -63,7 +64,7 @@ export class Outbox {
       const owner = Number.parseInt(name, 10)
       // A living process sends its own, and repeating it does no harm; only the file of a dead one may go. A file under this
       // process's own number is an earlier life's: in a container each life has the same.
-      if (owner === pid || !alive(owner)) emptied.push(join(folder, name))
+      if (owner === pid || !isAlive(owner)) emptied.push(join(folder, name))
       found.push(...read(join(folder, name)))
     }
     const oldest = Date.now() - remember
@@ -73,19 +74,24 @@ export class Outbox {
     }
     if (fresh.length > 0) {
       log.warn({ settlements: fresh.length }, 'settlements of an earlier process are sent again')
-      await Promise.all(fresh.map(settlement => this.put(settlement)))
+      const kept = await Promise.all(fresh.map(settlement => this.put(settlement)))
+      // What is not in this process's own file yet stays in theirs.
+      if (kept.includes(false)) return
     }
     for (const file of emptied) rmSync(file, { force: true })
   }
 
-  /** Keeps a settlement until the store has taken it. Resolves when it is on disk; a disk that fails is told of, and memory must do. */
-  async put(settlement: Settlement): Promise<void> {
-    this.#waiting.push(settlement)
+  /** Keeps a settlement until the store has taken it. @returns whether it is on disk; while that fails, memory must do */
+  async put(settlement: Settlement): Promise<boolean> {
+    const name = nameOf(settlement)
+    if (this.#waiting.has(name)) return true
+    this.#waiting.set(name, settlement)
     this.#lines += `${JSON.stringify(settlement)}\n`
     this.#schedule()
     // One write and one sync for all that came while the last was under way.
     this.#writing = this.#writing.then(() => this.#write())
     await this.#writing
+    return this.#lines === ''
   }
 
   /** Stops sending; what waits stays on disk for the next start. */
@@ -94,18 +100,20 @@ export class Outbox {
     clearTimeout(this.#timer)
     await this.#writing
     await this.#handle?.close()
-    if (this.#handle && this.#waiting.length === 0) rmSync(this.#file, { force: true })
+    if (this.#handle && this.#waiting.size === 0) rmSync(this.#file, { force: true })
   }
 
   async #write(): Promise<void> {
     const lines = this.#lines
-    this.#lines = ''
     if (lines === '') return
+    this.#lines = ''
     try {
       this.#handle ??= await this.#open()
       await this.#handle.appendFile(lines)
       await this.#handle.datasync()
     } catch (cause) {
+      // Half of it may be there: the next try begins a line of its own, with all of it.
+      this.#lines = `\n${lines}${this.#lines}`
       this.#host.log.error({ err: cause }, 'the outbox cannot be written: settlements wait in memory alone')
     }
   }
@@ -120,14 +128,14 @@ export class Outbox {
   }
 
   async #round(): Promise<void> {
-    const sent = this.#waiting
+    const sent = [...this.#waiting.values()]
     const results = await Promise.allSettled(sent.map(settlement => this.#host.send(settlement)))
     this.#timer = undefined
-    const refused = sent.filter((_settlement, index) => results[index]?.status === 'rejected')
-    this.#waiting = [...refused, ...this.#waiting.slice(sent.length)]
-    if (this.#waiting.length > 0) {
-      this.#host.log.warn({ settlements: this.#waiting.length }, 'settlements still wait for the store')
-      this.#wait = refused.length === sent.length ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
+    const taken = sent.filter((_settlement, index) => results[index]?.status === 'fulfilled')
+    for (const settlement of taken) this.#waiting.delete(nameOf(settlement))
+    if (this.#waiting.size > 0) {
+      this.#host.log.warn({ settlements: this.#waiting.size }, 'settlements still wait for the store')
+      this.#wait = taken.length === 0 ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
       this.#schedule()
       return
     }
@@ -139,9 +147,13 @@ export class Outbox {
 
   /** Nothing waits any more, unless it came just now: then its line stays, and those before it do no harm. */
   async #empty(): Promise<void> {
-    if (this.#waiting.length > 0 || this.#closed) return
+    if (this.#waiting.size > 0 || this.#closed) return
     await this.#handle?.truncate(0).catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'the outbox cannot be emptied'))
   }
+}
+
+function nameOf({ account, id }: Settlement): string {
+  return `${account} ${id}`
 }
 
 function filesOf(folder: string): string[] {
@@ -154,7 +166,7 @@ function filesOf(folder: string): string[] {
 
 /** The whole lines of a file; the last may have been cut off by the death of its writer, who then had told nobody of it. */
 function read(file: string): Settlement[] {
-  const lines = readFileSync(file, 'utf8').split('\n').slice(0, -1)
+  const lines = text(file).split('\n').slice(0, -1)
   return lines.flatMap(line => {
     try {
       return [JSON.parse(line) as Settlement]
@@ -164,11 +176,11 @@ function read(file: string): Settlement[] {
   })
 }
 
-function alive(pid: number): boolean {
+/** A file that is gone was taken over by another process that starts at the same time. */
+function text(file: string): string {
   try {
-    process.kill(pid, 0)
-    return true
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EPERM'
+    return readFileSync(file, 'utf8')
+  } catch {
+    return ''
   }
 }

@@ -1,12 +1,13 @@
 /** A redis-server of our own: started when needed, found again after a crash of the gateway, stopped when nobody is left. */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { accessSync, constants, mkdirSync, openSync, closeSync, readFileSync, chmodSync } from 'node:fs'
+import { accessSync, constants, mkdirSync, openSync, closeSync, readFileSync, chmodSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
+import { isAlive } from '../alive.ts'
 
 /** Path of a redis-server or valkey-server on PATH; undefined when there is none. */
 export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {
@@ -29,6 +30,8 @@ function isExecutable(path: string): boolean {
 
 /** The longest path a unix socket can have, on every system we run on. */
 const SOCKET_PATH_MAX = 100
+/** Milliseconds after which a lock without an owner's name is nobody's. */
+const LOCK_MS = 1000
 /** How long a server may take to load its data and answer, in milliseconds. */
 const READY_MS = 60_000
 
@@ -37,12 +40,14 @@ export class ManagedServer {
   readonly socket: string
   readonly #binary: string
   readonly #data: string
+  readonly #pid: number
   #starting: Promise<void> | undefined
   #released = false
 
   /** @param data folder for the server's files; made if it is not there, readable by its owner alone */
-  constructor(binary: string, data: string) {
+  constructor(binary: string, data: string, pid: number) {
     this.#binary = binary
+    this.#pid = pid
     this.#data = data
     this.name = basename(binary)
     mkdirSync(data, { recursive: true, mode: 0o700 })
@@ -82,8 +87,9 @@ export class ManagedServer {
   async release(redis: Redis): Promise<void> {
     this.#released = true
     try {
-      const mine = await redis.client('ID')
-      const others = (await this.#clients(redis)).filter(({ id, name }) => name.startsWith('tollgate-') && id !== mine)
+      // Of several that leave at once, the last must not take the others for users.
+      await redis.client('SETNAME', 'leaving')
+      const others = (await this.#clients(redis)).filter(({ name }) => name.startsWith('tollgate-'))
       if (others.length === 0) await redis.shutdown('NOSAVE').catch(() => {})
     } catch {
       // A server that does not answer cannot be asked to stop; the next gateway finds it.
@@ -99,8 +105,25 @@ export class ManagedServer {
     }))
   }
 
+  /** Starts a server where none listens: one that is slow to answer is there all the same. */
   async #start(): Promise<void> {
-    if (await answers(this.socket)) return
+    for (const deadline = Date.now() + READY_MS; Date.now() < deadline; await sleep(10)) {
+      const found = await look(this.socket)
+      if (found === 'ready') return
+      if (found === 'busy') continue
+      // Two servers on the same files would each lose what the other is told: whoever has the lock starts the one.
+      const unlock = lock(join(this.#data, 'redis.lock'), this.#pid)
+      if (!unlock) continue
+      try {
+        if ((await look(this.socket)) === 'absent') await this.#spawn()
+      } finally {
+        unlock()
+      }
+    }
+    throw new Error(`${this.name} on ${this.socket} does not answer`)
+  }
+
+  async #spawn(): Promise<void> {
     const logFile = join(this.#data, 'redis.log')
     const log = openSync(logFile, 'a', 0o600)
     const child = spawn(this.#binary, this.#settings(), { cwd: this.#data, stdio: ['ignore', log, log], detached: true })
@@ -111,7 +134,7 @@ export class ManagedServer {
     // Detached and unreferenced: a Ctrl-C in the terminal must not take the store away before the gateway has settled.
     child.unref()
     const deadline = Date.now() + READY_MS
-    while (!(await answers(this.socket))) {
+    while ((await look(this.socket)) !== 'ready') {
       if (ended || Date.now() > deadline) {
         throw new Error(`${this.name} did not start; the end of ${logFile}:\n${readFileSync(logFile, 'utf8').split('\n').slice(-8).join('\n')}`)
       }
@@ -147,17 +170,42 @@ function socketPath(data: string): string {
   return join(folder, 'redis.sock')
 }
 
-/** Whether a server on the socket has loaded its data and takes commands. */
-function answers(path: string): Promise<boolean> {
+/** Whether there is a server on the socket, and whether it has loaded its data and takes commands. */
+function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
   return new Promise(resolve => {
     const socket = connect(path)
-    const done = (result: boolean): void => {
+    const done = (result: 'absent' | 'busy' | 'ready'): void => {
       socket.destroy()
       resolve(result)
     }
-    socket.setTimeout(1000, () => done(false))
-    socket.once('error', () => done(false))
+    socket.setTimeout(1000, () => done('busy'))
+    socket.once('error', (cause: NodeJS.ErrnoException) => done(cause.code === 'ENOENT' || cause.code === 'ECONNREFUSED' ? 'absent' : 'busy'))
     socket.once('connect', () => socket.write('PING\r\n'))
-    socket.once('data', data => done(data.toString().startsWith('+PONG')))
+    socket.once('data', data => done(data.toString().startsWith('+PONG') ? 'ready' : 'busy'))
   })
+}
+
+/** Takes a lock that ends with its process at the latest. @returns what gives it back; undefined while another has it */
+function lock(file: string, pid: number): (() => void) | undefined {
+  try {
+    writeFileSync(file, String(pid), { flag: 'wx', mode: 0o600 })
+    return () => rmSync(file, { force: true })
+  } catch {
+    const owner = Number(readText(file))
+    // One that was just made may be empty still: its age tells it from one that was left so.
+    if (owner === 0 ? Date.now() - madeAt(file) > LOCK_MS : !isAlive(owner) || owner === pid) rmSync(file, { force: true })
+    return undefined
+  }
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+function madeAt(file: string): number {
+  return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Date.now()
 }

@@ -40,7 +40,7 @@ export interface Process {
 export async function openStore(config: StoreConfig, role: Role, log: Log, host: Process): Promise<Store> {
   if (config.address) return openGiven(config, config.address, role, log)
   const server = findServer(host.env)
-  if (server) return openManaged(config, `tollgate-${role}-${host.pid}`, role, log, server)
+  if (server) return openManaged(config, host.pid, role, log, server)
   return openEmbedded(config, role, log)
 }
 
@@ -67,8 +67,9 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
   for (const weakness of found) log.warn(`the store: ${weakness}`)
 }
 
-async function openManaged(config: StoreConfig, connectionName: string, role: Role, log: Log, binary: string): Promise<Store> {
-  const server = new ManagedServer(binary, config.data)
+async function openManaged(config: StoreConfig, pid: number, role: Role, log: Log, binary: string): Promise<Store> {
+  const connectionName = `tollgate-${role}-${pid}`
+  const server = new ManagedServer(binary, config.data, pid)
   await server.ensure()
   const redis = clientFor(config, log, {
     path: server.socket,

@@ -44,6 +44,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     try {
       return await tryAll(x, up, x.body.bytes())
     } finally {
+      x.outlive = undefined
       x.ended?.()
     }
   }

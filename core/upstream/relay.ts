@@ -135,6 +135,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: (failu
   if (typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) return refuse(up, make({ message: 'reply is no JSON object' }))
   const head = make()
   up.response(head)
+  x.complete = true
   x.delivered = textBytes(bytes.toString('latin1'), x.format.text.reply)
   up.event(event)
   const instead = rewrite(x.format, event, up.rewriters(head))

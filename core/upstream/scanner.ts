@@ -60,8 +60,6 @@ export interface Wanted {
 
 /** Goes through the whole events of one stream, in order. */
 export class Scanner {
-  /** The stream has said that it is complete. */
-  complete = false
   /** Bytes of model output so far. */
   delivered = 0
   readonly #format: Format
@@ -129,7 +127,6 @@ export class Scanner {
     let changed = false
     const frames: string[] = []
     for (const event of this.#parsed) {
-      if (event.reading.last) this.complete = true
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
       if (instead !== undefined) changed = true

@@ -30,7 +30,7 @@ export class StreamRelay {
   readonly #make: (failure?: Failure) => Head
   readonly #patience: Patience
   #timer: NodeJS.Timeout | undefined
-  #stuck: NodeJS.Timeout | undefined
+  #stuck: (() => void) | undefined
   #scanner: Scanner | undefined
   #rewriters: readonly Rewriter[] = []
   #progress: (() => Promise<unknown>[]) | undefined
@@ -75,8 +75,10 @@ export class StreamRelay {
     // One timer a stream: it fires after each silence and looks what the silence means.
     const timer = setTimeout(
       () => {
+        // While the upstream is held back, its silence is ours.
+        if (this.#holding > 0) heard = performance.now()
         const now = performance.now() + TIMER_SLACK_MS
-        if (now - heard >= idle || now - started >= total) return this.#finish(this.#scanner?.complete ? 'complete' : 'timeout')
+        if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
         // Between events, as whole events are all that ever goes out.
         if (this.#x.res.headersSent) this.#write(KEEPALIVE)
         timer.refresh()
@@ -98,7 +100,7 @@ export class StreamRelay {
     })
     this.#body.on('end', () => {
       this.#flush()
-      this.#finish(this.#scanner?.complete ? 'complete' : 'upstream')
+      this.#finish(this.#x.complete ? 'complete' : 'upstream')
     })
     this.#body.on('close', () => {
       this.#flush()
@@ -109,7 +111,7 @@ export class StreamRelay {
 
   #stop(): void {
     clearTimeout(this.#timer)
-    clearTimeout(this.#stuck)
+    this.#stuck?.()
     this.#forget()
     this.#body.removeAllListeners('data')
   }
@@ -190,21 +192,23 @@ export class StreamRelay {
   }
 
   #see(event: ReplyEvent): void {
-    const { opens, closes } = event.reading
+    const x = this.#x
+    const { opens, closes, last } = event.reading
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
+    if (last || (closes && x.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
     this.#up.event(event)
   }
 
   #write(bytes: Buffer): void {
-    const { res, limits } = this.#x
+    const { res } = this.#x
     // A client that has left may be outlived by its reply.
     if (bytes.length === 0 || res.destroyed || res.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
     this.#hold()
-    this.#stuck = setTimeout(() => res.destroy(), limits.writeIdle)
+    const stop = (this.#stuck = this.#x.watchReader())
     const on = (): void => {
-      clearTimeout(this.#stuck)
+      stop()
       this.#stuck = undefined
       res.off('drain', on).off('close', on)
       this.#release()

