@@ -46,11 +46,18 @@ export default definePlugin({
       leastOutput: {
         type: 'integer',
         minimum: 1,
+        maximum: 1_000_000,
         default: 16,
         description: 'output tokens that a balance must cover for a request to be admitted',
       },
-      mediaTokens: { type: 'integer', minimum: 1, default: 3000, description: 'tokens held and estimated for one embedded image, sound or file' },
-      bytesPerToken: { type: 'integer', minimum: 1, default: 3, description: 'bytes of text that estimates count as one token' },
+      mediaTokens: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 10_000_000,
+        default: 3000,
+        description: 'tokens held and estimated for one embedded image, sound or file',
+      },
+      bytesPerToken: { type: 'integer', minimum: 1, maximum: 100, default: 3, description: 'bytes of text that estimates count as one token' },
     },
   },
   setup(rates, host) {

@@ -1,7 +1,7 @@
 /** What the names in gateway.yaml refer to: upstreams, prices, models and aliases; and the rules that span settings. */
 import { resolve as resolvePath } from 'node:path'
 import { FORMATS, type Format } from '../formats/index.ts'
-import { parseDecimal, type Price } from '../ledger/money.ts'
+import { formatCredits, MAX_AMOUNT, parseDecimal, type Price } from '../ledger/money.ts'
 import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
 import { parseAddress, type Address } from '../store/address.ts'
 import { type Path, type Problem, type Source, suggest } from './locate.ts'
@@ -90,7 +90,7 @@ export class Resolver {
         )
       }
       const quota = account.quota && {
-        amount: this.#decimal([...at, 'quota', 'credits']),
+        amount: this.#amount([...at, 'quota', 'credits']),
         per: account.quota.per,
       }
       return { name: `${name}/${index + 1}`, key: account.key, header: account.header, quota }
@@ -137,6 +137,13 @@ export class Resolver {
     const amount = parseDecimal(scalarText(this.#source, path))
     if (amount === undefined) this.#add(path, 'expected a plain decimal with at most nine decimal places, such as 0.30')
     return amount ?? 0n
+  }
+
+  /** A sum that the ledger can keep. */
+  #amount(path: Path): bigint {
+    const amount = this.#decimal(path)
+    if (amount > MAX_AMOUNT) this.#add(path, `expected at most ${formatCredits(MAX_AMOUNT)} credits`)
+    return amount
   }
 
   #price(raw: RawConfig['prices'][string], path: Path): Price {

@@ -3,6 +3,9 @@ import type { FromSchema } from 'json-schema-to-ts'
 import { FORMAT_NAMES } from '../formats/format.ts'
 import { AGE, DURATION, PAUSE, SIZE } from './units.ts'
 
+/** More than any model has; what is beyond is a slip. */
+const MOST_TOKENS = 100_000_000
+
 /** An object with exactly these members, all of them optional. */
 const section = <const P>(description: string, properties: P) =>
   ({ type: 'object', description, additionalProperties: false, default: {}, properties }) as const
@@ -39,8 +42,8 @@ const MODEL = {
     as: { ...MODEL_ID, description: 'the id of another model of this key type, which this one is an alias of' },
     sends: { ...MODEL_ID, description: "the upstream's own name for the model; the id by default" },
     price: { type: 'string', description: 'the name of an entry of `prices`' },
-    context: { type: 'integer', minimum: 1, description: 'tokens of the context window' },
-    maxOutput: { type: 'integer', minimum: 1, description: 'the most output tokens the model gives in one reply' },
+    context: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'tokens of the context window' },
+    maxOutput: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'the most output tokens the model gives in one reply' },
   },
 } as const
 
@@ -115,6 +118,7 @@ const KEY_TYPE = {
     holdAhead: {
       type: 'integer',
       minimum: 1,
+      maximum: MOST_TOKENS,
       default: 4096,
       description: 'output tokens of a running stream that are held for at a time',
     },
@@ -163,7 +167,7 @@ export const SCHEMA = {
     ledger: section('how holds and history are kept', {
       lease: { ...DURATION, default: '60s' },
       reapEvery: { ...DURATION, default: '10s' },
-      remember: { ...DURATION, default: '48h' },
+      remember: { ...AGE, default: '48h' },
       history: { ...AGE, default: '400d' },
       retries: { ...DURATION, default: '15m' },
       auditEvery: { ...DURATION, default: '1h' },

@@ -45,7 +45,7 @@ function readable(text: string): boolean {
 
 export const SIZE = {
   type: 'string',
-  pattern: '^\\d{1,9}(B|KiB|MiB|GiB)$',
+  pattern: '^[1-9]\\d{0,8}(B|KiB|MiB|GiB)$',
   description: 'a size such as 512B, 16KiB or 32MiB',
 } as const
 

@@ -36,8 +36,8 @@ export function parseAddress(url: string): Address | undefined {
     master: kind === 'sentinel' ? path : '',
     tls: secure !== undefined,
     // `redis://:password@host` has a password and no user.
-    username: username ? decodeURIComponent(username) : undefined,
-    password: password === undefined ? undefined : decodeURIComponent(password),
+    username: username ? decoded(username) : undefined,
+    password: password === undefined ? undefined : decoded(password),
     db: kind === 'single' ? Number(path) : 0,
   }
 }
@@ -47,6 +47,15 @@ export function describeAddress({ kind, nodes, master }: Address): string {
   const list = nodes.map(({ host, port }) => `${host}:${port}`).join(', ')
   if (kind === 'cluster') return `redis cluster at ${list}`
   return kind === 'sentinel' ? `redis master "${master}" by the sentinels at ${list}` : `redis at ${list}`
+}
+
+/** A credential as it stands in a URL; one that is no such spelling stands for itself. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
 }
 
 function node(text: string, standard: number): Node | undefined {

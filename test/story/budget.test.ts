@@ -182,6 +182,44 @@ t.test('a JSON request that the balance does not cover is refused, or limited wh
   t.equal(upstream.last.json['max_tokens'], 64_000, 'who can pay is not limited')
 })
 
+t.test('a stream whose input alone used the balance up is charged for it', async t => {
+  const { g, upstream, key } = await thin(t, 'famA', '0.1')
+  upstream.script = endless([{ type: 'message_start', message: { ...message, usage: { input_tokens: 200_000, output_tokens: 1 } } }], { type: 'ping' }, true)
+  const { text } = await g.call('/v1/messages', { key, body: { model: 'acme/famA-medium-5', max_tokens: 1000, stream: true, messages: [] } })
+  t.match(text, /"stop_reason":"max_tokens"[^]*"input_tokens":200000/)
+  t.match(await g.settled(key), [{ type: 'settle', status: 'budget', input_tokens: 200_000 }])
+})
+
+t.test('one choice that ends is not the end: the others are metered, and missed when the stream breaks', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.3')
+  const ended = { ...chunk({}), choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }
+  upstream.script = endless([chunk({ role: 'assistant' }), ended], chunk({ content: PIECE }, 1), false)
+  const body = { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] }
+  t.match((await g.call(CHAT, { key, body })).text, /"index":1,"delta":\{\},"finish_reason":"length"/)
+  await usedUp(t, g, key, undefined)
+  const rich = await g.key('famC')
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.end(`data: ${JSON.stringify(ended)}\n\ndata: ${JSON.stringify(chunk({ content: PIECE }, 1))}\n\n`)
+  }
+  t.match((await g.call(CHAT, { key: rich, body })).text, /data: \{"error":/)
+  t.match(await g.settled(rich), [{ status: 'broken' }])
+})
+
+t.test('more choices than any provider gives are refused; those that are asked for count in limits and holds', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '1', { more: '    clampOutput: true\n' })
+  for (const n of [0, 129, 2 ** 53, 1.5]) t.match(await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n, messages: [] } }), { status: 400 })
+  upstream.script = ({ json: asked }, res) => {
+    const tokens = Number(asked['max_tokens']) * Number(asked['n'])
+    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 4, completion_tokens: tokens } })
+  }
+  const answer = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n: 20, max_tokens: 64_000, messages: [] } })
+  t.equal(answer.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
+  await g.settled(key)
+  const { exact } = await g.balance(key)
+  t.ok(BigInt(exact.balance) >= 0n && BigInt(exact.balance) < 10_000_000n, `paid for, to the last: ${exact.balance}`)
+})
+
 t.test('what a format tells of a usage, it counts back to the same', t => {
   const tokens = fc.nat({ max: 1_000_000 })
   const usage = fc

@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import t from 'tap'
+import { findServer } from '../../core/store/managed.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { upstreamEnv } from '../gateway.ts'
@@ -182,3 +184,23 @@ t.test('a store that is first look only says so, and is refused in production', 
   const [curl = ''] = running.output.split('\n').filter(line => line.startsWith('curl '))
   t.match(spawnSync('sh', ['-c', `${curl} -s`], SHELL).stdout, /simulated provider/)
 })
+
+t.test(
+  'a managed store that is slow to answer is not started a second time',
+  { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
+  async t => {
+    const place = new Place(t)
+    const running = await place.start(t)
+    const { id, key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')).out)
+    const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })
+    const pid = Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1])
+    redis.disconnect()
+    process.kill(pid, 'SIGSTOP')
+    const topup = place.run('keys', 'topup', id, '10')
+    await new Promise(resolve => setTimeout(resolve, 2500))
+    process.kill(pid, 'SIGCONT')
+    t.match(await topup, { code: 0, out: /has 11 credits now/ })
+    const balance = await fetch(`${running.url}/api/v1/keys/lookup/balance`, { headers: { authorization: `Bearer ${key}` } })
+    t.equal(((await balance.json()) as { balance: number }).balance, 11, 'the gateway and the command speak to the same server')
+  },
+)

@@ -108,7 +108,21 @@ t.test(
     await Promise.all(ends)
     await until(async () => JSON.parse((await place.run('keys', 'show', one.id, '--json')).out).held === '0')
     t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
-    t.equal((await post(running, one, { ...BODY, model: 'nobody' })).status, 404, 'and new requests are served')
+    // The next one has another store in the file, and then a file that is not sound: a replacement runs on what is in force.
+    const yaml = readFileSync(place.file, 'utf8')
+    place.write(yaml.replace(/prefix: \S+/, 'prefix: elsewhere'))
+    await running.saw(/a change of \\"store\\" takes effect at the next start/)
+    place.write(`${yaml}\n  - nobody\n`)
+    await running.saw(/the old one stays in force/)
+    for (const worker of children(running.child.pid)) process.kill(worker, 'SIGKILL')
+    const asked = (): Promise<number> =>
+      post(running, one, { ...BODY, model: 'nobody' }).then(
+        ({ status }) => status,
+        () => 0,
+      )
+    await until(async () => (await asked()) !== 0)
+    const answers = await Promise.all(Array.from({ length: 20 }, asked))
+    t.same([...new Set(answers)], [404], 'on the same port, with the same store')
   },
 )
 
