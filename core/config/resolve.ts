@@ -31,7 +31,8 @@ export class Resolver {
 
   /** The configuration without its chain. Only of use when `problems` stays empty. */
   resolve(raw: RawConfig): Config {
-    this.#production = raw.production || this.#env['NODE_ENV'] === 'production'
+    // The file may be of the wrong shape, and looked at all the same.
+    this.#production = (raw.production as unknown) === true || this.#env['NODE_ENV'] === 'production'
     const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name))
     const prices = mapValues(raw.prices, (price, name) => this.#price(price, ['prices', name]))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))

@@ -42,8 +42,8 @@ const MODEL = {
     as: { ...MODEL_ID, description: 'the id of another model of this key type, which this one is an alias of' },
     sends: { ...MODEL_ID, description: "the upstream's own name for the model; the id by default" },
     price: { type: 'string', description: 'the name of an entry of `prices`' },
-    context: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'tokens of the context window' },
-    maxOutput: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'the most output tokens the model gives in one reply' },
+    context: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'a number of tokens: the context window' },
+    maxOutput: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'a number of tokens: the most output of one reply' },
   },
 } as const
 
@@ -120,12 +120,12 @@ const KEY_TYPE = {
       minimum: 1,
       maximum: MOST_TOKENS,
       default: 4096,
-      description: 'output tokens of a running stream that are held for at a time',
+      description: 'a number of output tokens, which are held for at a time while a stream runs',
     },
     clampOutput: {
       type: 'boolean',
       default: false,
-      description: 'true to lower the output limit of a request to what the balance pays for, instead of refusing it',
+      description: 'true or false: whether to lower the output limit of a request to what the balance pays for, instead of refusing it',
     },
     models: { type: 'array', minItems: 1, items: MODEL, description: 'a list of models' },
   },
@@ -150,11 +150,11 @@ export const SCHEMA = {
       host: { type: 'string', minLength: 1, default: '127.0.0.1', description: 'an address to listen on' },
       port: { type: 'integer', minimum: 0, maximum: 65535, default: 8080, description: 'a port; 0 takes a free one' },
     }),
-    workers: { type: 'integer', minimum: 1, maximum: 256, default: 1, description: 'processes that share the port' },
-    production: { type: 'boolean', default: false, description: 'true to refuse what is only good for a first look' },
+    workers: { type: 'integer', minimum: 1, maximum: 256, default: 1, description: 'a number of processes, which share the port' },
+    production: { type: 'boolean', default: false, description: 'true or false: whether to refuse what is only good for a first look' },
     store: section('where balances live', {
       redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis://, redis+sentinel:// or redis+cluster:// URL, or `auto`' },
-      replicas: { type: 'integer', minimum: 0, maximum: 16, default: 0, description: 'replicas that must have a grant before it is acknowledged' },
+      replicas: { type: 'integer', minimum: 0, maximum: 16, default: 0, description: 'a number of replicas, which must have a grant before it is acknowledged' },
       data: {
         type: 'string',
         minLength: 1,
