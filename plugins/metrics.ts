@@ -14,7 +14,7 @@ export default definePlugin({
     },
   },
   setup({ token }, { ledger }) {
-    const outcomes = new Map<Outcome['kind'], number>()
+    const outcomes = new Map<string, number>()
     return {
       request(x) {
         if (x.path !== '/metrics') return
@@ -33,12 +33,18 @@ export default definePlugin({
         ]
         return new Reply(200, `${lines.join('\n')}\n`, { 'content-type': 'text/plain; version=0.0.4', 'cache-control': 'no-store' })
       },
-      settle(_x, { kind }) {
-        outcomes.set(kind, (outcomes.get(kind) ?? 0) + 1)
+      settle(_x, outcome) {
+        const name = nameOf(outcome)
+        outcomes.set(name, (outcomes.get(name) ?? 0) + 1)
       },
     }
   },
 })
+
+/** How an exchange ended; of a reply that broke off, by whom. */
+function nameOf(outcome: Outcome): string {
+  return outcome.kind === 'broken' ? `broken_by_${outcome.by}` : outcome.kind
+}
 
 function metric(name: string, type: string, help: string, values: readonly (readonly [labels: string, value: number])[]): string[] {
   return [`# HELP tollgate_${name} ${help}`, `# TYPE tollgate_${name} ${type}`, ...values.map(([labels, value]) => `tollgate_${name}${labels} ${value}`)]

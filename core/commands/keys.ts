@@ -28,14 +28,15 @@ export async function createKey(shell: Shell, config: Config, options: CreateOpt
     )
   }
   const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, shell.now()) }
-  const { key, secret } = await onLedger(shell, config, (_ledger, keys) => keys.create(wish))
+  const { key, secret, doubt } = await onLedger(shell, config, (_ledger, keys) => keys.create(wish))
   if (options.json) {
     shell.print(
       JSON.stringify({ id: key.id, key: secret, type, credits: Number(formatCredits(wish.credits)), name: key.name, expires_at: isoTime(key.expiresAt) }),
     )
-    return
+  } else {
+    shell.print(`${secret}\n\nThis is the only time the key is shown. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`)
   }
-  shell.print(`${secret}\n\nThis is the only time the key is shown. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`)
+  if (doubt) throw doubt
 }
 
 export async function listKeys(shell: Shell, config: Config, options: Output): Promise<void> {

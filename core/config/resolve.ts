@@ -41,7 +41,7 @@ export class Resolver {
       listen: raw.listen,
       workers: raw.workers,
       store: {
-        address: this.#address(raw.store.redis),
+        address: this.#address(raw.store),
         replicas: raw.store.replicas,
         production: this.#production,
         data: resolvePath(this.#file, '..', raw.store.data),
@@ -69,11 +69,12 @@ export class Resolver {
     this.problems.push(this.#source.problem(path, message, hint, at))
   }
 
-  #address(url: string): Address | undefined {
+  #address({ redis: url, replicas }: RawConfig['store']): Address | undefined {
     const address = url === 'auto' ? undefined : parseAddress(url)
+    if (url === 'auto' && replicas > 0) this.#add(['store', 'replicas'], 'a store of our own has no replicas', 'name a Redis that has, or leave this at 0')
     if (url !== 'auto' && !address) {
       const shapes = 'redis://host:6379, redis+cluster://host:7000,host:7001 or redis+sentinel://host:26379,host:26379/master'
-      this.#add(['store', 'redis'], 'expected a redis:// or rediss:// URL, or auto', shapes)
+      this.#add(['store', 'redis'], 'expected a redis://, redis+cluster:// or redis+sentinel:// URL, or auto', shapes)
     }
     return address
   }

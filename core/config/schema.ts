@@ -154,7 +154,13 @@ export const SCHEMA = {
     production: { type: 'boolean', default: false, description: 'true or false: whether to refuse what is only good for a first look' },
     store: section('where balances live', {
       redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis://, redis+sentinel:// or redis+cluster:// URL, or `auto`' },
-      replicas: { type: 'integer', minimum: 0, maximum: 16, default: 0, description: 'a number of replicas, which must have a grant before it is acknowledged' },
+      replicas: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 16,
+        default: 0,
+        description: 'a number of replicas, which must have a grant before it is acknowledged',
+      },
       data: {
         type: 'string',
         minLength: 1,

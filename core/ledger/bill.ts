@@ -38,6 +38,8 @@ export interface Bill {
 
 /** Two bytes of text are never less than one token in practice, so a hold on this many rarely falls short. */
 const HOLD_BYTES_PER_TOKEN = 2
+/** More bytes than this a token has only now and then, so that many more than a limit allows are beyond it. */
+const MOST_BYTES_PER_TOKEN = 12
 /** Reports beyond this many context windows are mistakes. */
 const IMPLAUSIBLE_WINDOWS = 2
 /** So is output of more than this many times what the request allowed: tools that run at the provider take several passes. */
@@ -59,8 +61,15 @@ export function outputOf(x: Billable, hold: bigint, rates: Rates): number {
 }
 
 /** The most output tokens that the reply may have, all choices together; Infinity when neither the request nor the model's entry says. */
-export function outputLimit({ format, body, model }: Billable): number {
-  return Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity) * format.choices(body)
+export function outputLimit({ format, body, model, delivered }: Billable): number {
+  const stated = Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity) * format.choices(body)
+  // An upstream that goes far beyond the limit does not keep to it, and what it gives is worth its price.
+  return Math.max(stated, Math.ceil(delivered / MOST_BYTES_PER_TOKEN))
+}
+
+/** Bytes of output that are certainly more than so many tokens. */
+export function beyond(tokens: number): number {
+  return tokens * MOST_BYTES_PER_TOKEN + 1
 }
 
 /** What has come so far and, on top of it, so many output tokens, in nano-credits. */

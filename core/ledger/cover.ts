@@ -1,5 +1,5 @@
 /** Keeps what is held for a running stream ahead of what it delivers. */
-import { bill, type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
+import { beyond, bill, type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
 import type { Hold } from './hold.ts'
 import type { Ledger } from './ledger.ts'
 import { tokensFor, type Usage } from './money.ts'
@@ -66,7 +66,7 @@ export class Cover {
   #look(x: Covered): void {
     const limit = outputLimit(x)
     if (limit !== Infinity && runningCharge(x, this.#rates, limit) <= this.amount) {
-      this.#next = Infinity
+      this.#next = beyond(limit)
       return
     }
     const wanted = runningCharge(x, this.#rates, this.#ahead)

@@ -2,7 +2,7 @@
 import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Ledger } from './ledger.ts'
-import { stored } from './scripts.ts'
+import { stored, Unconfirmed } from './scripts.ts'
 
 /** A key as its record says; its type is the name of a key type. */
 export interface Key {
@@ -69,8 +69,8 @@ export class Keys {
     return this.find(secret)
   }
 
-  /** Makes a key. The secret is in the answer and nowhere else. */
-  async create(wish: NewKey): Promise<{ key: Key; secret: string }> {
+  /** Makes a key. The secret is in the answer and nowhere else; `doubt` says when its replicas have not confirmed it. */
+  async create(wish: NewKey): Promise<{ key: Key; secret: string; doubt?: Unconfirmed }> {
     const { scripts } = this.#ledger
     const id = `key_${randomBytes(9).toString('hex')}`
     const { secret, digest, label } = newSecret()
@@ -89,15 +89,16 @@ export class Keys {
     await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
     await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
     await this.#note(id)
-    if (wish.credits > 0n) await this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })
-    await this.#point(digest, id)
-    return {
-      key: keyOf(
-        id,
-        FIELDS.map(field => record[field]),
-      ) as Key,
-      secret,
-    }
+    const granted = wish.credits > 0n ? await doubtOf(this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })) : undefined
+    const doubt = (await doubtOf(this.#point(digest, id))) ?? granted
+    const values = FIELDS.map(field => record[field])
+    return { key: keyOf(id, values) as Key, secret, ...(doubt && { doubt }) }
+  }
+
+  /** The trail, where it tells of keys that the store does not have. */
+  async lost(): Promise<string | undefined> {
+    const { scripts, trail } = this.#ledger
+    return trail.exists && (await stored(scripts.redis.exists(scripts.shared('accounts')))) === 0 ? trail.file : undefined
   }
 
   /** A key by its public id. */
@@ -181,6 +182,17 @@ function keyOf(id: string, values: readonly (string | null | undefined)[]): Key 
     createdAt: Number(of('created')),
     version: of('ver'),
     label: of('label'),
+  }
+}
+
+/** What is done but unconfirmed is told of at the end: nobody else knows the secret. */
+async function doubtOf(done: Promise<void>): Promise<Unconfirmed | undefined> {
+  try {
+    await done
+    return undefined
+  } catch (thrown) {
+    if (thrown instanceof Unconfirmed) return thrown
+    throw thrown
   }
 }
 

@@ -36,6 +36,9 @@ function storeRetryMs(): number {
   return 1000 + Math.floor(Math.random() * 2000)
 }
 
+/** Something is done, but not yet safe from a failover; the message is for the operator. */
+export class Unconfirmed extends Error {}
+
 export class Scripts {
   readonly redis: Redis
   readonly #prefix: string
@@ -85,14 +88,15 @@ export class Scripts {
   /**
    * Waits until as many replicas have what was written beside a key. It goes the way of the key's own commands, as only the
    * connection that wrote can wait.
-   * @throws Error in words for the operator when they do not, within the time
+   * @throws Unconfirmed when they do not, within the time
    */
   async confirm(key: string, replicas: number, ms: number): Promise<void> {
     if (replicas === 0) return
     const [, answer] = (await stored(this.redis.pipeline().exists(key).wait(replicas, ms).exec())) ?? []
     const [failure, have] = answer ?? [new Error('no answer'), 0]
     if (failure) throw unavailable(failure)
-    if (Number(have) < replicas) throw new Error(`it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`)
+    if (Number(have) < replicas)
+      throw new Unconfirmed(`it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`)
   }
 
   /** Sends what waits: whatever is read from the store after this has been preceded by it. */

@@ -2,7 +2,7 @@
  * The trail: keys and grants on disk, synced before a grant is called done. With an export of the history it rebuilds a
  * store that was lost. Secrets are not in it, only their hashes.
  */
-import { mkdirSync } from 'node:fs'
+import { existsSync, mkdirSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -24,20 +24,26 @@ export type Line =
 export const TRAIL = 'grants.jsonl'
 
 export class Trail {
-  readonly #file: string
+  /** Where it is, for the operator. */
+  readonly file: string
   readonly #folder: string
 
   /** @param data the data folder */
   constructor(data: string) {
     this.#folder = data
-    this.#file = join(data, TRAIL)
+    this.file = join(data, TRAIL)
+  }
+
+  /** Whether there is one. */
+  get exists(): boolean {
+    return existsSync(this.file)
   }
 
   /** Appends a line. @throws Error in words for the operator: what the line tells of is done all the same */
   async add(line: Line): Promise<void> {
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
-      const handle = await open(this.#file, 'a', 0o600)
+      const handle = await open(this.file, 'a', 0o600)
       try {
         await handle.appendFile(`${JSON.stringify(line)}\n`)
         await handle.datasync()
@@ -45,7 +51,7 @@ export class Trail {
         await handle.close()
       }
     } catch (cause) {
-      throw new Error(`it is done, but ${this.#file} cannot be written (${(cause as Error).message}): do not repeat it, and note it down`, { cause })
+      throw new Error(`it is done, but ${this.file} cannot be written (${(cause as Error).message}): do not repeat it, and note it down`, { cause })
     }
   }
 }

@@ -35,6 +35,7 @@ t.test(`${steps} random operations with faults keep every sum (SEED=${seed})`, {
     'kill',
     'late',
   ]) {
-    t.ok((tally.get(name) ?? 0) > 0, `${name}: ${tally.get(name)}`)
+    // A short run need not come by everything.
+    if (steps >= 3500) t.ok((tally.get(name) ?? 0) > 0, `${name}: ${tally.get(name)}`)
   }
 })

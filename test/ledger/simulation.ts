@@ -167,7 +167,7 @@ export class Simulation {
   async #hold(gateway: Gateway, account: string): Promise<string> {
     const id = `hold-${++this.#ids}`
     const amount = BigInt(this.#random.below(2000))
-    const least = this.#random.below(2) === 0 ? amount : BigInt(this.#random.below(Number(amount) + 1))
+    const least = this.#random.below(2) === 0 ? amount : BigInt(this.#random.below(Number(amount) / 8 + 1))
     const args = [id, String(amount), String(least), '3600000', '1', '0', NOTES, '', '0']
     // A hold ends what has run out on its account before it looks at the balance.
     let took = 0n

@@ -230,3 +230,15 @@ t.test('what a format tells of a usage, it counts back to the same', t => {
   }
   t.end()
 })
+
+t.test('an upstream that does not keep to the limit is paid for what it gives, as far as the balance goes', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.3')
+  upstream.script = chatTale
+  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', max_tokens: 1000, stream: true, messages: [] } })
+  t.match(text, '"finish_reason":"length"')
+  const [entry] = await g.settled(key)
+  t.match(entry, { status: 'budget' })
+  const pieces = text.split(PIECE).length - 1
+  t.ok(entry?.output_tokens >= (pieces * PIECE.length) / 12, `${entry?.output_tokens} tokens for ${pieces * PIECE.length} bytes`)
+  t.ok(BigInt((await g.balance(key)).exact.balance) > -4096n * OUTPUT)
+})

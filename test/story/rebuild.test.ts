@@ -38,6 +38,10 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   await first.stop('SIGTERM')
 
   await redis.command('FLUSHALL')
+  const early = await place.start(t)
+  await early.saw(/The store is EMPTY, and \S+grants\.jsonl tells of keys that were made/)
+  t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
+  await early.stop('SIGTERM')
   writeFileSync(trail, `${readFileSync(trail, 'utf8')}{"kind":"grant","acc`)
   t.match(await place.run('rebuild', '--from', join(place.folder, 'nothing')), { code: 2, err: /cannot be read/ })
   t.match(await place.run('rebuild', '--from', trail, exported, exported), { code: 1, err: /two exports tell of the history/ })
