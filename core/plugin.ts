@@ -16,7 +16,7 @@ export type { CountedUsage, RawUsage } from './formats/index.ts'
 export { charge, formatCredits, type Usage } from './ledger/money.ts'
 export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
 export type { Attempts, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
-export { quotaAccount } from './ledger/ledger.ts'
+export { quotaAccount } from './ledger/reads.ts'
 export type { HistoryEntry, Notes } from './ledger/records.ts'
 
 export type Awaitable<T> = T | Promise<T>

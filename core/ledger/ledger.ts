@@ -2,23 +2,20 @@
  * The ledger: what each key was granted, what is set aside, what was settled. Every change is one atomic script with an
  * id of the caller's, so repeating one changes nothing. Amounts are whole nano-credits.
  */
-import type { Redis } from 'ioredis'
-import type { Config, LedgerConfig, Quota } from '../config/config.ts'
+import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Log } from '../log.ts'
 import { Roster } from '../roster.ts'
 import { onTakeover, type Store } from '../store/store.ts'
 import { inputTokens } from './money.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
+import { Reads, WINDOW_MS } from './reads.ts'
 import { type End, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
 import { Scripts, stored } from './scripts.ts'
 import { Trail } from './trail.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
-
-export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
 /** Milliseconds between a sign that the store has changed hands and the repetition of what it took last. */
 const REPEAT_AFTER_MS = 500
@@ -30,8 +27,7 @@ const TRIM_PAGE = 200
 /** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
 const OPEN_FOR = 7200
 
-export class Ledger {
-  readonly scripts: Scripts
+export class Ledger extends Reads {
   readonly trail: Trail
   readonly #config: LedgerConfig
   readonly #log: Log
@@ -41,9 +37,7 @@ export class Ledger {
   /** Settlements under way, and who waits for the last of them. */
   #settling = 0
   #settled: (() => void) | undefined
-  #renewing: NodeJS.Timeout | undefined
-  #reaping: NodeJS.Timeout | undefined
-  #trimming: NodeJS.Timeout | undefined
+  #timers: readonly NodeJS.Timeout[] = []
   readonly #outbox: Outbox | undefined
   /** What the store took of late, where another may take its place without it. */
   #recent: Recent | undefined
@@ -53,14 +47,14 @@ export class Ledger {
 
   /** @param disk where settlements wait while the store is away; who settles nothing needs none */
   constructor(store: Store, { store: { prefix, replicas, commandTimeout, data }, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
-    this.scripts = new Scripts(store, prefix)
+    super(new Scripts(store, prefix))
     this.trail = new Trail(data)
     this.#replicas = replicas
     this.#confirmMs = commandTimeout * 0.75
     this.#config = config
     this.#log = log
     const send = (settlement: Settlement): Promise<unknown> => this.#send(settlement)
-    if (store.replicated) {
+    if (store.replicated && disk) {
       this.#recent = new Recent()
       // One failure is told of many times.
       onTakeover(store.redis, () => (this.#repeating ??= setTimeout(() => this.#repeat(), REPEAT_AFTER_MS)))
@@ -81,23 +75,27 @@ export class Ledger {
   /** Sends what earlier processes left unsettled, starts to renew the holds of this process and to reap those that nobody renews. */
   async start(): Promise<void> {
     await this.#outbox?.adopt()
-    this.#renewing = setInterval(() => this.#renewAll(), this.#config.lease / 3)
-    this.#reaping = setInterval(() => {
-      this.reapAll().catch((cause: unknown) => this.#log.warn({ err: cause }, 'reaping failed'))
-    }, this.#config.reapEvery)
-    this.#trimming = setInterval(() => {
-      this.trimAll().catch((cause: unknown) => this.#log.warn({ err: cause }, 'trimming failed'))
-    }, TRIM_EVERY_MS)
-    for (const timer of [this.#renewing, this.#reaping, this.#trimming]) timer.unref()
+    const upkeep = (work: () => Promise<unknown>, name: string) => (): void =>
+      void work().catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`))
+    this.#timers = [
+      setInterval(() => this.#renewAll(), this.#config.lease / 3),
+      setInterval(
+        upkeep(() => this.reapAll(), 'reaping'),
+        this.#config.reapEvery,
+      ),
+      setInterval(
+        upkeep(() => this.trimAll(), 'trimming'),
+        TRIM_EVERY_MS,
+      ),
+    ]
+    for (const timer of this.#timers) timer.unref()
   }
 
   /** Waits until each settlement under way is with the store or on disk, then stops. */
   async close(): Promise<void> {
     this.#recent = undefined
     clearTimeout(this.#repeating)
-    clearInterval(this.#renewing)
-    clearInterval(this.#reaping)
-    clearInterval(this.#trimming)
+    for (const timer of this.#timers) clearInterval(timer)
     this.scripts.flush()
     if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
     await this.#outbox?.close()
@@ -230,14 +228,6 @@ export class Ledger {
     return ended
   }
 
-  /** Every key, and every quota that was used lately. */
-  async accounts(): Promise<string[]> {
-    const { redis } = this.scripts
-    const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
-    const open = await stored(redis.zrange(this.scripts.shared('open'), '0', '-1'))
-    return [...new Set([...keys, ...open])]
-  }
-
   /** Folds entries of the history that are older than it is kept into their sums. @returns how many */
   async trimAll(): Promise<number> {
     const { history, remember } = this.#config
@@ -250,45 +240,6 @@ export class Ledger {
       }
     }
     return trimmed
-  }
-
-  async balance(account: string): Promise<Balance> {
-    const [granted, balance, held, settled] = await this.#ask(redis => redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
-    return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
-  }
-
-  /** What an upstream account has used of its quota in the running window. */
-  async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const [win, base, settled, held] = await this.#ask(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
-    const length = WINDOW_MS[quota.per]
-    const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
-    const current = Math.floor((now + shift) / length)
-    const used = win === String(current) ? BigInt(settled ?? 0) - BigInt(base ?? 0) + BigInt(held ?? 0) : 0n
-    return { used, resetsAt: (current + 1) * length - shift }
-  }
-
-  /**
-   * Entries of an account's history, newest first.
-   * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
-   */
-  async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
-    const rows = await this.#ask(redis => redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
-    return rows.map(([id, fields]) => historyEntry(id, fields))
-  }
-
-  /** How many entries an account's history has. */
-  async historyLength(account: string): Promise<number> {
-    return this.#ask(redis => redis.xlen(this.scripts.key(account, 'x')))
-  }
-
-  async summary(account: string): Promise<Summary> {
-    return summary(await this.#ask(redis => redis.hgetall(this.scripts.key(account, 'u'))))
-  }
-
-  /** Reads from the store what is true after every settlement that this process has asked for. */
-  #ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
-    this.scripts.flush()
-    return stored(command(this.scripts.redis))
   }
 
   /** A server that took over may lack what the one before had taken last. Those that it knows change nothing. */
@@ -321,9 +272,4 @@ export class Ledger {
     this.#noted.set(account, now)
     this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))
   }
-}
-
-/** The ledger's name for an upstream account's quota. */
-export function quotaAccount(account: string): string {
-  return `quota:${account}`
 }

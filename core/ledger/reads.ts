@@ -1,0 +1,68 @@
+/** What can be asked of a ledger without changing it. */
+import type { Redis } from 'ioredis'
+import type { Quota } from '../config/config.ts'
+import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
+import { type Scripts, stored } from './scripts.ts'
+
+/** How long the windows of quotas are. */
+export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
+
+export class Reads {
+  readonly scripts: Scripts
+
+  constructor(scripts: Scripts) {
+    this.scripts = scripts
+  }
+
+  /** Every key, and every quota that was used lately. */
+  async accounts(): Promise<string[]> {
+    const { redis } = this.scripts
+    const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
+    const open = await stored(redis.zrange(this.scripts.shared('open'), '0', '-1'))
+    return [...new Set([...keys, ...open])]
+  }
+
+  async balance(account: string): Promise<Balance> {
+    const [granted, balance, held, settled] = await this.#ask(redis => redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
+    return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
+  }
+
+  /** What an upstream account has used of its quota in the running window. */
+  async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
+    const [win, base, settled, held] = await this.#ask(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
+    const length = WINDOW_MS[quota.per]
+    const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
+    const current = Math.floor((now + shift) / length)
+    const used = win === String(current) ? BigInt(settled ?? 0) - BigInt(base ?? 0) + BigInt(held ?? 0) : 0n
+    return { used, resetsAt: (current + 1) * length - shift }
+  }
+
+  /**
+   * Entries of an account's history, newest first.
+   * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
+   */
+  async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
+    const rows = await this.#ask(redis => redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
+    return rows.map(([id, fields]) => historyEntry(id, fields))
+  }
+
+  /** How many entries an account's history has. */
+  async historyLength(account: string): Promise<number> {
+    return this.#ask(redis => redis.xlen(this.scripts.key(account, 'x')))
+  }
+
+  async summary(account: string): Promise<Summary> {
+    return summary(await this.#ask(redis => redis.hgetall(this.scripts.key(account, 'u'))))
+  }
+
+  /** Reads from the store what is true after every settlement that this process has asked for. */
+  #ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
+    this.scripts.flush()
+    return stored(command(this.scripts.redis))
+  }
+}
+
+/** The ledger's name for an upstream account's quota. */
+export function quotaAccount(account: string): string {
+  return `quota:${account}`
+}
