@@ -48,7 +48,14 @@ export default definePlugin({
         minimum: 1,
         maximum: 1_000_000,
         default: 16,
-        description: 'output tokens that a balance must cover for a request to be admitted',
+        description: 'a number of output tokens, which a balance must cover for a request to be admitted',
+      },
+      unlimitedOutput: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 1_000_000,
+        default: 32_768,
+        description: 'a number of output tokens, which are held for a JSON reply that nothing limits',
       },
       mediaTokens: {
         type: 'integer',
@@ -105,7 +112,7 @@ function holdRequests(x: Known, host: Host, rates: Rates): HoldRequest[] {
   const stream = x.body.get('stream') === true
   // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
   const choices = x.format.choices(x.body)
-  const ahead = stream || limit === Infinity ? Math.min(limit, holdAhead * choices) : limit
+  const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? rates.unlimitedOutput * choices : limit
   const amount = holdFor(x, ahead, rates)
   const least = stream || clampOutput ? holdFor(x, Math.min(ahead, rates.leastOutput * choices), rates) : amount
   const base = { id: host.newId(), amount, least, notes: firstNotes(x), floor: () => runningCharge(x, rates) }
@@ -162,7 +169,8 @@ function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: 
     case 'insufficient': {
       if (!quota) {
         const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
-        return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; this request may need ${needs}.` })
+        const quieter = request.notes.stream ? '' : ' A lower limit of output tokens, or a stream, needs less.'
+        return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; this request may need ${needs}.${quieter}` })
       }
       const wait = answer.resetsAt - now
       return new GatewayError('quota_exhausted', {

@@ -8,6 +8,8 @@ import { charge, inputTokens, NO_USAGE, tokensFor, type Price, type Usage } from
 export interface Rates {
   /** Output tokens that a balance must cover for a request to be admitted. */
   readonly leastOutput: number
+  /** Output tokens that are held for a JSON reply that nothing limits. */
+  readonly unlimitedOutput: number
   /** Tokens of one embedded image, sound or file. */
   readonly mediaTokens: number
   /** Bytes of text that an estimate counts as one token. */

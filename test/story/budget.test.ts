@@ -163,6 +163,10 @@ t.test('a JSON request that the balance does not cover is refused, or limited wh
   const refusing = await thin(t, 'famC', '0.02')
   const no = await refusing.g.call(CHAT, { key: refusing.key, body })
   t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
+  t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
+    status: 429,
+    json: { error: { message: /may need 0\.49\d+\. A lower limit of output tokens, or a stream, needs less\./ } },
+  })
   t.equal(refusing.upstream.requests.length, 0)
 
   const { g, upstream, key } = await thin(t, 'famC', '0.02', { more: '    clampOutput: true\n' })
