@@ -209,7 +209,8 @@ function firstNotes(x: Exchange & Known): Notes {
 function attemptOf(x: Known, { billed }: Bill): Attempts | undefined {
   const count = x.headers['x-stainless-retry-count']
   const name = x.headers['idempotency-key']
-  const part = x.firstByteAfter === undefined ? 'lost' : name !== undefined || Number(count) > 0 ? 'retry' : undefined
+  const repeated = name !== undefined || Number(count) > 0
+  const part = x.firstByteAfter === undefined ? (repeated ? 'again' : 'lost') : repeated ? 'retry' : undefined
   if (!billed || !part || (count === undefined && name === undefined)) return undefined
   const digest = createHash('sha256')
     .update(`${x.path}\n${String(name ?? '')}\n`)

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import type { Config } from '../config/config.ts'
 import { exported, rebuild } from '../ledger/rebuild.ts'
-import { readTrail } from '../ledger/trail.ts'
+import { type Line, readTrail } from '../ledger/trail.ts'
 import { onLedger, type Shell, UsageError } from './shell.ts'
 
 /** Prints every key with its grants and its history as JSON lines. */
@@ -14,9 +14,19 @@ export async function runExport(shell: Shell, config: Config): Promise<void> {
 
 /** Puts what files tell of into an empty store. */
 export async function runRebuild(shell: Shell, config: Config, files: readonly string[]): Promise<void> {
-  const lines = files.flatMap(file => [...readTrail(read(file))])
+  const lines = files.flatMap(file => linesOf(shell, file))
   const { accounts, grants, entries } = await onLedger(shell, config, ledger => rebuild(ledger, lines, config.ledger.remember))
   shell.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run tollgate audit`)
+}
+
+function linesOf(shell: Shell, file: string): Line[] {
+  const { lines, unreadable } = readTrail(read(file))
+  if (unreadable > 0) shell.complain(`${file}: ${unreadable} lines cannot be read; what they told of is not rebuilt`)
+  const last = lines.at(-1)
+  if (lines.some(({ kind }) => kind === 'history') && (last?.kind !== 'end' || last.lines !== lines.length - 1)) {
+    throw new UsageError(`${file} is not a whole export: take another, or leave it out`)
+  }
+  return lines
 }
 
 function read(file: string): string {

@@ -40,7 +40,7 @@ export async function audit(ledger: Ledger, accounts?: readonly string[], depth:
 type Snapshot = [account: string[], holds: string[], leases: string[], lastEntry: string, lastGrant: string, now: string]
 
 /** Milliseconds for which an account's history is not trimmed under an audit that dies. */
-const WHOLE_MS = 600_000
+export const WHOLE_MS = 600_000
 /** Requests of one account that are compared for a second end: an audit's memory has a bound. */
 const COMPARED = 100_000
 

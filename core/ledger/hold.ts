@@ -69,5 +69,6 @@ export interface End {
 export interface Attempts {
   /** What identifies the request; safe in a store key. */
   readonly request: string
-  readonly part: 'lost' | 'retry'
+  /** It brought its client nothing; so it did, and another before it may have, too; or its reply came. */
+  readonly part: 'lost' | 'again' | 'retry'
 }

@@ -53,7 +53,10 @@ export class Ledger extends Reads {
     this.#confirmMs = commandTimeout * 0.75
     this.#config = config
     this.#log = log
-    const send = (settlement: Settlement): Promise<unknown> => this.#send(settlement)
+    const send = async (settlement: Settlement): Promise<void> => {
+      await this.#send(settlement)
+      this.#recent?.add(settlement)
+    }
     if (store.replicated && disk) {
       this.#recent = new Recent()
       // One failure is told of many times.

@@ -184,19 +184,28 @@ end
 -- that is; an attempt that finds no other leaves word of itself.
 local function waive(role, charge, keep)
   local other, amount = string.match(redis.call('LINDEX', ATTEMPTS, 0) or '', '^(%a+):(%d+)$')
+  if role == 'again' then
+    role = 'lost'
+    if other == 'lost' then
+      -- One that was lost after another: of the two, the dearer is what the retry after them finds.
+      redis.call('LSET', ATTEMPTS, 0, 'lost:' .. whole(math.max(tonumber(charge), tonumber(amount))))
+      redis.call('PEXPIRE', ATTEMPTS, keep)
+      return whole(math.min(tonumber(charge), tonumber(amount)))
+    end
+  end
   if other and other ~= role then
     redis.call('LPOP', ATTEMPTS)
     return whole(math.min(tonumber(charge), tonumber(amount)))
   end
   redis.call('LPUSH', ATTEMPTS, role .. ':' .. charge)
-  redis.call('LTRIM', ATTEMPTS, 0, 15)
+  redis.call('LTRIM', ATTEMPTS, 0, 127)
   -- A reply that came waits only for attempts that are still being read on, or its next one would be free.
   redis.call('PEXPIRE', ATTEMPTS, role == 'retry' and math.min(tonumber(keep), 60000) or keep)
   return '0'
 end
 
 -- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined,
---   '' or its part among the attempts at a request ('lost', 'retry'), for how many ms that counts)
+--   '' or its part among the attempts at a request ('lost', 'again', 'retry'), for how many ms that counts)
 -- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
 operations['settle'] = function(args)
   -- Everything is checked before anything is changed: a script that stops half-way is not undone.

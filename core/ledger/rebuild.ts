@@ -3,6 +3,7 @@ import type { Ledger } from './ledger.ts'
 import { pairs } from './records.ts'
 import { stored } from './scripts.ts'
 import type { Line } from './trail.ts'
+import { WHOLE_MS } from './audit.ts'
 
 /** Entries read or written at a time. */
 const PAGE = 500
@@ -15,22 +16,39 @@ export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
   const { scripts } = ledger
   const { redis } = scripts
   const at = Date.now()
+  let lines = 0
   for (const account of await stored(redis.smembers(scripts.shared('accounts')))) {
-    const fields = await stored(redis.hgetall(scripts.key(account, 'a')))
+    for await (const line of exportedAccount(ledger, account, at)) {
+      yield line
+      lines++
+    }
+  }
+  yield { kind: 'end', lines }
+}
+
+/** One account as it is at one moment; its history is kept whole meanwhile. */
+async function* exportedAccount(ledger: Ledger, account: string, at: number): AsyncGenerator<Line> {
+  const { scripts } = ledger
+  const { redis } = scripts
+  try {
+    const [flat, , , lastEntry, lastGrant] = (await scripts.run('snapshot', account, '', [String(WHOLE_MS)])) as [string[], unknown, unknown, string, string]
+    const fields = Object.fromEntries(pairs(flat))
     yield { kind: 'key', account, at, record: Object.fromEntries(Object.entries(fields).filter(([name]) => !SUMS.has(name))) }
-    for await (const [, entry] of entries(ledger, scripts.key(account, 'g'))) {
+    for await (const [, entry] of entries(ledger, scripts.key(account, 'g'), lastGrant)) {
       const of = pairs(entry)
       const notes = JSON.parse(of.get('m') ?? '{}') as Record<string, string>
       yield { kind: 'grant', account, at, id: of.get('id') ?? '', amount: of.get('c') ?? '0', notes }
     }
     yield { kind: 'history', account, archived: fields['arch'] ?? '0', counters: await stored(redis.hgetall(scripts.key(account, 'u'))) }
-    for await (const [id, entry] of entries(ledger, scripts.key(account, 'x'))) yield { kind: 'entry', account, id, fields: entry }
+    for await (const [id, entry] of entries(ledger, scripts.key(account, 'x'), lastEntry)) yield { kind: 'entry', account, id, fields: entry }
+  } finally {
+    await stored(redis.hdel(scripts.key(account, 'a'), 'whole'))
   }
 }
 
-async function* entries(ledger: Ledger, key: string): AsyncGenerator<[id: string, fields: string[]]> {
+async function* entries(ledger: Ledger, key: string, last: string): AsyncGenerator<[id: string, fields: string[]]> {
   for (let from = '-'; ;) {
-    const rows = await stored(ledger.scripts.redis.xrange(key, from, '+', 'COUNT', PAGE))
+    const rows = await stored(ledger.scripts.redis.xrange(key, from, last, 'COUNT', PAGE))
     yield* rows
     if (rows.length < PAGE) return
     from = `(${rows.at(-1)?.[0]}`
@@ -74,6 +92,7 @@ export async function rebuild(ledger: Ledger, lines: Iterable<Line>, remember: n
 function gather(lines: Iterable<Line>): Map<string, Gathered> {
   const accounts = new Map<string, Gathered>()
   for (const line of lines) {
+    if (line.kind === 'end') continue
     const known: Gathered = accounts.get(line.account) ?? { record: {}, recordedAt: -1, grants: new Map(), entries: new Map(), history: undefined }
     accounts.set(line.account, known)
     if (line.kind === 'key' && line.at >= known.recordedAt) [known.record, known.recordedAt] = [line.record, line.at]
@@ -102,8 +121,15 @@ async function restore({ scripts }: Ledger, account: string, { record, grants, e
     settled += BigInt(of.get('c') ?? 0) - BigInt(of.get('p') ?? 0)
     await stored(redis.xadd(key('x'), id, ...fields))
     // What an outbox still holds may tell of it again.
-    const left = Number(id.split('-')[0]) + remember - Date.now()
-    if (left > 0) await stored(redis.set(key(`i:${of.get('id')}`), `settle:${of.get('c')}`, 'PX', Math.ceil(left)))
+    const at = Number(id.split('-')[0])
+    const left = at + remember - Date.now()
+    const request = of.get('id') ?? ''
+    // One that was reaped may still be settled, for the difference.
+    if (of.get('k') === 'reaped') await stored(redis.hset(key('t'), request, `${of.get('c')}:${at}`))
+    else {
+      await stored(redis.hdel(key('t'), request))
+      if (left > 0) await stored(redis.set(key(`i:${request}`), `settle:${of.get('c')}`, 'PX', Math.ceil(left)))
+    }
   }
   if (totals && Object.keys(totals.counters).length > 0) await stored(redis.hset(key('u'), totals.counters))
   const sums = { gra: granted, set: settled, bal: granted - settled, arch: BigInt(totals?.archived ?? 0) }

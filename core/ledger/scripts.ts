@@ -29,6 +29,9 @@ const LAZY_MS = 2
 /** Operations in one call: the store must not be kept from others for long. */
 const BATCH = 64
 
+/** Unanswered calls after which the connection is made anew. */
+const TIMEOUTS = 3
+
 type Run = (keys: number, ...args: string[]) => Promise<unknown[]>
 
 /** Milliseconds after which a caller may try again when the store is away, jittered so that they do not all come at once. */
@@ -47,6 +50,8 @@ export class Scripts {
   readonly #run: Run
   /** The same script for a store that is out of memory: a settlement must get through then, too. */
   readonly #runFull: Run
+  /** Calls in a row that were not answered in time. */
+  #timeouts = 0
   #queue: Operation[] = []
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
@@ -115,7 +120,9 @@ export class Scripts {
     if (operations.length === 0) return
     try {
       deliver(operations, await this.#call(run, operations))
+      this.#timeouts = 0
     } catch (cause) {
+      this.#suspect(cause)
       const full = run === this.#run && (cause as Error).message.startsWith('OOM')
       const again = full ? operations.filter(({ name }) => name !== 'hold' && name !== 'extend' && name !== 'grant') : []
       refuse(
@@ -124,6 +131,14 @@ export class Scripts {
       )
       await this.#send(this.#runFull, again)
     }
+  }
+
+  /** A server that hangs may have been replaced long ago; only who asks anew is told. In a cluster, the others tell. */
+  #suspect(cause: unknown): void {
+    if ((cause as Error).message !== 'Command timed out' || this.#scattered) return
+    if (++this.#timeouts < TIMEOUTS) return
+    this.#timeouts = 0
+    this.redis.disconnect(true)
   }
 
   #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {

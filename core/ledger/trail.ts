@@ -19,6 +19,8 @@ export type Line =
     }
   | { readonly kind: 'history'; readonly account: string; readonly archived: string; readonly counters: Readonly<Record<string, string>> }
   | { readonly kind: 'entry'; readonly account: string; readonly id: string; readonly fields: readonly string[] }
+  /** The end of an export, and how many lines it has before this one. */
+  | { readonly kind: 'end'; readonly lines: number }
 
 /** Name of the trail's file in the data folder. */
 export const TRAIL = 'grants.jsonl'
@@ -45,7 +47,8 @@ export class Trail {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
       const handle = await open(this.file, 'a', 0o600)
       try {
-        await handle.appendFile(`${JSON.stringify(line)}\n`)
+        // What a crash cut off before it must not take this line with it.
+        await handle.appendFile(`\n${JSON.stringify(line)}\n`)
         await handle.datasync()
       } finally {
         await handle.close()
@@ -56,13 +59,18 @@ export class Trail {
   }
 }
 
-/** The lines of a file; one that was cut off by a crash tells of what nobody was told is done. */
-export function* readTrail(text: string): Generator<Line> {
-  for (const line of text.split('\n')) {
-    try {
-      if (line !== '') yield JSON.parse(line) as Line
-    } catch {
-      continue
-    }
+/** The lines of a file, and how many of them could not be read: a crash cuts off what nobody was told is done. */
+export function readTrail(text: string): { lines: Line[]; unreadable: number } {
+  const written = text.split('\n').filter(line => line !== '')
+  const lines = written.map(parse).filter(line => line !== undefined)
+  return { lines, unreadable: written.length - lines.length }
+}
+
+function parse(text: string): Line | undefined {
+  try {
+    const line: unknown = JSON.parse(text)
+    return typeof line === 'object' && line !== null && 'kind' in line ? (line as Line) : undefined
+  } catch {
+    return undefined
   }
 }

@@ -191,11 +191,28 @@ function lock(file: string, pid: number): (() => void) | undefined {
     writeFileSync(file, String(pid), { flag: 'wx', mode: 0o600 })
     return () => rmSync(file, { force: true })
   } catch {
-    const owner = Number(readText(file))
-    // One that was just made may be empty still: its age tells it from one that was left so.
-    if (owner === 0 ? Date.now() - madeAt(file) > LOCK_MS : !isAlive(owner) || owner === pid) rmSync(file, { force: true })
+    if (isLeft(file, pid)) breakOpen(file, pid)
     return undefined
   }
+}
+
+/** Whether a lock was left by a process that died. One that was just made may be empty still: its age tells. */
+function isLeft(file: string, pid: number): boolean {
+  const owner = Number(readText(file))
+  return owner === 0 ? Date.now() - madeAt(file) > LOCK_MS : !isAlive(owner) || owner === pid
+}
+
+/** Removes a lock that was left; one at a time, so that nobody removes the lock that another has just taken in its place. */
+function breakOpen(file: string, pid: number): void {
+  const breaking = `${file}.breaking`
+  try {
+    writeFileSync(breaking, String(pid), { flag: 'wx', mode: 0o600 })
+  } catch {
+    if (Date.now() - madeAt(breaking) > 10 * LOCK_MS) rmSync(breaking, { force: true })
+    return
+  }
+  if (isLeft(file, pid)) rmSync(file, { force: true })
+  rmSync(breaking, { force: true })
 }
 
 function readText(file: string): string {

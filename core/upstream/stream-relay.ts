@@ -194,6 +194,7 @@ export class StreamRelay {
   #see(event: ReplyEvent): void {
     const x = this.#x
     const { opens, closes, last } = event.reading
+    x.delivered = this.#scanner?.delivered ?? x.delivered
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     if (last || (closes && x.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true

@@ -29,7 +29,7 @@ export class Random {
   }
 }
 
-type Part = 'lost' | 'retry'
+type Part = 'lost' | 'again' | 'retry'
 
 interface Settlement {
   readonly account: string
@@ -230,7 +230,7 @@ export class Simulation {
     gateway.live = gateway.live.filter(other => other !== live)
     const void_ = this.#random.below(4) === 0
     const charge = void_ ? 0n : live.floor + BigInt(this.#random.below(2500))
-    const part = void_ ? '' : ((['', '', 'lost', 'retry'] as const)[this.#random.below(4)] as Part | '')
+    const part = void_ ? '' : ((['', '', 'lost', 'again', 'retry'] as const)[this.#random.below(5)] as Part | '')
     const settlement: Settlement = { ...live, charge, kind: void_ ? 'void' : 'settle', part, request: part === '' ? '' : `request-${this.#random.below(5)}` }
     if (!(await this.#send(gateway, settlement))) gateway.outbox.push(settlement)
     return void_ ? 'void' : 'settle'
@@ -271,12 +271,18 @@ export class Simulation {
     const attempts = own.attempts.get(request) ?? []
     own.attempts.set(request, attempts)
     const [other] = attempts
+    if (part === 'again' && other?.part === 'lost') {
+      const waived = other.charge < charge ? other.charge : charge
+      attempts[0] = { part: 'lost', charge: other.charge > charge ? other.charge : charge }
+      return waived
+    }
+    if (part === 'again') return this.#waived(own, request, 'lost', charge)
     if (other && other.part !== part) {
       attempts.shift()
       return other.charge < charge ? other.charge : charge
     }
     attempts.unshift({ part, charge })
-    attempts.splice(16)
+    attempts.splice(128)
     return 0n
   }
 

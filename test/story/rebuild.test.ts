@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
@@ -30,6 +30,8 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   await until(async () => (await keys('show', one.id)).held === '0')
   const exported = join(place.folder, 'export.jsonl')
   writeFileSync(exported, (await place.run('export')).out)
+  // A crash in the middle of a line takes no other with it.
+  appendFileSync(join(place.folder, 'data', 'grants.jsonl'), '{"kind":"grant","account":"')
   await keys('topup', one.id, '5')
   await keys('disable', two.id)
   const trail = join(place.folder, 'data', 'grants.jsonl')
@@ -42,10 +44,17 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   await early.saw(/The store is EMPTY, and \S+grants\.jsonl tells of keys that were made/)
   t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
   await early.stop('SIGTERM')
-  writeFileSync(trail, `${readFileSync(trail, 'utf8')}{"kind":"grant","acc`)
+  writeFileSync(trail, `${readFileSync(trail, 'utf8')}\nnull\n`)
+  const torn = join(place.folder, 'torn.jsonl')
+  writeFileSync(torn, readFileSync(exported, 'utf8').slice(0, -200))
+  t.match(await place.run('rebuild', '--from', trail, torn), { code: 2, err: /torn\.jsonl is not a whole export/ })
   t.match(await place.run('rebuild', '--from', join(place.folder, 'nothing')), { code: 2, err: /cannot be read/ })
   t.match(await place.run('rebuild', '--from', trail, exported, exported), { code: 1, err: /two exports tell of the history/ })
-  t.match(await place.run('rebuild', '--from', trail, exported), { code: 0, out: /2 accounts, 3 grants, 3 entries/ })
+  t.match(await place.run('rebuild', '--from', trail, exported), {
+    code: 0,
+    out: /2 accounts, 3 grants, 3 entries/,
+    err: /grants\.jsonl: 2 lines cannot be read/,
+  })
   t.match(await place.run('audit'), { code: 0, out: /2 accounts, 3 entries, 0 with drift/ })
   t.match(await keys('show', one.id), { name: 'one', granted: '6', used: String(3 * COST), balance: String(6 - 3 * COST), status: 'active' })
   t.match(await keys('show', two.id), { granted: '2', status: 'disabled' }, 'the latest that was known of it')

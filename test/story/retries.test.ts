@@ -49,6 +49,17 @@ t.test('an SDK whose first attempt timed out and whose second came through pays 
   t.equal(await used(place), COST)
 })
 
+t.test('two attempts that timed out and a third that came through are paid for as one', async t => {
+  const place = await scene(t)
+  const { g, upstream, key } = place
+  upstream.script = (received, res) => (received.headers['x-stainless-retry-count'] === '2' ? answer(received, res) : undefined)
+  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 300, maxRetries: 2 })
+  await client.chat.completions.create(BODY)
+  t.equal(upstream.requests.length, 3)
+  await g.settled(key)
+  t.equal(await used(place), COST)
+})
+
 t.test('an attempt that the upstream failed costs nothing, so its retry costs what it costs', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
