@@ -19,6 +19,10 @@ export class Roster<T extends Seated> {
     item.seat = this.#items.push(item) - 1
   }
 
+  has(item: T): boolean {
+    return this.#items[item.seat] === item
+  }
+
   /** Takes an item out, if it is in; the last one gets its place. */
   delete(item: T): void {
     if (this.#items[item.seat] !== item) return

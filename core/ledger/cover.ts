@@ -82,7 +82,7 @@ export class Cover {
     const before = this.amount
     const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted))).catch(() => undefined)
     this.#asking = undefined
-    // While the store is away, and where a hold is lost with it, a stream goes on; what it costs will be settled.
+    // While the store is away a stream goes on; what it costs will be settled.
     if (!alive) this.#next = x.delivered + (this.#ahead * this.#rates.bytesPerToken) / 4
     else if (alive.includes(false)) this.#next = Infinity
     else this.#extended(x, wanted, before)

@@ -145,14 +145,18 @@ export class Ledger extends Reads {
   }
 
   /**
-   * Lets a running hold grow to an amount, or as far towards it as the balance goes.
-   * @returns false when the hold is no more: its lease ended, or it was lost with a store
+   * Lets a running hold grow to an amount, or as far towards it as the balance goes; one that was lost meanwhile lives again.
+   * @returns false when it has been settled
    * @throws GatewayError unavailable
    */
   async extend(hold: Hold, amount: bigint): Promise<boolean> {
-    const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, [hold.id, String(amount)])) as string[]
-    if (kind === 'held') [hold.amount, hold.balance] = [BigInt(held), BigInt(balance)]
-    return kind === 'held'
+    const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify(hold.request.notes)]
+    const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, args)) as string[]
+    if (kind !== 'held') return false
+    hold.amount = BigInt(held)
+    hold.balance = BigInt(balance)
+    if (!this.#live.has(hold)) this.#live.add(hold)
+    return true
   }
 
   /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */

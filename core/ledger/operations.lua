@@ -76,14 +76,25 @@ local function close(id, charge)
   return true
 end
 
+-- What was charged for a hold when it was reaped, which whatever ends it for good makes up for; false when it was not reaped.
+local function reaped(id)
+  local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+')
+  if not floor then return false end
+  add('bal', floor)
+  subtract('set', floor)
+  redis.call('HDEL', TOMBS, id)
+  return floor
+end
+
 -- Ends holds whose lease ran out and charges their floor: what the customer is known to have received.
 local function reap(time, limit)
   local expired = redis.call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. whole(time), 'LIMIT', 0, limit)
   for _, id in ipairs(expired) do
     local floor, notes = string.match(redis.call('HGET', HOLDS, id) or '', '^%d+:(%d+):(.*)$')
     if floor and close(id, floor) then
+      local earlier = reaped(id)
       redis.call('HSET', TOMBS, id, floor .. ':' .. whole(time))
-      record(HISTORY, 'reaped', id, floor, '0', notes)
+      record(HISTORY, earlier and 'late' or 'reaped', id, floor, earlier or '0', notes)
     else
       redis.call('ZREM', LEASES, id)
     end
@@ -150,11 +161,20 @@ operations['hold'] = function(args)
   return { 'held', held, balance() }
 end
 
--- extend(id, amount): a live hold grows to an amount, or as far towards it as the balance goes. Repeating it changes nothing.
+-- extend(id, amount, lease ms, notes): a live hold grows to an amount, or as far towards it as the balance goes. One that was
+-- reaped, or lost with a failed store, lives again. Repeating it changes nothing.
 operations['extend'] = function(args)
-  local id, wanted = args[1], amount(args[2])
+  local id, wanted, lease, notes = args[1], amount(args[2]), tonumber(args[3]), args[4]
   local hold = redis.call('HGET', HOLDS, id)
-  if not hold then return { 'gone' } end
+  if not hold then
+    if redis.call('EXISTS', OUTCOME) == 1 then return { 'gone' } end
+    local revived = wanted ~= '0' and take(wanted, '1')
+    if not revived then return { 'held', '0', balance() } end
+    local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+') or '0'
+    redis.call('ZADD', LEASES, whole(now() + lease), id)
+    redis.call('HSET', HOLDS, id, revived .. ':' .. floor .. ':' .. notes)
+    return { 'held', revived, balance() }
+  end
   local held, rest = string.match(hold, '^(%d+)(:.*)$')
   -- Amounts of holds have at most 15 digits: here Lua's numbers are exact.
   local more = tonumber(wanted) - tonumber(held)
@@ -219,16 +239,13 @@ operations['settle'] = function(args)
     waived = waive(role, charge, args[11])
     charge = whole(tonumber(charge) - tonumber(waived))
   end
-  local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+')
+  -- Reaped before we came back, and perhaps revived: the difference is made good.
+  local floor = reaped(id)
   if close(id, charge) then
-    record(HISTORY, kind, id, charge, '0', notes, waived)
+    record(HISTORY, floor and 'late' or kind, id, charge, floor or '0', notes, waived)
   elseif floor then
-    -- Reaped before we came back: the difference is made good.
-    add('bal', floor)
     subtract('bal', charge)
-    subtract('set', floor)
     add('set', charge)
-    redis.call('HDEL', TOMBS, id)
     record(HISTORY, 'late', id, charge, floor, notes, waived)
   elseif charge ~= '0' then
     -- The hold was lost with a failed store: what was used is still owed.

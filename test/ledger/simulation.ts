@@ -197,10 +197,16 @@ export class Simulation {
     if (!live) return 'nothing to extend'
     const own = this.#of(live.account)
     const to = (own.holds.get(live.id)?.amount ?? 0n) + BigInt(this.#random.below(1500))
-    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to)], ([kind, held = '0']) => {
+    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to), '3600000', NOTES], ([kind, held = '0']) => {
       const before = own.holds.get(live.id)
-      if ((kind === 'held') !== (before !== undefined)) throw new Error(`an extension was answered with ${kind}`)
-      if (!before) return
+      if ((kind === 'held') !== (before !== undefined || !own.ended.has(live.id))) throw new Error(`an extension was answered with ${kind}`)
+      if (!before) {
+        const revived = own.ended.has(live.id) || own.balance <= 0n ? 0n : own.balance < to ? own.balance : to
+        if (kind === 'held' && BigInt(held) !== revived) throw new Error(`revived with ${held} where ${revived} was right`)
+        own.balance -= revived
+        if (revived > 0n) own.holds.set(live.id, { amount: revived, floor: own.reaped.get(live.id) ?? 0n, expired: false })
+        return
+      }
       const more = to > before.amount ? to - before.amount : 0n
       const taken = own.balance >= more ? more : own.balance > 0n ? own.balance : 0n
       if (BigInt(held) !== before.amount + taken) throw new Error(`extended to ${held} where ${before.amount + taken} was right`)
@@ -256,15 +262,11 @@ export class Simulation {
     const charge = part === '' || asked === 0n ? asked : asked - this.#waived(own, request, part, asked)
     const hold = own.holds.get(id)
     const floor = own.reaped.get(id)
-    if (hold) {
-      own.balance += hold.amount - charge
-      own.settled += charge
-      own.holds.delete(id)
-    } else {
-      own.balance -= charge - (floor ?? 0n)
-      own.settled += charge - (floor ?? 0n)
-      own.reaped.delete(id)
-    }
+    // What was charged when it was reaped is made up for, whether or not it was revived since.
+    own.balance += (hold?.amount ?? 0n) + (floor ?? 0n) - charge
+    own.settled += charge - (floor ?? 0n)
+    own.holds.delete(id)
+    own.reaped.delete(id)
   }
 
   #waived(own: Account, request: string, part: Part, charge: bigint): bigint {
@@ -305,8 +307,9 @@ export class Simulation {
   #reaped(account: string): void {
     const own = this.#of(account)
     for (const [id, hold] of [...own.holds].filter(([, { expired }]) => expired)) {
-      own.balance += hold.amount - hold.floor
-      own.settled += hold.floor
+      const earlier = own.reaped.get(id) ?? 0n
+      own.balance += hold.amount - hold.floor + earlier
+      own.settled += hold.floor - earlier
       own.holds.delete(id)
       own.reaped.set(id, hold.floor)
     }

@@ -246,3 +246,32 @@ t.test('an upstream that does not keep to the limit is paid for what it gives, a
   t.ok(entry?.output_tokens >= (pieces * PIECE.length) / 12, `${entry?.output_tokens} tokens for ${pieces * PIECE.length} bytes`)
   t.ok(BigInt((await g.balance(key)).exact.balance) > -4096n * OUTPUT)
 })
+
+t.test('a hold that was lost in the middle of a stream lives again, and still bounds it', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.3')
+  let go = (): void => {}
+  const gone = new Promise<void>(resolve => (go = resolve))
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(`data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`)
+    await gone
+    while (!res.destroyed) {
+      res.write(`data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`)
+      await turn()
+    }
+  }
+  const response = await g.open(CHAT, { key, body: { model: 'acme/famC-5.5', stream: true, messages: [] } })
+  const { ledger } = g.gateway
+  const id = await g.id(key)
+  const { redis } = ledger.scripts
+  // As after a pause of the store that was longer than the lease.
+  for (const hold of await redis.zrange(ledger.scripts.key(id, 'h'), '0', '-1')) await redis.zadd(ledger.scripts.key(id, 'h'), 'XX', 1, hold)
+  t.equal(await ledger.reapAll(), 1)
+  go()
+  t.match(await response.text(), '"finish_reason":"length"')
+  const [last, first] = await g.settled(key)
+  t.match(first, { type: 'reaped' })
+  t.match(last, { type: 'late', status: 'budget' })
+  const { exact } = await g.balance(key)
+  t.ok(BigInt(exact.balance) <= 0n && BigInt(exact.balance) > -4096n * OUTPUT, exact.balance)
+})
