@@ -26,5 +26,9 @@ function weaknessesOf(info: ReadonlyMap<string, string>, replicas: number): stri
   if (info.get('maxmemory') === '0') found.push('it has no memory limit, so the system may kill it: set maxmemory')
   const online = [...info].filter(([name, value]) => /^slave\d+$/.test(name) && value.includes('state=online')).length
   if (online < replicas) found.push(`${online} of the ${replicas} replicas that store.replicas asks for are online`)
+  // Said only where a least number is set.
+  if (replicas > 0 && !info.has('min_slaves_good_slaves')) {
+    found.push('a master that is cut off from its replicas goes on taking what will be lost: set min-replicas-to-write 1')
+  }
   return found
 }

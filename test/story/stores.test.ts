@@ -203,7 +203,10 @@ t.test('stores that may lose balances are warned of, and refused in production',
   const warned = await new Place(t, ownPrefix, env).start(t)
   await warned.saw(weak)
   await warned.stop('SIGTERM')
-  t.match(await new Place(t, yaml => production(yaml).replace('replicas: 0 ', 'replicas: 1 '), env).run('start'), { code: 1, err: /0 of the 1 replicas/ })
+  t.match(await new Place(t, yaml => production(yaml).replace('replicas: 0 ', 'replicas: 1 '), env).run('start'), {
+    code: 1,
+    err: /0 of the 1 replicas[^]*set min-replicas-to-write 1/,
+  })
   await redis.command('CONFIG', 'SET', 'appendonly', 'yes')
   await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
   await redis.command('CONFIG', 'SET', 'maxmemory', '100mb')
