@@ -70,18 +70,18 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
 async function openManaged(config: StoreConfig, pid: number, role: Role, log: Log, binary: string): Promise<Store> {
   const connectionName = `tollgate-${role}-${pid}`
   const server = new ManagedServer(binary, config.data, pid)
-  await server.ensure()
-  const redis = clientFor(config, log, {
-    path: server.socket,
-    connectionName,
-    // A server of ours that died is started again before the next try to reach it.
-    retryStrategy: tries => {
-      if (server.released) return null
-      server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'the managed store cannot be started'))
-      return delay(tries)
-    },
-  })
-  await connect(redis)
+  const client = (): Redis =>
+    clientFor(config, log, {
+      path: server.socket,
+      connectionName,
+      // A server of ours that died is started again before the next try to reach it.
+      retryStrategy: tries => {
+        if (server.released) return null
+        server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'the managed store cannot be started'))
+        return delay(tries)
+      },
+    })
+  const redis = await reached(server, client)
   if (role === 'gateway') await server.claim(redis)
   return {
     redis,
@@ -90,6 +90,18 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
     kind: 'managed',
     description: `managed ${server.name}, files in ${config.data}`,
     close: () => server.release(redis),
+  }
+}
+
+/** A server that its last user stops may be found for the last time: then there has to be a new one. */
+async function reached(server: ManagedServer, client: () => Redis): Promise<Redis> {
+  for (let tries = 1; ; tries++) {
+    await server.ensure()
+    try {
+      return await connect(client())
+    } catch (cause) {
+      if (tries === 3) throw cause
+    }
   }
 }
 
