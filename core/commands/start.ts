@@ -58,7 +58,8 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
   shell.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
   shell.print(`  store:     ${gateway.store.description}`)
   shell.print(`  key types: ${types}`)
-  const lost = await gateway.keys.lost()
+  // The embedded store forgets by its nature.
+  const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
   if (lost !== undefined) return shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made: stop, and run tollgate rebuild --from ${lost}.`)
   if (simulated.length === 0) return
   shell.print(`  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`)

@@ -183,6 +183,10 @@ t.test('a store that is first look only says so, and is refused in production', 
   t.match(await (await fetch(`${running.url}/health`)).json(), { status: 'ok', store: 'embedded (first look only)' })
   const [curl = ''] = running.output.split('\n').filter(line => line.startsWith('curl '))
   t.match(spawnSync('sh', ['-c', `${curl} -s`], SHELL).stdout, /simulated provider/)
+  await running.stop('SIGTERM')
+  const again = await place.start(t, env)
+  await again.saw(/This is the first start[^]*lookup\/balance/)
+  t.notMatch(again.output, 'rebuild', 'what it has forgotten is not missed')
 })
 
 t.test(
