@@ -73,10 +73,10 @@ export const chatCompletions: Format = {
   error: error => ({ error: openaiError(error) }),
   disguise: (_json, error) => ({ error: openaiError(error) }),
   tail: error => frame('', JSON.stringify({ error: openaiError(error) })),
-  cut(usage, { opening, request, closed }) {
+  cut(usage, { opening, choices, closed }) {
     const { id, object: kind, created, model } = object(opening?.json) ?? {}
     const chunk = (members: Json): OutgoingEvent => ({ type: '', data: JSON.stringify({ id, object: kind, created, model, ...members }) })
-    const open = Array.from({ length: positive(request['n']) ?? 1 }, (_, index) => index).filter(index => !closed.has(index))
+    const open = Array.from({ length: choices }, (_, index) => index).filter(index => !closed.has(index))
     return [
       ...open.map(index => chunk({ choices: [{ index, delta: {}, finish_reason: 'length' }] })),
       chunk({ choices: [], usage: chatCompletions.tell(usage) }),

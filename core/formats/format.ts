@@ -6,7 +6,6 @@ import type { Body } from '../body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../ledger/money.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
-import type { Json } from './reading.ts'
 
 /** The formats' names, as gateway.yaml spells them. */
 export const FORMAT_NAMES = ['chat-completions', 'responses', 'messages'] as const
@@ -49,8 +48,8 @@ export interface CountedUsage {
 
 /** What a format needs in order to end a running stream. */
 export interface Running {
-  /** What the client asked for. */
-  readonly request: Json
+  /** How many replies were asked for at once. */
+  readonly choices: number
   readonly opening: ReplyEvent | undefined
   /** The bytes that went out last. */
   readonly recent: Buffer | undefined

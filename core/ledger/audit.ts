@@ -1,7 +1,7 @@
 /** The audit: recomputes what every account must hold from its own history, while the gateway runs. */
 import type { Ledger } from './ledger.ts'
-import { historyEntry, pairs, type HistoryEntry } from './records.ts'
-import { stored } from './scripts.ts'
+import type { Snapshot } from './reads.ts'
+import { historyEntry, pairs } from './records.ts'
 
 /** What was found wrong with one account. */
 export interface Drift {
@@ -16,8 +16,6 @@ export interface AuditReport {
   readonly drifts: readonly Drift[]
 }
 
-/** History entries read at a time: an audit never asks the store for more. */
-const PAGE = 1000
 /** A hold may outlive its lease until the reaper comes by; after this many milliseconds nobody came. */
 const REAP_GRACE_MS = 60_000
 
@@ -37,10 +35,6 @@ export async function audit(ledger: Ledger, accounts?: readonly string[], depth:
   return { accounts: all.length, entries, drifts }
 }
 
-type Snapshot = [account: string[], holds: string[], leases: string[], lastEntry: string, lastGrant: string, now: string]
-
-/** Milliseconds for which an account's history is not trimmed under an audit that dies. */
-export const WHOLE_MS = 600_000
 /** Requests of one account that are compared for a second end: an audit's memory has a bound. */
 const COMPARED = 100_000
 
@@ -50,19 +44,16 @@ interface Findings {
 }
 
 async function auditAccount(ledger: Ledger, account: string, depth: Depth): Promise<Findings> {
-  const { scripts } = ledger
-  if (depth === 'sums') return compare(ledger, account, depth)
+  if (depth === 'sums') return compare(ledger, account, depth, await ledger.snapshot(account))
   try {
-    return await compare(ledger, account, depth)
+    return await compare(ledger, account, depth, await ledger.snapshot(account, 'whole'))
   } finally {
-    await stored(scripts.redis.hdel(scripts.key(account, 'a'), 'whole'))
+    await ledger.release(account)
   }
 }
 
-async function compare(ledger: Ledger, account: string, depth: Depth): Promise<Findings> {
-  const [rawAccount, rawHolds, rawLeases, lastEntry, lastGrant, now] = (await ledger.scripts.run('snapshot', account, '', [
-    depth === 'whole' ? String(WHOLE_MS) : '0',
-  ])) as Snapshot
+async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: Snapshot): Promise<Findings> {
+  const [rawAccount, rawHolds, rawLeases, lastEntry, lastGrant, now] = snapshot
   const fields = pairs(rawAccount)
   const holds = pairs(rawHolds)
   const leases = pairs(rawLeases)
@@ -84,7 +75,8 @@ async function compare(ledger: Ledger, account: string, depth: Depth): Promise<F
   let settled = sum('arch')
   let entries = 0
   const ended = new Set<string>()
-  for await (const { kind, requestId, charge, before } of stream(ledger, ledger.scripts.key(account, 'x'), lastEntry)) {
+  for await (const [id, raw] of ledger.entries(account, 'x', lastEntry)) {
+    const { kind, requestId, charge, before } = historyEntry(id, raw)
     settled += charge - before
     entries++
     // A late entry corrects the reaped one before it.
@@ -96,18 +88,8 @@ async function compare(ledger: Ledger, account: string, depth: Depth): Promise<F
   // A quota is granted by its window, not by entries.
   if (!fields.has('quota')) {
     let granted = 0n
-    for await (const { charge } of stream(ledger, ledger.scripts.key(account, 'g'), lastGrant)) granted += charge
+    for await (const [id, raw] of ledger.entries(account, 'g', lastGrant)) granted += historyEntry(id, raw).charge
     expect('granted = the sum of the grants', sum('gra'), granted)
   }
   return { entries, findings }
-}
-
-/** The entries of a stream up to the one that was the last in the snapshot, a page at a time. */
-async function* stream(ledger: Ledger, key: string, last: string): AsyncGenerator<HistoryEntry> {
-  for (let from = '-'; ;) {
-    const rows = await stored(ledger.scripts.redis.xrange(key, from, last, 'COUNT', PAGE))
-    for (const [id, fields] of rows) yield historyEntry(id, fields)
-    if (rows.length < PAGE) return
-    from = `(${rows.at(-1)?.[0]}`
-  }
 }

@@ -84,14 +84,14 @@ export function runningCharge(x: Billable, rates: Rates, ahead = 0): bigint {
 /** The bill of an exchange that has ended. */
 export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
-  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: x.tally.usage()?.cost, failed }
+  const reported = x.tally.usage()
+  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: reported?.cost, failed }
   if (outcome.kind === 'answered' || (outcome.kind === 'failed' && x.delivered === 0)) return nothing
   const clientLeft = outcome.kind === 'broken' && outcome.by === 'client'
   // What used a balance up was worth something, if only its input.
   const owed = clientLeft || (outcome.kind === 'broken' && outcome.by === 'budget')
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
   if (clientLeft && outcome.attempts.length === 0) return nothing
-  const reported = x.tally.usage()
   const cut = failed || outcome.kind === 'broken'
   if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing

@@ -7,6 +7,14 @@ import { type Scripts, stored } from './scripts.ts'
 /** How long the windows of quotas are. */
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
+/** An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in milliseconds. */
+export type Snapshot = [account: string[], holds: string[], leases: string[], lastEntry: string, lastGrant: string, now: string]
+
+/** Entries read at a time: nobody ever asks the store for more. */
+const PAGE = 1000
+/** Milliseconds for which a history is not trimmed under a reader that dies. */
+const WHOLE_MS = 600_000
+
 export class Reads {
   readonly scripts: Scripts
 
@@ -20,6 +28,26 @@ export class Reads {
     const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
     const open = await stored(redis.zrange(this.scripts.shared('open'), '0', '-1'))
     return [...new Set([...keys, ...open])]
+  }
+
+  /** An account at one moment. With `whole`, its history is not trimmed until it is released. */
+  async snapshot(account: string, keep?: 'whole'): Promise<Snapshot> {
+    return (await this.scripts.run('snapshot', account, '', [keep ? String(WHOLE_MS) : '0'])) as Snapshot
+  }
+
+  /** Lets an account's history be trimmed again. */
+  async release(account: string): Promise<void> {
+    await stored(this.scripts.redis.hdel(this.scripts.key(account, 'a'), 'whole'))
+  }
+
+  /** The entries of an account's history (`x`) or grants (`g`) up to the last one of a snapshot, a page at a time. */
+  async *entries(account: string, part: 'x' | 'g', last: string): AsyncGenerator<[id: string, fields: string[]]> {
+    for (let from = '-'; ;) {
+      const rows = await stored(this.scripts.redis.xrange(this.scripts.key(account, part), from, last, 'COUNT', PAGE))
+      yield* rows
+      if (rows.length < PAGE) return
+      from = `(${rows.at(-1)?.[0]}`
+    }
   }
 
   async balance(account: string): Promise<Balance> {

@@ -3,10 +3,6 @@ import type { Ledger } from './ledger.ts'
 import { pairs } from './records.ts'
 import { stored } from './scripts.ts'
 import type { Line } from './trail.ts'
-import { WHOLE_MS } from './audit.ts'
-
-/** Entries read or written at a time. */
-const PAGE = 500
 
 /** Fields of an account that are sums, which a rebuild computes anew. */
 const SUMS = new Set(['bal', 'gra', 'rsv', 'set', 'arch', 'whole'])
@@ -29,29 +25,19 @@ export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
 /** One account as it is at one moment; its history is kept whole meanwhile. */
 async function* exportedAccount(ledger: Ledger, account: string, at: number): AsyncGenerator<Line> {
   const { scripts } = ledger
-  const { redis } = scripts
   try {
-    const [flat, , , lastEntry, lastGrant] = (await scripts.run('snapshot', account, '', [String(WHOLE_MS)])) as [string[], unknown, unknown, string, string]
+    const [flat, , , lastEntry, lastGrant] = await ledger.snapshot(account, 'whole')
     const fields = Object.fromEntries(pairs(flat))
     yield { kind: 'key', account, at, record: Object.fromEntries(Object.entries(fields).filter(([name]) => !SUMS.has(name))) }
-    for await (const [, entry] of entries(ledger, scripts.key(account, 'g'), lastGrant)) {
+    for await (const [, entry] of ledger.entries(account, 'g', lastGrant)) {
       const of = pairs(entry)
       const notes = JSON.parse(of.get('m') ?? '{}') as Record<string, string>
       yield { kind: 'grant', account, at, id: of.get('id') ?? '', amount: of.get('c') ?? '0', notes }
     }
-    yield { kind: 'history', account, archived: fields['arch'] ?? '0', counters: await stored(redis.hgetall(scripts.key(account, 'u'))) }
-    for await (const [id, entry] of entries(ledger, scripts.key(account, 'x'), lastEntry)) yield { kind: 'entry', account, id, fields: entry }
+    yield { kind: 'history', account, archived: fields['arch'] ?? '0', counters: await stored(scripts.redis.hgetall(scripts.key(account, 'u'))) }
+    for await (const [id, entry] of ledger.entries(account, 'x', lastEntry)) yield { kind: 'entry', account, id, fields: entry }
   } finally {
-    await stored(redis.hdel(scripts.key(account, 'a'), 'whole'))
-  }
-}
-
-async function* entries(ledger: Ledger, key: string, last: string): AsyncGenerator<[id: string, fields: string[]]> {
-  for (let from = '-'; ;) {
-    const rows = await stored(ledger.scripts.redis.xrange(key, from, last, 'COUNT', PAGE))
-    yield* rows
-    if (rows.length < PAGE) return
-    from = `(${rows.at(-1)?.[0]}`
+    await ledger.release(account)
   }
 }
 

@@ -243,7 +243,7 @@ export class StreamRelay {
   #lastWords(end: Exclude<End, 'client'>): string | undefined {
     if (end === 'complete') return undefined
     const { id, format, body } = this.#x
-    const running: Running = { request: body.json, opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
+    const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
     if (typeof end === 'string') return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     const out = events.flatMap(event => rewrite(format, event, this.#rewriters) ?? [event])
