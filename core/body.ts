@@ -48,6 +48,11 @@ export class Body {
     return Object.hasOwn(this.json, name) ? this.json[name] : undefined
   }
 
+  /** The parsed body as it will be sent. */
+  whole(): Readonly<Record<string, unknown>> {
+    return this.#edits.size === 0 ? this.json : { ...this.json, ...Object.fromEntries(this.#edits) }
+  }
+
   /** Replaces or adds one top-level member in what will be sent; all other bytes stay. */
   set(name: string, value: unknown): void {
     this.#edits.set(name, value)

@@ -18,6 +18,8 @@ export interface Model {
 
 /** Where a request goes: candidates in the order in which they are tried. */
 export interface Route {
+  /** The format in which the upstream is spoken to; where it is not the client's, the exchange is translated. */
+  readonly format: Format
   readonly candidates: readonly { readonly upstream: Upstream; readonly account: Account }[]
 }
 

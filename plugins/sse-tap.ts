@@ -1,32 +1,15 @@
-import { definePlugin, type Failure, type CountedUsage, type Format, type RawUsage, type Rewriter } from '../core/plugin.ts'
+import { definePlugin, type Failure, type Format, type Rewriter, UsageTally } from '../core/plugin.ts'
 
-/** What a reply has told of itself so far. */
-export class Tally {
+/** What a reply has told of itself so far, in its upstream's words. */
+export class Tally extends UsageTally {
   /** The failure it reported, if it did. */
   failure: Failure | undefined
   /** Takes what was asked for on the customer's behalf out of his stream again. */
   readonly hide: Rewriter | undefined
-  readonly #format: Format
-  #raw: RawUsage | undefined
-  #mostOutput = 0
 
   constructor(format: Format, hide: Rewriter | undefined) {
+    super(format)
     this.hide = hide
-    this.#format = format
-  }
-
-  /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
-  learn(usage: RawUsage): void {
-    const told = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined)
-    this.#raw = { ...this.#raw, ...Object.fromEntries(told) }
-    this.#mostOutput = Math.max(this.#mostOutput, this.#format.count(this.#raw)?.usage.output ?? 0)
-  }
-
-  /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */
-  usage(): CountedUsage | undefined {
-    const counted = this.#raw && this.#format.count(this.#raw)
-    // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
-    return counted && { ...counted, usage: { ...counted.usage, output: Math.max(counted.usage.output, this.#mostOutput) } }
   }
 }
 
@@ -41,13 +24,15 @@ export default definePlugin({
   name: 'sse-tap',
   summary: 'Reads usage, failures and the end out of the passing reply; asks the upstream to report usage.',
   on: 'inference',
-  needs: ['body', 'model'],
+  needs: ['body', 'model', 'route'],
   gives: ['tally'],
   setup() {
     return {
       events: 'telling',
-      request({ format, body, model }) {
-        return { tally: new Tally(format, format.prepare(body, model.entry)) }
+      request({ format, body, model, route }) {
+        // What is translated is asked for with its usage as a matter of course.
+        const hide = route.format === format ? format.prepare(body, model.entry) : undefined
+        return { tally: new Tally(route.format, hide) }
       },
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
       event({ tally }, { reading }) {

@@ -1,4 +1,4 @@
-import { definePlugin, type Failure, GatewayError, type Head, type Rewriter, type Exchange } from '../core/plugin.ts'
+import { definePlugin, type Failure, GatewayError, type Head, overflowOf, type Rewriter, type With } from '../core/plugin.ts'
 
 /** Longest wait that is passed on from an upstream, in milliseconds. */
 const MOST_WAIT_MS = 60_000
@@ -9,7 +9,8 @@ const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
 
 /**
  * What customers learn of an upstream's failure. Its 400, 413 and 422 are the request's fault and pass with their own
- * words, which agents match; all else concerns the operator's account and becomes one of the gateway's errors.
+ * words, which agents match, or where it speaks another format with that format's words for a prompt that is too long;
+ * all else concerns the operator's account and becomes one of the gateway's errors.
  */
 export default definePlugin({
   name: 'upstream-errors',
@@ -19,7 +20,7 @@ export default definePlugin({
   setup(_options, { now }) {
     return {
       response(x, head) {
-        if (head.failure) throw errorOf(head, head.failure, secretsOf(x), now())
+        if (head.failure) throw errorOf(x, head, head.failure, now())
       },
       rewrite(x, head): Rewriter {
         return {
@@ -27,7 +28,7 @@ export default definePlugin({
           event(event) {
             const { failure } = event.reading
             if (!failure) return undefined
-            const error = errorOf({ ...head, status: 200 }, failure, secretsOf(x), now())
+            const error = errorOf(x, { ...head, status: 200 }, failure, now())
             return [{ type: event.type, data: JSON.stringify(x.format.disguise(event.json, error, x.id)) }]
           },
         }
@@ -36,18 +37,13 @@ export default definePlugin({
   },
 })
 
-function errorOf(head: Head, failure: Failure, secrets: readonly string[], now: number): GatewayError {
+type Known = With<'route'>
+
+function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
   const cause = new Error(`upstream status ${head.status}: ${failure.type ?? ''} ${failure.code ?? ''} ${failure.message}`.slice(0, 500))
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
   if (head.status === 400 || head.status === 413 || head.status === 422 || (head.status === 200 && CLIENTS_FAULT.test(kind))) {
-    const { message, param, ...spelling } = clean(failure, secrets)
-    return new GatewayError('upstream_rejected', {
-      cause,
-      status: head.status === 200 ? 400 : head.status,
-      upstream: spelling,
-      ...(param !== undefined && { param }),
-      ...(message !== '' && { message }),
-    })
+    return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
   }
   if (head.status === 429 || head.status === 503 || head.status === 529 || (head.status === 200 && OVERLOAD.test(kind))) {
     // The account's credit being used up looks like a rate limit and is none of the customer's business.
@@ -55,6 +51,21 @@ function errorOf(head: Head, failure: Failure, secrets: readonly string[], now: 
   }
   if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause })
   return new GatewayError('upstream_failed', { cause })
+}
+
+/** The request's own fault: in the upstream's words and spelling, or in its words alone where the client spells otherwise. */
+function rejection({ route, format }: Known, status: number, failure: Failure, cause: Error): GatewayError {
+  const { message, param, type, ...codes } = failure
+  const own = route.format === format
+  const overflow = own ? undefined : overflowOf(failure)
+  if (overflow) return new GatewayError('context_too_long', { cause, message: format.overflow(overflow.tokens, overflow.most) })
+  return new GatewayError('upstream_rejected', {
+    cause,
+    status,
+    upstream: { ...codes, ...(own && type !== undefined && { type }) },
+    ...(own && param !== undefined && { param }),
+    ...(message !== '' && { message }),
+  })
 }
 
 /** The upstream's own wait, within bounds: a client may take hours literally. */
@@ -68,8 +79,8 @@ function wait(headers: Head['headers'], now: number): number {
   return Math.min(Math.max(Number.isFinite(until) ? until : 1000, 1000), MOST_WAIT_MS)
 }
 
-function secretsOf(x: Exchange): string[] {
-  return (x.route?.candidates ?? []).map(({ account }) => account.key)
+function secretsOf({ route }: Known): string[] {
+  return route.candidates.map(({ account }) => account.key)
 }
 
 /** The failure without the account's credentials, wherever it repeats them. */

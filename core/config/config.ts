@@ -24,7 +24,10 @@ export interface Upstream {
   readonly name: string
   /** The base address without `/v1`; undefined for the simulated provider. */
   readonly url: URL | undefined
+  /** In the order in which they are preferred; the client's own comes before them all. */
   readonly speaks: readonly Format[]
+  /** Output tokens that are asked for where the format wants a number and nobody names one. */
+  readonly defaultOutput: number
   readonly accounts: readonly Account[]
   /** The most replies that are read on at a time for clients that have left; 0 cancels them all. */
   readonly drains: number
@@ -43,6 +46,10 @@ export interface ModelEntry {
   readonly context: number | undefined
   /** Tokens. */
   readonly maxOutput: number | undefined
+  /** Output tokens to ask for where the upstream's format wants a number and the request has none. */
+  readonly output: number
+  /** How the model is told to reason, where the messages format is translated into. */
+  readonly thinking: 'adaptive' | 'budget'
   /** The id this one is an alias of. */
   readonly aliasOf: string | undefined
 }

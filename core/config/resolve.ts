@@ -101,6 +101,7 @@ export class Resolver {
       name,
       url,
       speaks: formats(raw.speaks),
+      defaultOutput: raw.defaultOutput,
       accounts,
       drains: raw.onDisconnect === 'drain' ? raw.drains : 0,
       timeouts: {
@@ -167,13 +168,7 @@ export class Resolver {
     const path = ['keyTypes', name]
     const upstream = upstreams.get(raw.upstream)
     if (!upstream) this.#add([...path, 'upstream'], `there is no upstream "${raw.upstream}"`, suggest(raw.upstream, upstreams.keys()))
-    const spoken = new Set(upstream?.speaks.map(format => format.name))
-    raw.formats.forEach((format, index) => {
-      if (upstream && !spoken.has(format)) {
-        this.#add([...path, 'formats', index], `upstream "${upstream.name}" does not speak ${format}`, `it speaks ${[...spoken].join(', ')}`)
-      }
-    })
-    const models = this.#models(raw, path, prices)
+    const models = this.#models(raw, path, prices, upstream?.defaultOutput ?? 0)
     const standard = models.get(raw.default)
     if (!standard) this.#add([...path, 'default'], `this key type has no model "${raw.default}"`, suggest(raw.default, models.keys()))
     return {
@@ -189,7 +184,7 @@ export class Resolver {
     }
   }
 
-  #models(raw: RawKeyType, path: Path, prices: ReadonlyMap<string, Price>): ReadonlyMap<string, ModelEntry> {
+  #models(raw: RawKeyType, path: Path, prices: ReadonlyMap<string, Price>, output: number): ReadonlyMap<string, ModelEntry> {
     const byId = new Map<string, RawModel>()
     raw.models.forEach((model, index) => {
       if (byId.has(model.id)) this.#add([...path, 'models', index, 'id'], `"${model.id}" stands twice in this list`)
@@ -198,12 +193,12 @@ export class Resolver {
     const models = new Map<string, ModelEntry>()
     raw.models.forEach((model, index) => {
       const entry = this.#model(model, [...path, 'models', index], byId, prices)
-      if (entry) models.set(model.id, entry)
+      if (entry) models.set(model.id, { ...entry, output: entry.maxOutput ?? output })
     })
     return models
   }
 
-  #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): ModelEntry | undefined {
+  #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): Omit<ModelEntry, 'output'> | undefined {
     const target = raw.as === undefined ? raw : byId.get(raw.as)
     if (!target || target.as !== undefined) {
       this.#add([...path, 'as'], target ? `"${raw.as}" is an alias itself` : `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
@@ -224,6 +219,7 @@ export class Resolver {
       priceName: priceName ?? '',
       context: raw.context ?? target.context,
       maxOutput: raw.maxOutput ?? target.maxOutput,
+      thinking: target.thinking,
       aliasOf: raw.as,
     }
   }

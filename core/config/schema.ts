@@ -44,6 +44,12 @@ const MODEL = {
     price: { type: 'string', description: 'the name of an entry of `prices`' },
     context: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'a number of tokens: the context window' },
     maxOutput: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'a number of tokens: the most output of one reply' },
+    thinking: {
+      type: 'string',
+      enum: ['adaptive', 'budget'],
+      default: 'adaptive',
+      description: 'how a messages model is told to reason: adaptive (by effort) or budget (in tokens)',
+    },
   },
 } as const
 
@@ -94,6 +100,13 @@ const UPSTREAM = {
       description: 'what to do when a client leaves: cancel the reply, or drain it for the usage at its end',
     },
     drains: { type: 'integer', minimum: 1, default: 100, description: 'the most replies that are drained at a time' },
+    defaultOutput: {
+      type: 'integer',
+      minimum: 1,
+      maximum: MOST_TOKENS,
+      default: 32_000,
+      description: 'a number of output tokens, asked for where the format wants one and neither the request nor the model names it',
+    },
     timeouts: section('time limits of this upstream', {
       connect: { ...DURATION, default: '5s' },
       firstByte: { ...DURATION, default: '600s' },

@@ -16,8 +16,10 @@ export class ReplyEvent {
   #json: unknown
   #reading: Reading | undefined
 
-  constructor(format: Format, type: string, data: string, comment?: string) {
+  /** @param reading what it says, where that is known without reading it */
+  constructor(format: Format, type: string, data: string, comment?: string, reading?: Reading) {
     this.#format = format
+    this.#reading = reading
     this.comment = comment
     this.type = type
     this.data = data

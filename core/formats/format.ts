@@ -6,6 +6,7 @@ import type { Body } from '../body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../ledger/money.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
+import type { Dialect } from './neutral.ts'
 
 /** The formats' names, as gateway.yaml spells them. */
 export const FORMAT_NAMES = ['chat-completions', 'responses', 'messages'] as const
@@ -85,7 +86,7 @@ export interface Format {
    * Changes the outgoing body so that the upstream accepts it and reports usage; returns what hides the difference in
    * the reply from the client, if there is any.
    */
-  prepare(body: Body, model: { readonly maxOutput?: number | undefined }): Rewriter | undefined
+  prepare(body: Body, model: { readonly output: number }): Rewriter | undefined
   /** Byte strings one of which stands in every event that `read` can learn from. */
   readonly telling: readonly string[]
   /** Names of the members that carry output text: in a stream's events, and in a JSON reply. */
@@ -104,6 +105,10 @@ export interface Format {
   disguise(json: unknown, error: GatewayError, requestId: string): unknown
   /** SSE text that ends a stream already begun, as this format reports a failure. */
   tail(error: GatewayError, requestId: string, running: Running): string
+  /** What a client of this format is told when its input is too long, in the words that make agents shorten it. */
+  overflow(tokens: number | undefined, most: number | undefined): string
+  /** The way into the neutral form and out of it, for clients and upstreams of different formats. */
+  readonly dialect: Dialect
   /** The events that end a running stream as one whose output limit is reached. */
   cut(usage: Usage, running: Running): readonly OutgoingEvent[]
 }

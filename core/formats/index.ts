@@ -1,11 +1,14 @@
 /** The formats the gateway speaks. A further format is one file and one line here. */
-import { chatCompletions } from './chat-completions.ts'
+import { chatCompletions } from './chat-completions/index.ts'
 import type { Format, FormatName } from './format.ts'
-import { messages } from './messages.ts'
-import { responses } from './responses.ts'
+import { messages } from './messages/index.ts'
+import { responses } from './responses/index.ts'
 
 export type { CountedUsage, Failure, Format, FormatName, RawUsage, Reading, Running } from './format.ts'
 export { FORMAT_NAMES } from './format.ts'
+export { overflowOf } from './overflow.ts'
+export { UsageTally } from './tally.ts'
+export { Translation, type StreamTranslation } from './translation.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 
 export const FORMATS: Readonly<Record<FormatName, Format>> = {

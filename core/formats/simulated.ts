@@ -2,10 +2,10 @@
 import type { FormatName } from './format.ts'
 import { typedEvent, type OutgoingEvent } from './events.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
-import { chatCompletions } from './chat-completions.ts'
-import { messages as messagesFormat } from './messages.ts'
+import { chatCompletions } from './chat-completions/index.ts'
+import { messages as messagesFormat } from './messages/index.ts'
 import { object, type Json } from './reading.ts'
-import { responses as responsesFormat } from './responses.ts'
+import { responses as responsesFormat } from './responses/index.ts'
 
 /** What was said, before it is spelt in a format. */
 export interface Said {

@@ -12,7 +12,7 @@ import { ReplyEvent, type Failure } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse, stopped } from './endings.ts'
-import { rewrite, textBytes } from './scanner.ts'
+import { framed, rewrite, rewritten, textBytes } from './scanner.ts'
 import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { type Patience, StreamRelay } from './stream-relay.ts'
@@ -30,9 +30,9 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
   const make = (failure?: Failure): Head => ({
     status: reply.status,
     headers: reply.headers,
-    stream: type.startsWith('text/event-stream'),
+    stream: type.startsWith('text/event-stream') || spreads(x),
     failure,
-    reply: downwardHeaders(reply.headers),
+    reply: downwardHeaders(reply.headers, x.translation),
     attempt,
   })
   try {
@@ -118,7 +118,7 @@ async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience)
   try {
     const bytes = await collect(x, body, ERROR_BYTES, patience)
     const json: unknown = JSON.parse(bytes?.toString('utf8') ?? '')
-    return x.format.read(json).failure ?? { message: '' }
+    return x.route.format.read(json).failure ?? { message: '' }
   } catch {
     // Whatever the body was, the status alone says enough.
     return { message: '' }
@@ -129,18 +129,33 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: (failu
   const bytes = await collect(x, body, x.limits.reply, patience)
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)
-  const event = new ReplyEvent(x.format, '', bytes.toString('utf8'))
+  const spoken = x.route.format
+  const event = new ReplyEvent(spoken, '', bytes.toString('utf8'))
   const { failure } = event.reading
   if (failure) return refuse(up, make(failure))
   if (typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) return refuse(up, make({ message: 'reply is no JSON object' }))
+  const translated = spreads(x) ? x.translation?.spread(event) : x.translation && [x.translation.reply(event)]
   const head = make()
   up.response(head)
   x.complete = true
-  x.delivered = textBytes(bytes.toString('latin1'), x.format.text.reply)
+  x.delivered = textBytes(bytes.toString('latin1'), spoken.text.reply)
   up.event(event)
-  const instead = rewrite(x.format, event, up.rewriters(head))
+  const rewriters = up.rewriters(head)
+  const instead = translated ? rewritten(x.format, translated, rewriters) : rewrite(spoken, event, rewriters)
+  if (head.stream) return spread(x, head, instead ?? [])
   const out = instead ? Buffer.from(instead.map(({ data }) => data).join('')) : bytes
   x.begin(head.status, { ...head.reply, 'content-length': out.length })
   await x.end(out)
+  return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
+}
+
+/** A whole reply becomes a stream where the client asked for one and is translated for in any case. */
+function spreads(x: LiveExchange): boolean {
+  return x.translation?.streams === true
+}
+
+async function spread(x: LiveExchange, head: Head, events: readonly ReplyEvent[]): Promise<Outcome> {
+  x.begin(head.status, { ...head.reply, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
+  await x.end(framed(events))
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }

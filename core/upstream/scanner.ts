@@ -3,7 +3,7 @@
  * model output they carry. Only events that somebody wants are handed to the SSE parser.
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
-import { frame, ReplyEvent, type Format, type Rewriter } from '../formats/index.ts'
+import { frame, ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
 
 const LF = 0x0a
 const CR = 0x0d
@@ -59,9 +59,23 @@ export interface Wanted {
 }
 
 /** Goes through the whole events of one stream, in order. */
-export class Scanner {
+export interface Passage {
+  /** Bytes of model output so far. */
+  readonly delivered: number
+  /** What goes to the client may be other bytes than came. */
+  readonly changes: boolean
+  /**
+   * Looks at bytes that end at an event's end.
+   * @returns the bytes to send
+   */
+  push(bytes: Buffer): Buffer
+}
+
+/** Lets a stream's bytes pass as they are, but for events that a rewriter changes. */
+export class Scanner implements Passage {
   /** Bytes of model output so far. */
   delivered = 0
+  readonly changes: boolean
   readonly #format: Format
   readonly #wanted: Wanted
   /** Strings that make an event worth parsing; undefined when all are. */
@@ -72,14 +86,11 @@ export class Scanner {
   constructor(format: Format, wanted: Wanted) {
     this.#format = format
     this.#wanted = wanted
+    this.changes = wanted.rewriters.length > 0
     const everything = wanted.all || wanted.rewriters.some(rewriter => rewriter.needles === undefined)
     this.#needles = everything ? undefined : [...new Set([...format.telling, ...wanted.rewriters.flatMap(rewriter => rewriter.needles ?? [])])]
   }
 
-  /**
-   * Looks at bytes that end at an event's end.
-   * @returns the bytes to send: the same buffer unless a rewriter changed something
-   */
   push(bytes: Buffer): Buffer {
     const latin1 = bytes.toString('latin1')
     this.delivered += textBytes(latin1, this.#format.text.stream)
@@ -125,14 +136,46 @@ export class Scanner {
     })
     this.#parser.feed(terminated(bytes))
     let changed = false
-    const frames: string[] = []
+    const out: ReplyEvent[] = []
     for (const event of this.#parsed) {
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
       if (instead !== undefined) changed = true
-      for (const out of instead ?? [event]) frames.push(frame(out.type, out.data, out.comment))
+      out.push(...(instead ?? [event]))
     }
-    return changed ? Buffer.from(frames.join('')) : undefined
+    return changed ? Buffer.from(framed(out)) : undefined
+  }
+}
+
+/** Translates a stream: every event is read, and none goes out as it came. */
+export class Translator implements Passage {
+  delivered = 0
+  readonly changes = true
+  readonly #upstream: Format
+  readonly #client: Format
+  readonly #wanted: Wanted
+  readonly #translation: StreamTranslation
+  #out: ReplyEvent[] = []
+  readonly #parser: EventSourceParser
+
+  constructor(upstream: Format, client: Format, translation: StreamTranslation, wanted: Wanted) {
+    this.#upstream = upstream
+    this.#client = client
+    this.#wanted = wanted
+    this.#translation = translation
+    this.#parser = createParser({ onEvent: ({ event, data }) => this.#look(new ReplyEvent(upstream, event ?? '', data)) })
+  }
+
+  push(bytes: Buffer): Buffer {
+    this.delivered += textBytes(bytes.toString('latin1'), this.#upstream.text.stream)
+    this.#out = []
+    this.#parser.feed(terminated(bytes))
+    return Buffer.from(framed(rewritten(this.#client, this.#out, this.#wanted.rewriters)))
+  }
+
+  #look(event: ReplyEvent): void {
+    this.#wanted.onEvent(event)
+    this.#out.push(...this.#translation.event(event))
   }
 }
 
@@ -168,6 +211,17 @@ export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefine
     at = end
   }
   return events[0]
+}
+
+/** Events as one text. */
+export function framed(events: readonly ReplyEvent[]): string {
+  return events.map(({ type, data, comment }) => frame(type, data, comment)).join('')
+}
+
+/** Events as the rewriters leave them; one is asked only about those it may want. */
+export function rewritten(format: Format, events: readonly ReplyEvent[], rewriters: readonly Rewriter[]): readonly ReplyEvent[] {
+  const wanted = ({ data }: ReplyEvent): boolean => rewriters.some(({ needles }) => needles?.some(needle => `data: ${data}`.includes(needle)) ?? true)
+  return events.flatMap(event => (wanted(event) ? (rewrite(format, event, rewriters) ?? [event]) : [event]))
 }
 
 /** An event as the rewriters leave it, each given what the one before made; undefined when none changed it. */

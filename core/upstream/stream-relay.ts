@@ -2,11 +2,11 @@
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
-import { frame, ReplyEvent, type Failure, type Rewriter, type Running } from '../formats/index.ts'
+import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
 import type { LiveExchange, Why } from '../live.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
-import { firstEvent, lastBoundary, rewrite, Scanner } from './scanner.ts'
+import { firstEvent, framed, lastBoundary, type Passage, rewritten, Scanner, Translator } from './scanner.ts'
 
 /** Time limits of the upstream, in milliseconds. */
 export interface Patience {
@@ -31,7 +31,8 @@ export class StreamRelay {
   readonly #patience: Patience
   #timer: NodeJS.Timeout | undefined
   #stuck: (() => void) | undefined
-  #scanner: Scanner | undefined
+  readonly #translation: StreamTranslation | undefined
+  #scanner: Passage | undefined
   #rewriters: readonly Rewriter[] = []
   #progress: (() => Promise<unknown>[]) | undefined
   /** How many wait for the upstream to be held back. */
@@ -54,6 +55,7 @@ export class StreamRelay {
     this.#body = body
     this.#make = make
     this.#patience = patience
+    this.#translation = x.translation?.stream()
   }
 
   async run(): Promise<Outcome> {
@@ -78,7 +80,9 @@ export class StreamRelay {
         // While the upstream is held back, its silence is ours.
         if (this.#holding > 0) heard = performance.now()
         const now = performance.now() + TIMER_SLACK_MS
-        if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
+        // A reply that has said its last and then neither ends nor goes on has ended.
+        if (this.#x.complete) return this.#finish('complete')
+        if (now - heard >= idle || now - started >= total) return this.#finish('timeout')
         // Between events, as whole events are all that ever goes out.
         if (this.#x.res.headersSent) this.#write(KEEPALIVE)
         timer.refresh()
@@ -151,21 +155,21 @@ export class StreamRelay {
 
   /** Whether what stands behind the last blank line is a whole event that merely lacks its own. */
   #closes(bytes: Buffer): boolean {
-    const event = bytes.length > 0 ? firstEvent(this.#x.format, bytes) : undefined
+    const event = bytes.length > 0 ? firstEvent(this.#x.route.format, bytes) : undefined
     return event !== undefined && (event.json !== undefined || event.reading.last === true)
   }
 
   #pass(bytes: Buffer): void {
     if (bytes.length === 0) return
     // Comments alone do not tell whether there will be a reply.
-    this.#opening ??= firstEvent(this.#x.format, bytes)
+    this.#opening ??= firstEvent(this.#x.route.format, bytes)
     if (!this.#opening) {
       this.#rest.unshift(bytes)
       return
     }
     const scanner = (this.#scanner ??= this.#begin(this.#opening))
     this.#recent = bytes
-    if (this.#rewriters.length > 0) this.#write(scanner.push(bytes))
+    if (scanner.changes) this.#write(scanner.push(bytes))
     else {
       // The bytes go out before they are looked at.
       this.#write(bytes)
@@ -179,7 +183,7 @@ export class StreamRelay {
   }
 
   /** The first event decides whether there is a reply at all. */
-  #begin({ reading: { failure } }: ReplyEvent): Scanner {
+  #begin({ reading: { failure } }: ReplyEvent): Passage {
     const x = this.#x
     if (failure) refuse(this.#up, this.#make(failure))
     const head = this.#make()
@@ -187,8 +191,8 @@ export class StreamRelay {
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
     this.#progress = this.#up.progress()
     x.begin(head.status, { ...head.reply, 'x-accel-buffering': 'no' })
-    const all = this.#up.wantsAll()
-    return new Scanner(x.format, { all, rewriters, onEvent: event => this.#see(event) })
+    const wanted = { all: this.#up.wantsAll(), rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
+    return this.#translation ? new Translator(x.route.format, x.format, this.#translation, wanted) : new Scanner(x.format, wanted)
   }
 
   #see(event: ReplyEvent): void {
@@ -197,7 +201,7 @@ export class StreamRelay {
     x.delivered = this.#scanner?.delivered ?? x.delivered
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
-    if (last || (closes && x.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
+    if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
     this.#up.event(event)
   }
 
@@ -241,14 +245,20 @@ export class StreamRelay {
 
   /** What ends the stream in its format's own words, where its upstream did not. */
   #lastWords(end: Exclude<End, 'client'>): string | undefined {
-    if (end === 'complete') return undefined
     const { id, format, body } = this.#x
+    const said = this.#translation ? lastTranslated(end, this.#translation) : undefined
+    if (said) return framed(rewritten(format, said, this.#rewriters))
+    if (end === 'complete') return undefined
     const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
     if (typeof end === 'string') return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
-    const out = events.flatMap(event => rewrite(format, event, this.#rewriters) ?? [event])
-    return out.map(({ type, data, comment }) => frame(type, data, comment)).join('')
+    return framed(rewritten(format, events, this.#rewriters))
   }
+}
+
+function lastTranslated(end: Exclude<End, 'client'>, translation: StreamTranslation): readonly ReplyEvent[] {
+  if (typeof end !== 'string') return translation.cut(end.budget)
+  return end === 'complete' ? translation.finish() : translation.fail(endError(end))
 }
 
 function endError(end: 'upstream' | 'timeout' | 'drain'): GatewayError {

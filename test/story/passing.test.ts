@@ -90,7 +90,7 @@ t.test('a request without a version header gets the one every client can live wi
   const g = await startGateway(t, { upstream: upstream.url })
   await g.call('/v1/messages', { key: await g.key('famA'), body: { model: 'acme/famA-medium-5', messages: [] } })
   t.equal(upstream.last.headers['anthropic-version'], '2023-06-01')
-  t.equal(upstream.last.json['max_tokens'], 4096, 'and max_tokens, which the upstream requires and the interface does not')
+  t.equal(upstream.last.json['max_tokens'], 32_000, 'and max_tokens, which the upstream requires and the interface does not')
 })
 
 t.test('usage is metered exactly and shows in balance, key info and history', async t => {

@@ -1,9 +1,13 @@
 /** The chat-completions format: anonymous SSE events, `[DONE]` at the end, usage only for those who ask. */
-import type { Body } from '../body.ts'
-import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from './events.ts'
-import type { Format, Reading } from './format.ts'
-import { openaiError } from './openai-errors.ts'
-import { countInclusive, failureOf, forwarding, object, positive, tellInclusive, text, type InclusiveNames, type Json } from './reading.ts'
+import type { Body } from '../../body.ts'
+import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from '../events.ts'
+import type { Format, Reading } from '../format.ts'
+import { openaiError } from '../openai-errors.ts'
+import { countInclusive, failureOf, forwarding, object, positive, tellInclusive, text, type InclusiveNames, type Json } from '../reading.ts'
+import { decoder, decodeReply } from './decode-reply.ts'
+import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
+import { encoder, encodeReply } from './encode-reply.ts'
+import { encodeRequest } from './encode-request.ts'
 
 /** Takes the usage out of a stream whose client did not ask for it: such clients index `choices[0]` of every chunk. */
 const hideUsage: Rewriter = {
@@ -73,6 +77,20 @@ export const chatCompletions: Format = {
   error: error => ({ error: openaiError(error) }),
   disguise: (_json, error) => ({ error: openaiError(error) }),
   tail: error => frame('', JSON.stringify({ error: openaiError(error) })),
+  overflow: (tokens, most) =>
+    tokens === undefined || most === undefined
+      ? "The input exceeds the model's maximum context length. Please reduce the length of the messages."
+      : `This model's maximum context length is ${most} tokens. However, your messages resulted in ${tokens} tokens. Please reduce the length of the messages.`,
+  dialect: {
+    carries: CARRIES,
+    refuses: REFUSES,
+    decodeRequest: (body, _headers, losses) => decodeRequest(body, losses),
+    encodeRequest,
+    decodeReply,
+    encodeReply,
+    decoder,
+    encoder,
+  },
   cut(usage, { opening, choices, closed }) {
     const { id, object: kind, created, model } = object(opening?.json) ?? {}
     const chunk = (members: Json): OutgoingEvent => ({ type: '', data: JSON.stringify({ id, object: kind, created, model, ...members }) })

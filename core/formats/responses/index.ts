@@ -1,8 +1,12 @@
 /** The responses format: typed and numbered SSE events, usage in the one terminal event. */
-import { frame, typedEvent } from './events.ts'
-import type { Format, Reading, Running } from './format.ts'
-import { openaiError } from './openai-errors.ts'
-import { countInclusive, failureOf, forwarding, type InclusiveNames, type Json, object, positive, tellInclusive, text } from './reading.ts'
+import { frame, typedEvent } from '../events.ts'
+import type { Format, Reading, Running } from '../format.ts'
+import { openaiError } from '../openai-errors.ts'
+import { countInclusive, failureOf, forwarding, type InclusiveNames, type Json, object, positive, tellInclusive, text } from '../reading.ts'
+import { decoder, decodeReply } from './decode-reply.ts'
+import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
+import { encoder, encodeReply } from './encode-reply.ts'
+import { encodeRequest } from './encode-request.ts'
 
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
 
@@ -80,6 +84,8 @@ export const responses: Format = {
       frame('response.failed', JSON.stringify({ type: 'response.failed', sequence_number: number + 1, response }))
     )
   },
+  overflow: () => 'Your input exceeds the context window of this model. Please adjust your input and try again.',
+  dialect: { carries: CARRIES, refuses: REFUSES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
   cut(usage, running) {
     // Without `output`, of which the text went out in deltas that nobody here kept: the SDK fills in what it has gathered.
     const { output: _none, ...rest } = begun(running)

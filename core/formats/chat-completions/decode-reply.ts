@@ -1,0 +1,167 @@
+/** Replies in the chat-completions format, whole and as streams, into the neutral form. */
+import { contentsOf, stopOf } from '../decoding.ts'
+import { DONE, type ReplyEvent } from '../events.ts'
+import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../neutral.ts'
+import { fitId, renameId } from '../opaque.ts'
+import { type Json, object, text } from '../reading.ts'
+import { reasoningOf, reasoningText } from './reasoning.ts'
+
+const STOPS: Readonly<Record<string, Stop>> = {
+  stop: { reason: 'stop' },
+  length: { reason: 'length' },
+  tool_calls: { reason: 'calls' },
+  function_call: { reason: 'calls' },
+  content_filter: { reason: 'filtered' },
+}
+
+export function decodeReply(json: Json): Reply {
+  const choice = object(contentsOf(json, 'choices')[0]) ?? {}
+  const message = object(choice['message']) ?? {}
+  const id = text(json['id']) ?? ''
+  const reasoning = reasoningOf(message)
+  const said = text(message['content'])
+  const refusal = text(message['refusal'])
+  const calls = callsOf(message, id)
+  const parts: ReplyPart[] = [
+    ...(reasoning ? [reasoning] : []),
+    ...(said ? [{ kind: 'text' as const, text: said }] : []),
+    ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
+    ...calls,
+  ]
+  const stop = STOPS[text(choice['finish_reason']) ?? 'stop'] ?? { reason: 'stop' }
+  return { id, parts, stop: stopOf(stop, calls.length > 0) }
+}
+
+function callsOf(message: Json, id: string): Call[] {
+  const calls = Array.isArray(message['tool_calls']) ? message['tool_calls'] : message['function_call'] ? [{ function: message['function_call'] }] : []
+  return calls.map((value, index): Call => {
+    const call = object(value)
+    const called = object(call?.['function'])
+    return { kind: 'call', id: text(call?.['id']) || inventedId(id, index), name: text(called?.['name']) ?? '', input: text(called?.['arguments']) ?? '' }
+  })
+}
+
+/** The id of a call that came without one; of its reply, so that it is no other's. */
+function inventedId(reply: string, index: number): string {
+  return fitId(`call_${renameId({ id: reply }, '')}_${index}`, 40)
+}
+
+/** A call in a stream: its id and its name may come with any of its fragments. */
+interface Fragments {
+  part: number | undefined
+  id: string
+  name: string
+  /** Input that came before the call could be opened. */
+  early: string
+}
+
+class ChatDecoder implements Decoder {
+  #id: string | undefined
+  #parts = 0
+  /** The part of text, refusal or reasoning that grows. */
+  #prose: { part: number; kind: 'text' | 'refusal' | 'reasoning'; field: string | undefined } | undefined
+  #details: unknown[] = []
+  readonly #calls: Fragments[] = []
+  readonly #byIndex = new Map<number, Fragments>()
+  #stopped = false
+
+  read(event: ReplyEvent): readonly NeutralEvent[] {
+    if (event.data === DONE) return [{ kind: 'end' }]
+    const chunk = object(event.json)
+    if (!chunk) return []
+    const out: NeutralEvent[] = []
+    if (this.#id === undefined) out.push({ kind: 'start', id: (this.#id = text(chunk['id']) ?? '') })
+    const choice = object(Array.isArray(chunk['choices']) ? chunk['choices'].find(each => Number(object(each)?.['index'] ?? 0) === 0) : undefined)
+    if (!choice || this.#stopped) return out
+    const delta = object(choice['delta']) ?? {}
+    const reasoning = reasoningText(delta)
+    const details = Array.isArray(delta['reasoning_details']) ? delta['reasoning_details'] : []
+    this.#details.push(...details)
+    if (reasoning || details.length > 0) out.push(...this.#say('reasoning', reasoning?.said ?? '', reasoning?.field))
+    const content = text(delta['content'])
+    if (content) out.push(...this.#say('text', content))
+    const refusal = text(delta['refusal'])
+    if (refusal) out.push(...this.#say('refusal', refusal))
+    const fragments = Array.isArray(delta['tool_calls']) ? delta['tool_calls'] : delta['function_call'] ? [{ index: 0, function: delta['function_call'] }] : []
+    for (const fragment of fragments) out.push(...this.#call(object(fragment) ?? {}))
+    const finish = text(choice['finish_reason'])
+    if (finish) out.push(...this.#stop(finish))
+    return out
+  }
+
+  #say(kind: 'text' | 'refusal' | 'reasoning', said: string, field?: string): NeutralEvent[] {
+    const out: NeutralEvent[] = []
+    if (this.#prose?.kind !== kind) {
+      out.push(...this.#closeProse(), { kind: 'open', part: this.#parts, what: { kind } })
+      this.#prose = { part: this.#parts++, kind, field }
+    }
+    this.#prose.field ??= field
+    return said === '' ? out : [...out, { kind: 'delta', part: this.#prose.part, text: said }]
+  }
+
+  #closeProse(): NeutralEvent[] {
+    const prose = this.#prose
+    this.#prose = undefined
+    if (!prose) return []
+    if (prose.kind !== 'reasoning') return [{ kind: 'close', part: prose.part }]
+    const data = { field: prose.field, ...(this.#details.length > 0 && { details: this.#details }) }
+    this.#details = []
+    return [{ kind: 'close', part: prose.part, seal: { by: 'chat-completions', data } }]
+  }
+
+  #call(fragment: Json): NeutralEvent[] {
+    const called = object(fragment['function'])
+    const id = text(fragment['id']) ?? ''
+    const call = this.#callOf(fragment['index'], id)
+    const input = text(called?.['arguments']) ?? ''
+    call.id ||= id
+    call.name ||= text(called?.['name']) ?? ''
+    const prose = this.#closeProse()
+    if (call.part === undefined) {
+      call.early += input
+      return call.id !== '' && call.name !== '' ? [...prose, ...this.#open(call)] : prose
+    }
+    return input === '' ? prose : [...prose, { kind: 'delta', part: call.part, text: input }]
+  }
+
+  /** The call a fragment belongs to: by its index; a further id under one index, and an id without one, begin a new call. */
+  #callOf(index: unknown, id: string): Fragments {
+    const known = typeof index === 'number' ? this.#byIndex.get(index) : id === '' ? this.#calls.at(-1) : this.#calls.find(call => call.id === id)
+    if (known && (id === '' || known.id === '' || known.id === id)) return known
+    const call: Fragments = { part: undefined, id: '', name: '', early: '' }
+    this.#calls.push(call)
+    if (typeof index === 'number') this.#byIndex.set(index, call)
+    return call
+  }
+
+  #open(call: Fragments): NeutralEvent[] {
+    const part = (call.part = this.#parts++)
+    const open: NeutralEvent = { kind: 'open', part, what: { kind: 'call', id: call.id, name: call.name } }
+    return call.early === '' ? [open] : [open, { kind: 'delta', part, text: call.early }]
+  }
+
+  #stop(finish: string): NeutralEvent[] {
+    this.#stopped = true
+    const out = this.#closeProse()
+    this.#calls.forEach((call, index) => {
+      call.id ||= inventedId(this.#id ?? '', index)
+      if (call.part === undefined && call.name !== '') out.push(...this.#open(call))
+      if (call.part !== undefined) out.push({ kind: 'close', part: call.part })
+    })
+    const stop = STOPS[finish] ?? { reason: 'stop' }
+    return [
+      ...out,
+      {
+        kind: 'stop',
+        stop: stopOf(
+          stop,
+          this.#calls.some(call => call.part !== undefined),
+        ),
+      },
+    ]
+  }
+}
+
+export function decoder(): Decoder {
+  return new ChatDecoder()
+}

@@ -1,0 +1,203 @@
+/** Requests in the chat-completions format, into the neutral form. */
+import {
+  allowed,
+  arrayAt,
+  boolean,
+  checkChoice,
+  distinct,
+  number,
+  objectAt,
+  present,
+  providerTools,
+  refuseAll,
+  refused,
+  sourceOf,
+  textAt,
+  untranslatable,
+  words,
+} from '../decoding.ts'
+import type { Losses } from '../losses.ts'
+import type { Call, Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
+import { restoreId } from '../opaque.ts'
+import { paired } from '../pairing.ts'
+import { type Json, object, positive, text } from '../reading.ts'
+import { freeformTool } from '../tools.ts'
+import { reasoningOf } from './reasoning.ts'
+
+/** The members that reach an upstream of another format, as far as that has anything like them. */
+export const CARRIES = words(`
+  model messages stream stream_options max_tokens max_completion_tokens n tools tool_choice parallel_tool_calls functions function_call
+  reasoning_effort response_format service_tier prompt_cache_key safety_identifier user metadata stop verbosity temperature top_p modalities
+`)
+
+/** The members that only a provider of this format can act on, and why. */
+export const REFUSES = {
+  audio: 'the other formats put out no sound',
+  web_search_options: 'the search is a tool that the provider itself runs',
+}
+
+export function decodeRequest(body: Json, losses: Losses): Request {
+  if ((number(body['n']) ?? 1) > 1) throw untranslatable('n', 'the other formats give one reply')
+  refuseAll(body, REFUSES)
+  if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text')) throw untranslatable('modalities', 'the other formats put out text')
+  losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  const tools = distinct([
+    ...decodeTools(body['tools'], losses),
+    ...arrayAt(body['functions'], 'functions').map((tool, at) => functionTool(tool, `functions[${at}]`)),
+  ])
+  const choice = decodeChoice(body['tool_choice'] ?? body['function_call'], tools)
+  checkChoice(choice.choice, choice.tools)
+  const effort = text(body['reasoning_effort'])
+  return present({
+    model: text(body['model']) ?? '',
+    stream: body['stream'] === true,
+    usageAsked: object(body['stream_options'])?.['include_usage'] === true,
+    items: paired(decodeMessages(arrayAt(body['messages'], 'messages'), losses), losses),
+    tools: choice.tools,
+    toolChoice: choice.choice,
+    parallelTools: boolean(body['parallel_tool_calls']),
+    maxOutput: positive(body['max_completion_tokens']) ?? positive(body['max_tokens']),
+    stops: typeof body['stop'] === 'string' ? [body['stop']] : arrayAt(body['stop'], 'stop').map((stop, at) => textAt(stop, `stop[${at}]`)),
+    temperature: number(body['temperature']),
+    topP: number(body['top_p']),
+    thinking: effort === undefined ? undefined : { on: effort !== 'none', effort, shown: true },
+    shape: decodeShape(body['response_format']),
+    verbosity: text(body['verbosity']),
+    user: text(body['safety_identifier']) ?? text(body['user']),
+    cacheKey: text(body['prompt_cache_key']),
+    serviceTier: text(body['service_tier']),
+    metadata: object(body['metadata']),
+  })
+}
+
+function decodeMessages(messages: readonly unknown[], losses: Losses): Item[] {
+  /** Of a call in the old style, which has no id. */
+  let legacy = ''
+  return messages.flatMap((value, index): Item[] => {
+    const at = `messages[${index}]`
+    const message = objectAt(value, at)
+    const role = text(message['role'])
+    losses.have(message, ['name', 'audio'])
+    switch (role) {
+      case 'system':
+      case 'developer':
+      case 'user':
+        return [{ kind: 'message', role, parts: decodeParts(message['content'], `${at}.content`) }]
+      case 'assistant': {
+        const calls = decodeCalls(message, at, index)
+        legacy = calls.at(-1)?.id ?? legacy
+        return assistantItems(message, at, calls)
+      }
+      case 'tool':
+        return [{ kind: 'result', id: restoreId(textAt(message['tool_call_id'], `${at}.tool_call_id`)), ...resultOf(message, at) }]
+      case 'function':
+        return [{ kind: 'result', id: legacy, ...resultOf(message, at) }]
+      default:
+        throw refused(`${at}.role`, `"${at}.role" must be system, developer, user, assistant, tool or function.`)
+    }
+  })
+}
+
+function resultOf(message: Json, at: string): { parts: Part[]; failed: boolean } {
+  return { parts: decodeParts(message['content'], `${at}.content`), failed: false }
+}
+
+function assistantItems(message: Json, at: string, calls: readonly Call[]): Item[] {
+  const refusal = text(message['refusal'])
+  const parts = [...decodeParts(message['content'], `${at}.content`), ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : [])]
+  const reasoning = reasoningOf(message)
+  return [...(reasoning ? [reasoning] : []), ...(parts.length > 0 ? [{ kind: 'message' as const, role: 'assistant' as const, parts }] : []), ...calls]
+}
+
+function decodeCalls(message: Json, at: string, index: number): Call[] {
+  const old = object(message['function_call'])
+  const calls = arrayAt(message['tool_calls'], `${at}.tool_calls`).map((value, number): Call => {
+    const place = `${at}.tool_calls[${number}]`
+    const call = objectAt(value, place)
+    const id = restoreId(textAt(call['id'], `${place}.id`))
+    const custom = object(call['custom'])
+    if (custom) return { kind: 'call', id, name: textAt(custom['name'], `${place}.custom.name`), input: JSON.stringify({ input: text(custom['input']) ?? '' }) }
+    const called = objectAt(call['function'], `${place}.function`)
+    return { kind: 'call', id, name: textAt(called['name'], `${place}.function.name`), input: text(called['arguments']) ?? '' }
+  })
+  if (!old) return calls
+  return [...calls, { kind: 'call', id: `function_${index}`, name: textAt(old['name'], `${at}.function_call.name`), input: text(old['arguments']) ?? '' }]
+}
+
+function decodeParts(content: unknown, at: string): Part[] {
+  if (content === undefined || content === null || content === '') return []
+  if (typeof content === 'string') return [{ kind: 'text', text: content }]
+  return arrayAt(content, at).map((value, index) => decodePart(objectAt(value, `${at}[${index}]`), `${at}[${index}]`))
+}
+
+function decodePart(part: Json, at: string): Part {
+  switch (part['type']) {
+    case 'text':
+      return { kind: 'text', text: textAt(part['text'], `${at}.text`) }
+    case 'refusal':
+      return { kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }
+    case 'image_url': {
+      const image = objectAt(part['image_url'], `${at}.image_url`)
+      const source = sourceOf(textAt(image['url'], `${at}.image_url.url`), `${at}.image_url.url`)
+      return present({ kind: 'image' as const, source, detail: text(image['detail']) })
+    }
+    case 'input_audio': {
+      const audio = objectAt(part['input_audio'], `${at}.input_audio`)
+      return { kind: 'audio', data: textAt(audio['data'], `${at}.input_audio.data`), encoding: text(audio['format']) ?? 'wav' }
+    }
+    case 'file': {
+      const file = objectAt(part['file'], `${at}.file`)
+      if (file['file_data'] === undefined) throw untranslatable(`${at}.file.file_id`, 'the file lies with another provider; send it as file_data')
+      const data = textAt(file['file_data'], `${at}.file.file_data`)
+      return present({ kind: 'file' as const, source: sourceOf(data, `${at}.file.file_data`), name: text(file['filename']) })
+    }
+    default:
+      throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(part['type'])).slice(0, 50)}.`)
+  }
+}
+
+function decodeTools(value: unknown, losses: Losses): Tool[] {
+  const dropped: { type: string; param: string }[] = []
+  const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
+    const at = `tools[${index}]`
+    const tool = objectAt(entry, at)
+    if (tool['type'] === 'function') return [functionTool(tool['function'], `${at}.function`)]
+    if (tool['type'] === 'custom') return [freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`)]
+    dropped.push({ type: text(tool['type']) ?? 'unknown', param: at })
+    return []
+  })
+  providerTools(dropped, tools, losses)
+  return tools
+}
+
+function functionTool(value: unknown, at: string): Tool {
+  const tool = objectAt(value, at)
+  return present({
+    name: textAt(tool['name'], `${at}.name`),
+    description: text(tool['description']),
+    schema: object(tool['parameters']),
+    strict: boolean(tool['strict']),
+    freeform: false,
+  })
+}
+
+function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | undefined; tools: Tool[] } {
+  if (value === 'auto' || value === 'none') return { choice: { kind: value }, tools }
+  if (value === 'required') return { choice: { kind: 'any' }, tools }
+  const json = object(value)
+  const some = object(json?.['allowed_tools'])
+  if (some) {
+    const names = arrayAt(some['tools'], 'tool_choice.allowed_tools.tools').map(tool => text(object(object(tool)?.['function'])?.['name']) ?? '')
+    return { choice: { kind: some['mode'] === 'required' ? 'any' : 'auto' }, tools: allowed(tools, names) }
+  }
+  const name = text((object(json?.['function']) ?? object(json?.['custom']) ?? json)?.['name'])
+  return { choice: name === undefined ? undefined : { kind: 'tool', name }, tools }
+}
+
+function decodeShape(value: unknown): Shape | undefined {
+  const shape = object(value)
+  if (shape?.['type'] === 'json_object') return { kind: 'json' }
+  if (shape?.['type'] !== 'json_schema') return undefined
+  const { name, schema, strict, description } = objectAt(shape['json_schema'], 'response_format.json_schema')
+  return present({ kind: 'schema' as const, name: text(name) ?? 'reply', schema, strict: boolean(strict), description: text(description) })
+}

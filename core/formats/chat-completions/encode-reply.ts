@@ -1,0 +1,153 @@
+/** Replies in the chat-completions format, whole and as streams, out of the neutral form. */
+import type { GatewayError } from '../../errors.ts'
+import { freeformInput, present } from '../decoding.ts'
+import { DONE, type OutgoingEvent } from '../events.ts'
+import type { RawUsage } from '../format.ts'
+import type { Call, Encoder, NeutralEvent, Opening, Reply, Stop, Telling } from '../neutral.ts'
+import { renameId } from '../opaque.ts'
+import { openaiError } from '../openai-errors.ts'
+import type { Json } from '../reading.ts'
+import { sealDetails } from './reasoning.ts'
+
+const FINISHES: Readonly<Record<Stop['reason'], string>> = {
+  stop: 'stop',
+  sequence: 'stop',
+  paused: 'stop',
+  length: 'length',
+  context: 'length',
+  calls: 'tool_calls',
+  filtered: 'content_filter',
+}
+
+export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json {
+  const said = textOf(reply, 'text')
+  const refusal = textOf(reply, 'refusal')
+  const thought = textOf(reply, 'reasoning')
+  const calls = reply.parts.filter(part => part.kind === 'call').map(call => encodeCall(call, telling))
+  const seals = reply.parts.filter(part => part.kind === 'reasoning').map(sealDetails)
+  const message = {
+    role: 'assistant',
+    content: said ?? null,
+    refusal: refusal ?? null,
+    annotations: [],
+    ...(thought && { reasoning_content: thought }),
+    ...Object.assign({}, ...seals),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  }
+  const choices = [{ index: 0, message, logprobs: null, finish_reason: FINISHES[reply.stop.reason] }]
+  return { id: renameId(reply, 'chatcmpl-'), object: 'chat.completion', created: telling.at, model: telling.model, choices, usage }
+}
+
+/** All text of a kind in one; undefined when the reply has no part of it. */
+function textOf({ parts }: Reply, kind: 'text' | 'refusal' | 'reasoning'): string | undefined {
+  const found = parts.flatMap(part => (part.kind === kind ? [part.text] : []))
+  return found.length > 0 ? found.join('') : undefined
+}
+
+function encodeCall({ id, name, input }: Call, { request }: Telling): Json {
+  const freeform = request.tools.some(tool => tool.name === name && tool.freeform)
+  return freeform
+    ? { id, type: 'custom', custom: { name, input: freeformInput(input) } }
+    : { id, type: 'function', function: { name, arguments: input || '{}' } }
+}
+
+/** What is open of a part: prose has no state here, calls are numbered among themselves. */
+type Open = { kind: 'prose'; member: string } | { kind: 'call'; index: number; empty: boolean } | { kind: 'freeform'; index: number; input: string }
+
+const MEMBERS = { text: 'content', refusal: 'refusal', reasoning: 'reasoning_content' } as const
+
+class ChatEncoder implements Encoder {
+  readonly #telling: Telling
+  #id = ''
+  #begun = false
+  readonly #open = new Map<number, Open>()
+  #calls = 0
+  #finish = 'stop'
+
+  constructor(telling: Telling) {
+    this.#telling = telling
+  }
+
+  write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
+    switch (event.kind) {
+      case 'start':
+        this.#id = renameId(event, 'chatcmpl-')
+        return []
+      case 'open':
+        return [...this.#begin(event.what.kind === 'text' ? '' : null), ...this.#opened(event.part, event.what)]
+      case 'delta':
+        return this.#delta(this.#open.get(event.part), event.text)
+      case 'close':
+        return this.#closed(event)
+      case 'stop':
+        this.#finish = FINISHES[event.stop.reason]
+        return this.#begin(null)
+    }
+  }
+
+  end(usage: RawUsage): readonly OutgoingEvent[] {
+    const asked = this.#telling.request.usageAsked
+    return [this.#chunk({}, this.#finish), ...(asked ? [this.#event({ choices: [], usage })] : []), { type: '', data: DONE }]
+  }
+
+  fail(error: GatewayError): readonly OutgoingEvent[] {
+    return [{ type: '', data: JSON.stringify({ error: openaiError(error) }) }]
+  }
+
+  #begin(content: '' | null): OutgoingEvent[] {
+    if (this.#begun) return []
+    this.#begun = true
+    return [this.#chunk({ role: 'assistant', content })]
+  }
+
+  #opened(part: number, what: Opening): OutgoingEvent[] {
+    if (what.kind !== 'call') {
+      this.#open.set(part, { kind: 'prose', member: MEMBERS[what.kind] })
+      return []
+    }
+    const index = this.#calls++
+    const { id, name } = what
+    const freeform = this.#telling.request.tools.some(tool => tool.name === name && tool.freeform)
+    this.#open.set(part, freeform ? { kind: 'freeform', index, input: '' } : { kind: 'call', index, empty: true })
+    const call = freeform ? { index, id, type: 'custom', custom: { name, input: '' } } : { index, id, type: 'function', function: { name, arguments: '' } }
+    return [this.#chunk({ tool_calls: [call] })]
+  }
+
+  #delta(open: Open | undefined, said: string): OutgoingEvent[] {
+    switch (open?.kind) {
+      case 'prose':
+        return [this.#chunk({ [open.member]: said })]
+      case 'call':
+        open.empty = false
+        return [this.#chunk({ tool_calls: [{ index: open.index, function: { arguments: said } }] })]
+      case 'freeform':
+        open.input += said
+        return []
+      case undefined:
+        return []
+    }
+  }
+
+  #closed({ part, seal }: Extract<NeutralEvent, { kind: 'close' }>): OutgoingEvent[] {
+    const open = this.#open.get(part)
+    this.#open.delete(part)
+    // What clients parse must be JSON.
+    if (open?.kind === 'call' && open.empty) return this.#delta(open, '{}')
+    if (open?.kind === 'freeform') return [this.#chunk({ tool_calls: [{ index: open.index, custom: { input: freeformInput(open.input) } }] })]
+    return seal ? [this.#chunk(sealDetails({ seal }))] : []
+  }
+
+  #chunk(delta: Json, finish: string | null = null): OutgoingEvent {
+    const choices = [{ index: 0, delta, logprobs: null, finish_reason: finish }]
+    return this.#event(present({ choices, usage: this.#telling.request.usageAsked ? null : undefined }))
+  }
+
+  #event(members: Json): OutgoingEvent {
+    const { at, model } = this.#telling
+    return { type: '', data: JSON.stringify({ id: this.#id, object: 'chat.completion.chunk', created: at, model, ...members }) }
+  }
+}
+
+export function encoder(telling: Telling): Encoder {
+  return new ChatEncoder(telling)
+}

@@ -1,0 +1,129 @@
+/** Requests in the chat-completions format, out of the neutral form. */
+import { ownReasoning, present, resultParts, sampling, untranslatable, urlOf } from '../decoding.ts'
+import type { Losses } from '../losses.ts'
+import { type Item, type Part, type Request, type Role, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
+import { fitId, fitName, shortened } from '../opaque.ts'
+import type { Json } from '../reading.ts'
+import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
+import { spelledReasoning } from './reasoning.ts'
+
+/** Longest id of a tool call. */
+const MOST_ID = 40
+
+export function encodeRequest(request: Request, losses: Losses): Json {
+  if (request.topK !== undefined) losses.add('top_k')
+  const { temperature, topP } = sampling(request, losses)
+  return present({
+    model: request.model,
+    messages: encodeMessages(ownReasoning(request.items, 'chat-completions', losses)),
+    stream: request.stream || undefined,
+    stream_options: request.stream ? { include_usage: true } : undefined,
+    max_completion_tokens: request.maxOutput,
+    tools: request.tools.length > 0 ? request.tools.map(encodeTool) : undefined,
+    tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice) : undefined,
+    parallel_tool_calls: request.tools.length > 0 ? request.parallelTools : undefined,
+    stop: request.stops.length > 0 ? request.stops : undefined,
+    temperature,
+    top_p: topP,
+    reasoning_effort: effortOf(request.thinking),
+    response_format: encodeShape(request.shape),
+    verbosity: request.verbosity,
+    safety_identifier: request.user === undefined ? undefined : shortened(request.user),
+    prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
+    service_tier: request.serviceTier,
+    metadata: request.metadata,
+  })
+}
+
+/** An assistant's message as it grows. */
+interface Turn {
+  role: 'assistant'
+  content: string | null
+  refusal?: string
+  tool_calls?: unknown[]
+}
+
+function encodeMessages(items: readonly Item[]): Json[] {
+  const messages: Json[] = []
+  let turn: Turn | undefined
+  /** What tools have shown: it can only be said by a user, after all results. */
+  let shown: Part[] = []
+  const endTurn = (): void => {
+    if (turn) messages.push({ ...turn })
+    turn = undefined
+  }
+  const endResults = (): void => {
+    if (shown.length > 0) messages.push({ role: 'user', content: encodeParts(shown) })
+    shown = []
+  }
+  for (const item of items) {
+    if (item.kind !== 'result') endResults()
+    if (item.kind === 'result') {
+      endTurn()
+      const parts = resultParts(item.parts, item.failed)
+      const media = parts.filter(({ kind }) => kind !== 'text' && kind !== 'refusal')
+      const id = fitId(item.id, MOST_ID)
+      if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${id} showed:` }, ...media)
+      messages.push({ role: 'tool', tool_call_id: id, content: spoken(parts) || (media.length > 0 ? 'Shown below.' : '') })
+    } else if (item.kind === 'message' && item.role !== 'assistant') {
+      endTurn()
+      if (item.parts.length > 0) messages.push({ role: item.role, content: encodeContent(item.role, item.parts) })
+    } else turn = grown(turn, item)
+  }
+  endTurn()
+  endResults()
+  return messages
+}
+
+function grown(turn: Turn = { role: 'assistant', content: null }, item: Exclude<Item, { kind: 'result' }>): Turn {
+  if (item.kind === 'reasoning') return { ...turn, ...spelledReasoning(item) }
+  if (item.kind === 'call') {
+    const call = { id: fitId(item.id, MOST_ID), type: 'function', function: { name: fitName(item.name), arguments: item.input || '{}' } }
+    return { ...turn, tool_calls: [...(turn.tool_calls ?? []), call] }
+  }
+  const said = item.parts.map(part => (part.kind === 'text' ? part.text : '')).join('')
+  const refusal = item.parts.map(part => (part.kind === 'refusal' ? part.text : '')).join('')
+  return { ...turn, content: said === '' ? turn.content : (turn.content ?? '') + said, ...(refusal !== '' && { refusal }) }
+}
+
+function encodeContent(role: Role, parts: readonly Part[]): unknown {
+  // Not every provider takes parts from anybody but a user.
+  if (role !== 'user') return parts.map(part => ('text' in part ? part.text : '')).join('\n\n')
+  const [only] = parts
+  return parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
+}
+
+function encodeParts(parts: readonly Part[]): Json[] {
+  return parts.map((part): Json => {
+    switch (part.kind) {
+      case 'text':
+      case 'refusal':
+        return { type: 'text', text: part.text }
+      case 'image':
+        return { type: 'image_url', image_url: present({ url: urlOf(part.source), detail: part.detail }) }
+      case 'audio':
+        return { type: 'input_audio', input_audio: { data: part.data, format: part.encoding } }
+      case 'file':
+        if (part.source.from === 'url') throw untranslatable('messages', 'a file behind a URL has no equal there; send its data')
+        return { type: 'file', file: { filename: part.name ?? 'file', file_data: urlOf(part.source) } }
+    }
+  })
+}
+
+function encodeTool(tool: Tool): Json {
+  const { description, schema, strict, freeform } = tool
+  const parameters = freeform ? FREEFORM_SCHEMA : schema
+  return { type: 'function', function: present({ name: fitName(tool.name), description, parameters, strict }) }
+}
+
+function encodeChoice(choice: ToolChoice | undefined): unknown {
+  if (choice?.kind === 'tool') return { type: 'function', function: { name: fitName(choice.name) } }
+  return choice?.kind === 'any' ? 'required' : choice?.kind
+}
+
+function encodeShape(shape: Shape | undefined): unknown {
+  if (shape?.kind === 'json') return { type: 'json_object' }
+  if (!shape) return undefined
+  const { name, schema, strict, description } = shape
+  return { type: 'json_schema', json_schema: present({ name, description, schema, strict }) }
+}

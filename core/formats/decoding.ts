@@ -1,0 +1,186 @@
+/** What the formats' decoders and encoders of requests share. */
+import { GatewayError } from '../errors.ts'
+import type { FormatName } from './format.ts'
+import type { Losses } from './losses.ts'
+import type { Item, Part, Request, Source, Stop, Tool, ToolChoice } from './neutral.ts'
+import { type Json, object, text } from './reading.ts'
+
+/** A request that cannot be translated; `param` is the member at fault. */
+export function refused(param: string, message: string): GatewayError {
+  return new GatewayError('invalid_body', { param, message })
+}
+
+/** What only the provider of a format can do, asked of another's: the message names the member and the reason. */
+export function untranslatable(param: string, what: string): GatewayError {
+  return refused(param, `"${param}" cannot be translated: ${what}. The model behind this key speaks another wire format.`)
+}
+
+/** A member that must be an object where it is there. @throws GatewayError invalid_body */
+export function objectAt(value: unknown, param: string): Json {
+  const json = object(value)
+  if (!json) throw refused(param, `"${param}" must be an object.`)
+  return json
+}
+
+/** What a reply consists of. @throws GatewayError upstream_failed where there is nothing of the kind */
+export function contentsOf(reply: Json, member: string): readonly unknown[] {
+  const contents = reply[member]
+  if (Array.isArray(contents)) return contents
+  throw new GatewayError('upstream_failed', { cause: new Error(`a reply without ${member}`) })
+}
+
+/** A member that must be an array; absent and null are an empty one. @throws GatewayError invalid_body */
+export function arrayAt(value: unknown, param: string): readonly unknown[] {
+  if (value === undefined || value === null) return []
+  if (!Array.isArray(value)) throw refused(param, `"${param}" must be an array.`)
+  return value
+}
+
+/** A member that must be a string. @throws GatewayError invalid_body */
+export function textAt(value: unknown, param: string): string {
+  if (typeof value !== 'string') throw refused(param, `"${param}" must be a string.`)
+  return value
+}
+
+/** Refuses members that a provider would act on and that no other can carry; null, false and empty ones ask for nothing. */
+export function refuseAll(body: Json, members: Readonly<Record<string, string>>): void {
+  for (const [name, why] of Object.entries(members)) {
+    const value = body[name]
+    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0)) continue
+    throw untranslatable(name, why)
+  }
+}
+
+/** The words of a text. */
+export function words(text: string): readonly string[] {
+  return text.trim().split(/\s+/)
+}
+
+export function number(value: unknown): number | undefined {
+  return typeof value === 'number' ? value : undefined
+}
+
+export function boolean(value: unknown): boolean | undefined {
+  return typeof value === 'boolean' ? value : undefined
+}
+
+/** The object without the members that are undefined. */
+export function present<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never
+}
+
+/** Of a URL or data URL, the source. @throws GatewayError invalid_body */
+export function sourceOf(url: string, param: string): Source {
+  if (/^https?:/i.test(url)) return { from: 'url', url }
+  const [, mediaType = '', data = ''] = /^data:([^;,]+)(?:;[^;,]*)*;base64,(.*)$/s.exec(url) ?? []
+  if (data === '') throw refused(param, `"${param}" must be an http(s) URL or a base64 data URL.`)
+  return { from: 'data', mediaType, data }
+}
+
+/** The source as one URL. */
+export function urlOf(source: Source): string {
+  return source.from === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
+}
+
+/** An object out of a call's JSON text: of none the empty one; text that is no object is kept as a member that says so. */
+export function inputObject(input: string): Json {
+  if (input.trim() === '' || input.trim() === 'null') return {}
+  try {
+    const json = object(parseExact(input))
+    if (json) return json
+  } catch {
+    // Not JSON: models do that now and then.
+  }
+  return { INVALID_JSON: input }
+}
+
+/** What a freeform tool is given, out of the JSON text of its call. */
+export function freeformInput(input: string): string {
+  try {
+    return text(object(JSON.parse(input))?.['input']) ?? input
+  } catch {
+    return input
+  }
+}
+
+/** The JSON text of a freeform tool's call. */
+export function wrappedInput(input: string): string {
+  return JSON.stringify({ input })
+}
+
+interface Exact {
+  rawJSON?: (text: string) => unknown
+  parse(text: string, reviver?: (key: string, value: unknown, context?: { source?: string }) => unknown): unknown
+}
+
+/**
+ * JSON in which whole numbers beyond 2^53 survive being written again, where this Node knows how (22 and later). Only
+ * for what is written again: such a number is no number to anybody who reads it.
+ */
+export function parseExact(json: string): unknown {
+  const exact = JSON as unknown as Exact
+  const { rawJSON } = exact
+  if (!rawJSON || !/\d{16}/.test(json)) return JSON.parse(json)
+  return exact.parse(json, (_key, value, context) => {
+    const source = context?.source
+    return typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source) ? rawJSON(source) : value
+  })
+}
+
+/** Whether a model was told to do a thing that only its provider could do for it: the request is about nothing else. */
+export function providerTools(dropped: readonly { type: string; param: string }[], tools: readonly Tool[], losses: Losses): void {
+  const [first] = dropped
+  if (first && tools.length === 0) throw untranslatable(first.param, `"${first.type}" is a tool that the provider itself runs`)
+  for (const { type } of dropped) losses.add(`tools.${type}`)
+}
+
+/** The chosen tools of a choice that allows some only. */
+export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
+  return tools.filter(({ name }) => names.includes(name))
+}
+
+/** A choice that names a tool which is not there would be refused by every provider. @throws GatewayError invalid_body */
+export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool[]): void {
+  if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
+    throw refused('tool_choice', `"tool_choice" names "${choice.name.slice(0, 100)}", which is none of the tools that can be translated.`)
+  }
+}
+
+/** Tools of distinct names: of several with one name the first. */
+export function distinct(tools: readonly Tool[]): Tool[] {
+  const seen = new Set<string>()
+  return tools.filter(({ name }) => !seen.has(name) && seen.add(name))
+}
+
+/** The reasoning of the given format only: another's seal proves nothing to this one, and text alone is no reasoning. */
+export function ownReasoning(items: readonly Item[], format: FormatName, losses: Losses): Item[] {
+  return items.filter(item => {
+    if (item.kind !== 'reasoning' || item.seal?.by === format) return true
+    losses.add('reasoning')
+    return false
+  })
+}
+
+/** Says in words that a tool failed, where the format has no member for it. */
+export function resultParts(parts: readonly Part[], failed: boolean): readonly Part[] {
+  const [first, ...rest] = parts
+  const known = first?.kind === 'text' && /^\W*\w*error/i.test(first.text)
+  if (!failed || known) return parts
+  return first?.kind === 'text' ? [{ kind: 'text', text: `Error: ${first.text}` }, ...rest] : [{ kind: 'text', text: 'Error' }, ...parts]
+}
+
+/** Sampling that the request asks for and a reasoning model would refuse. */
+export function sampling(request: Request, losses: Losses): Pick<Request, 'temperature' | 'topP'> {
+  const reasons = request.thinking?.on === true
+  if (!reasons)
+    return { ...(request.temperature !== undefined && { temperature: request.temperature }), ...(request.topP !== undefined && { topP: request.topP }) }
+  if (request.temperature !== undefined) losses.add('temperature')
+  if (request.topP !== undefined) losses.add('top_p')
+  return {}
+}
+
+/** A stop that calls of tools explain, whatever the vendor called it. */
+export function stopOf(stop: Stop, calls: boolean): Stop {
+  if (stop.reason === 'stop' && calls) return { reason: 'calls' }
+  return stop.reason === 'calls' && !calls ? { reason: 'stop' } : stop
+}

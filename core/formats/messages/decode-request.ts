@@ -1,0 +1,221 @@
+/** Requests in the messages format, into the neutral form. */
+import {
+  arrayAt,
+  boolean,
+  checkChoice,
+  distinct,
+  number,
+  objectAt,
+  present,
+  providerTools,
+  refuseAll,
+  refused,
+  textAt,
+  untranslatable,
+  words,
+} from '../decoding.ts'
+import type { Losses } from '../losses.ts'
+import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '../neutral.ts'
+import { restoreId, sealIn } from '../opaque.ts'
+import { paired } from '../pairing.ts'
+import { type Json, object, positive, text } from '../reading.ts'
+
+/** A system block with which one client counts its own versions: it changes, and would spoil other providers' caches. */
+const BILLING_BLOCK = /^x-anthropic-billing-header:/
+
+/** The members that reach an upstream of another format, as far as that has anything like them. */
+export const CARRIES = words(`
+  model messages system stream max_tokens tools tool_choice stop_sequences temperature top_p top_k thinking output_config metadata
+`)
+
+/** The members that only a provider of this format can act on, and why. */
+export const REFUSES = {
+  safeguards: 'they are checks that the provider itself runs',
+  container: 'it lies with the provider',
+  thread: 'it lies with the provider',
+  mcp_servers: 'they are tools that the provider itself runs',
+}
+
+export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, losses: Losses): Request {
+  refuseAll(body, REFUSES)
+  losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  const tools = distinct(decodeTools(body['tools'], losses))
+  const choice = object(body['tool_choice'])
+  const toolChoice = decodeChoice(choice)
+  checkChoice(toolChoice, tools)
+  const system = decodeSystem(body['system'], losses)
+  const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) => decodeMessage(message, `messages[${index}]`, losses))
+  const userId = text(object(body['metadata'])?.['user_id'])
+  const format = object(object(body['output_config'])?.['format'])
+  return present({
+    model: text(body['model']) ?? '',
+    stream: body['stream'] === true,
+    usageAsked: true,
+    items: paired(system.length > 0 ? [{ kind: 'message', role: 'system', parts: system }, ...messages] : messages, losses),
+    tools,
+    toolChoice,
+    parallelTools: choice?.['disable_parallel_tool_use'] === true ? false : undefined,
+    maxOutput: positive(body['max_tokens']),
+    stops: arrayAt(body['stop_sequences'], 'stop_sequences').map((stop, at) => textAt(stop, `stop_sequences[${at}]`)),
+    temperature: number(body['temperature']),
+    topP: number(body['top_p']),
+    topK: number(body['top_k']),
+    thinking: decodeThinking(object(body['thinking']), text(object(body['output_config'])?.['effort'])),
+    shape: format?.['type'] === 'json_schema' ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] } : undefined,
+    user: userId,
+    cacheKey: text(headers['x-claude-code-session-id']) ?? sessionOf(userId),
+  })
+}
+
+/** One client puts its session into the user's id, which is then JSON. */
+function sessionOf(userId: string | undefined): string | undefined {
+  if (!userId?.startsWith('{')) return undefined
+  try {
+    return text(object(JSON.parse(userId))?.['session_id'])
+  } catch {
+    return undefined
+  }
+}
+
+function decodeSystem(value: unknown, losses: Losses): Part[] {
+  if (typeof value === 'string') return value === '' ? [] : [{ kind: 'text', text: value }]
+  return arrayAt(value, 'system').flatMap((entry, index): Part[] => {
+    const block = objectAt(entry, `system[${index}]`)
+    const said = textAt(block['text'], `system[${index}].text`)
+    losses.have(block, ['cache_control'])
+    return said === '' || BILLING_BLOCK.test(said) ? [] : [{ kind: 'text', text: said }]
+  })
+}
+
+function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
+  const message = objectAt(value, at)
+  const role = message['role']
+  if (role !== 'user' && role !== 'assistant' && role !== 'system') throw refused(`${at}.role`, `"${at}.role" must be user, assistant or system.`)
+  const content = message['content']
+  const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, `${at}.content`)
+  const items: Item[] = []
+  let parts: Part[] = []
+  const flush = (): void => {
+    if (parts.length > 0) items.push({ kind: 'message', role, parts })
+    parts = []
+  }
+  blocks.forEach((entry, index) => {
+    const place = `${at}.content[${index}]`
+    const block = objectAt(entry, place)
+    losses.have(block, ['cache_control', 'citations'])
+    const item = decodeItem(block, place, losses)
+    if (item) {
+      // Results belong to the turn before: they come first wherever they stand.
+      if (item.kind !== 'result') flush()
+      items.push(item)
+    } else parts.push(...decodePart(block, place, losses))
+  })
+  flush()
+  return items
+}
+
+/** A block that is an item of its own. */
+function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
+  switch (block['type']) {
+    case 'thinking': {
+      const seal = sealIn(block['signature'], 'messages', 'signature')
+      return { kind: 'reasoning', text: text(block['thinking']) ?? '', ...(seal && { seal }) }
+    }
+    case 'redacted_thinking': {
+      const seal = sealIn(block['data'], 'messages', 'redacted')
+      return { kind: 'reasoning', text: '', ...(seal && { seal }) }
+    }
+    case 'tool_use':
+      return {
+        kind: 'call',
+        id: restoreId(textAt(block['id'], `${at}.id`)),
+        name: textAt(block['name'], `${at}.name`),
+        input: JSON.stringify(block['input'] ?? {}),
+      }
+    case 'tool_result': {
+      const content = block['content']
+      const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, `${at}.content`)
+      const parts = blocks.flatMap((entry, index) => decodePart(objectAt(entry, `${at}.content[${index}]`), `${at}.content[${index}]`, losses))
+      return { kind: 'result', id: restoreId(textAt(block['tool_use_id'], `${at}.tool_use_id`)), parts, failed: block['is_error'] === true }
+    }
+    default:
+      return undefined
+  }
+}
+
+/** Blocks that tell of tools the provider ran: what they found has become part of what was said. */
+const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^compaction$|^tool_reference$/
+
+function decodePart(block: Json, at: string, losses: Losses): Part[] {
+  const type = text(block['type']) ?? ''
+  if (type === 'text') {
+    const said = textAt(block['text'], `${at}.text`)
+    return said === '' ? [] : [{ kind: 'text', text: said }]
+  }
+  if (type === 'image') return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
+  if (type === 'document') return decodeDocument(block, at)
+  if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
+  if (!PROVIDER_BLOCK.test(type)) throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${type.slice(0, 50)}.`)
+  losses.add(type)
+  return []
+}
+
+function decodeSource(source: Json, at: string): Source {
+  if (source['type'] === 'url') return { from: 'url', url: textAt(source['url'], `${at}.url`) }
+  if (source['type'] !== 'base64') throw untranslatable(at, 'the file lies with another provider; send its data')
+  return { from: 'data', mediaType: text(source['media_type']) ?? '', data: textAt(source['data'], `${at}.data`) }
+}
+
+function decodeDocument(block: Json, at: string): Part[] {
+  const source = objectAt(block['source'], `${at}.source`)
+  const title = text(block['title'])
+  if (source['type'] === 'text') return [{ kind: 'text', text: titled(title, textAt(source['data'], `${at}.source.data`)) }]
+  if (source['type'] === 'content') {
+    const blocks = typeof source['content'] === 'string' ? [source['content']] : arrayAt(source['content'], `${at}.source.content`)
+    return [{ kind: 'text', text: titled(title, blocks.map(part => text(part) ?? text(object(part)?.['text']) ?? '').join('')) }]
+  }
+  return [present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title })]
+}
+
+function titled(title: string | undefined, said: string): string {
+  return title === undefined ? said : `${title}\n\n${said}`
+}
+
+function searchResult(block: Json): string {
+  const content = Array.isArray(block['content']) ? block['content'].map(part => text(object(part)?.['text']) ?? '') : []
+  return [text(block['title']), text(block['source']), ...content].filter(line => line).join('\n')
+}
+
+function decodeThinking(thinking: Json | undefined, effort: string | undefined): Thinking | undefined {
+  const type = text(thinking?.['type'])
+  if (type === undefined && effort === undefined) return undefined
+  const budget = type === 'enabled' ? positive(thinking?.['budget_tokens']) : undefined
+  return present({ on: type !== undefined && type !== 'disabled', effort, budget, shown: type !== undefined && thinking?.['display'] !== 'omitted' })
+}
+
+function decodeTools(value: unknown, losses: Losses): Tool[] {
+  const dropped: { type: string; param: string }[] = []
+  const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
+    const at = `tools[${index}]`
+    const tool = objectAt(entry, at)
+    losses.have(tool, ['cache_control'])
+    const type = text(tool['type']) ?? 'custom'
+    if (type !== 'custom') {
+      dropped.push({ type, param: at })
+      return []
+    }
+    const { description, input_schema: schema, strict } = tool
+    return [
+      present({ name: textAt(tool['name'], `${at}.name`), description: text(description), schema: object(schema), strict: boolean(strict), freeform: false }),
+    ]
+  })
+  providerTools(dropped, tools, losses)
+  return tools
+}
+
+function decodeChoice(choice: Json | undefined): ToolChoice | undefined {
+  const type = choice?.['type']
+  if (type === 'auto' || type === 'any' || type === 'none') return { kind: type }
+  const name = text(choice?.['name'])
+  return type === 'tool' && name !== undefined ? { kind: 'tool', name } : undefined
+}

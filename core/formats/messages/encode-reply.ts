@@ -1,0 +1,135 @@
+/** Replies in the messages format, whole and as streams, out of the neutral form. */
+import type { GatewayError } from '../../errors.ts'
+import { NO_USAGE } from '../../ledger/money.ts'
+import { inputObject } from '../decoding.ts'
+import { type OutgoingEvent, typedEvent } from '../events.ts'
+import type { RawUsage } from '../format.ts'
+import type { Encoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
+import { renameId, sealed } from '../opaque.ts'
+import { type Json, text } from '../reading.ts'
+import { envelope } from './errors.ts'
+import { tell } from './usage.ts'
+
+const REASONS: Readonly<Record<Stop['reason'], string>> = {
+  stop: 'end_turn',
+  length: 'max_tokens',
+  calls: 'tool_use',
+  filtered: 'refusal',
+  paused: 'pause_turn',
+  context: 'model_context_window_exceeded',
+  sequence: 'stop_sequence',
+}
+
+function stopMembers(stop: Stop, refused: boolean): Json {
+  const reason = stop.reason === 'stop' && refused ? 'refusal' : REASONS[stop.reason]
+  return { stop_reason: reason, stop_sequence: stop.reason === 'sequence' ? stop.sequence : null }
+}
+
+export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json {
+  const content = reply.parts.map(part => encodeBlock(part))
+  const refused = reply.parts.some(({ kind }) => kind === 'refusal')
+  return { ...begun(reply.id, telling), content, ...stopMembers(reply.stop, refused), usage }
+}
+
+function begun(id: string, { model }: Telling): Json {
+  return { id: renameId({ id }, 'msg_'), type: 'message', role: 'assistant', model, content: [], stop_reason: null, stop_sequence: null }
+}
+
+function encodeBlock(part: ReplyPart): Json {
+  switch (part.kind) {
+    case 'text':
+    case 'refusal':
+      return { type: 'text', text: part.text }
+    case 'reasoning':
+      return { type: 'thinking', thinking: part.text, signature: signatureOf(part.seal) }
+    case 'call':
+      return { type: 'tool_use', id: part.id, name: part.name, input: inputObject(part.input) }
+  }
+}
+
+/** The format's own seal as it was; another's in its place. */
+function signatureOf(seal: Seal | undefined): string {
+  return (seal?.by === 'messages' ? text(seal.data['signature']) : undefined) ?? sealed(seal)
+}
+
+const BLOCKS: Readonly<Record<Exclude<Opening['kind'], 'call'>, Json>> = {
+  text: { type: 'text', text: '' },
+  refusal: { type: 'text', text: '' },
+  reasoning: { type: 'thinking', thinking: '', signature: '' },
+}
+
+/** One block is open at a time: the parts come one after the other. */
+class MessagesEncoder implements Encoder {
+  readonly #telling: Telling
+  #begun = false
+  #index = -1
+  #kind: Opening['kind'] = 'text'
+  #refused = false
+  #stop: Stop = { reason: 'stop' }
+
+  constructor(telling: Telling) {
+    this.#telling = telling
+  }
+
+  write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
+    switch (event.kind) {
+      case 'start':
+        return this.#begin(event.id)
+      case 'open':
+        return [...this.#begin(''), this.#open(event.what)]
+      case 'delta':
+        return [this.#delta(event.text)]
+      case 'close':
+        return this.#close(event.seal)
+      case 'stop':
+        this.#stop = event.stop
+        return this.#begin('')
+    }
+  }
+
+  end(usage: RawUsage): readonly OutgoingEvent[] {
+    return [typedEvent({ type: 'message_delta', delta: stopMembers(this.#stop, this.#refused), usage }), typedEvent({ type: 'message_stop' })]
+  }
+
+  fail(error: GatewayError, requestId: string): readonly OutgoingEvent[] {
+    return [typedEvent(envelope(error, requestId))]
+  }
+
+  #begin(id: string): OutgoingEvent[] {
+    if (this.#begun) return []
+    this.#begun = true
+    // What the request took is only known at the end, and is told there.
+    return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#telling), usage: tell(NO_USAGE) } })]
+  }
+
+  #open(what: Opening): OutgoingEvent {
+    this.#index++
+    this.#kind = what.kind
+    this.#refused ||= what.kind === 'refusal'
+    const block = what.kind === 'call' ? { type: 'tool_use', id: what.id, name: what.name, input: {} } : BLOCKS[what.kind]
+    return typedEvent({ type: 'content_block_start', index: this.#index, content_block: block })
+  }
+
+  #delta(said: string): OutgoingEvent {
+    const delta =
+      this.#kind === 'call'
+        ? { type: 'input_json_delta', partial_json: said }
+        : this.#kind === 'reasoning'
+          ? { type: 'thinking_delta', thinking: said }
+          : { type: 'text_delta', text: said }
+    return typedEvent({ type: 'content_block_delta', index: this.#index, delta })
+  }
+
+  #close(seal: Seal | undefined): OutgoingEvent[] {
+    const index = this.#index
+    const signature = { type: 'signature_delta', signature: signatureOf(seal) }
+    return [
+      ...(this.#kind === 'reasoning' ? [typedEvent({ type: 'content_block_delta', index, delta: signature })] : []),
+      typedEvent({ type: 'content_block_stop', index }),
+    ]
+  }
+}
+
+export function encoder(telling: Telling): Encoder {
+  return new MessagesEncoder(telling)
+}

@@ -1,0 +1,190 @@
+/** Requests in the messages format, out of the neutral form. */
+import { inputObject, ownReasoning, present, sampling, untranslatable } from '../decoding.ts'
+import type { Losses } from '../losses.ts'
+import type { Item, ModelLimits, Part, Request, Source, Tool } from '../neutral.ts'
+import { fitId, fitName } from '../opaque.ts'
+import { type Json, text } from '../reading.ts'
+import { budgetOf, effortOf, FREEFORM_SCHEMA, objectSchema } from '../tools.ts'
+
+/** Longest id of a tool call. */
+const MOST_ID = 64
+
+export function encodeRequest(request: Request, losses: Losses, limits: ModelLimits): Json {
+  for (const [name, value] of Object.entries({ verbosity: request.verbosity, service_tier: request.serviceTier, metadata: request.metadata })) {
+    if (value !== undefined) losses.add(name)
+  }
+  if (request.shape?.kind === 'json') losses.add('response_format')
+  const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', losses))
+  const maxTokens = request.maxOutput ?? limits.output
+  const thinking = encodeThinking(request, turns, maxTokens, limits)
+  const shape = request.shape?.kind === 'schema' ? { format: { type: 'json_schema', schema: request.shape.schema } } : {}
+  const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
+  const tools = request.tools.map(encodeTool)
+  // The prompt is cached only up to a mark, and whoever names a cache wants one: behind what never changes, and at the end.
+  if (request.cacheKey !== undefined) mark([system.at(-1) ?? tools.at(-1), turns.at(-1)?.content.at(-1)])
+  return present({
+    model: request.model,
+    max_tokens: maxTokens,
+    system: system.length > 0 ? system : undefined,
+    messages: turns,
+    stream: request.stream || undefined,
+    tools: tools.length > 0 ? tools : undefined,
+    tool_choice: tools.length > 0 ? encodeChoice(request) : undefined,
+    stop_sequences: request.stops.length > 0 ? request.stops : undefined,
+    ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', losses),
+    thinking: thinking?.spelled,
+    output_config: Object.keys(config).length > 0 ? config : undefined,
+    metadata: (request.user ?? request.cacheKey) === undefined ? undefined : { user_id: request.user ?? request.cacheKey },
+  })
+}
+
+function mark(blocks: readonly (Json | undefined)[]): void {
+  for (const block of blocks)
+    if (block && block['type'] !== 'thinking' && block['type'] !== 'redacted_thinking') Object.assign(block, { cache_control: { type: 'ephemeral' } })
+}
+
+/** Hotter than 1 does not exist here, and of the two ways to say it the models take one. */
+function encodeSampling(request: Request, thinks: boolean, losses: Losses): Json {
+  const { temperature, topP } = sampling({ ...request, thinking: { on: thinks, shown: false } }, losses)
+  if (temperature !== undefined && temperature > 1) losses.add('temperature')
+  if (temperature !== undefined && topP !== undefined) losses.add('top_p')
+  const topK = thinks ? undefined : request.topK
+  return present({
+    temperature: temperature === undefined ? undefined : Math.min(temperature, 1),
+    top_p: temperature === undefined ? topP : undefined,
+    top_k: topK,
+  })
+}
+
+interface EncodedTurn {
+  readonly role: 'user' | 'assistant'
+  readonly content: Json[]
+}
+
+/** Turns that alternate, the user's first; results of tools first within theirs; no empty text. */
+function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTurn[] } {
+  const turns: EncodedTurn[] = []
+  const add = (role: EncodedTurn['role'], blocks: readonly Json[]): void => {
+    const last = turns.at(-1)
+    if (blocks.length === 0) return
+    if (last?.role === role) last.content.push(...blocks)
+    else turns.push({ role, content: [...blocks] })
+  }
+  const leading = items.findIndex(item => !isSystem(item))
+  const rest = leading === -1 ? [] : items.slice(leading)
+  const system = items.slice(0, leading === -1 ? items.length : leading).flatMap(item => (item.kind === 'message' ? encodeParts(item.parts) : []))
+  for (const item of rest) {
+    if (item.kind === 'result') add('user', [encodeResult(item)])
+    else if (item.kind === 'reasoning') add('assistant', [encodeReasoning(item)])
+    else if (item.kind === 'call')
+      add('assistant', [{ type: 'tool_use', id: fitId(item.id, MOST_ID), name: fitName(item.name), input: inputObject(item.input) }])
+    else if (isSystem(item)) add('user', encodeParts(item.parts).map(reminder))
+    else add(item.role === 'assistant' ? 'assistant' : 'user', encodeParts(item.parts))
+  }
+  // There must be a question: where only the operator speaks, what he says is it.
+  if (turns.length === 0) return { system: [], turns: [{ role: 'user', content: system }] }
+  if (turns[0]?.role === 'assistant') turns.unshift({ role: 'user', content: [{ type: 'text', text: '(The conversation begins.)' }] })
+  trimLast(turns)
+  return { system, turns }
+}
+
+function isSystem(item: Item): item is Extract<Item, { kind: 'message' }> & { role: 'system' | 'developer' } {
+  return item.kind === 'message' && (item.role === 'system' || item.role === 'developer')
+}
+
+/** In the middle of a conversation the operator speaks through the user. */
+function reminder(block: Json): Json {
+  return { type: 'text', text: `<system-reminder>\n${text(block['text']) ?? ''}\n</system-reminder>` }
+}
+
+/** A reply that the request begins must not end in white space. */
+function trimLast(turns: readonly EncodedTurn[]): void {
+  const last = turns.at(-1)
+  const block = last?.role === 'assistant' ? last.content.at(-1) : undefined
+  if (block?.['type'] === 'text') Object.assign(block, { text: (text(block['text']) ?? '').trimEnd() })
+}
+
+function encodeReasoning(item: Extract<Item, { kind: 'reasoning' }>): Json {
+  const { signature, redacted } = item.seal?.data ?? {}
+  return redacted === undefined ? { type: 'thinking', thinking: item.text, signature } : { type: 'redacted_thinking', data: redacted }
+}
+
+function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>): Json {
+  return present({ type: 'tool_result', tool_use_id: fitId(id, MOST_ID), content: encodeParts(parts), is_error: failed || undefined })
+}
+
+function encodeParts(parts: readonly Part[]): Json[] {
+  return parts.flatMap((part): Json[] => {
+    switch (part.kind) {
+      case 'text':
+      case 'refusal':
+        return part.text.trim() === '' ? [] : [{ type: 'text', text: part.text }]
+      case 'image':
+        return [{ type: 'image', source: encodeSource(part.source) }]
+      case 'file':
+        return [encodeFile(part)]
+      case 'audio':
+        throw untranslatable('messages', 'sound has no equal there')
+    }
+  })
+}
+
+function encodeSource(source: Source): Json {
+  return source.from === 'url' ? { type: 'url', url: source.url } : { type: 'base64', media_type: source.mediaType, data: source.data }
+}
+
+function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
+  if (source.from === 'data' && source.mediaType.startsWith('text/')) {
+    const said = Buffer.from(source.data, 'base64').toString('utf8')
+    return present({ type: 'document', source: { type: 'text', media_type: 'text/plain', data: said }, title: name })
+  }
+  if (source.from === 'data' && source.mediaType !== 'application/pdf')
+    throw untranslatable('messages', `files of type ${source.mediaType.slice(0, 60)} have no equal there`)
+  return present({ type: 'document', source: encodeSource(source), title: name })
+}
+
+function encodeTool({ name, description, schema, strict, freeform }: Tool): Json {
+  return present({ name: fitName(name), description, input_schema: freeform ? FREEFORM_SCHEMA : objectSchema(schema), strict: strict || undefined })
+}
+
+function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
+  const kind = toolChoice?.kind ?? (parallelTools === false ? 'auto' : undefined)
+  if (kind === undefined) return undefined
+  return present({
+    type: kind,
+    name: toolChoice?.kind === 'tool' ? fitName(toolChoice.name) : undefined,
+    disable_parallel_tool_use: parallelTools === false && kind !== 'none' ? true : undefined,
+  })
+}
+
+/**
+ * How the model is told to reason. Not where a tool is forced on it, and not where it called tools without the reasoning
+ * that led to them: both are refused.
+ */
+function encodeThinking(
+  { thinking, toolChoice }: Request,
+  turns: readonly EncodedTurn[],
+  maxTokens: number,
+  limits: ModelLimits,
+): { spelled: Json; effort?: string } | undefined {
+  if (!thinking) return undefined
+  const off = { spelled: { type: 'disabled' } }
+  const forced = toolChoice?.kind === 'any' || toolChoice?.kind === 'tool'
+  if (!thinking.on || forced || unexplainedCalls(turns)) return off
+  const display = thinking.shown ? {} : { display: 'omitted' }
+  const effort = effortOf(thinking)
+  if (limits.thinking === 'adaptive') return { spelled: { type: 'adaptive', ...display }, ...(effort !== undefined && { effort: EFFORTS[effort] ?? effort }) }
+  const budget = budgetOf(thinking, maxTokens)
+  return budget === undefined ? off : { spelled: { type: 'enabled', budget_tokens: budget, ...display } }
+}
+
+const EFFORTS: Readonly<Record<string, string>> = { minimal: 'low' }
+
+/** The running turn, behind the last thing the user himself said, has calls but does not begin with reasoning. */
+function unexplainedCalls(turns: readonly EncodedTurn[]): boolean {
+  const asked = turns.findLastIndex(({ role, content }) => role === 'user' && content.some(block => block['type'] !== 'tool_result'))
+  const running = turns.slice(asked + 1).filter(({ role }) => role === 'assistant')
+  const [first] = running.flatMap(({ content }) => content)
+  const calls = running.some(({ content }) => content.some(block => block['type'] === 'tool_use'))
+  return calls && first?.['type'] !== 'thinking' && first?.['type'] !== 'redacted_thinking'
+}

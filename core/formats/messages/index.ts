@@ -1,0 +1,75 @@
+/** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
+import { frame, typedEvent } from '../events.ts'
+import type { Format, Reading } from '../format.ts'
+import { failureOf, forwarding, object, positive } from '../reading.ts'
+import { decoder, decodeReply } from './decode-reply.ts'
+import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
+import { encoder, encodeReply } from './encode-reply.ts'
+import { encodeRequest } from './encode-request.ts'
+import { envelope } from './errors.ts'
+import { count, tell } from './usage.ts'
+
+function read(json: unknown): Reading {
+  const event = object(json)
+  switch (event?.['type']) {
+    case 'message_start':
+      return withUsage(object(event['message'])?.['usage'], false)
+    case 'message_delta':
+      return withUsage(event['usage'], false)
+    case 'message':
+      return withUsage(event['usage'], true)
+    case 'content_block_start':
+      return { opens: [Number(event['index'])] }
+    case 'content_block_stop':
+      return { closes: [Number(event['index'])] }
+    case 'message_stop':
+      return { last: true, terminal: true }
+    case 'error':
+      return { failure: failureOf(event['error']), last: true }
+    default:
+      return {}
+  }
+}
+
+function withUsage(raw: unknown, last: boolean): Reading {
+  const usage = object(raw)
+  return { ...(usage && { usage }), ...(last && { last }) }
+}
+
+export const messages: Format = {
+  name: 'messages',
+  path: '/v1/messages',
+  required: { messages: 'array' },
+  typed: { stream: 'boolean', max_tokens: 'count' },
+  forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
+  // Required upstream; plain HTTP callers and the interface allow it to be absent. The older version serves every client.
+  defaultHeaders: { 'anthropic-version': '2023-06-01' },
+  choices: () => 1,
+  ends: () => false,
+  outputLimit: body => positive(body.get('max_tokens')),
+  limitOutput: (body, tokens) => body.set('max_tokens', tokens),
+  prepare(body, model) {
+    // Required upstream, optional here.
+    if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
+    return undefined
+  },
+  telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"'],
+  text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
+  read,
+  count,
+  tell,
+  // 529 is this format's own status for an overloaded provider; its SDKs have a class for it.
+  status: error => (error.code === 'overloaded' ? 529 : error.status),
+  error: envelope,
+  disguise: (_json, error, requestId) => envelope(error, requestId),
+  tail: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
+  overflow: (tokens, most) => (tokens === undefined || most === undefined ? 'Input is too long.' : `prompt is too long: ${tokens} tokens > ${most} maximum`),
+  dialect: { carries: CARRIES, refuses: REFUSES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  cut(usage, { opened, closed }) {
+    return [
+      ...[...opened].filter(index => !closed.has(index)).map(index => typedEvent({ type: 'content_block_stop', index })),
+      typedEvent({ type: 'message_delta', delta: { stop_reason: 'max_tokens', stop_sequence: null }, usage: messages.tell(usage) }),
+      typedEvent({ type: 'message_stop' }),
+    ]
+  },
+}

@@ -1,0 +1,43 @@
+/** How vendors say that the input is too long for the model: agents shorten it only when they are told so in words they know. */
+import type { Failure } from './format.ts'
+
+const CODES = new Set(['context_length_exceeded', 'context_too_long'])
+
+/** Words of providers and of the servers that speak their formats. */
+const WORDS = new RegExp(
+  [
+    'prompt is too long',
+    '^input is too long',
+    'exceed context limit',
+    'maximum context length',
+    'context_length_exceeded',
+    'exceeds the (?:available )?context (?:window|size)',
+    'context window exceeds limit',
+    'longer than the (?:maximum )?(?:model.s )?context length',
+    'exceeds the maximum number of tokens allowed',
+    'exceeded model token limit',
+    'input token (?:length too long|count .* exceeds the maximum)',
+    'maximum context limit',
+    'maximum prompt length',
+    'but model only supports up to',
+    'reduce the length of the messages',
+  ].join('|'),
+  'i',
+)
+
+/** The input's tokens and the most there may be, in the orders in which vendors name them. */
+const NUMBERS: readonly { readonly pattern: RegExp; readonly tokens: number; readonly most: number }[] = [
+  { pattern: /(\d+) tokens > (\d+)/, tokens: 1, most: 2 },
+  { pattern: /maximum context length is (\d+) tokens.*?(\d+) tokens/s, tokens: 2, most: 1 },
+  { pattern: /maximum prompt length is (\d+).*?(\d+) tokens/s, tokens: 2, most: 1 },
+]
+
+/** Whether a failure says that the input is too long, and the numbers where it names them. */
+export function overflowOf({ message, code, errorCode }: Failure): { tokens?: number; most?: number } | undefined {
+  if (!CODES.has(code ?? '') && !CODES.has(errorCode ?? '') && !WORDS.test(message)) return undefined
+  for (const { pattern, tokens, most } of NUMBERS) {
+    const found = pattern.exec(message)
+    if (found) return { tokens: Number(found[tokens]), most: Number(found[most]) }
+  }
+  return {}
+}

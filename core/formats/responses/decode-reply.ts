@@ -1,0 +1,165 @@
+/** Replies in the responses format, whole and as streams, into the neutral form. */
+import { contentsOf, stopOf } from '../decoding.ts'
+import { type ReplyEvent } from '../events.ts'
+import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop } from '../neutral.ts'
+import { type Json, object, text } from '../reading.ts'
+import { eventsOf } from '../sequence.ts'
+
+export function decodeReply(json: Json): Reply {
+  const parts = outputParts(contentsOf(json, 'output'))
+  return {
+    id: text(json['id']) ?? '',
+    parts,
+    stop: decodeStop(
+      json,
+      parts.some(({ kind }) => kind === 'call'),
+    ),
+  }
+}
+
+/** The parts of a response's output. */
+export function outputParts(output: unknown): ReplyPart[] {
+  return (Array.isArray(output) ? output : []).flatMap((item): ReplyPart[] => decodeItem(object(item) ?? {}))
+}
+
+function decodeItem(item: Json): ReplyPart[] {
+  switch (item['type']) {
+    case 'message':
+      return (Array.isArray(item['content']) ? item['content'] : []).flatMap((value): ReplyPart[] => {
+        const part = object(value)
+        if (part?.['type'] === 'refusal') return [{ kind: 'refusal', text: text(part['refusal']) ?? '' }]
+        return part?.['type'] === 'output_text' ? [{ kind: 'text', text: text(part['text']) ?? '' }] : []
+      })
+    case 'reasoning': {
+      const seal = sealOf(item)
+      return [{ kind: 'reasoning', text: reasoningText(item), ...(seal && { seal }) }]
+    }
+    case 'function_call':
+      return [{ kind: 'call', id: text(item['call_id']) ?? '', name: text(item['name']) ?? '', input: text(item['arguments']) ?? '' }]
+    default:
+      // Tools that the provider ran: what they found is in the text.
+      return []
+  }
+}
+
+/** The summaries of a reasoning, or where there is none what it says itself. */
+function reasoningText(item: Json): string {
+  return joined(item['summary']) || joined(item['content'])
+}
+
+function joined(list: unknown): string {
+  return Array.isArray(list) ? list.map(part => text(object(part)?.['text']) ?? '').join('\n\n') : ''
+}
+
+/** What the provider needs to know a reasoning again. */
+export function sealOf(item: Json): Seal | undefined {
+  const encrypted = text(item['encrypted_content'])
+  return encrypted ? { by: 'responses', data: { encrypted, ...(typeof item['id'] === 'string' && { id: item['id'] }) } } : undefined
+}
+
+export function decodeStop(response: Json, calls: boolean): Stop {
+  if (response['status'] !== 'incomplete') return stopOf({ reason: 'stop' }, calls)
+  const reason = object(response['incomplete_details'])?.['reason']
+  return { reason: reason === 'content_filter' ? 'filtered' : 'length' }
+}
+
+/** Where a part of the reply stands: in an item, and in a message among its contents. */
+const place = (event: Json): string => `${Number(event['output_index'])}.${Number(event['content_index'] ?? 0)}`
+
+class ResponsesDecoder implements Decoder {
+  readonly #parts = new Map<string, { readonly part: number; readonly kind: Opening['kind']; said: string }>()
+  #count = 0
+  #calls = false
+
+  read(event: ReplyEvent): readonly NeutralEvent[] {
+    const json = object(event.json)
+    if (!json) return []
+    switch (json['type']) {
+      case 'response.created':
+        return [{ kind: 'start', id: text(object(json['response'])?.['id']) ?? '' }]
+      case 'response.output_item.added':
+        return this.#item(json)
+      case 'response.content_part.added':
+        return this.#content(json)
+      case 'response.output_text.delta':
+        return this.#say(json, 'text')
+      case 'response.refusal.delta':
+        return this.#say(json, 'refusal')
+      case 'response.reasoning_summary_text.delta':
+      case 'response.reasoning_text.delta':
+        return this.#say({ output_index: json['output_index'], delta: json['delta'] }, 'reasoning')
+      case 'response.reasoning_summary_part.added':
+        return this.#furtherSummary(json)
+      case 'response.function_call_arguments.delta':
+        return this.#say(json, 'call')
+      case 'response.output_item.done':
+        return this.#done(json)
+      case 'response.completed':
+      case 'response.incomplete':
+        return this.#end(object(json['response']) ?? {})
+      default:
+        return []
+    }
+  }
+
+  #open(at: string, what: Opening): NeutralEvent {
+    const part = this.#count++
+    this.#parts.set(at, { part, kind: what.kind, said: '' })
+    this.#calls ||= what.kind === 'call'
+    return { kind: 'open', part, what }
+  }
+
+  #item(event: Json): NeutralEvent[] {
+    const item = object(event['item'])
+    if (item?.['type'] === 'reasoning') return [this.#open(place(event), { kind: 'reasoning' })]
+    if (item?.['type'] !== 'function_call') return []
+    return [this.#open(place(event), { kind: 'call', id: text(item['call_id']) ?? '', name: text(item['name']) ?? '' })]
+  }
+
+  #content(event: Json): NeutralEvent[] {
+    const type = object(event['part'])?.['type']
+    if (type === 'output_text') return [this.#open(place(event), { kind: 'text' })]
+    return type === 'refusal' ? [this.#open(place(event), { kind: 'refusal' })] : []
+  }
+
+  /** Some leave out what announces a part of text. */
+  #say(event: Json, kind: Opening['kind']): NeutralEvent[] {
+    const at = place(event)
+    const said = text(event['delta']) ?? ''
+    const opened = this.#parts.has(at) || kind === 'call' ? [] : [this.#open(at, { kind })]
+    const part = this.#parts.get(at)
+    if (!part || said === '') return opened
+    part.said += said
+    return [...opened, { kind: 'delta', part: part.part, text: said }]
+  }
+
+  #furtherSummary(event: Json): NeutralEvent[] {
+    return Number(event['summary_index']) > 0 ? this.#say({ output_index: event['output_index'], delta: '\n\n' }, 'reasoning') : []
+  }
+
+  /** The item once more and whole: what of it was not told in pieces is told now. */
+  #done(event: Json): NeutralEvent[] {
+    const item = object(event['item']) ?? {}
+    const seal = item['type'] === 'reasoning' ? sealOf(item) : undefined
+    return outputParts([item]).flatMap((whole, content_index): NeutralEvent[] => {
+      const at = place({ output_index: event['output_index'], content_index })
+      const opened = this.#parts.has(at) ? [] : [this.#open(at, whole)]
+      const part = this.#parts.get(at)
+      if (!part) return []
+      const all = whole.kind === 'call' ? whole.input : whole.text
+      const rest: NeutralEvent[] = part.said === '' && all !== '' ? [{ kind: 'delta', part: part.part, text: all }] : []
+      return [...opened, ...rest, { kind: 'close', part: part.part, ...(seal && { seal }) }]
+    })
+  }
+
+  #end(response: Json): NeutralEvent[] {
+    const untold = this.#count === 0 ? eventsOf({ id: '', parts: outputParts(response['output']), stop: { reason: 'stop' } }) : []
+    const parts = untold.filter(({ kind }) => kind === 'open' || kind === 'delta' || kind === 'close')
+    const calls = this.#calls || parts.some(event => event.kind === 'open' && event.what.kind === 'call')
+    return [...parts, { kind: 'stop', stop: decodeStop(response, calls) }, { kind: 'end' }]
+  }
+}
+
+export function decoder(): Decoder {
+  return new ResponsesDecoder()
+}

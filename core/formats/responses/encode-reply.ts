@@ -1,0 +1,255 @@
+/** Replies in the responses format, whole and as streams, out of the neutral form. */
+import type { GatewayError } from '../../errors.ts'
+import { freeformInput } from '../decoding.ts'
+import { type OutgoingEvent, typedEvent } from '../events.ts'
+import type { RawUsage } from '../format.ts'
+import type { Call, Encoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
+import { renameId, sealed } from '../opaque.ts'
+import { openaiError } from '../openai-errors.ts'
+import { type Json, text } from '../reading.ts'
+import { homeName } from './tools.ts'
+
+const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
+  length: 'max_output_tokens',
+  context: 'max_output_tokens',
+  filtered: 'content_filter',
+}
+
+/** The members of a response that tell how it ended. */
+export function ending({ reason }: Stop): { status: 'completed' | 'incomplete'; incomplete_details: { reason: string } | null } {
+  const incomplete = INCOMPLETE[reason]
+  return incomplete === undefined ? { status: 'completed', incomplete_details: null } : { status: 'incomplete', incomplete_details: { reason: incomplete } }
+}
+
+export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json {
+  const output = reply.parts.map((part, index) => encodeItem(part, itemId(reply.id, part.kind, index), telling))
+  return { ...responseObject(reply.id, telling), ...ending(reply.stop), output, usage }
+}
+
+const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = { text: 'msg_', refusal: 'msg_', reasoning: 'rs_', call: 'fc_' }
+
+/** The id of an item: of its reply and its place in it. */
+export function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
+  return `${renameId({ id: reply }, PREFIXES[kind])}_${index}`
+}
+
+/** A finished item of the output. */
+export function encodeItem(part: ReplyPart, id: string, telling: Telling): Json {
+  switch (part.kind) {
+    case 'text':
+    case 'refusal':
+      return { id, type: 'message', status: 'completed', role: 'assistant', content: [contentPart(part.kind, part.text)] }
+    case 'reasoning': {
+      const summary = part.text === '' ? [] : [{ type: 'summary_text', text: part.text }]
+      return { id, type: 'reasoning', summary, ...(part.seal && { encrypted_content: encryptedContent(part.seal) }) }
+    }
+    case 'call':
+      return encodeCall(part, id, telling)
+  }
+}
+
+/** The format's own seal as it was; another's in its place. */
+function encryptedContent(seal: Seal): string {
+  return (seal.by === 'responses' ? text(seal.data['encrypted']) : undefined) ?? sealed(seal)
+}
+
+export function contentPart(kind: 'text' | 'refusal', said: string): Json {
+  return kind === 'refusal' ? { type: 'refusal', refusal: said } : { type: 'output_text', annotations: [], logprobs: [], text: said }
+}
+
+/** A call as the client declared the tool: freeform with its bare input, in its namespace. */
+function encodeCall({ id: call_id, name, input }: Call, id: string, { request }: Telling): Json {
+  const named = homeName(name, request.tools)
+  const freeform = request.tools.some(tool => tool.name === name && tool.freeform)
+  if (freeform) return { id, type: 'custom_tool_call', status: 'completed', call_id, ...named, input: freeformInput(input) }
+  return { id, type: 'function_call', status: 'completed', arguments: input || '{}', call_id, ...named }
+}
+
+/** Members of a request that its response repeats, and what stands there when the request has none. */
+const ECHO: Readonly<Record<string, unknown>> = {
+  instructions: null,
+  max_output_tokens: null,
+  metadata: {},
+  parallel_tool_calls: true,
+  prompt_cache_key: null,
+  reasoning: { effort: null, summary: null },
+  safety_identifier: null,
+  service_tier: 'default',
+  store: false,
+  temperature: null,
+  text: { format: { type: 'text' } },
+  tool_choice: 'auto',
+  tools: [],
+  top_p: null,
+  truncation: 'disabled',
+  user: null,
+}
+
+/** A response that has just begun. */
+export function responseObject(id: string, { model, at, body }: Telling): Json {
+  const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, body[name] ?? none]))
+  return {
+    id: renameId({ id }, 'resp_'),
+    object: 'response',
+    created_at: at,
+    status: 'in_progress',
+    background: false,
+    error: null,
+    incomplete_details: null,
+    model,
+    output: [],
+    previous_response_id: null,
+    ...echo,
+    usage: null,
+  }
+}
+/** The item that is being written. */
+interface Writing {
+  readonly what: Opening
+  readonly index: number
+  readonly id: string
+  said: string
+}
+
+/** One item is open at a time, with one part in it; what is told in pieces is told again whole when it closes, and at the end. */
+class ResponsesEncoder implements Encoder {
+  readonly #telling: Telling
+  #number = 0
+  #id: string | undefined
+  readonly #output: Json[] = []
+  #item: Writing | undefined
+  #stop: Stop = { reason: 'stop' }
+
+  constructor(telling: Telling) {
+    this.#telling = telling
+  }
+
+  write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
+    switch (event.kind) {
+      case 'start':
+        return this.#begin(event.id)
+      case 'open':
+        return [...this.#begin(''), ...this.#open(event.what)]
+      case 'delta':
+        return this.#item ? this.#delta(this.#item, event.text) : []
+      case 'close':
+        return this.#item ? this.#close(this.#item, event.seal) : []
+      case 'stop':
+        this.#stop = event.stop
+        return this.#begin('')
+    }
+  }
+
+  end(usage: RawUsage): readonly OutgoingEvent[] {
+    const { status, incomplete_details } = ending(this.#stop)
+    return [this.#event(`response.${status}`, { response: this.#response({ status, incomplete_details, usage }) })]
+  }
+
+  fail(error: GatewayError): readonly OutgoingEvent[] {
+    const { code, message } = openaiError(error)
+    // The SDKs throw on `error`; the agents that ignore it read `response.failed`.
+    return [
+      this.#event('error', { code, message, param: null }),
+      this.#event('response.failed', { response: this.#response({ status: 'failed', error: { code, message } }) }),
+    ]
+  }
+
+  #begin(id: string): OutgoingEvent[] {
+    if (this.#id !== undefined) return []
+    this.#id = id
+    const response = this.#response({})
+    return [this.#event('response.created', { response }), this.#event('response.in_progress', { response })]
+  }
+
+  #open(what: Opening): OutgoingEvent[] {
+    const index = this.#output.length
+    const item = (this.#item = { what, index, id: itemId(this.#id ?? '', what.kind, index), said: '' })
+    const added = this.#event('response.output_item.added', { output_index: index, item: this.#blank(item) })
+    if (what.kind !== 'text' && what.kind !== 'refusal') return [added]
+    return [added, this.#event('response.content_part.added', { ...within(item), part: contentPart(what.kind, '') })]
+  }
+
+  /** The item as it stands when it begins. */
+  #blank({ what, id }: Writing): Json {
+    const whole = encodeItem(what.kind === 'call' ? { ...what, input: '' } : { kind: what.kind, text: '' }, id, this.#telling)
+    if (what.kind === 'call') return { ...whole, status: 'in_progress', ...('arguments' in whole ? { arguments: '' } : { input: '' }) }
+    return what.kind === 'reasoning' ? whole : { ...whole, status: 'in_progress', content: [] }
+  }
+
+  #delta(item: Writing, delta: string): OutgoingEvent[] {
+    const first = item.said === ''
+    item.said += delta
+    switch (item.what.kind) {
+      case 'text':
+        return [this.#event('response.output_text.delta', { ...within(item), delta, logprobs: [] })]
+      case 'refusal':
+        return [this.#event('response.refusal.delta', { ...within(item), delta })]
+      case 'reasoning': {
+        const part = { type: 'summary_text', text: '' }
+        const added = first ? [this.#event('response.reasoning_summary_part.added', { ...summary(item), part })] : []
+        return [...added, this.#event('response.reasoning_summary_text.delta', { ...summary(item), delta })]
+      }
+      case 'call':
+        // What a freeform tool is given stands inside JSON here: it is told when that is whole.
+        return this.#freeform(item) ? [] : [this.#event('response.function_call_arguments.delta', { ...at(item), delta })]
+    }
+  }
+
+  #close(item: Writing, seal: Seal | undefined): OutgoingEvent[] {
+    const { what, said, id } = item
+    const empty = what.kind === 'call' && said === '' && !this.#freeform(item) ? this.#delta(item, '{}') : []
+    const part: ReplyPart = what.kind === 'call' ? { ...what, input: item.said } : { kind: what.kind, text: said, ...(seal && { seal }) }
+    const whole = encodeItem(part, id, this.#telling)
+    this.#item = undefined
+    this.#output.push(whole)
+    return [...empty, ...this.#finished(item), this.#event('response.output_item.done', { output_index: item.index, item: whole })]
+  }
+
+  #finished(item: Writing): OutgoingEvent[] {
+    const { what, said } = item
+    switch (what.kind) {
+      case 'text':
+      case 'refusal': {
+        const done =
+          what.kind === 'text'
+            ? this.#event('response.output_text.done', { ...within(item), text: said, logprobs: [] })
+            : this.#event('response.refusal.done', { ...within(item), refusal: said })
+        return [done, this.#event('response.content_part.done', { ...within(item), part: contentPart(what.kind, said) })]
+      }
+      case 'reasoning':
+        if (said === '') return []
+        return [
+          this.#event('response.reasoning_summary_text.done', { ...summary(item), text: said }),
+          this.#event('response.reasoning_summary_part.done', { ...summary(item), part: { type: 'summary_text', text: said } }),
+        ]
+      case 'call': {
+        if (!this.#freeform(item)) return [this.#event('response.function_call_arguments.done', { ...at(item), name: what.name, arguments: said })]
+        const input = freeformInput(said)
+        return [
+          this.#event('response.custom_tool_call_input.delta', { ...at(item), delta: input }),
+          this.#event('response.custom_tool_call_input.done', { ...at(item), input }),
+        ]
+      }
+    }
+  }
+
+  #freeform({ what }: Writing): boolean {
+    return what.kind === 'call' && this.#telling.request.tools.some(tool => tool.name === what.name && tool.freeform)
+  }
+
+  #response(members: Json): Json {
+    return { ...responseObject(this.#id ?? '', this.#telling), output: this.#output, ...members }
+  }
+
+  #event(type: string, members: Json): OutgoingEvent {
+    return typedEvent({ type, sequence_number: this.#number++, ...members })
+  }
+}
+
+const at = ({ id, index }: Writing): Json => ({ item_id: id, output_index: index })
+const within = (item: Writing): Json => ({ ...at(item), content_index: 0 })
+const summary = (item: Writing): Json => ({ ...at(item), summary_index: 0 })
+
+export function encoder(telling: Telling): Encoder {
+  return new ResponsesEncoder(telling)
+}

@@ -1,0 +1,110 @@
+/** Requests in the responses format, out of the neutral form. */
+import { ownReasoning, present, resultParts, sampling, untranslatable, urlOf } from '../decoding.ts'
+import type { Losses } from '../losses.ts'
+import { type Item, type Part, type Request, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
+import { fitId, fitName, shortened } from '../opaque.ts'
+import type { Json } from '../reading.ts'
+import { effortOf, FREEFORM_SCHEMA, objectSchema } from '../tools.ts'
+
+/** Longest id of a tool call. */
+const MOST_ID = 64
+
+export function encodeRequest(request: Request, losses: Losses): Json {
+  if (request.topK !== undefined) losses.add('top_k')
+  if (request.stops.length > 0) losses.add('stop')
+  const { temperature, topP } = sampling(request, losses)
+  const items = ownReasoning(request.items, 'responses', losses)
+  // Where only the operator speaks, what he says is the input.
+  const split = Math.max(
+    0,
+    items.findIndex(item => item.kind !== 'message' || item.role !== 'system'),
+  )
+  const instructions = items.slice(0, split).map(item => ('parts' in item ? item.parts.map(part => spoken([part])).join('\n\n') : ''))
+  const thinking = request.thinking
+  const format = request.shape && encodeShape(request.shape)
+  const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
+  const effort = effortOf(thinking)
+  const tools = request.tools.length > 0
+  return present({
+    model: request.model,
+    instructions: instructions.length > 0 ? instructions.join('\n\n') : undefined,
+    input: items.slice(split).flatMap(encodeItem),
+    stream: request.stream || undefined,
+    // What is stored at the provider's would be within reach of all its customers.
+    store: false,
+    include: thinking?.on ? ['reasoning.encrypted_content'] : undefined,
+    max_output_tokens: request.maxOutput,
+    tools: tools ? request.tools.map(encodeTool) : undefined,
+    tool_choice: tools ? encodeChoice(request.toolChoice) : undefined,
+    parallel_tool_calls: tools ? request.parallelTools : undefined,
+    temperature,
+    top_p: topP,
+    reasoning: thinking && present({ effort, summary: thinking.on && thinking.shown ? 'auto' : undefined }),
+    text: Object.keys(said).length > 0 ? said : undefined,
+    prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
+    safety_identifier: request.user === undefined ? undefined : shortened(request.user),
+    service_tier: request.serviceTier,
+    metadata: request.metadata,
+  })
+}
+
+function encodeItem(item: Item): Json[] {
+  switch (item.kind) {
+    case 'message':
+      if (item.parts.length === 0) return []
+      return [{ type: 'message', role: item.role, content: item.role === 'assistant' ? encodeSaid(item.parts) : encodeParts(item.parts) }]
+    case 'reasoning': {
+      const { encrypted, id } = item.seal?.data ?? {}
+      const summary = item.text === '' ? [] : [{ type: 'summary_text', text: item.text }]
+      return [present({ type: 'reasoning', id, summary, encrypted_content: encrypted })]
+    }
+    case 'call':
+      return [{ type: 'function_call', call_id: fitId(item.id, MOST_ID), name: fitName(item.name), arguments: item.input || '{}' }]
+    case 'result': {
+      const parts = resultParts(item.parts, item.failed)
+      const [only] = parts
+      const output = parts.length === 0 ? '' : parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
+      return [{ type: 'function_call_output', call_id: fitId(item.id, MOST_ID), output }]
+    }
+  }
+}
+
+function encodeSaid(parts: readonly Part[]): Json[] {
+  return parts.flatMap((part): Json[] => {
+    if (part.kind === 'text') return [{ type: 'output_text', text: part.text }]
+    return part.kind === 'refusal' ? [{ type: 'refusal', refusal: part.text }] : encodeParts([part])
+  })
+}
+
+function encodeParts(parts: readonly Part[]): Json[] {
+  return parts.map((part): Json => {
+    switch (part.kind) {
+      case 'text':
+      case 'refusal':
+        return { type: 'input_text', text: part.text }
+      case 'image':
+        return { type: 'input_image', image_url: urlOf(part.source), detail: part.detail ?? 'auto' }
+      case 'file':
+        if (part.source.from === 'url') return { type: 'input_file', file_url: part.source.url }
+        return { type: 'input_file', filename: part.name ?? 'file', file_data: urlOf(part.source) }
+      case 'audio':
+        throw untranslatable('messages', 'sound has no equal there')
+    }
+  })
+}
+
+function encodeTool({ name, description, schema, strict, freeform }: Tool): Json {
+  // Left out, `strict` would be true, and change the schema.
+  return present({ type: 'function', name: fitName(name), description, parameters: freeform ? FREEFORM_SCHEMA : objectSchema(schema), strict: strict ?? false })
+}
+
+function encodeChoice(choice: ToolChoice | undefined): unknown {
+  if (choice?.kind === 'tool') return { type: 'function', name: fitName(choice.name) }
+  return choice?.kind === 'any' ? 'required' : choice?.kind
+}
+
+function encodeShape(shape: Shape): Json {
+  if (shape.kind === 'json') return { type: 'json_object' }
+  const { name, schema, strict, description } = shape
+  return present({ type: 'json_schema', name, schema, strict, description })
+}

@@ -1,0 +1,39 @@
+/** The parts of messages and of tools' outputs in the responses format. */
+import { arrayAt, objectAt, present, refused, sourceOf, textAt, untranslatable } from '../decoding.ts'
+import type { Part } from '../neutral.ts'
+import { type Json, text } from '../reading.ts'
+
+/** @throws GatewayError invalid_body */
+export function decodeParts(content: unknown, at: string): Part[] {
+  if (content === undefined || content === null || content === '') return []
+  if (typeof content === 'string') return [{ kind: 'text', text: content }]
+  return arrayAt(content, at).map((part, index) => decodePart(objectAt(part, `${at}[${index}]`), `${at}[${index}]`))
+}
+
+function decodePart(part: Json, at: string): Part {
+  switch (part['type']) {
+    case 'input_text':
+    case 'output_text':
+    case 'text':
+      return { kind: 'text', text: textAt(part['text'], `${at}.text`) }
+    case 'refusal':
+      return { kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }
+    case 'input_image': {
+      if (typeof part['image_url'] !== 'string') throw elsewhere(`${at}.file_id`)
+      return present({ kind: 'image' as const, source: sourceOf(part['image_url'], `${at}.image_url`), detail: text(part['detail']) })
+    }
+    case 'input_file': {
+      const name = text(part['filename'])
+      const url = text(part['file_url'])
+      if (url !== undefined) return present({ kind: 'file' as const, source: sourceOf(url, `${at}.file_url`), name })
+      if (typeof part['file_data'] !== 'string') throw elsewhere(`${at}.file_id`)
+      return present({ kind: 'file' as const, source: sourceOf(part['file_data'], `${at}.file_data`), name })
+    }
+    default:
+      throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(part['type'])).slice(0, 50)}.`)
+  }
+}
+
+function elsewhere(param: string): Error {
+  return untranslatable(param, 'the file lies with another provider; send its data')
+}

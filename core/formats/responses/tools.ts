@@ -1,0 +1,58 @@
+/** Tools of the responses format, which alone has namespaces. */
+import { arrayAt, boolean, objectAt, present, providerTools, textAt } from '../decoding.ts'
+import type { Losses } from '../losses.ts'
+import type { Tool } from '../neutral.ts'
+import { type Json, object, text } from '../reading.ts'
+import { freeformTool } from '../tools.ts'
+
+/** The name of a namespace's tool where there are no namespaces. */
+export function flatName(space: string | undefined, name: string): string {
+  return space === undefined ? name : `${space}__${name}`
+}
+
+/** How a call of a tool is named to the client that declared it. */
+export function homeName(name: string, tools: readonly Tool[]): { name: string; namespace?: string } {
+  const home = tools.find(tool => tool.name === name)?.home
+  return home ? { name: home.name, namespace: home.space } : { name }
+}
+
+/** The tools a model can be told of; what only the provider can run is dropped, or refused where it is all there is. */
+export function decodeTools(value: readonly unknown[], losses: Losses): Tool[] {
+  const dropped: { type: string; param: string }[] = []
+  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, dropped))
+  providerTools(dropped, tools, losses)
+  return tools
+}
+
+function decodeTool(entry: unknown, at: string, space: string | undefined, dropped: { type: string; param: string }[]): Tool[] {
+  const tool = objectAt(entry, at)
+  const type = text(tool['type']) ?? ''
+  switch (type) {
+    case 'function':
+      return [placed(functionTool(tool, at), space)]
+    case 'custom':
+      return [placed(freeformTool(tool, at), space)]
+    case 'namespace': {
+      const name = textAt(tool['name'], `${at}.name`)
+      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) => decodeTool(inner, `${at}.tools[${index}]`, name, dropped))
+    }
+    default:
+      dropped.push({ type, param: at })
+      return []
+  }
+}
+
+function placed(tool: Tool, space: string | undefined): Tool {
+  return space === undefined ? tool : { ...tool, name: flatName(space, tool.name), home: { space, name: tool.name } }
+}
+
+function functionTool(tool: Json, at: string): Tool {
+  const { description, parameters, strict } = tool
+  return present({
+    name: textAt(tool['name'], `${at}.name`),
+    description: text(description),
+    schema: object(parameters),
+    strict: boolean(strict),
+    freeform: false,
+  })
+}

@@ -1,0 +1,26 @@
+/** Usage as a reply reports it, bit by bit. */
+import type { CountedUsage, Format, RawUsage } from './format.ts'
+
+export class UsageTally {
+  readonly #format: Pick<Format, 'count'>
+  #raw: RawUsage | undefined
+  #mostOutput = 0
+
+  constructor(format: Pick<Format, 'count'>) {
+    this.#format = format
+  }
+
+  /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
+  learn(usage: RawUsage): void {
+    const told = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined)
+    this.#raw = { ...this.#raw, ...Object.fromEntries(told) }
+    this.#mostOutput = Math.max(this.#mostOutput, this.#format.count(this.#raw)?.usage.output ?? 0)
+  }
+
+  /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */
+  usage(): CountedUsage | undefined {
+    const counted = this.#raw && this.#format.count(this.#raw)
+    // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
+    return counted && { ...counted, usage: { ...counted.usage, output: Math.max(counted.usage.output, this.#mostOutput) } }
+  }
+}

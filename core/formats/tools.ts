@@ -1,0 +1,52 @@
+/** Tools and reasoning as the formats' requests speak of them. */
+import { present, textAt } from './decoding.ts'
+import type { Thinking, Tool } from './neutral.ts'
+import { object, text, type Json } from './reading.ts'
+
+/** What a freeform tool takes where tools take JSON only. */
+export const FREEFORM_SCHEMA: Json = {
+  type: 'object',
+  properties: { input: { type: 'string', description: 'The whole input of the tool, as plain text.' } },
+  required: ['input'],
+  additionalProperties: false,
+}
+
+/** A tool that takes text; its grammar, if it has one, becomes part of what the model is told. */
+export function freeformTool(tool: Json, at: string): Tool {
+  const grammar = object(tool['format'])
+  const definition = text(grammar?.['definition']) ?? text(object(grammar?.['grammar'])?.['definition'])
+  const rule = definition === undefined ? '' : `\n\nThe input must match this grammar:\n${definition}`
+  const description = (text(tool['description']) ?? '') + rule
+  return present({ name: textAt(tool['name'], `${at}.name`), description: description === '' ? undefined : description, freeform: true })
+}
+
+/** Tokens of reasoning for those who count them. */
+const MEDIUM = 10_240
+const BUDGETS: Readonly<Record<string, number>> = { minimal: 1024, low: 4096, medium: MEDIUM, high: 24_576, xhigh: 32_768, max: 49_152 }
+
+/** The least that a budget of reasoning may be. */
+const LEAST_BUDGET = 1024
+
+/** The effort that was asked for, or the one whose budget comes nearest from below. */
+export function effortOf(thinking: Thinking | undefined): string | undefined {
+  if (!thinking) return undefined
+  if (!thinking.on) return 'none'
+  if (thinking.effort !== undefined || thinking.budget === undefined) return thinking.effort
+  const { budget } = thinking
+  return Object.keys(BUDGETS).findLast(effort => (BUDGETS[effort] as number) <= budget) ?? 'minimal'
+}
+
+/** The budget that was asked for, or an effort's, below the output limit it is part of; undefined when that leaves none. */
+export function budgetOf(thinking: Thinking, maxOutput: number): number | undefined {
+  const wanted = thinking.budget ?? BUDGETS[thinking.effort ?? ''] ?? MEDIUM
+  const budget = Math.min(wanted, maxOutput - 1)
+  return budget < LEAST_BUDGET ? undefined : budget
+}
+
+/** An input schema whose root is a plain object: branches at the root become one object with the members of all. */
+export function objectSchema(schema: Json | undefined): Json {
+  const { anyOf, oneOf, allOf, ...rest } = schema ?? {}
+  const branches = [anyOf, oneOf, allOf].flatMap(list => (Array.isArray(list) ? list.map(object) : [])).filter(branch => branch !== undefined)
+  const properties = Object.assign({}, ...branches.map(branch => object(branch['properties'])), object(rest['properties'])) as Json
+  return { ...rest, type: 'object', properties }
+}
