@@ -40,9 +40,12 @@ export class Up {
     this.#passed.unshift(placed)
   }
 
-  /** @throws GatewayError from a stage that replaces the upstream's reply */
+  /** @throws GatewayError from a stage that replaces the upstream's reply; Instead, when it does so by a reply of its own */
   response(head: Head): void {
-    for (const { stage } of this.#passed) stage.response?.(known(this.#x), head)
+    for (const { stage } of this.#passed) {
+      const reply = stage.response?.(known(this.#x), head)
+      if (reply) throw new Instead(reply)
+    }
   }
 
   rewriters(head: Head): Rewriter[] {
@@ -95,6 +98,16 @@ export class Up {
   }
 }
 
+/** A stage's own reply in the place of the upstream's. */
+class Instead extends Error {
+  readonly reply: Reply | Promise<Reply>
+
+  constructor(reply: Reply | Promise<Reply>) {
+    super('a stage replaced the reply')
+    this.reply = reply
+  }
+}
+
 /** The stages of one endpoint. */
 export class Chain {
   readonly #stages: readonly PlacedStage[]
@@ -114,13 +127,22 @@ export class Chain {
     let outcome: Outcome
     try {
       const reply = await this.#down(x, up)
-      outcome = reply ? await x.answer(reply) : await forward(x, up)
+      outcome = reply ? await x.answer(reply) : await this.#forwarded(x, up, forward)
     } catch (thrown) {
       const error = GatewayError.from(thrown)
       if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
       outcome = await x.fail(error)
     }
     await up.settle(outcome)
+  }
+
+  async #forwarded(x: LiveExchange, up: Up, forward: Forward): Promise<Outcome> {
+    try {
+      return await forward(x, up)
+    } catch (thrown) {
+      if (thrown instanceof Instead) return x.answer(await thrown.reply)
+      throw thrown
+    }
   }
 
   async #down(x: LiveExchange, up: Up): Promise<Reply | undefined> {

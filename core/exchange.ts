@@ -69,6 +69,8 @@ export interface Head {
   readonly stream: boolean
   /** What the upstream said went wrong: for error statuses, for errors under status 200, and for what is no reply at all. */
   readonly failure: Failure | undefined
+  /** What the reply calls its model at its beginning; undefined where it does not say. */
+  readonly model: string | undefined
   /** What the client will get; a stage may add to it. */
   readonly reply: Record<string, string>
   readonly attempt: Attempt
@@ -82,7 +84,7 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly path: string
   readonly query: URLSearchParams
   readonly headers: Readonly<IncomingHttpHeaders>
-  /** The wire format of the path; look-ups and the like use the chat shape for their errors. */
+  /** The wire format of the path, or of the endpoint it stands below; look-ups and the like use the chat shape for their errors. */
   readonly format: Format
   /** The path is an inference endpoint. */
   readonly inference: boolean

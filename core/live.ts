@@ -4,7 +4,7 @@ import type { Body } from './body.ts'
 import { readBody } from './read.ts'
 import { GatewayError, type Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
-import { formatOf, PLAIN, type Format, type Translation } from './formats/index.ts'
+import { formatAbove, formatOf, PLAIN, type Format, type Translation } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
 import type { Plugin } from './plugin.ts'
@@ -73,7 +73,7 @@ export class LiveExchange implements Exchange, Seated {
     this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
     this.headers = req.headers
     const format = formatOf(this.path)
-    this.format = format ?? PLAIN
+    this.format = format ?? formatAbove(this.path) ?? PLAIN
     this.inference = format !== undefined && this.method === 'POST'
     this.#req = req
     this.res = res

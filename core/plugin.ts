@@ -12,7 +12,7 @@ export { credentialOf } from './credential.ts'
 export { GatewayError, Reply } from './errors.ts'
 export type * from './exchange.ts'
 export type { Config, KeyType, ModelEntry } from './config/config.ts'
-export { type CountedUsage, overflowOf, type RawUsage, UsageTally } from './formats/index.ts'
+export { type CountedUsage, overflowOf, type RawUsage, renamed, UsageTally } from './formats/index.ts'
 export { charge, formatCredits, type Usage } from './ledger/money.ts'
 export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
 export type { Attempts, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
@@ -25,17 +25,17 @@ export type Awaitable<T> = T | Promise<T>
 export type Given<G extends Fact> = [G] extends [never] ? void : { readonly [K in G]: Facts[K] }
 
 /**
- * The exchanges a stage takes part in: all of them, the inference endpoints, or single endpoints. A path may end in
- * `/*` for everything below it.
+ * The exchanges a stage takes part in: all of them, the inference endpoints, those that count a request's tokens, or
+ * single endpoints. A path may end in `/*` for everything below it.
  */
-export type Scope = 'all' | 'inference' | `${'GET' | 'POST' | 'DELETE' | 'PATCH'} /${string}` | readonly Scope[]
+export type Scope = 'all' | 'inference' | 'counting' | `${'GET' | 'POST' | 'DELETE' | 'PATCH'} /${string}` | readonly Scope[]
 
 /** A plugin set up: its hooks, all optional. README draws the order in which they run. */
 export interface Stage<N extends Fact = never, G extends Fact = never> {
   /** Down: learn, throw a GatewayError, or answer with a Reply. */
   request?(x: With<N>): Awaitable<Given<G> | Reply>
-  /** Up: the upstream answered and nothing has been sent yet. A GatewayError thrown here replaces its reply. */
-  response?(x: With<N | G>, head: Head): void
+  /** Up: the upstream answered and nothing has been sent yet. A GatewayError thrown or a Reply returned here replaces its answer. */
+  response?(x: With<N | G>, head: Head): Awaitable<Reply> | undefined | void
   /** Up: what changes the reply's events; without one its bytes pass untouched. */
   rewrite?(x: With<N | G>, head: Head): Rewriter | undefined
   /** Up: sees events as they pass. What it throws is logged; the bytes go on. */

@@ -9,19 +9,22 @@ import type { Scope } from './plugin.ts'
 export type Endpoint = `${string} /${string}`
 
 const INFERENCE = new Set<string>(Object.values(FORMATS).map(format => `POST ${format.path}`))
+const COUNTING = new Set<string>(Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`])))
 
 /** Whether a stage of this scope takes part in exchanges at the endpoint. */
 export function covers(scope: Scope, endpoint: Endpoint): boolean {
   if (typeof scope !== 'string') return scope.some(part => covers(part, endpoint))
   if (scope === 'all') return true
+  if (scope === 'counting') return COUNTING.has(endpoint)
   return scope === 'inference' ? INFERENCE.has(endpoint) : scope === endpoint
 }
 
-/** The endpoints that scopes name; `inference` names every format's, `all` none. */
+/** The endpoints that scopes name; `inference` and `counting` name those of every format, `all` none. */
 export function endpointsOf(scopes: readonly Scope[]): Set<Endpoint> {
   const named = scopes.flatMap(function flat(scope): string[] {
     if (typeof scope !== 'string') return scope.flatMap(flat)
     if (scope === 'all') return []
+    if (scope === 'counting') return [...COUNTING]
     return scope === 'inference' ? [...INFERENCE] : [scope]
   })
   return new Set(named as Endpoint[])

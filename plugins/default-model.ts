@@ -4,7 +4,7 @@ import { definePlugin, GatewayError, type KeyType } from '../core/plugin.ts'
 export default definePlugin({
   name: 'default-model',
   summary: "Fills in the key type's default model where `fillDefault` is set and the request names none.",
-  on: 'inference',
+  on: ['inference', 'counting'],
   needs: ['key', 'body'],
   setup(_options, { config }) {
     return {

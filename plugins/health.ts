@@ -1,10 +1,10 @@
 import { definePlugin, Reply } from '../core/plugin.ts'
 
-/** Probes: `/health` says that the process lives, `/health/ready` that it can take requests. Neither needs a key. */
+/** Probes: `/health`, and `/` for those who call it without asking, say that the process lives, `/health/ready` that it can take requests. None needs a key. */
 export default definePlugin({
   name: 'health',
-  summary: 'Answers GET /health (the process lives) and GET /health/ready (it can take requests).',
-  on: ['GET /health', 'GET /health/ready'],
+  summary: 'Answers GET /health and GET / (the process lives), and GET /health/ready (it can take requests).',
+  on: ['GET /health', 'GET /health/ready', 'GET /'],
   setup(_options, { status }) {
     const facts = (): object => ({ store: status.store, ...(status.simulated.length > 0 && { simulated: status.simulated }) })
     const ready = async (): Promise<Reply> => {
@@ -18,7 +18,7 @@ export default definePlugin({
     }
     const notReady = (reason: string): Reply => Reply.json({ status: 'not ready', reason, ...facts() }, { ...NO_STORE, 'retry-after': '5' }, 503)
     return {
-      request: x => (x.path === '/health' ? Reply.json({ status: 'ok', ...facts() }, NO_STORE) : ready()),
+      request: x => (x.path === '/health/ready' ? ready() : Reply.json({ status: 'ok', ...facts() }, NO_STORE)),
     }
   },
 })

@@ -7,7 +7,7 @@ const MOST_CHOICES = 128
 export default definePlugin({
   name: 'json-body',
   summary: 'Reads and checks the JSON body: well-formed, distinct members, required members of the right type.',
-  on: 'inference',
+  on: ['inference', 'counting'],
   gives: ['body'],
   setup(_options, { config }) {
     return {

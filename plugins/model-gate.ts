@@ -1,13 +1,16 @@
-import { definePlugin, GatewayError, type KeyType } from '../core/plugin.ts'
+import { definePlugin, type Format, GatewayError, type KeyType, renamed, type Rewriter } from '../core/plugin.ts'
 
 /** Longest model name repeated in an error. */
 const SHOWN = 100
 
-/** Lets a key use the formats and the models of its type, and no others; a model goes upstream by the upstream's name. */
+/**
+ * Lets a key use the formats and the models of its type, and no others. A model goes upstream by the upstream's name and
+ * comes back by the one it was asked for: clients look it up, and price by it.
+ */
 export default definePlugin({
   name: 'model-gate',
   summary: "Admits the formats and models of the key's type; resolves aliases and name suffixes.",
-  on: 'inference',
+  on: ['inference', 'counting'],
   needs: ['key', 'body'],
   gives: ['model'],
   options: {
@@ -45,9 +48,24 @@ export default definePlugin({
         if (entry.sends !== asked) body.set('model', entry.sends)
         return { model: { asked, entry, headers } }
       },
+      rewrite({ model, format }, head): Rewriter | undefined {
+        // Where the reply begins with the right name its bytes pass as they are.
+        return head.model === model.asked ? undefined : called(model.asked, format)
+      },
     }
   },
 })
+
+/** Gives the model of each event the name. */
+function called(name: string, format: Format): Rewriter {
+  return {
+    needles: ['"model"'],
+    event({ type, data, json, comment }) {
+      const told = format.modelOf(json)
+      return told === undefined || told === name ? undefined : [{ type, data: renamed(format, data, told, name), comment }]
+    },
+  }
+}
 
 function unknown(asked: string, type: KeyType): GatewayError {
   const shown = asked.length > SHOWN ? `${asked.slice(0, SHOWN)}...` : asked

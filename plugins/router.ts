@@ -5,7 +5,7 @@ import { definePlugin, type Format, type KeyType } from '../core/plugin.ts'
 export default definePlugin({
   name: 'router',
   summary: "Chooses the accounts of the key type's upstream that a request is sent to, and the format it is spoken to in.",
-  on: 'inference',
+  on: ['inference', 'counting'],
   needs: ['key', 'model'],
   gives: ['route'],
   setup(_options, { config }) {

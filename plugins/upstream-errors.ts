@@ -15,7 +15,7 @@ const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
 export default definePlugin({
   name: 'upstream-errors',
   summary: "Turns an upstream's failures into the gateway's errors; its 400, 413 and 422 pass with their own words.",
-  on: 'inference',
+  on: ['inference', 'counting'],
   needs: ['route'],
   setup(_options, { now }) {
     return {

@@ -41,7 +41,9 @@ function checkFacts(source: Source, placed: readonly Placed[], plugins: Readonly
   for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
     const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
     const given = new Map<string, string>()
-    if (stages.some(({ plugin }) => plugin.gives.includes('route')) && !stages.some(({ plugin }) => plugin.meters)) {
+    // What only counts a request's tokens is free.
+    const free = covers('counting', endpoint)
+    if (!free && stages.some(({ plugin }) => plugin.gives.includes('route')) && !stages.some(({ plugin }) => plugin.meters)) {
       const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
       const hint = `put ${meters.join(' or ')} at the end of the chain`
       found.set('meter', source.problem(['chain'], 'requests would go upstream without being metered', hint, 'key'))

@@ -66,6 +66,8 @@ export interface Format {
   readonly name: FormatName
   /** The endpoint's path, here and at every upstream. */
   readonly path: string
+  /** The endpoint that counts the tokens of such a request without serving it, here and at upstreams that have it. */
+  readonly counting?: string
   /** The members a body must have, `model` apart: a default may fill that. */
   readonly required: Readonly<Record<string, MemberType>>
   /** Optional members that must be of a type where they are present. */
@@ -93,6 +95,8 @@ export interface Format {
   readonly text: { readonly stream: readonly string[]; readonly reply: readonly string[] }
   /** What a parsed event, or a whole parsed JSON reply, says. */
   read(json: unknown): Reading
+  /** The model's name as a parsed event, or JSON reply, tells it; undefined where it tells none. */
+  modelOf(json: unknown): string | undefined
   /** Raw usage, complete as far as it was reported, in normal form; undefined when it counts nothing. */
   count(raw: RawUsage): CountedUsage | undefined
   /** Usage as this format spells it: what `count` reads. */

@@ -6,6 +6,7 @@ import { responses } from './responses/index.ts'
 
 export type { CountedUsage, Failure, Format, FormatName, RawUsage, Reading, Running } from './format.ts'
 export { FORMAT_NAMES } from './format.ts'
+export { renamed } from './renaming.ts'
 export { overflowOf } from './overflow.ts'
 export { UsageTally } from './tally.ts'
 export { Translation, type StreamTranslation } from './translation.ts'
@@ -17,11 +18,17 @@ export const FORMATS: Readonly<Record<FormatName, Format>> = {
   messages,
 }
 
-const BY_PATH = new Map(Object.values(FORMATS).map(format => [format.path, format]))
+const ALL = Object.values(FORMATS)
+const BY_PATH = new Map(ALL.map(format => [format.path, format]))
 
 /** The format served at a path; undefined for paths that are no inference endpoint. */
 export function formatOf(path: string): Format | undefined {
   return BY_PATH.get(path)
+}
+
+/** The format whose endpoint stands above a path: its clients call what is below it. */
+export function formatAbove(path: string): Format | undefined {
+  return ALL.find(format => path.startsWith(`${format.path}/`))
 }
 
 /** How errors look where no format is called: look-ups and unknown paths use the chat shape. */

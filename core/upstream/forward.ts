@@ -33,7 +33,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       let reply: UpstreamReply | TakenBack
       try {
         const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.translation !== undefined)
-        reply = await sender.send(to, x.route.format.path, headers, bytes, x)
+        reply = await sender.send(to, x.inference ? x.route.format.path : x.path, headers, bytes, x)
       } catch (thrown) {
         failure = GatewayError.from(thrown)
         x.attempts.push({ ...name, failure: failure.message })
@@ -49,8 +49,9 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
   }
 
   return async (x, up) => {
-    // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it.
-    if (!x.route) throw new GatewayError('not_found')
+    // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it. What is
+    // no inference can go to an upstream of the same format only.
+    if (!x.route || (!x.inference && x.route.format !== x.format)) throw new GatewayError('not_found')
     x.translation = translationOf(x)
     try {
       return await tryAll(x, up, x.translation?.bytes ?? x.body.bytes())

@@ -8,14 +8,14 @@ import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompre
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Head, Outcome } from '../exchange.ts'
-import { ReplyEvent, type Failure } from '../formats/index.ts'
+import { type Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse, stopped } from './endings.ts'
 import { framed, rewrite, rewritten, textBytes } from './scanner.ts'
 import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
-import { type Patience, StreamRelay } from './stream-relay.ts'
+import { type MakeHead, type Patience, StreamRelay } from './stream-relay.ts'
 
 /** Most bytes that are read of an answer that is an error. */
 const ERROR_BYTES = 256 * 1024
@@ -27,11 +27,12 @@ const ERROR_BYTES = 256 * 1024
 export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attempt: Attempt, patience: Patience): Promise<Outcome> {
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   const body = decoded(reply)
-  const make = (failure?: Failure): Head => ({
+  const make: MakeHead = (failure, opening) => ({
     status: reply.status,
     headers: reply.headers,
     stream: type.startsWith('text/event-stream') || spreads(x),
     failure,
+    model: x.translation ? x.model.asked : opening && x.format.modelOf(opening.json),
     reply: downwardHeaders(reply.headers, x.translation),
     attempt,
   })
@@ -125,7 +126,7 @@ async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience)
   }
 }
 
-async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: (failure?: Failure) => Head, patience: Patience): Promise<Outcome> {
+async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)
@@ -135,7 +136,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: (failu
   if (failure) return refuse(up, make(failure))
   if (typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) return refuse(up, make({ message: 'reply is no JSON object' }))
   const translated = spreads(x) ? x.translation?.spread(event) : x.translation && [x.translation.reply(event)]
-  const head = make()
+  const head = make(undefined, event)
   up.response(head)
   x.complete = true
   x.delivered = textBytes(bytes.toString('latin1'), spoken.text.reply)

@@ -14,6 +14,9 @@ export interface Patience {
   readonly total: number
 }
 
+/** The head of a reply, once it is known how it begins. */
+export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
+
 /** A timer counts in whole milliseconds of its own clock and may fire a little early by this one. */
 const TIMER_SLACK_MS = 2
 
@@ -27,7 +30,7 @@ export class StreamRelay {
   readonly #x: LiveExchange
   readonly #up: Up
   readonly #body: ReplyBody
-  readonly #make: (failure?: Failure) => Head
+  readonly #make: MakeHead
   readonly #patience: Patience
   #timer: NodeJS.Timeout | undefined
   #stuck: (() => void) | undefined
@@ -49,7 +52,7 @@ export class StreamRelay {
   #finish: (end: End) => void = () => {}
   #fail: (error: unknown) => void = () => {}
 
-  constructor(x: LiveExchange, up: Up, body: ReplyBody, make: (failure?: Failure) => Head, patience: Patience) {
+  constructor(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience) {
     this.#x = x
     this.#up = up
     this.#body = body
@@ -183,10 +186,11 @@ export class StreamRelay {
   }
 
   /** The first event decides whether there is a reply at all. */
-  #begin({ reading: { failure } }: ReplyEvent): Passage {
+  #begin(opening: ReplyEvent): Passage {
     const x = this.#x
+    const { failure } = opening.reading
     if (failure) refuse(this.#up, this.#make(failure))
-    const head = this.#make()
+    const head = this.#make(undefined, opening)
     this.#up.response(head)
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
     this.#progress = this.#up.progress()

@@ -14,7 +14,7 @@ const delta = (content: object, finish: string | null = null): object => ({
   id: 'chatcmpl-1',
   object: 'chat.completion.chunk',
   created: 1,
-  model: 'm',
+  model: 'acme/famC-5.5',
   choices: [{ index: 0, delta: content, finish_reason: finish }],
 })
 const typed = (...events: { type: string; [member: string]: unknown }[]): string[] =>

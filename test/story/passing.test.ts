@@ -24,7 +24,7 @@ t.test('the bytes of a request pass untouched but for the model', async t => {
   t.equal(upstream.last.body, body.replace('acme/famB-4.5-latest', 'acme/famB-4.5'), 'spelling, spaces, big numbers and escapes survive')
   t.equal(upstream.last.path, '/v1/chat/completions', 'the query is not forwarded')
   t.equal(upstream.last.headers['content-length'], String(Buffer.byteLength(upstream.last.body)))
-  t.equal(answer.text, JSON.stringify(CHAT_REPLY), 'and so do the bytes of the reply')
+  t.equal(answer.text, JSON.stringify(CHAT_REPLY).replace('acme/famC-5.5', 'acme/famB-4.5-latest'), 'and so do the bytes of the reply')
 })
 
 t.test('headers pass by allow-list in both directions', async t => {

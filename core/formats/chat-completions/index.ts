@@ -71,6 +71,7 @@ export const chatCompletions: Format = {
     reply: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
   },
   read,
+  modelOf: json => text(object(json)?.['model']),
   count: raw => countInclusive(raw, USAGE),
   tell: usage => tellInclusive(usage, USAGE),
   status: error => error.status,

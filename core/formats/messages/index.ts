@@ -1,7 +1,7 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
-import { failureOf, forwarding, object, positive } from '../reading.ts'
+import { failureOf, forwarding, object, positive, text } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -39,6 +39,7 @@ function withUsage(raw: unknown, last: boolean): Reading {
 export const messages: Format = {
   name: 'messages',
   path: '/v1/messages',
+  counting: '/v1/messages/count_tokens',
   required: { messages: 'array' },
   typed: { stream: 'boolean', max_tokens: 'count' },
   forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
@@ -56,6 +57,7 @@ export const messages: Format = {
   telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"'],
   text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
   read,
+  modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),
   count,
   tell,
   // 529 is this format's own status for an overloaded provider; its SDKs have a class for it.
