@@ -35,6 +35,11 @@ export function sealIn(string: unknown, format: FormatName, member: string): Sea
 
 const WRAPPED_ID = 'tgid_'
 
+/** An id of at most `most` characters: itself where it is that already. */
+export function shortId(id: string, most: number): string {
+  return id !== '' && id.length <= most ? id : fitId(id, most)
+}
+
 /** An id as letters, digits, `_` and `-`, at most `most` long: itself where it is that already. */
 export function fitId(id: string, most: number): string {
   if (/^[\w-]+$/.test(id) && id.length <= most) return id

@@ -21,19 +21,19 @@ export function freeformTool(tool: Json, at: string): Tool {
 }
 
 /** Tokens of reasoning for those who count them. */
-const MEDIUM = 10_240
-const BUDGETS: Readonly<Record<string, number>> = { minimal: 1024, low: 4096, medium: MEDIUM, high: 24_576, xhigh: 32_768, max: 49_152 }
+const MEDIUM = 8192
+const HIGH = 24_576
+const BUDGETS: Readonly<Record<string, number>> = { minimal: 1024, low: 4096, medium: MEDIUM, high: HIGH, xhigh: 32_768, max: 49_152 }
 
 /** The least that a budget of reasoning may be. */
 const LEAST_BUDGET = 1024
 
-/** The effort that was asked for, or the one whose budget comes nearest from below. */
+/** The effort that was asked for, or of the three that every model knows the one a budget comes to. */
 export function effortOf(thinking: Thinking | undefined): string | undefined {
   if (!thinking) return undefined
   if (!thinking.on) return 'none'
   if (thinking.effort !== undefined || thinking.budget === undefined) return thinking.effort
-  const { budget } = thinking
-  return Object.keys(BUDGETS).findLast(effort => (BUDGETS[effort] as number) <= budget) ?? 'minimal'
+  return thinking.budget < MEDIUM ? 'low' : thinking.budget < HIGH ? 'medium' : 'high'
 }
 
 /** The budget that was asked for, or an effort's, below the output limit it is part of; undefined when that leaves none. */

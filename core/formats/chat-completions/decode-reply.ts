@@ -117,11 +117,15 @@ class ChatDecoder implements Decoder {
     call.id ||= id
     call.name ||= text(called?.['name']) ?? ''
     const prose = this.#closeProse()
-    if (call.part === undefined) {
-      call.early += input
-      return call.id !== '' && call.name !== '' ? [...prose, ...this.#open(call)] : prose
-    }
-    return input === '' ? prose : [...prose, { kind: 'delta', part: call.part, text: input }]
+    if (call.part !== undefined) return input === '' ? prose : [...prose, { kind: 'delta', part: call.part, text: input }]
+    call.early += input
+    return [...prose, ...this.#openKnown()]
+  }
+
+  /** Opens the calls whose id and name have come, in their order: one that waits for its own holds back those behind it. */
+  #openKnown(): NeutralEvent[] {
+    const unknown = this.#calls.findIndex(({ part, id, name }) => part === undefined && (id === '' || name === ''))
+    return this.#calls.slice(0, unknown === -1 ? undefined : unknown).flatMap(call => (call.part === undefined ? this.#open(call) : []))
   }
 
   /** The call a fragment belongs to: by its index; a further id under one index, and an id without one, begin a new call. */

@@ -2,7 +2,7 @@
 import { ownReasoning, present, resultParts, sampling, untranslatable, urlOf } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import { type Item, type Part, type Request, type Role, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
-import { fitId, fitName, shortened } from '../opaque.ts'
+import { shortId, fitName, shortened } from '../opaque.ts'
 import type { Json } from '../reading.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 import { spelledReasoning } from './reasoning.ts'
@@ -62,7 +62,7 @@ function encodeMessages(items: readonly Item[]): Json[] {
       endTurn()
       const parts = resultParts(item.parts, item.failed)
       const media = parts.filter(({ kind }) => kind !== 'text' && kind !== 'refusal')
-      const id = fitId(item.id, MOST_ID)
+      const id = shortId(item.id, MOST_ID)
       if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${id} showed:` }, ...media)
       messages.push({ role: 'tool', tool_call_id: id, content: spoken(parts) || (media.length > 0 ? 'Shown below.' : '') })
     } else if (item.kind === 'message' && item.role !== 'assistant') {
@@ -78,7 +78,7 @@ function encodeMessages(items: readonly Item[]): Json[] {
 function grown(turn: Turn = { role: 'assistant', content: null }, item: Exclude<Item, { kind: 'result' }>): Turn {
   if (item.kind === 'reasoning') return { ...turn, ...spelledReasoning(item) }
   if (item.kind === 'call') {
-    const call = { id: fitId(item.id, MOST_ID), type: 'function', function: { name: fitName(item.name), arguments: item.input || '{}' } }
+    const call = { id: shortId(item.id, MOST_ID), type: 'function', function: { name: fitName(item.name), arguments: item.input || '{}' } }
     return { ...turn, tool_calls: [...(turn.tool_calls ?? []), call] }
   }
   const said = item.parts.map(part => (part.kind === 'text' ? part.text : '')).join('')

@@ -223,7 +223,10 @@ class ResponsesEncoder implements Encoder {
           this.#event('response.reasoning_summary_part.done', { ...summary(item), part: { type: 'summary_text', text: said } }),
         ]
       case 'call': {
-        if (!this.#freeform(item)) return [this.#event('response.function_call_arguments.done', { ...at(item), name: what.name, arguments: said })]
+        if (!this.#freeform(item))
+          return [
+            this.#event('response.function_call_arguments.done', { ...at(item), name: homeName(what.name, this.#telling.request.tools).name, arguments: said }),
+          ]
         const input = freeformInput(said)
         return [
           this.#event('response.custom_tool_call_input.delta', { ...at(item), delta: input }),

@@ -2,7 +2,7 @@
 import { ownReasoning, present, resultParts, sampling, untranslatable, urlOf } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import { type Item, type Part, type Request, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
-import { fitId, fitName, shortened } from '../opaque.ts'
+import { shortId, fitName, shortened } from '../opaque.ts'
 import type { Json } from '../reading.ts'
 import { effortOf, FREEFORM_SCHEMA, objectSchema } from '../tools.ts'
 
@@ -59,12 +59,12 @@ function encodeItem(item: Item): Json[] {
       return [present({ type: 'reasoning', id, summary, encrypted_content: encrypted })]
     }
     case 'call':
-      return [{ type: 'function_call', call_id: fitId(item.id, MOST_ID), name: fitName(item.name), arguments: item.input || '{}' }]
+      return [{ type: 'function_call', call_id: shortId(item.id, MOST_ID), name: fitName(item.name), arguments: item.input || '{}' }]
     case 'result': {
       const parts = resultParts(item.parts, item.failed)
       const [only] = parts
       const output = parts.length === 0 ? '' : parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
-      return [{ type: 'function_call_output', call_id: fitId(item.id, MOST_ID), output }]
+      return [{ type: 'function_call_output', call_id: shortId(item.id, MOST_ID), output }]
     }
   }
 }

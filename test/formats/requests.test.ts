@@ -1,0 +1,69 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import t from 'tap'
+import { Body } from '../../core/body.ts'
+import { GatewayError } from '../../core/errors.ts'
+import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
+
+/**
+ * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json` is
+ * what the client sends, with `headers.json`; `to.<format>.json` what the upstream gets; `dropped.<format>.txt` what the
+ * header tells the client was left out, and `refused.<format>.txt` why a request was not translated.
+ */
+const CASES = new URL('requests/', import.meta.url)
+
+function read(name: string, file: string): string | undefined {
+  try {
+    return readFileSync(new URL(`${name}/${file}`, CASES), 'utf8')
+  } catch {
+    return undefined
+  }
+}
+
+/** What becomes of a request: the upstream's body and what it lacks, or the refusal. */
+export function become(from: FormatName, to: FormatName, text: string, headers: Record<string, string>): { sent?: string; dropped?: string; refused?: string } {
+  try {
+    const translation = new Translation({
+      client: FORMATS[from],
+      upstream: FORMATS[to],
+      body: new Body(Buffer.from(text)),
+      headers,
+      asked: 'm',
+      limits: { output: 32_000, thinking: 'adaptive' },
+      requestId: 'r',
+      startedAt: 0,
+    })
+    const dropped = String(translation.losses)
+    return { sent: translation.bytes.toString(), ...(dropped !== '' && { dropped }) }
+  } catch (thrown) {
+    if (!(thrown instanceof GatewayError)) throw thrown
+    return { refused: `${thrown.details.param}: ${thrown.message}` }
+  }
+}
+
+for (const name of readdirSync(CASES).sort()) {
+  const from = Object.keys(FORMATS).find(format => read(name, `from.${format}.json`) !== undefined) as FormatName
+  for (const to of Object.keys(FORMATS) as FormatName[]) {
+    if (to === from) continue
+    t.test(`${name}, to ${to}`, async t => {
+      const text = read(name, `from.${from}.json`) as string
+      const headers = JSON.parse(read(name, 'headers.json') ?? '{}')
+      const { sent, dropped, refused } = become(from, to, text, headers)
+      const pretty = sent === undefined ? undefined : `${JSON.stringify(JSON.parse(sent), null, 2)}\n`
+      t.equal(pretty, read(name, `to.${to}.json`), 'what the upstream gets')
+      t.equal(dropped, read(name, `dropped.${to}.txt`)?.trim(), 'what was dropped')
+      t.equal(refused, read(name, `refused.${to}.txt`)?.trim(), 'why it was refused')
+      t.equal(become(from, to, text, headers).sent, sent, 'the same history gives the same bytes')
+    })
+  }
+}
+
+t.test('whole numbers that no double can hold survive inside what tools are given and defined by', t => {
+  const big = '9007199254740993'
+  const chat = `{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"id\\":${big}}"}}]},{"role":"tool","tool_call_id":"c","content":""}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"id":{"maximum":${big}}}}}}]}`
+  const { sent = '' } = become('chat-completions', 'messages', chat, {})
+  t.match(sent, `"input":{"id":${big}}`)
+  t.match(sent, `"maximum":${big}`)
+  const messages = `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"id":${big}}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}]}`
+  t.match(become('messages', 'responses', messages, {}).sent, `"arguments":"{\\"id\\":${big}}"`)
+  t.end()
+})
