@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from './body.ts'
 import type { GatewayError } from './errors.ts'
-import type { Failure, Format, ReplyEvent, Rewriter } from './formats/index.ts'
+import type { Failure, Format, ReplyEvent, Rewriter, Translation } from './formats/index.ts'
 import type { Key } from './ledger/keys.ts'
 import type { Usage } from './ledger/money.ts'
 import type { Account, ModelEntry, Upstream } from './config/config.ts'
@@ -18,8 +18,10 @@ export interface Model {
 
 /** Where a request goes: candidates in the order in which they are tried. */
 export interface Route {
-  /** The format in which the upstream is spoken to; where it is not the client's, the exchange is translated. */
+  /** The format in which the upstream is spoken to. */
   readonly format: Format
+  /** What stands between client and upstream where their formats are not the same. */
+  readonly translation?: Translation | undefined
   readonly candidates: readonly { readonly upstream: Upstream; readonly account: Account }[]
 }
 

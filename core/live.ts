@@ -4,7 +4,7 @@ import type { Body } from './body.ts'
 import { readBody } from './read.ts'
 import { GatewayError, type Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
-import { formatAbove, formatOf, PLAIN, type Format, type Translation } from './formats/index.ts'
+import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
 import type { Plugin } from './plugin.ts'
@@ -40,8 +40,6 @@ export class LiveExchange implements Exchange, Seated {
   declare readonly route: Route
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
-  /** Between the client's format and the upstream's, where they are not the same. */
-  translation: Translation | undefined = undefined
   /** The gateway gave the exchange up before its reply began. */
   stopped = false
   /** The client is being waited for. */

@@ -32,12 +32,11 @@ const MOST_ID = 64
 export class Translation {
   /** The client asked for a stream. */
   readonly streams: boolean
-  /** The request as the upstream gets it. */
-  readonly bytes: Buffer
   /** What of the request is not in it. */
   readonly losses = new Losses()
   readonly #between: Between
   readonly #telling: Telling
+  readonly #encoded: Json
 
   /** @throws GatewayError invalid_body when the request asks for what the upstream's format cannot carry */
   constructor(between: Between) {
@@ -47,7 +46,15 @@ export class Translation {
     this.#between = between
     this.#telling = { model: asked, at: Math.floor(startedAt / 1000), request, body }
     this.streams = request.stream
-    this.bytes = Buffer.from(JSON.stringify(upstream.dialect.encodeRequest(request, this.losses, limits)))
+    this.#encoded = upstream.dialect.encodeRequest(request, this.losses, limits)
+  }
+
+  /** The request as the upstream gets it, with at most so many output tokens where a stage has lowered what was asked for. */
+  bytes(maxOutput: number | undefined = this.#telling.request.maxOutput): Buffer {
+    const { upstream, limits } = this.#between
+    const { request } = this.#telling
+    const lowered = maxOutput !== undefined && maxOutput !== request.maxOutput
+    return Buffer.from(JSON.stringify(lowered ? upstream.dialect.encodeRequest({ ...request, maxOutput }, this.losses, limits) : this.#encoded))
   }
 
   /**

@@ -2,21 +2,12 @@
 import type { Forward, Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
-import { Translation } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { Drains } from './drains.ts'
 import { left, stopped } from './endings.ts'
 import { upwardHeaders } from './headers.ts'
 import { relay } from './relay.ts'
 import type { Sender, TakenBack, UpstreamReply } from './send.ts'
-
-/** What stands between a client and an upstream that does not speak its format. @throws GatewayError invalid_body */
-function translationOf(x: LiveExchange): Translation | undefined {
-  const { format: client, body, headers, model, id: requestId, startedAt } = x
-  const upstream = x.route.format
-  if (upstream === client) return undefined
-  return new Translation({ client, upstream, body, headers, asked: model.asked, limits: model.entry, requestId, startedAt })
-}
 
 /**
  * Makes the function that chains end in.
@@ -32,7 +23,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       if (upstream.drains > 0) x.outlive = over => drains.begin(upstream, over)
       let reply: UpstreamReply | TakenBack
       try {
-        const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.translation !== undefined)
+        const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.route.translation !== undefined)
         reply = await sender.send(to, x.inference ? x.route.format.path : x.path, headers, bytes, x)
       } catch (thrown) {
         failure = GatewayError.from(thrown)
@@ -52,9 +43,8 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it. What is
     // no inference can go to an upstream of the same format only.
     if (!x.route || (!x.inference && x.route.format !== x.format)) throw new GatewayError('not_found')
-    x.translation = translationOf(x)
     try {
-      return await tryAll(x, up, x.translation?.bytes ?? x.body.bytes())
+      return await tryAll(x, up, x.route.translation?.bytes(x.format.outputLimit(x.body)) ?? x.body.bytes())
     } finally {
       x.outlive = undefined
       x.ended?.()

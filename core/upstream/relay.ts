@@ -32,8 +32,8 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
     headers: reply.headers,
     stream: type.startsWith('text/event-stream') || spreads(x),
     failure,
-    model: x.translation ? x.model.asked : opening && x.format.modelOf(opening.json),
-    reply: downwardHeaders(reply.headers, x.translation),
+    model: x.route.translation ? x.model.asked : opening && x.format.modelOf(opening.json),
+    reply: downwardHeaders(reply.headers, x.route.translation),
     attempt,
   })
   try {
@@ -135,7 +135,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHe
   const { failure } = event.reading
   if (failure) return refuse(up, make(failure))
   if (typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) return refuse(up, make({ message: 'reply is no JSON object' }))
-  const translated = spreads(x) ? x.translation?.spread(event) : x.translation && [x.translation.reply(event)]
+  const translated = spreads(x) ? x.route.translation?.spread(event) : x.route.translation && [x.route.translation.reply(event)]
   const head = make(undefined, event)
   up.response(head)
   x.complete = true
@@ -152,7 +152,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHe
 
 /** A whole reply becomes a stream where the client asked for one and is translated for in any case. */
 function spreads(x: LiveExchange): boolean {
-  return x.translation?.streams === true
+  return x.route.translation?.streams === true
 }
 
 async function spread(x: LiveExchange, head: Head, events: readonly ReplyEvent[]): Promise<Outcome> {

@@ -58,7 +58,7 @@ export class StreamRelay {
     this.#body = body
     this.#make = make
     this.#patience = patience
-    this.#translation = x.translation?.stream()
+    this.#translation = x.route.translation?.stream()
   }
 
   async run(): Promise<Outcome> {
