@@ -26,7 +26,12 @@ export function objectAt(value: unknown, param: string): Json {
 export function contentsOf(reply: Json, member: string): readonly unknown[] {
   const contents = reply[member]
   if (Array.isArray(contents)) return contents
-  throw new GatewayError('upstream_failed', { cause: new Error(`a reply without ${member}`) })
+  throw noReply(`a reply without ${member}`)
+}
+
+/** What an upstream said is no reply of its format. */
+export function noReply(what: string): GatewayError {
+  return new GatewayError('upstream_failed', { cause: new Error(what) })
 }
 
 /** A member that must be an array; absent and null are an empty one. @throws GatewayError invalid_body */
@@ -72,8 +77,11 @@ export function present<T extends object>(members: T): { [K in keyof T]: Exclude
 /** Of a URL or data URL, the source. @throws GatewayError invalid_body */
 export function sourceOf(url: string, param: string): Source {
   if (/^https?:/i.test(url)) return { from: 'url', url }
-  const [, mediaType = '', data = ''] = /^data:([^;,]+)(?:;[^;,]*)*;base64,(.*)$/s.exec(url) ?? []
-  if (data === '') throw refused(param, `"${param}" must be an http(s) URL or a base64 data URL.`)
+  const comma = url.startsWith('data:') ? url.indexOf(',') : -1
+  const [mediaType = '', ...parameters] = url.slice('data:'.length, Math.max(comma, 0)).split(';')
+  const data = url.slice(comma + 1)
+  if (comma === -1 || mediaType === '' || parameters.at(-1) !== 'base64' || data === '')
+    throw refused(param, `"${param}" must be an http(s) URL or a base64 data URL.`)
   return { from: 'data', mediaType, data }
 }
 
@@ -134,9 +142,12 @@ export function providerTools(dropped: readonly { type: string; param: string }[
   for (const { type } of dropped) losses.add(`tools.${type}`)
 }
 
-/** The chosen tools of a choice that allows some only. */
+/** The chosen tools of a choice that allows some only. @throws GatewayError invalid_body where that leaves none */
 export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
-  return tools.filter(({ name }) => names.includes(name))
+  const wanted = new Set(names)
+  const found = tools.filter(({ name }) => wanted.has(name))
+  if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows none of the tools that can be translated.')
+  return found
 }
 
 /** A choice that names a tool which is not there would be refused by every provider. @throws GatewayError invalid_body */
@@ -147,9 +158,22 @@ export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool
 }
 
 /** Tools of distinct names: of several with one name the first. */
-export function distinct(tools: readonly Tool[]): Tool[] {
+export function distinct(tools: readonly Tool[], losses: Losses): Tool[] {
   const seen = new Set<string>()
-  return tools.filter(({ name }) => !seen.has(name) && seen.add(name))
+  return tools.filter(({ name }) => {
+    const first = !seen.has(name)
+    if (!first) losses.add(`tools.${name}`)
+    seen.add(name)
+    return first
+  })
+}
+
+/** The text of parts that can be nothing else where they stand. @throws GatewayError invalid_body for media */
+export function textOnly(parts: readonly Part[], who: string): string[] {
+  return parts.map(part => {
+    if ('text' in part) return part.text
+    throw refused('messages', `What the ${who} says cannot hold media (${part.kind}) there: only users can send them.`)
+  })
 }
 
 /** The reasoning of the given format only: another's seal proves nothing to this one, and text alone is no reasoning. */

@@ -160,6 +160,8 @@ export interface Telling {
   /** Seconds since the epoch. */
   readonly at: number
   readonly request: Request
+  /** The request's tools by name. */
+  readonly tools: ReadonlyMap<string, Tool>
   /** The request as the client spelt it. */
   readonly body: Json
 }

@@ -4,33 +4,47 @@
  * bytes, and nothing need be remembered between requests.
  */
 import { createHash } from 'node:crypto'
-import type { FormatName } from './format.ts'
-import { FORMAT_NAMES } from './format.ts'
-import type { Reply, Seal, Tool } from './neutral.ts'
-import { object, text, type Json } from './reading.ts'
+import { FORMAT_NAMES, type FormatName } from './format.ts'
+import type { Reasoning, Reply, Tool } from './neutral.ts'
+import { indexOf, type Json, object, text } from './reading.ts'
 
 const SEALED = 'tollgate.'
 
-/** A seal as one string of `A-Za-z0-9_.-`; one that seals nothing is one too. */
-export function sealed(seal: Seal | undefined): string {
-  return seal ? `${SEALED}${seal.by}.${base64url(JSON.stringify(seal.data))}` : `${SEALED}none`
+/**
+ * A reasoning's seal as one string of `A-Za-z0-9_.-`, with the text it vouches for, as clients may change what they only
+ * show; one that seals nothing is such a string, too.
+ * @param place where in its reply the reasoning stands, for clients that do not keep the order
+ */
+export function sealed({ text, seal }: Omit<Reasoning, 'kind'>, place?: Place): string {
+  return seal ? `${SEALED}${seal.by}.${base64url(JSON.stringify({ text, data: seal.data, place }))}` : `${SEALED}none`
 }
 
-/** The seal in a string that `sealed` made; undefined for a string of the vendor's own. */
-export function unsealed(string: string): { seal: Seal | undefined } | undefined {
+/** The reasoning in a string that `sealed` made, without one for what is not sealed; undefined for a vendor's own string. */
+export function unsealed(string: string): { reasoning?: Reasoning; place?: Place } | undefined {
   if (!string.startsWith(SEALED)) return undefined
   const [by = '', data = ''] = string.slice(SEALED.length).split('.')
   const format = FORMAT_NAMES.find(name => name === by)
   const json = format && parsed(Buffer.from(data, 'base64url').toString('utf8'))
-  return { seal: format && json ? { by: format, data: json } : undefined }
+  const proof = object(json?.['data'])
+  if (!format || !json || !proof) return {}
+  const place = object(json['place'])
+  const [said, calls] = [indexOf(place?.['said']), indexOf(place?.['calls'])]
+  return { reasoning: { kind: 'reasoning', text: text(json['text']) ?? '', seal: { by: format, data: proof } }, place: { said, calls } }
 }
 
-/** The seal in what stands in the place of `format`'s own: one that came through, or one of its own. */
-export function sealIn(string: unknown, format: FormatName, member: string): Seal | undefined {
-  const value = text(string)
-  if (value === undefined || value === '') return undefined
+/** What stood before a reasoning in its reply: characters of text, and calls. */
+export interface Place {
+  readonly said: number
+  readonly calls: number
+}
+
+/** The reasoning whose seal stands in the place of `format`'s own: one that came through, or one of its own. */
+export function reasoningIn(shown: string, seal: unknown, format: FormatName, member: string): Reasoning {
+  const value = text(seal)
+  if (value === undefined || value === '') return { kind: 'reasoning', text: shown }
   const through = unsealed(value)
-  return through ? through.seal : { by: format, data: { [member]: value } }
+  if (through) return through.reasoning ?? { kind: 'reasoning', text: shown }
+  return { kind: 'reasoning', text: shown, seal: { by: format, data: { [member]: value } } }
 }
 
 const WRAPPED_ID = 'tgid_'
@@ -65,9 +79,9 @@ export function fitName(name: string): string {
   return `${name.replaceAll(/[^\w-]/g, '_').slice(0, MOST_NAME - 9)}_${digest(name, 8)}`
 }
 
-/** The tool that the upstream means by a name that it was given by `fitName`. */
-export function toolNamed(name: string, tools: readonly Tool[]): Tool | undefined {
-  return tools.find(tool => fitName(tool.name) === name)
+/** The names of tools by what `fitName` made of them. */
+export function namesOf(tools: readonly Tool[]): ReadonlyMap<string, string> {
+  return new Map(tools.map(({ name }) => [fitName(name), name]))
 }
 
 /** A name of at most 64 characters that stands for the text: for members that have such a limit. */

@@ -1,36 +1,87 @@
 /** Calls and their results. */
 import type { Losses } from './losses.ts'
-import type { Item } from './neutral.ts'
+import type { Call, Item } from './neutral.ts'
+
+type Result = Extract<Item, { kind: 'result' }>
 
 /**
- * A conversation in which every call is answered and every answer has its call, once: providers refuse all else. An
- * answer comes directly after the calls of its turn.
+ * A conversation in which every call is answered and every answer has its call, once, and no id stands for two calls:
+ * providers refuse all else. An answer comes directly after the calls of its turn; reasoning that led to nothing is no
+ * reasoning.
  */
 export function paired(items: readonly Item[], losses: Losses): Item[] {
-  const answers = new Map<string, Item>()
-  const called = new Set<string>()
+  return led(inTurns(items, answersTo(items, losses), losses), losses)
+}
+
+/** The answer to each call, under an id that is its own. An answer belongs to the first call of its id that waits for one. */
+function answersTo(items: readonly Item[], losses: Losses): Map<Item, { call: Call; result: Result }> {
+  const answers = new Map<Item, { call: Call; result: Result }>()
+  const waiting = new Map<string, Call[]>()
+  const times = new Map<string, number>()
   for (const item of items) {
-    if (item.kind === 'call') called.add(item.id)
-    if (item.kind !== 'result') continue
-    if (called.has(item.id) && !answers.has(item.id)) answers.set(item.id, item)
-    else losses.add('tool_result')
+    if (item.kind === 'call') {
+      const open = waiting.get(item.id)
+      if (open) open.push(item)
+      else waiting.set(item.id, [item])
+    } else if (item.kind === 'result') {
+      const call = waiting.get(item.id)?.shift()
+      if (!call) {
+        losses.add('tool_result')
+        continue
+      }
+      const time = (times.get(item.id) ?? 0) + 1
+      times.set(item.id, time)
+      const id = time === 1 ? item.id : `${item.id}-${time}`
+      answers.set(call, { call: { ...call, id }, result: { ...item, id } })
+    }
   }
+  return answers
+}
+
+/** Each call in its place and, behind the calls of a turn, their answers. */
+function inTurns(items: readonly Item[], answers: ReadonlyMap<Item, { call: Call; result: Result }>, losses: Losses): Item[] {
   const result: Item[] = []
   let due: Item[] = []
-  let made = new Set<string>()
-  for (const item of items) {
-    if (item.kind === 'result') continue
-    const ofTurn = item.kind === 'call' || item.kind === 'reasoning' || (item.kind === 'message' && item.role === 'assistant')
-    if (!ofTurn || (due.length > 0 && item.kind !== 'call')) {
-      result.push(...due)
-      due = []
-    }
-    if (item.kind !== 'call') result.push(item)
-    else if (answers.has(item.id) && !made.has(item.id)) {
-      result.push(item)
-      due.push(answers.get(item.id) as Item)
-      made.add(item.id)
-    } else losses.add('tool_call')
+  const answer = (): void => {
+    for (const each of due) result.push(each)
+    due = []
   }
-  return [...result, ...due]
+  /** Results have come: what the model does next it does knowing them. */
+  let known = false
+  for (const item of items) {
+    if (item.kind === 'result') {
+      known = true
+      continue
+    }
+    if (known || item.kind === 'message') answer()
+    known = false
+    if (item.kind !== 'call') {
+      result.push(item)
+      continue
+    }
+    const answered = answers.get(item)
+    if (!answered) {
+      losses.add('tool_call')
+      continue
+    }
+    result.push(answered.call)
+    due.push(answered.result)
+  }
+  answer()
+  return result
+}
+
+/** Without reasoning that nothing follows in its turn. */
+function led(items: readonly Item[], losses: Losses): Item[] {
+  const result: Item[] = []
+  let follows = false
+  for (const item of items.toReversed()) {
+    if (item.kind === 'reasoning' && !follows) {
+      losses.add('reasoning')
+      continue
+    }
+    follows = item.kind === 'reasoning' || item.kind === 'call' || (item.kind === 'message' && item.role === 'assistant')
+    result.push(item)
+  }
+  return result.reverse()
 }

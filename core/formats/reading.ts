@@ -119,6 +119,11 @@ export function forwarding(names: readonly string[], prefixes: readonly string[]
   return header => all.has(header) || starts.some(prefix => header.startsWith(prefix))
 }
 
+/** A place in a list; 0 for what is none: to turn just any value into a number may throw. */
+export function indexOf(value: unknown): number {
+  return typeof value === 'number' ? value : 0
+}
+
 /** A positive whole number; undefined for anything else. */
 export function positive(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined

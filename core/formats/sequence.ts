@@ -9,11 +9,11 @@ export class Sequence {
   push(event: NeutralEvent): readonly NeutralEvent[] {
     switch (event.kind) {
       case 'open':
-        if (this.#current === undefined) this.#current = event.part
-        else if (this.#current !== event.part) {
+        if (this.#current !== undefined && this.#current !== event.part) {
           this.#waiting.set(event.part, [event])
           return []
         }
+        this.#current = event.part
         return [event]
       case 'delta':
       case 'close':
@@ -29,24 +29,27 @@ export class Sequence {
     }
   }
 
-  /** The current part has closed: the next one's events, and those of the ones behind it that it brings with it. */
+  /** The current part has closed: the events of those behind it, as far as they have closed too, and of the next one. */
   #next(): NeutralEvent[] {
     this.#current = undefined
+    const out: NeutralEvent[] = []
     for (const [part, events] of this.#waiting) {
       this.#waiting.delete(part)
-      if (events.at(-1)?.kind !== 'close') {
-        this.#current = part
-        return events
-      }
-      return [...events, ...this.#next()]
+      for (const event of events) out.push(event)
+      if (events.at(-1)?.kind === 'close') continue
+      this.#current = part
+      break
     }
-    return []
+    return out
   }
 
   /** Closes what is still open. */
   #all(): NeutralEvent[] {
     const out: NeutralEvent[] = []
-    while (this.#current !== undefined) out.push({ kind: 'close', part: this.#current }, ...this.#next())
+    while (this.#current !== undefined) {
+      out.push({ kind: 'close', part: this.#current })
+      for (const event of this.#next()) out.push(event)
+    }
     return out
   }
 }
@@ -63,4 +66,33 @@ export function eventsOf({ id, parts, stop }: Reply): NeutralEvent[] {
     ]
   })
   return [{ kind: 'start', id }, ...events, { kind: 'stop', stop }, { kind: 'end' }]
+}
+
+/** The reply that events tell; undefined where they do not tell its stop. */
+export function replyOf(events: Iterable<NeutralEvent>): Reply | undefined {
+  const parts = new Map<number, Writable>()
+  let id = ''
+  let stop: Reply['stop'] | undefined
+  for (const event of events) {
+    if (event.kind === 'start') id = event.id
+    else if (event.kind === 'open') parts.set(event.part, { what: event.what, text: [], seal: undefined })
+    else if (event.kind === 'delta') parts.get(event.part)?.text.push(event.text)
+    else if (event.kind === 'close') {
+      const part = parts.get(event.part)
+      if (part) part.seal = event.seal
+    } else if (event.kind === 'stop') stop ??= event.stop
+  }
+  return stop && { id, stop, parts: [...parts.values()].map(partOf) }
+}
+
+/** A part as it is gathered. */
+interface Writable {
+  readonly what: Extract<NeutralEvent, { kind: 'open' }>['what']
+  readonly text: string[]
+  seal: Extract<NeutralEvent, { kind: 'close' }>['seal']
+}
+
+function partOf({ what, text, seal }: Writable): Reply['parts'][number] {
+  const said = text.join('')
+  return what.kind === 'call' ? { ...what, input: said } : { kind: what.kind, text: said, ...(seal && { seal }) }
 }

@@ -23,30 +23,27 @@ export function freeformTool(tool: Json, at: string): Tool {
 /** Tokens of reasoning for those who count them. */
 const MEDIUM = 8192
 const HIGH = 24_576
-const BUDGETS: Readonly<Record<string, number>> = { minimal: 1024, low: 4096, medium: MEDIUM, high: HIGH, xhigh: 32_768, max: 49_152 }
+const BUDGETS = new Map([
+  ['minimal', 1024],
+  ['low', 4096],
+  ['medium', MEDIUM],
+  ['high', HIGH],
+  ['xhigh', 32_768],
+  ['max', 49_152],
+])
 
 /** The least that a budget of reasoning may be. */
 const LEAST_BUDGET = 1024
 
 /** The effort that was asked for, or of the three that every model knows the one a budget comes to. */
 export function effortOf(thinking: Thinking | undefined): string | undefined {
-  if (!thinking) return undefined
-  if (!thinking.on) return 'none'
-  if (thinking.effort !== undefined || thinking.budget === undefined) return thinking.effort
+  if (thinking?.effort !== undefined || thinking?.budget === undefined) return thinking?.effort
   return thinking.budget < MEDIUM ? 'low' : thinking.budget < HIGH ? 'medium' : 'high'
 }
 
 /** The budget that was asked for, or an effort's, below the output limit it is part of; undefined when that leaves none. */
 export function budgetOf(thinking: Thinking, maxOutput: number): number | undefined {
-  const wanted = thinking.budget ?? BUDGETS[thinking.effort ?? ''] ?? MEDIUM
+  const wanted = thinking.budget ?? BUDGETS.get(thinking.effort ?? '') ?? MEDIUM
   const budget = Math.min(wanted, maxOutput - 1)
   return budget < LEAST_BUDGET ? undefined : budget
-}
-
-/** An input schema whose root is a plain object: branches at the root become one object with the members of all. */
-export function objectSchema(schema: Json | undefined): Json {
-  const { anyOf, oneOf, allOf, ...rest } = schema ?? {}
-  const branches = [anyOf, oneOf, allOf].flatMap(list => (Array.isArray(list) ? list.map(object) : [])).filter(branch => branch !== undefined)
-  const properties = Object.assign({}, ...branches.map(branch => object(branch['properties'])), object(rest['properties'])) as Json
-  return { ...rest, type: 'object', properties }
 }

@@ -2,14 +2,14 @@
 import { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
-import { parseExact } from './decoding.ts'
+import { noReply, parseExact, refused } from './decoding.ts'
 import { type OutgoingEvent, ReplyEvent } from './events.ts'
-import type { Format, Reading } from './format.ts'
+import type { Format, RawUsage, Reading } from './format.ts'
 import { Losses } from './losses.ts'
-import type { Call, Encoder, ModelLimits, NeutralEvent, Reply, Request, Telling } from './neutral.ts'
-import { fitId, toolNamed } from './opaque.ts'
+import type { Call, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
+import { fitId, namesOf } from './opaque.ts'
 import { type Json, object } from './reading.ts'
-import { eventsOf, Sequence } from './sequence.ts'
+import { eventsOf, replyOf, Sequence } from './sequence.ts'
 import { UsageTally } from './tally.ts'
 
 /** What is to be translated, and between whom. */
@@ -37,14 +37,17 @@ export class Translation {
   readonly #between: Between
   readonly #telling: Telling
   readonly #encoded: Json
+  readonly #names: ReadonlyMap<string, string>
 
   /** @throws GatewayError invalid_body when the request asks for what the upstream's format cannot carry */
   constructor(between: Between) {
     const { client, upstream, headers, asked, limits, startedAt } = between
     const body = wholeOf(between.body)
     const request = client.dialect.decodeRequest(body, headers, this.losses)
+    if (request.items.length === 0) throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request says nothing: there must be a message.')
     this.#between = between
-    this.#telling = { model: asked, at: Math.floor(startedAt / 1000), request, body }
+    this.#telling = { model: asked, at: Math.floor(startedAt / 1000), request, body, tools: new Map(request.tools.map(tool => [tool.name, tool])) }
+    this.#names = namesOf(request.tools)
     this.streams = request.stream
     this.#encoded = upstream.dialect.encodeRequest(request, this.losses, limits)
   }
@@ -62,33 +65,56 @@ export class Translation {
    * @throws GatewayError upstream_failed when it is none
    */
   reply(event: ReplyEvent): ReplyEvent {
-    const { client, upstream } = this.#between
-    const reply = this.#decoded(event)
-    const usage = client.tell(upstream.count(event.reading.usage ?? {})?.usage ?? NO_USAGE)
-    return new ReplyEvent(client, '', JSON.stringify(client.dialect.encodeReply(reply, usage, this.#telling)))
+    return this.#encodedReply(this.#decoded(event), event.reading.usage)
   }
 
   /** A whole reply as the events of the stream that the client asked for. */
   spread(event: ReplyEvent): readonly ReplyEvent[] {
-    const stream = this.stream()
+    const stream = new StreamTranslation(this.#between, this.#telling, this.#names)
     return stream.take(event, eventsOf(this.#decoded(event)))
   }
 
+  /**
+   * A stream as the whole reply that the client asked for.
+   * @throws GatewayError upstream_failed when it does not end as one
+   */
+  gather(events: readonly ReplyEvent[]): ReplyEvent {
+    const decoder = this.#between.upstream.dialect.decoder()
+    const tally = new UsageTally(this.#between.upstream)
+    for (const { reading } of events) if (reading.usage) tally.learn(reading.usage)
+    const reply = replyOf(events.flatMap(event => decoder.read(event)))
+    if (!reply) throw noReply('a stream without its end')
+    return this.#encodedReply(this.#named(reply), undefined, tally.usage()?.usage)
+  }
+
   stream(): StreamTranslation {
-    return new StreamTranslation(this.#between, this.#telling)
+    return new StreamTranslation(this.#between, this.#telling, this.#names)
   }
 
   #decoded(event: ReplyEvent): Reply {
-    const reply = this.#between.upstream.dialect.decodeReply(object(parseExact(event.data)) ?? {})
-    const parts = reply.parts.map(part => (part.kind === 'call' ? asClients(part, this.#telling.request) : part))
-    return { ...reply, parts }
+    try {
+      return this.#named(this.#between.upstream.dialect.decodeReply(object(parseExact(event.data)) ?? {}))
+    } catch (thrown) {
+      throw unreadable(thrown)
+    }
+  }
+
+  #named(reply: Reply): Reply {
+    const calls = new ClientsCalls(this.#names)
+    return { ...reply, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part) : part)) }
+  }
+
+  #encodedReply(reply: Reply, raw: RawUsage = {}, counted?: Usage): ReplyEvent {
+    const { client, upstream } = this.#between
+    const usage = client.tell(counted ?? upstream.count(raw)?.usage ?? NO_USAGE)
+    return new ReplyEvent(client, '', JSON.stringify(client.dialect.encodeReply(reply, usage, this.#telling)))
   }
 }
 
 /** A stream on its way from one format into another. */
 export class StreamTranslation {
   readonly #between: Between
-  readonly #request: Request
+  readonly #calls: ClientsCalls
   readonly #encoder: Encoder
   readonly #decode: (event: ReplyEvent) => readonly NeutralEvent[]
   readonly #sequence = new Sequence()
@@ -96,20 +122,32 @@ export class StreamTranslation {
   #stopped = false
   #over = false
 
-  constructor(between: Between, telling: Telling) {
+  constructor(between: Between, telling: Telling, names: ReadonlyMap<string, string>) {
     const decoder = between.upstream.dialect.decoder()
     this.#between = between
-    this.#request = telling.request
+    this.#calls = new ClientsCalls(names)
     this.#encoder = between.client.dialect.encoder(telling)
     this.#decode = event => decoder.read(event)
     this.#tally = new UsageTally(between.upstream)
   }
 
-  /** What the client gets for an event of the upstream's. */
+  /** The client has its whole reply; whatever the upstream says after that concerns nobody. */
+  get over(): boolean {
+    return this.#over
+  }
+
+  /**
+   * What the client gets for an event of the upstream's.
+   * @throws GatewayError upstream_failed for one that makes no sense
+   */
   event(event: ReplyEvent): readonly ReplyEvent[] {
     const { failure } = event.reading
-    if (failure && !this.#over) return this.#fail(new GatewayError('upstream_failed'), { failure, last: true })
-    return this.take(event, this.#decode(event))
+    if (failure) return this.#fail(new GatewayError('upstream_failed'), { failure, last: true })
+    try {
+      return this.take(event, this.#decode(event))
+    } catch (thrown) {
+      throw unreadable(thrown)
+    }
   }
 
   /** What the client gets for what an event says. */
@@ -137,7 +175,7 @@ export class StreamTranslation {
 
   #write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly ReplyEvent[] {
     if (this.#over || this.#stopped) return []
-    const named = event.kind === 'open' && event.what.kind === 'call' ? { ...event, what: asClients(event.what, this.#request) } : event
+    const named = event.kind === 'open' && event.what.kind === 'call' ? { ...event, what: this.#calls.named(event.what) } : event
     if (event.kind === 'stop') this.#stopped = true
     return this.#sent(this.#sequence.push(named).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))))
   }
@@ -159,9 +197,26 @@ export class StreamTranslation {
   }
 }
 
-/** A call by the names the client knows: the tool's as it declared it, and an id that it can repeat. */
-function asClients<C extends Pick<Call, 'id' | 'name'>>(call: C, { tools }: Request): C {
-  return { ...call, id: fitId(call.id, MOST_ID), name: toolNamed(call.name, tools)?.name ?? call.name }
+/** The calls of one reply, by the names the client knows: the tool's as it declared it, and ids of their own that it can repeat. */
+class ClientsCalls {
+  readonly #names: ReadonlyMap<string, string>
+  readonly #seen = new Map<string, number>()
+
+  constructor(names: ReadonlyMap<string, string>) {
+    this.#names = names
+  }
+
+  named<C extends Pick<Call, 'id' | 'name'>>(call: C): C {
+    const times = (this.#seen.get(call.id) ?? 0) + 1
+    this.#seen.set(call.id, times)
+    const id = times === 1 ? call.id : `${call.id}-${times}`
+    return { ...call, id: fitId(id, MOST_ID), name: this.#names.get(call.name) ?? call.name }
+  }
+}
+
+/** Whatever a reply does to its reader is the upstream's failure. */
+function unreadable(thrown: unknown): GatewayError {
+  return thrown instanceof GatewayError ? thrown : new GatewayError('upstream_failed', { cause: thrown })
 }
 
 /** The body as it would be sent; read anew where it holds numbers that its first reading could not keep. */

@@ -7,12 +7,12 @@ import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
-import type { Attempt, Head, Outcome } from '../exchange.ts'
+import type { Attempt, Outcome } from '../exchange.ts'
 import { type Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse, stopped } from './endings.ts'
-import { framed, rewrite, rewritten, textBytes } from './scanner.ts'
+import { eventsIn, framed, rewrite, rewritten, textBytes } from './scanner.ts'
 import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { type MakeHead, type Patience, StreamRelay } from './stream-relay.ts'
@@ -30,7 +30,7 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
   const make: MakeHead = (failure, opening) => ({
     status: reply.status,
     headers: reply.headers,
-    stream: type.startsWith('text/event-stream') || spreads(x),
+    stream: x.route.translation ? spreads(x) : type.startsWith('text/event-stream'),
     failure,
     model: x.route.translation ? x.model.asked : opening && x.format.modelOf(opening.json),
     reply: downwardHeaders(reply.headers, x.route.translation),
@@ -38,8 +38,9 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
   })
   try {
     if (reply.status !== 200) return refuse(up, make(await readFailure(x, body, patience)))
-    if (type.startsWith('text/event-stream')) return await new StreamRelay(x, up, body, make, patience).run()
-    if (/^application\/(?:[\w.+-]+\+)?json\b/.test(type)) return await relayWhole(x, up, body, make, patience)
+    const stream = type.startsWith('text/event-stream')
+    if (stream && (!x.route.translation || spreads(x))) return await new StreamRelay(x, up, body, make, patience).run()
+    if (stream || /^application\/(?:[\w.+-]+\+)?json\b/.test(type)) return await relayWhole(x, up, body, stream, make, patience)
     return refuse(up, make({ message: `content-type ${type || 'missing'} under status 200` }))
   } finally {
     if (!body.readableEnded) reply.abort()
@@ -126,37 +127,39 @@ async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience)
   }
 }
 
-async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience): Promise<Outcome> {
+/** @param stream the upstream sent a stream where its client asked for a whole reply, and is translated for in any case */
+async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: boolean, make: MakeHead, patience: Patience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)
-  const spoken = x.route.format
-  const event = new ReplyEvent(spoken, '', bytes.toString('utf8'))
-  const { failure } = event.reading
+  const { format: spoken, translation } = x.route
+  const events = stream ? eventsIn(spoken, bytes) : [new ReplyEvent(spoken, '', bytes.toString('utf8'))]
+  const [event] = events
+  const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) return refuse(up, make(failure))
-  if (typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) return refuse(up, make({ message: 'reply is no JSON object' }))
-  const translated = spreads(x) ? x.route.translation?.spread(event) : x.route.translation && [x.route.translation.reply(event)]
+  if (!event || typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) {
+    return refuse(up, make({ message: 'reply is no JSON object' }))
+  }
+  const translated = translation && (spreads(x) ? translation.spread(event) : [stream ? translation.gather(events) : translation.reply(event)])
   const head = make(undefined, event)
   up.response(head)
   x.complete = true
-  x.delivered = textBytes(bytes.toString('latin1'), spoken.text.reply)
-  up.event(event)
+  x.delivered = textBytes(bytes.toString('latin1'), stream ? spoken.text.stream : spoken.text.reply)
+  for (const each of events) up.event(each)
   const rewriters = up.rewriters(head)
   const instead = translated ? rewritten(x.format, translated, rewriters) : rewrite(spoken, event, rewriters)
-  if (head.stream) return spread(x, head, instead ?? [])
-  const out = instead ? Buffer.from(instead.map(({ data }) => data).join('')) : bytes
-  x.begin(head.status, { ...head.reply, 'content-length': out.length })
+  const out = instead ? Buffer.from(head.stream ? framed(instead) : instead.map(({ data }) => data).join('')) : bytes
+  const type = translated && (head.stream ? 'text/event-stream' : 'application/json')
+  x.begin(head.status, {
+    ...head.reply,
+    ...(type && { 'content-type': type }),
+    ...(head.stream ? { 'x-accel-buffering': 'no' } : { 'content-length': out.length }),
+  })
   await x.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 
-/** A whole reply becomes a stream where the client asked for one and is translated for in any case. */
+/** The client asked for a stream, and is translated for: what comes whole becomes one. */
 function spreads(x: LiveExchange): boolean {
   return x.route.translation?.streams === true
-}
-
-async function spread(x: LiveExchange, head: Head, events: readonly ReplyEvent[]): Promise<Outcome> {
-  x.begin(head.status, { ...head.reply, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
-  await x.end(framed(events))
-  return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }

@@ -64,6 +64,8 @@ export interface Passage {
   readonly delivered: number
   /** What goes to the client may be other bytes than came. */
   readonly changes: boolean
+  /** Why nothing more can come of the stream, once that is so. */
+  readonly broken?: unknown
   /**
    * Looks at bytes that end at an event's end.
    * @returns the bytes to send
@@ -150,6 +152,7 @@ export class Scanner implements Passage {
 /** Translates a stream: every event is read, and none goes out as it came. */
 export class Translator implements Passage {
   delivered = 0
+  broken: unknown
   readonly changes = true
   readonly #upstream: Format
   readonly #client: Format
@@ -174,8 +177,16 @@ export class Translator implements Passage {
   }
 
   #look(event: ReplyEvent): void {
-    this.#wanted.onEvent(event)
-    this.#out.push(...this.#translation.event(event))
+    // A failure after the end is nobody's: the client has its reply, and it is whole.
+    if (this.broken !== undefined) return
+    try {
+      if (this.#translation.over && event.reading.failure) return
+      this.#wanted.onEvent(event)
+      for (const out of this.#translation.event(event)) this.#out.push(out)
+    } catch (thrown) {
+      // What was told before goes out all the same.
+      this.broken = thrown
+    }
   }
 }
 
@@ -197,6 +208,14 @@ function nextBoundary(latin1: string, from: number, ends: readonly string[]): nu
 function terminated(bytes: Buffer): string {
   const text = bytes.toString('utf8')
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
+}
+
+/** The events of a whole stream. */
+export function eventsIn(format: Format, bytes: Buffer): ReplyEvent[] {
+  const events: ReplyEvent[] = []
+  const parser = createParser({ onEvent: ({ event, data }) => events.push(new ReplyEvent(format, event ?? '', data)) })
+  parser.feed(terminated(bytes))
+  return events
 }
 
 /** The first event of a stream's bytes; comments before it do not count. */

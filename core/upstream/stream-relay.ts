@@ -179,6 +179,7 @@ export class StreamRelay {
       scanner.push(bytes)
     }
     this.#x.delivered = scanner.delivered
+    if (scanner.broken !== undefined) throw scanner.broken
     for (const wait of this.#progress?.() ?? []) {
       this.#hold()
       void wait.catch(() => {}).finally(() => this.#release())

@@ -27,13 +27,15 @@ const turn = fc
   .record({
     asked: fc.array(words, { minLength: 1, maxLength: 2 }),
     said: fc.option(words, { nil: undefined }),
-    calls: fc.array(fc.record({ id, name, json, answer: words }), { maxLength: 3 }),
+    rounds: fc.array(fc.array(fc.record({ id, name, json, answer: words }), { minLength: 1, maxLength: 3 }), { maxLength: 3 }),
   })
-  .map(({ asked, said, calls }): Item[] => [
+  .map(({ asked, said, rounds }): Item[] => [
     { kind: 'message', role: 'user', parts: asked.map(text => ({ kind: 'text', text })) },
     ...(said === undefined ? [] : [{ kind: 'message' as const, role: 'assistant' as const, parts: [{ kind: 'text' as const, text: said }] }]),
-    ...calls.map(call => ({ kind: 'call' as const, id: call.id, name: call.name, input: JSON.stringify(call.json) })),
-    ...calls.map(call => ({ kind: 'result' as const, id: call.id, parts: [{ kind: 'text' as const, text: call.answer }], failed: false })),
+    ...rounds.flatMap(calls => [
+      ...calls.map(call => ({ kind: 'call' as const, id: call.id, name: call.name, input: JSON.stringify(call.json) })),
+      ...calls.map(call => ({ kind: 'result' as const, id: call.id, parts: [{ kind: 'text' as const, text: call.answer }], failed: false })),
+    ]),
   ])
 
 const conversation = fc
@@ -115,7 +117,7 @@ const events = fc.tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60
   return { whole, events: [start as NeutralEvent, ...mixed, { kind: 'stop', stop: whole.stop }] }
 })
 
-const telling: Telling = { model: 'm', at: 1, request: request([]), body: {} }
+const telling: Telling = { model: 'm', at: 1, request: request([]), tools: new Map(), body: {} }
 
 /** Writes events as a stream of the format and reads it again. */
 function stream(told: readonly NeutralEvent[], by: Format): NeutralEvent[] {

@@ -1,35 +1,42 @@
 /** Replies in the chat-completions format, whole and as streams, into the neutral form. */
-import { contentsOf, stopOf } from '../decoding.ts'
+import { contentsOf, noReply, stopOf } from '../decoding.ts'
 import { DONE, type ReplyEvent } from '../events.ts'
 import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../neutral.ts'
 import { fitId, renameId } from '../opaque.ts'
-import { type Json, object, text } from '../reading.ts'
-import { reasoningOf, reasoningText } from './reasoning.ts'
+import { indexOf, type Json, object, text } from '../reading.ts'
+import { reasoningsOf, reasoningText } from './reasoning.ts'
 
-const STOPS: Readonly<Record<string, Stop>> = {
-  stop: { reason: 'stop' },
-  length: { reason: 'length' },
-  tool_calls: { reason: 'calls' },
-  function_call: { reason: 'calls' },
-  content_filter: { reason: 'filtered' },
-}
+const STOPS = new Map<string, Stop>([
+  ['stop', { reason: 'stop' }],
+  ['length', { reason: 'length' }],
+  ['tool_calls', { reason: 'calls' }],
+  ['function_call', { reason: 'calls' }],
+  ['content_filter', { reason: 'filtered' }],
+])
 
+/** @throws GatewayError upstream_failed for what is no reply */
 export function decodeReply(json: Json): Reply {
-  const choice = object(contentsOf(json, 'choices')[0]) ?? {}
-  const message = object(choice['message']) ?? {}
+  const choice = object(contentsOf(json, 'choices')[0])
+  const message = object(choice?.['message'])
+  if (!choice || !message) throw noReply('a choice without a message')
   const id = text(json['id']) ?? ''
-  const reasoning = reasoningOf(message)
-  const said = text(message['content'])
+  const said = contentText(message['content'])
   const refusal = text(message['refusal'])
   const calls = callsOf(message, id)
   const parts: ReplyPart[] = [
-    ...(reasoning ? [reasoning] : []),
-    ...(said ? [{ kind: 'text' as const, text: said }] : []),
+    ...reasoningsOf(message).map(({ reasoning }) => reasoning),
+    ...(said === '' ? [] : [{ kind: 'text' as const, text: said }]),
     ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
     ...calls,
   ]
-  const stop = STOPS[text(choice['finish_reason']) ?? 'stop'] ?? { reason: 'stop' }
+  const stop = STOPS.get(text(choice['finish_reason']) ?? '') ?? { reason: 'stop' }
   return { id, parts, stop: stopOf(stop, calls.length > 0) }
+}
+
+/** What is said, in one string or, as some vendors put it, in parts. */
+function contentText(content: unknown): string {
+  if (Array.isArray(content)) return content.map(part => text(object(part)?.['text']) ?? '').join('')
+  return text(content) ?? ''
 }
 
 function callsOf(message: Json, id: string): Call[] {
@@ -37,7 +44,9 @@ function callsOf(message: Json, id: string): Call[] {
   return calls.map((value, index): Call => {
     const call = object(value)
     const called = object(call?.['function'])
-    return { kind: 'call', id: text(call?.['id']) || inventedId(id, index), name: text(called?.['name']) ?? '', input: text(called?.['arguments']) ?? '' }
+    const name = text(called?.['name'])
+    if (!name) throw noReply('a call without a name')
+    return { kind: 'call', id: text(call?.['id']) || inventedId(id, index), name, input: text(called?.['arguments']) ?? '' }
   })
 }
 
@@ -51,8 +60,8 @@ interface Fragments {
   part: number | undefined
   id: string
   name: string
-  /** Input that came before the call could be opened. */
-  early: string
+  /** All input so far. */
+  input: string
 }
 
 class ChatDecoder implements Decoder {
@@ -71,15 +80,17 @@ class ChatDecoder implements Decoder {
     if (!chunk) return []
     const out: NeutralEvent[] = []
     if (this.#id === undefined) out.push({ kind: 'start', id: (this.#id = text(chunk['id']) ?? '') })
-    const choice = object(Array.isArray(chunk['choices']) ? chunk['choices'].find(each => Number(object(each)?.['index'] ?? 0) === 0) : undefined)
+    const choice = object(Array.isArray(chunk['choices']) ? chunk['choices'].find(each => indexOf(object(each)?.['index']) === 0) : undefined)
+    // Nothing comes after the usage that comes after the end.
+    if (this.#stopped && !choice && object(chunk['usage'])) return [...out, { kind: 'end' }]
     if (!choice || this.#stopped) return out
-    const delta = object(choice['delta']) ?? {}
+    const delta = object(choice['delta']) ?? (this.#parts === 0 ? object(choice['message']) : undefined) ?? {}
     const reasoning = reasoningText(delta)
     const details = Array.isArray(delta['reasoning_details']) ? delta['reasoning_details'] : []
     this.#details.push(...details)
     if (reasoning || details.length > 0) out.push(...this.#say('reasoning', reasoning?.said ?? '', reasoning?.field))
-    const content = text(delta['content'])
-    if (content) out.push(...this.#say('text', content))
+    const content = contentText(delta['content'])
+    if (content !== '') out.push(...this.#say('text', content))
     const refusal = text(delta['refusal'])
     if (refusal) out.push(...this.#say('refusal', refusal))
     const fragments = Array.isArray(delta['tool_calls']) ? delta['tool_calls'] : delta['function_call'] ? [{ index: 0, function: delta['function_call'] }] : []
@@ -112,13 +123,13 @@ class ChatDecoder implements Decoder {
   #call(fragment: Json): NeutralEvent[] {
     const called = object(fragment['function'])
     const id = text(fragment['id']) ?? ''
-    const call = this.#callOf(fragment['index'], id)
+    const call = this.#callOf(fragment['index'], id, text(called?.['name']) ?? '')
     const input = text(called?.['arguments']) ?? ''
     call.id ||= id
     call.name ||= text(called?.['name']) ?? ''
     const prose = this.#closeProse()
+    call.input += input
     if (call.part !== undefined) return input === '' ? prose : [...prose, { kind: 'delta', part: call.part, text: input }]
-    call.early += input
     return [...prose, ...this.#openKnown()]
   }
 
@@ -128,11 +139,15 @@ class ChatDecoder implements Decoder {
     return this.#calls.slice(0, unknown === -1 ? undefined : unknown).flatMap(call => (call.part === undefined ? this.#open(call) : []))
   }
 
-  /** The call a fragment belongs to: by its index; a further id under one index, and an id without one, begin a new call. */
-  #callOf(index: unknown, id: string): Fragments {
+  /**
+   * The call a fragment belongs to: by its index; a further id under one index begins a new call, and so, where there are
+   * neither indexes nor ids, does a name after input that is whole.
+   */
+  #callOf(index: unknown, id: string, name: string): Fragments {
     const known = typeof index === 'number' ? this.#byIndex.get(index) : id === '' ? this.#calls.at(-1) : this.#calls.find(call => call.id === id)
-    if (known && (id === '' || known.id === '' || known.id === id)) return known
-    const call: Fragments = { part: undefined, id: '', name: '', early: '' }
+    const further = typeof index !== 'number' && id === '' && name !== '' && isWhole(known?.input)
+    if (known && !further && (id === '' || known.id === '' || known.id === id)) return known
+    const call: Fragments = { part: undefined, id: '', name: '', input: '' }
     this.#calls.push(call)
     if (typeof index === 'number') this.#byIndex.set(index, call)
     return call
@@ -141,7 +156,7 @@ class ChatDecoder implements Decoder {
   #open(call: Fragments): NeutralEvent[] {
     const part = (call.part = this.#parts++)
     const open: NeutralEvent = { kind: 'open', part, what: { kind: 'call', id: call.id, name: call.name } }
-    return call.early === '' ? [open] : [open, { kind: 'delta', part, text: call.early }]
+    return call.input === '' ? [open] : [open, { kind: 'delta', part, text: call.input }]
   }
 
   #stop(finish: string): NeutralEvent[] {
@@ -149,20 +164,23 @@ class ChatDecoder implements Decoder {
     const out = this.#closeProse()
     this.#calls.forEach((call, index) => {
       call.id ||= inventedId(this.#id ?? '', index)
-      if (call.part === undefined && call.name !== '') out.push(...this.#open(call))
-      if (call.part !== undefined) out.push({ kind: 'close', part: call.part })
+      if (call.name === '') throw noReply('a call without a name')
+      if (call.part === undefined) for (const event of this.#open(call)) out.push(event)
+      out.push({ kind: 'close', part: call.part as number })
     })
-    const stop = STOPS[finish] ?? { reason: 'stop' }
-    return [
-      ...out,
-      {
-        kind: 'stop',
-        stop: stopOf(
-          stop,
-          this.#calls.some(call => call.part !== undefined),
-        ),
-      },
-    ]
+    const stop = STOPS.get(finish) ?? { reason: 'stop' }
+    return [...out, { kind: 'stop', stop: stopOf(stop, this.#calls.length > 0) }]
+  }
+}
+
+/** Whether a call's input is complete. */
+function isWhole(input: string | undefined): boolean {
+  if (!input) return false
+  try {
+    JSON.parse(input)
+    return true
+  } catch {
+    return false
   }
 }
 

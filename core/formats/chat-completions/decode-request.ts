@@ -22,7 +22,7 @@ import { restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
 import { type Json, object, positive, text } from '../reading.ts'
 import { freeformTool } from '../tools.ts'
-import { reasoningOf } from './reasoning.ts'
+import { reasoningsOf } from './reasoning.ts'
 
 /** The members that reach an upstream of another format, as far as that has anything like them. */
 export const CARRIES = words(`
@@ -41,10 +41,10 @@ export function decodeRequest(body: Json, losses: Losses): Request {
   refuseAll(body, REFUSES)
   if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text')) throw untranslatable('modalities', 'the other formats put out text')
   losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
-  const tools = distinct([
-    ...decodeTools(body['tools'], losses),
-    ...arrayAt(body['functions'], 'functions').map((tool, at) => functionTool(tool, `functions[${at}]`)),
-  ])
+  const tools = distinct(
+    [...decodeTools(body['tools'], losses), ...arrayAt(body['functions'], 'functions').map((tool, at) => functionTool(tool, `functions[${at}]`))],
+    losses,
+  )
   const choice = decodeChoice(body['tool_choice'] ?? body['function_call'], tools)
   checkChoice(choice.choice, choice.tools)
   const effort = text(body['reasoning_effort'])
@@ -105,8 +105,34 @@ function resultOf(message: Json, at: string): { parts: Part[]; failed: boolean }
 function assistantItems(message: Json, at: string, calls: readonly Call[]): Item[] {
   const refusal = text(message['refusal'])
   const parts = [...decodeParts(message['content'], `${at}.content`), ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : [])]
-  const reasoning = reasoningOf(message)
-  return [...(reasoning ? [reasoning] : []), ...(parts.length > 0 ? [{ kind: 'message' as const, role: 'assistant' as const, parts }] : []), ...calls]
+  const items: Item[] = []
+  let [rest, said, called]: [readonly Part[], number, number] = [parts, 0, 0]
+  for (const { reasoning, place } of reasoningsOf(message)) {
+    const [before, behind] = split(rest, place.said - said)
+    if (before.length > 0) items.push({ kind: 'message', role: 'assistant', parts: before })
+    items.push(...calls.slice(called, place.calls), reasoning)
+    ;[rest, said, called] = [behind, Math.max(said, place.said), Math.max(called, place.calls)]
+  }
+  if (rest.length > 0) items.push({ kind: 'message', role: 'assistant', parts: rest })
+  for (const call of calls.slice(called)) items.push(call)
+  return items
+}
+
+/** The parts that say the first so many characters, and the others. */
+function split(parts: readonly Part[], characters: number): [Part[], Part[]] {
+  const before: Part[] = []
+  let left = characters
+  for (const [index, part] of parts.entries()) {
+    if (!('text' in part) || left <= 0) return [before, parts.slice(index)]
+    if (part.text.length > left)
+      return [
+        [...before, { ...part, text: part.text.slice(0, left) }],
+        [{ ...part, text: part.text.slice(left) }, ...parts.slice(index + 1)],
+      ]
+    before.push(part)
+    left -= part.text.length
+  }
+  return [before, []]
 }
 
 function decodeCalls(message: Json, at: string, index: number): Call[] {
@@ -187,7 +213,9 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
   const json = object(value)
   const some = object(json?.['allowed_tools'])
   if (some) {
-    const names = arrayAt(some['tools'], 'tool_choice.allowed_tools.tools').map(tool => text(object(object(tool)?.['function'])?.['name']) ?? '')
+    const names = arrayAt(some['tools'], 'tool_choice.allowed_tools.tools').map(
+      tool => text((object(object(tool)?.['function']) ?? object(object(tool)?.['custom']) ?? object(tool))?.['name']) ?? '',
+    )
     return { choice: { kind: some['mode'] === 'required' ? 'any' : 'auto' }, tools: allowed(tools, names) }
   }
   const name = text((object(json?.['function']) ?? object(json?.['custom']) ?? json)?.['name'])

@@ -6,8 +6,8 @@ import type { RawUsage } from '../format.ts'
 import type { Call, Encoder, NeutralEvent, Opening, Reply, Stop, Telling } from '../neutral.ts'
 import { renameId } from '../opaque.ts'
 import { openaiError } from '../openai-errors.ts'
-import type { Json } from '../reading.ts'
-import { sealDetails } from './reasoning.ts'
+import { type Json } from '../reading.ts'
+import { sealDetail } from './reasoning.ts'
 
 const FINISHES: Readonly<Record<Stop['reason'], string>> = {
   stop: 'stop',
@@ -24,18 +24,30 @@ export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Js
   const refusal = textOf(reply, 'refusal')
   const thought = textOf(reply, 'reasoning')
   const calls = reply.parts.filter(part => part.kind === 'call').map(call => encodeCall(call, telling))
-  const seals = reply.parts.filter(part => part.kind === 'reasoning').map(sealDetails)
+  const details = detailsOf(reply)
   const message = {
     role: 'assistant',
     content: said ?? null,
     refusal: refusal ?? null,
     annotations: [],
     ...(thought && { reasoning_content: thought }),
-    ...Object.assign({}, ...seals),
+    ...(details.length > 0 && { reasoning_details: details }),
     ...(calls.length > 0 && { tool_calls: calls }),
   }
   const choices = [{ index: 0, message, logprobs: null, finish_reason: FINISHES[reply.stop.reason] }]
   return { id: renameId(reply, 'chatcmpl-'), object: 'chat.completion', created: telling.at, model: telling.model, choices, usage }
+}
+
+/** The sealed reasonings of a reply, each with its place among the rest of it. */
+function detailsOf({ parts }: Reply): Json[] {
+  const details: Json[] = []
+  const place = { said: 0, calls: 0 }
+  for (const part of parts) {
+    if (part.kind === 'text') place.said += part.text.length
+    else if (part.kind === 'call') place.calls++
+    else if (part.kind === 'reasoning' && part.seal) details.push(sealDetail(part, details.length, place))
+  }
+  return details
 }
 
 /** All text of a kind in one; undefined when the reply has no part of it. */
@@ -44,15 +56,16 @@ function textOf({ parts }: Reply, kind: 'text' | 'refusal' | 'reasoning'): strin
   return found.length > 0 ? found.join('') : undefined
 }
 
-function encodeCall({ id, name, input }: Call, { request }: Telling): Json {
-  const freeform = request.tools.some(tool => tool.name === name && tool.freeform)
+function encodeCall({ id, name, input }: Call, { tools }: Telling): Json {
+  const freeform = tools.get(name)?.freeform
   return freeform
     ? { id, type: 'custom', custom: { name, input: freeformInput(input) } }
     : { id, type: 'function', function: { name, arguments: input || '{}' } }
 }
 
 /** What is open of a part: prose has no state here, calls are numbered among themselves. */
-type Open = { kind: 'prose'; member: string } | { kind: 'call'; index: number; empty: boolean } | { kind: 'freeform'; index: number; input: string }
+type Open =
+  { kind: 'prose'; member: string; said: string[] } | { kind: 'call'; index: number; empty: boolean } | { kind: 'freeform'; index: number; input: string }
 
 const MEMBERS = { text: 'content', refusal: 'refusal', reasoning: 'reasoning_content' } as const
 
@@ -62,6 +75,8 @@ class ChatEncoder implements Encoder {
   #begun = false
   readonly #open = new Map<number, Open>()
   #calls = 0
+  #details = 0
+  readonly #place = { said: 0 }
   #finish = 'stop'
 
   constructor(telling: Telling) {
@@ -102,12 +117,12 @@ class ChatEncoder implements Encoder {
 
   #opened(part: number, what: Opening): OutgoingEvent[] {
     if (what.kind !== 'call') {
-      this.#open.set(part, { kind: 'prose', member: MEMBERS[what.kind] })
+      this.#open.set(part, { kind: 'prose', member: MEMBERS[what.kind], said: [] })
       return []
     }
     const index = this.#calls++
     const { id, name } = what
-    const freeform = this.#telling.request.tools.some(tool => tool.name === name && tool.freeform)
+    const freeform = this.#telling.tools.get(name)?.freeform
     this.#open.set(part, freeform ? { kind: 'freeform', index, input: '' } : { kind: 'call', index, empty: true })
     const call = freeform ? { index, id, type: 'custom', custom: { name, input: '' } } : { index, id, type: 'function', function: { name, arguments: '' } }
     return [this.#chunk({ tool_calls: [call] })]
@@ -116,6 +131,8 @@ class ChatEncoder implements Encoder {
   #delta(open: Open | undefined, said: string): OutgoingEvent[] {
     switch (open?.kind) {
       case 'prose':
+        if (open.member === MEMBERS.text) this.#place.said += said.length
+        else open.said.push(said)
         return [this.#chunk({ [open.member]: said })]
       case 'call':
         open.empty = false
@@ -134,7 +151,9 @@ class ChatEncoder implements Encoder {
     // What clients parse must be JSON.
     if (open?.kind === 'call' && open.empty) return this.#delta(open, '{}')
     if (open?.kind === 'freeform') return [this.#chunk({ tool_calls: [{ index: open.index, custom: { input: freeformInput(open.input) } }] })]
-    return seal ? [this.#chunk(sealDetails({ seal }))] : []
+    if (!seal) return []
+    const text = open?.kind === 'prose' ? open.said.join('') : ''
+    return [this.#chunk({ reasoning_details: [sealDetail({ text, seal }, this.#details++, { ...this.#place, calls: this.#calls })] })]
   }
 
   #chunk(delta: Json, finish: string | null = null): OutgoingEvent {

@@ -1,17 +1,22 @@
 /** Requests in the chat-completions format, out of the neutral form. */
-import { ownReasoning, present, resultParts, sampling, untranslatable, urlOf } from '../decoding.ts'
+import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import { type Item, type Part, type Request, type Role, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
-import { shortId, fitName, shortened } from '../opaque.ts'
-import type { Json } from '../reading.ts'
+import { fitName, shortened, shortId } from '../opaque.ts'
+import { type Json } from '../reading.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
 /** Longest id of a tool call. */
 const MOST_ID = 40
+/** The most stop sequences. */
+const MOST_STOPS = 4
 
 export function encodeRequest(request: Request, losses: Losses): Json {
   if (request.topK !== undefined) losses.add('top_k')
+  // Taken only together with storing, which is not asked for.
+  if (request.metadata) losses.add('metadata')
+  if (request.stops.length > MOST_STOPS) losses.add('stop')
   const { temperature, topP } = sampling(request, losses)
   return present({
     model: request.model,
@@ -22,7 +27,7 @@ export function encodeRequest(request: Request, losses: Losses): Json {
     tools: request.tools.length > 0 ? request.tools.map(encodeTool) : undefined,
     tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice) : undefined,
     parallel_tool_calls: request.tools.length > 0 ? request.parallelTools : undefined,
-    stop: request.stops.length > 0 ? request.stops : undefined,
+    stop: request.stops.length > 0 ? request.stops.slice(0, MOST_STOPS) : undefined,
     temperature,
     top_p: topP,
     reasoning_effort: effortOf(request.thinking),
@@ -31,25 +36,24 @@ export function encodeRequest(request: Request, losses: Losses): Json {
     safety_identifier: request.user === undefined ? undefined : shortened(request.user),
     prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
     service_tier: request.serviceTier,
-    metadata: request.metadata,
   })
 }
 
 /** An assistant's message as it grows. */
 interface Turn {
-  role: 'assistant'
+  readonly role: 'assistant'
   content: string | null
   refusal?: string
   tool_calls?: unknown[]
 }
 
 function encodeMessages(items: readonly Item[]): Json[] {
-  const messages: Json[] = []
+  const messages: object[] = []
   let turn: Turn | undefined
   /** What tools have shown: it can only be said by a user, after all results. */
   let shown: Part[] = []
   const endTurn = (): void => {
-    if (turn) messages.push({ ...turn })
+    if (turn) messages.push(turn)
     turn = undefined
   }
   const endResults = (): void => {
@@ -60,35 +64,53 @@ function encodeMessages(items: readonly Item[]): Json[] {
     if (item.kind !== 'result') endResults()
     if (item.kind === 'result') {
       endTurn()
-      const parts = resultParts(item.parts, item.failed)
-      const media = parts.filter(({ kind }) => kind !== 'text' && kind !== 'refusal')
-      const id = shortId(item.id, MOST_ID)
-      if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${id} showed:` }, ...media)
-      messages.push({ role: 'tool', tool_call_id: id, content: spoken(parts) || (media.length > 0 ? 'Shown below.' : '') })
+      messages.push(encodeResult(item, shown))
     } else if (item.kind === 'message' && item.role !== 'assistant') {
       endTurn()
       if (item.parts.length > 0) messages.push({ role: item.role, content: encodeContent(item.role, item.parts) })
-    } else turn = grown(turn, item)
+    } else {
+      // Two messages are two; what one says in pieces is one.
+      if (item.kind === 'message' && turn?.content) endTurn()
+      turn = grown(turn, item)
+    }
   }
   endTurn()
   endResults()
-  return messages
+  return messages as Json[]
 }
 
-function grown(turn: Turn = { role: 'assistant', content: null }, item: Exclude<Item, { kind: 'result' }>): Turn {
-  if (item.kind === 'reasoning') return { ...turn, ...spelledReasoning(item) }
+/** @param shown is given what the result shows beside its text */
+function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, shown: Part[]): Json {
+  const told = resultParts(parts, failed)
+  const short = shortId(id, MOST_ID)
+  const media = told.filter(part => !('text' in part))
+  if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${short} showed:` })
+  for (const part of media) shown.push(part)
+  return { role: 'tool', tool_call_id: short, content: spoken(told) || (media.length > 0 ? 'Shown below.' : '') }
+}
+
+function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>): Turn | undefined {
+  const begun = turn ?? { role: 'assistant', content: null }
+  if (item.kind === 'reasoning') return Object.assign(begun, spelledReasoning(item))
   if (item.kind === 'call') {
     const call = { id: shortId(item.id, MOST_ID), type: 'function', function: { name: fitName(item.name), arguments: item.input || '{}' } }
-    return { ...turn, tool_calls: [...(turn.tool_calls ?? []), call] }
+    begun.tool_calls ??= []
+    begun.tool_calls.push(call)
+    return begun
   }
-  const said = item.parts.map(part => (part.kind === 'text' ? part.text : '')).join('')
-  const refusal = item.parts.map(part => (part.kind === 'refusal' ? part.text : '')).join('')
-  return { ...turn, content: said === '' ? turn.content : (turn.content ?? '') + said, ...(refusal !== '' && { refusal }) }
+  textOnly(item.parts, 'assistant')
+  const said = spoken(item.parts.filter(({ kind }) => kind === 'text'))
+  const refusal = spoken(item.parts.filter(({ kind }) => kind === 'refusal'))
+  // A message that says nothing is none.
+  if (said === '' && refusal === '') return turn
+  if (said !== '') begun.content = (begun.content ?? '') + said
+  if (refusal !== '') begun.refusal = refusal
+  return begun
 }
 
 function encodeContent(role: Role, parts: readonly Part[]): unknown {
   // Not every provider takes parts from anybody but a user.
-  if (role !== 'user') return parts.map(part => ('text' in part ? part.text : '')).join('\n\n')
+  if (role !== 'user') return textOnly(parts, role).join('\n\n')
   const [only] = parts
   return parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
 }

@@ -3,7 +3,7 @@ import type { Body } from '../../body.ts'
 import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { countInclusive, failureOf, forwarding, object, positive, tellInclusive, text, type InclusiveNames, type Json } from '../reading.ts'
+import { indexOf, countInclusive, failureOf, forwarding, object, positive, tellInclusive, text, type InclusiveNames, type Json } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -32,7 +32,7 @@ function read(json: unknown): Reading {
   if (chunk['error'] !== undefined && chunk['error'] !== null) return { failure: failureOf(chunk['error']), last: true }
   const usage = object(chunk['usage'])
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
-  const closes = choices.map(object).flatMap(choice => (text(choice?.['finish_reason']) === undefined ? [] : [Number(choice?.['index'] ?? 0)]))
+  const closes = choices.map(object).flatMap(choice => (text(choice?.['finish_reason']) === undefined ? [] : [indexOf(choice?.['index'])]))
   return { ...(usage && { usage }), ...(closes.length > 0 && { closes }) }
 }
 

@@ -1,7 +1,7 @@
 /** Reasoning in chat messages. The format has no member for it; vendors and clients agree on these two all the same. */
 import type { Reasoning } from '../neutral.ts'
-import { sealed, unsealed } from '../opaque.ts'
-import { type Json, object, text } from '../reading.ts'
+import { sealed, unsealed, type Place } from '../opaque.ts'
+import { object, text, type Json } from '../reading.ts'
 
 /** The members that carry reasoning's text, by vendor. */
 const FIELDS = ['reasoning_content', 'reasoning'] as const
@@ -15,15 +15,26 @@ export function reasoningText(message: Json): { field: string; said: string } | 
   return undefined
 }
 
-/** The reasoning of a message; what its maker needs to know it again is what it was called. */
-export function reasoningOf(message: Json): Reasoning | undefined {
+/** A reasoning and where in its message it stood. */
+export interface Placed {
+  readonly reasoning: Reasoning
+  readonly place: Place
+}
+
+const FIRST: Place = { said: 0, calls: 0 }
+
+/**
+ * The reasonings of a message: those another format's seals have come through with, each whole and in its place, or else
+ * the message's own, of which its maker needs to know what it was called.
+ */
+export function reasoningsOf(message: Json): Placed[] {
   const details = Array.isArray(message['reasoning_details']) ? message['reasoning_details'] : undefined
+  const through = (details ?? []).flatMap(detail => unsealed(text(object(detail)?.['data']) ?? '') ?? [])
+  if (through.length > 0) return through.flatMap(({ reasoning, place }) => (reasoning ? [{ reasoning, place: place ?? FIRST }] : []))
   const found = reasoningText(message)
-  const carried = details?.map(detail => unsealed(text(object(detail)?.['data']) ?? '')).find(seal => seal !== undefined)
-  if (!found && !details) return undefined
-  const own = { by: 'chat-completions' as const, data: { field: found?.field, ...(details && { details }) } }
-  const seal = carried ? carried.seal : own
-  return { kind: 'reasoning', text: found?.said ?? '', ...(seal && { seal }) }
+  if (!found && !details) return []
+  const seal = { by: 'chat-completions' as const, data: { field: found?.field, ...(details && { details }) } }
+  return [{ reasoning: { kind: 'reasoning', text: found?.said ?? '', seal }, place: FIRST }]
 }
 
 /** Reasoning of this format's own, as members of the message that it belongs to. */
@@ -32,7 +43,7 @@ export function spelledReasoning({ text: said, seal }: Reasoning): Json {
   return { ...(typeof field === 'string' && { [field]: said }), ...(details !== undefined && { reasoning_details: details }) }
 }
 
-/** The seal of reasoning from another format, for a client to bring back. */
-export function sealDetails({ seal }: Pick<Reasoning, 'seal'>): Json {
-  return seal ? { reasoning_details: [{ type: 'reasoning.encrypted', data: sealed(seal), index: 0 }] } : {}
+/** A reasoning from another format, for a client to bring back. */
+export function sealDetail(reasoning: Omit<Reasoning, 'kind'>, index: number, place: Place): Json {
+  return { type: 'reasoning.encrypted', data: sealed(reasoning, place), index }
 }

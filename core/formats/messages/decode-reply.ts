@@ -2,7 +2,7 @@
 import { contentsOf, stopOf } from '../decoding.ts'
 import type { ReplyEvent } from '../events.ts'
 import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop } from '../neutral.ts'
-import { sealIn } from '../opaque.ts'
+import { reasoningIn } from '../opaque.ts'
 import { type Json, object, text } from '../reading.ts'
 
 function decodeStop(reason: unknown, sequence: unknown): Stop {
@@ -32,13 +32,13 @@ export function decodeReply(json: Json): Reply {
 }
 
 function decodeBlock(block: Json): ReplyPart[] {
-  const seal = sealOf(block)
   switch (block['type']) {
     case 'text':
       return [{ kind: 'text', text: text(block['text']) ?? '' }]
     case 'thinking':
+      return [reasoningIn(text(block['thinking']) ?? '', block['signature'], 'messages', 'signature')]
     case 'redacted_thinking':
-      return [{ kind: 'reasoning', text: text(block['thinking']) ?? '', ...(seal && { seal }) }]
+      return [reasoningIn('', block['data'], 'messages', 'redacted')]
     case 'tool_use':
       return [{ kind: 'call', id: text(block['id']) ?? '', name: text(block['name']) ?? '', input: JSON.stringify(block['input'] ?? {}) }]
     default:
@@ -47,28 +47,34 @@ function decodeBlock(block: Json): ReplyPart[] {
   }
 }
 
-function sealOf(block: Json): Seal | undefined {
-  return block['type'] === 'redacted_thinking' ? sealIn(block['data'], 'messages', 'redacted') : sealIn(block['signature'], 'messages', 'signature')
+/** A block that is open. */
+interface Block {
+  readonly part: number
+  readonly kind: Opening['kind']
+  /** Of a call, input that came with its beginning, as long as none comes in pieces. */
+  input: string
+  seal: Seal | undefined
 }
 
 class MessagesDecoder implements Decoder {
-  /** The kind of each block that is open, and of a call whether input has come. */
-  readonly #blocks = new Map<number, { readonly kind: Opening['kind']; input: string; seal: Seal | undefined }>()
+  /** The blocks that are open, by their numbers. */
+  readonly #blocks = new Map<unknown, Block>()
+  #count = 0
   #calls = false
   #stopped = false
 
   read(event: ReplyEvent): readonly NeutralEvent[] {
     const json = object(event.json)
-    const part = Number(json?.['index'])
+    const index = json?.['index']
     switch (json?.['type']) {
       case 'message_start':
         return [{ kind: 'start', id: text(object(json['message'])?.['id']) ?? '' }]
       case 'content_block_start':
-        return this.#open(part, object(json['content_block']) ?? {})
+        return this.#open(index, object(json['content_block']) ?? {})
       case 'content_block_delta':
-        return this.#delta(part, object(json['delta']) ?? {})
+        return this.#delta(index, object(json['delta']) ?? {})
       case 'content_block_stop':
-        return this.#close(part)
+        return this.#close(index)
       case 'message_delta':
         return this.#stop(object(json['delta']) ?? {})
       case 'message_stop':
@@ -78,12 +84,13 @@ class MessagesDecoder implements Decoder {
     }
   }
 
-  #open(part: number, block: Json): NeutralEvent[] {
+  #open(index: unknown, block: Json): NeutralEvent[] {
     const [what] = decodeBlock(block)
-    if (!what) return []
+    if (!what || this.#blocks.has(index)) return []
+    const part = this.#count++
     // Most send an empty object and the input in pieces; some the whole input here.
     const input = what.kind === 'call' && what.input !== '{}' ? what.input : ''
-    this.#blocks.set(part, { kind: what.kind, input, seal: what.kind === 'reasoning' ? what.seal : undefined })
+    this.#blocks.set(index, { part, kind: what.kind, input, seal: what.kind === 'reasoning' ? what.seal : undefined })
     if (what.kind !== 'call') {
       const open: NeutralEvent = { kind: 'open', part, what: { kind: what.kind } }
       return what.text === '' ? [open] : [open, { kind: 'delta', part, text: what.text }]
@@ -92,26 +99,27 @@ class MessagesDecoder implements Decoder {
     return [{ kind: 'open', part, what: { kind: 'call', id: what.id, name: what.name } }]
   }
 
-  #delta(part: number, delta: Json): NeutralEvent[] {
-    const block = this.#blocks.get(part)
+  #delta(index: unknown, delta: Json): NeutralEvent[] {
+    const block = this.#blocks.get(index)
     if (!block) return []
     if (delta['type'] === 'signature_delta') {
       const so = text(block.seal?.data['signature']) ?? ''
-      block.seal = sealIn(so + (text(delta['signature']) ?? ''), 'messages', 'signature')
+      block.seal = reasoningIn('', so + (text(delta['signature']) ?? ''), 'messages', 'signature').seal
       return []
     }
     const said = text(delta['text']) ?? text(delta['thinking']) ?? text(delta['partial_json'])
     if (!said) return []
     if (block.kind === 'call') block.input = ''
-    return [{ kind: 'delta', part, text: said }]
+    return [{ kind: 'delta', part: block.part, text: said }]
   }
 
-  #close(part: number): NeutralEvent[] {
-    const block = this.#blocks.get(part)
-    this.#blocks.delete(part)
+  #close(index: unknown): NeutralEvent[] {
+    const block = this.#blocks.get(index)
+    this.#blocks.delete(index)
     if (!block) return []
-    const close: NeutralEvent = { kind: 'close', part, ...(block.seal && { seal: block.seal }) }
-    return block.kind === 'call' && block.input !== '' ? [{ kind: 'delta', part, text: block.input }, close] : [close]
+    const { part, kind, input, seal } = block
+    const close: NeutralEvent = { kind: 'close', part, ...(seal && { seal }) }
+    return kind === 'call' && input !== '' ? [{ kind: 'delta', part, text: input }, close] : [close]
   }
 
   #stop(delta: Json): NeutralEvent[] {

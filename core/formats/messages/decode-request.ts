@@ -16,12 +16,12 @@ import {
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '../neutral.ts'
-import { restoreId, sealIn } from '../opaque.ts'
+import { reasoningIn, restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
 import { type Json, object, positive, text } from '../reading.ts'
 
-/** A system block with which one client counts its own versions: it changes, and would spoil other providers' caches. */
-const BILLING_BLOCK = /^x-anthropic-billing-header:/
+/** A line of the system text with which one client counts its own versions: it changes, and would spoil other providers' caches. */
+const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n*/
 
 /** The members that reach an upstream of another format, as far as that has anything like them. */
 export const CARRIES = words(`
@@ -39,7 +39,7 @@ export const REFUSES = {
 export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, losses: Losses): Request {
   refuseAll(body, REFUSES)
   losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
-  const tools = distinct(decodeTools(body['tools'], losses))
+  const tools = distinct(decodeTools(body['tools'], losses), losses)
   const choice = object(body['tool_choice'])
   const toolChoice = decodeChoice(choice)
   checkChoice(toolChoice, tools)
@@ -78,12 +78,12 @@ function sessionOf(userId: string | undefined): string | undefined {
 }
 
 function decodeSystem(value: unknown, losses: Losses): Part[] {
-  if (typeof value === 'string') return value === '' ? [] : [{ kind: 'text', text: value }]
-  return arrayAt(value, 'system').flatMap((entry, index): Part[] => {
+  const blocks = typeof value === 'string' ? [{ text: value }] : arrayAt(value, 'system')
+  return blocks.flatMap((entry, index): Part[] => {
     const block = objectAt(entry, `system[${index}]`)
-    const said = textAt(block['text'], `system[${index}].text`)
+    const said = textAt(block['text'], `system[${index}].text`).replace(BILLING_LINE, '')
     losses.have(block, ['cache_control'])
-    return said === '' || BILLING_BLOCK.test(said) ? [] : [{ kind: 'text', text: said }]
+    return said === '' ? [] : [{ kind: 'text', text: said }]
   })
 }
 
@@ -117,14 +117,10 @@ function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
 /** A block that is an item of its own. */
 function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
   switch (block['type']) {
-    case 'thinking': {
-      const seal = sealIn(block['signature'], 'messages', 'signature')
-      return { kind: 'reasoning', text: text(block['thinking']) ?? '', ...(seal && { seal }) }
-    }
-    case 'redacted_thinking': {
-      const seal = sealIn(block['data'], 'messages', 'redacted')
-      return { kind: 'reasoning', text: '', ...(seal && { seal }) }
-    }
+    case 'thinking':
+      return reasoningIn(text(block['thinking']) ?? '', block['signature'], 'messages', 'signature')
+    case 'redacted_thinking':
+      return reasoningIn('', block['data'], 'messages', 'redacted')
     case 'tool_use':
       return {
         kind: 'call',
@@ -153,7 +149,7 @@ function decodePart(block: Json, at: string, losses: Losses): Part[] {
     return said === '' ? [] : [{ kind: 'text', text: said }]
   }
   if (type === 'image') return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
-  if (type === 'document') return decodeDocument(block, at)
+  if (type === 'document') return decodeDocument(block, at, losses)
   if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
   if (!PROVIDER_BLOCK.test(type)) throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${type.slice(0, 50)}.`)
   losses.add(type)
@@ -166,19 +162,20 @@ function decodeSource(source: Json, at: string): Source {
   return { from: 'data', mediaType: text(source['media_type']) ?? '', data: textAt(source['data'], `${at}.data`) }
 }
 
-function decodeDocument(block: Json, at: string): Part[] {
+function decodeDocument(block: Json, at: string, losses: Losses): Part[] {
   const source = objectAt(block['source'], `${at}.source`)
   const title = text(block['title'])
-  if (source['type'] === 'text') return [{ kind: 'text', text: titled(title, textAt(source['data'], `${at}.source.data`)) }]
+  const heads = [title, text(block['context'])].flatMap(head => (head ? [{ kind: 'text' as const, text: `${head}\n\n` }] : []))
+  if (source['type'] === 'text') return [...heads, { kind: 'text', text: textAt(source['data'], `${at}.source.data`) }]
   if (source['type'] === 'content') {
-    const blocks = typeof source['content'] === 'string' ? [source['content']] : arrayAt(source['content'], `${at}.source.content`)
-    return [{ kind: 'text', text: titled(title, blocks.map(part => text(part) ?? text(object(part)?.['text']) ?? '').join('')) }]
+    const content = source['content']
+    const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, `${at}.source.content`)
+    return [
+      ...heads,
+      ...blocks.flatMap((entry, index) => decodePart(objectAt(entry, `${at}.source.content[${index}]`), `${at}.source.content[${index}]`, losses)),
+    ]
   }
-  return [present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title })]
-}
-
-function titled(title: string | undefined, said: string): string {
-  return title === undefined ? said : `${title}\n\n${said}`
+  return [...heads.slice(title ? 1 : 0), present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title })]
 }
 
 function searchResult(block: Json): string {
@@ -190,7 +187,8 @@ function decodeThinking(thinking: Json | undefined, effort: string | undefined):
   const type = text(thinking?.['type'])
   if (type === undefined && effort === undefined) return undefined
   const budget = type === 'enabled' ? positive(thinking?.['budget_tokens']) : undefined
-  return present({ on: type !== undefined && type !== 'disabled', effort, budget, shown: type !== undefined && thinking?.['display'] !== 'omitted' })
+  if (type === 'disabled') return { on: false, shown: false }
+  return present({ on: true, effort, budget, shown: type !== undefined && thinking?.['display'] !== 'omitted' })
 }
 
 function decodeTools(value: unknown, losses: Losses): Tool[] {

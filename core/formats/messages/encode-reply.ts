@@ -4,7 +4,7 @@ import { NO_USAGE } from '../../ledger/money.ts'
 import { inputObject } from '../decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage } from '../format.ts'
-import type { Encoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
+import type { Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
 import { renameId, sealed } from '../opaque.ts'
 import { type Json, text } from '../reading.ts'
 import { envelope } from './errors.ts'
@@ -41,15 +41,16 @@ function encodeBlock(part: ReplyPart): Json {
     case 'refusal':
       return { type: 'text', text: part.text }
     case 'reasoning':
-      return { type: 'thinking', thinking: part.text, signature: signatureOf(part.seal) }
+      return { type: 'thinking', thinking: part.text, signature: signatureOf(part) }
     case 'call':
       return { type: 'tool_use', id: part.id, name: part.name, input: inputObject(part.input) }
   }
 }
 
 /** The format's own seal as it was; another's in its place. */
-function signatureOf(seal: Seal | undefined): string {
-  return (seal?.by === 'messages' ? text(seal.data['signature']) : undefined) ?? sealed(seal)
+function signatureOf(reasoning: Omit<Reasoning, 'kind'>): string {
+  const { seal } = reasoning
+  return (seal?.by === 'messages' ? text(seal.data['signature']) : undefined) ?? sealed(reasoning)
 }
 
 const BLOCKS: Readonly<Record<Exclude<Opening['kind'], 'call'>, Json>> = {
@@ -64,6 +65,8 @@ class MessagesEncoder implements Encoder {
   #begun = false
   #index = -1
   #kind: Opening['kind'] = 'text'
+  /** Of reasoning all its text; of a call its first piece, or all of what is no object. */
+  #said: string[] = []
   #refused = false
   #stop: Stop = { reason: 'stop' }
 
@@ -78,7 +81,7 @@ class MessagesEncoder implements Encoder {
       case 'open':
         return [...this.#begin(''), this.#open(event.what)]
       case 'delta':
-        return [this.#delta(event.text)]
+        return this.#delta(event.text)
       case 'close':
         return this.#close(event.seal)
       case 'stop':
@@ -105,28 +108,47 @@ class MessagesEncoder implements Encoder {
   #open(what: Opening): OutgoingEvent {
     this.#index++
     this.#kind = what.kind
+    this.#said = []
     this.#refused ||= what.kind === 'refusal'
     const block = what.kind === 'call' ? { type: 'tool_use', id: what.id, name: what.name, input: {} } : BLOCKS[what.kind]
     return typedEvent({ type: 'content_block_start', index: this.#index, content_block: block })
   }
 
-  #delta(said: string): OutgoingEvent {
-    const delta =
-      this.#kind === 'call'
-        ? { type: 'input_json_delta', partial_json: said }
-        : this.#kind === 'reasoning'
-          ? { type: 'thinking_delta', thinking: said }
-          : { type: 'text_delta', text: said }
-    return typedEvent({ type: 'content_block_delta', index: this.#index, delta })
+  #delta(said: string): OutgoingEvent[] {
+    switch (this.#kind) {
+      case 'call':
+        return this.#input(said)
+      case 'reasoning':
+        this.#said.push(said)
+        return [this.#piece({ type: 'thinking_delta', thinking: said })]
+      default:
+        return [this.#piece({ type: 'text_delta', text: said })]
+    }
+  }
+
+  /** The input of a call in pieces, once it is known to be an object; anything else waits until it is whole. */
+  #input(said: string): OutgoingEvent[] {
+    const begun = this.#said.length > 0 ? said : said.trimStart()
+    if (begun === '') return []
+    const object = (this.#said[0] ?? begun).startsWith('{')
+    if (!object || this.#said.length === 0) this.#said.push(begun)
+    return object ? [this.#piece({ type: 'input_json_delta', partial_json: begun })] : []
   }
 
   #close(seal: Seal | undefined): OutgoingEvent[] {
-    const index = this.#index
-    const signature = { type: 'signature_delta', signature: signatureOf(seal) }
-    return [
-      ...(this.#kind === 'reasoning' ? [typedEvent({ type: 'content_block_delta', index, delta: signature })] : []),
-      typedEvent({ type: 'content_block_stop', index }),
-    ]
+    const last = this.#last(this.#said.join(''), seal)
+    return [...(last ? [this.#piece(last)] : []), typedEvent({ type: 'content_block_stop', index: this.#index })]
+  }
+
+  /** What is still to be said of a part when it closes. */
+  #last(text: string, seal: Seal | undefined): Json | undefined {
+    if (this.#kind === 'reasoning') return { type: 'signature_delta', signature: signatureOf({ text, ...(seal && { seal }) }) }
+    if (this.#kind !== 'call' || text === '' || text.startsWith('{')) return undefined
+    return { type: 'input_json_delta', partial_json: JSON.stringify(inputObject(text)) }
+  }
+
+  #piece(delta: Json): OutgoingEvent {
+    return typedEvent({ type: 'content_block_delta', index: this.#index, delta })
   }
 }
 

@@ -1,10 +1,11 @@
 /** Requests in the messages format, out of the neutral form. */
-import { inputObject, ownReasoning, present, sampling, untranslatable } from '../decoding.ts'
+import { inputObject, ownReasoning, present, refused, sampling, textOnly, untranslatable } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Item, ModelLimits, Part, Request, Source, Tool } from '../neutral.ts'
 import { fitId, fitName } from '../opaque.ts'
 import { type Json, text } from '../reading.ts'
-import { budgetOf, effortOf, FREEFORM_SCHEMA, objectSchema } from '../tools.ts'
+import { isPlain, objectSchema } from '../schemas.ts'
+import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
 /** Longest id of a tool call. */
 const MOST_ID = 64
@@ -14,12 +15,14 @@ export function encodeRequest(request: Request, losses: Losses, limits: ModelLim
     if (value !== undefined) losses.add(name)
   }
   if (request.shape?.kind === 'json') losses.add('response_format')
+  const stops = request.stops.filter(stop => stop.trim() !== '')
+  if (stops.length < request.stops.length) losses.add('stop')
   const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', losses))
   const maxTokens = request.maxOutput ?? limits.output
   const thinking = encodeThinking(request, turns, maxTokens, limits)
   const shape = request.shape?.kind === 'schema' ? { format: { type: 'json_schema', schema: request.shape.schema } } : {}
   const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
-  const tools = request.tools.map(encodeTool)
+  const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)
   // The prompt is cached only up to a mark, and whoever names a cache wants one: behind what never changes, and at the end.
   if (request.cacheKey !== undefined) mark([system.at(-1) ?? tools.at(-1), turns.at(-1)?.content.at(-1)])
   return present({
@@ -29,8 +32,8 @@ export function encodeRequest(request: Request, losses: Losses, limits: ModelLim
     messages: turns,
     stream: request.stream || undefined,
     tools: tools.length > 0 ? tools : undefined,
-    tool_choice: tools.length > 0 ? encodeChoice(request) : undefined,
-    stop_sequences: request.stops.length > 0 ? request.stops : undefined,
+    tool_choice: request.tools.length > 0 ? encodeChoice(request) : tools.length > 0 ? { type: 'none' } : undefined,
+    stop_sequences: stops.length > 0 ? stops : undefined,
     ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', losses),
     thinking: thinking?.spelled,
     output_config: Object.keys(config).length > 0 ? config : undefined,
@@ -67,21 +70,24 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
   const add = (role: EncodedTurn['role'], blocks: readonly Json[]): void => {
     const last = turns.at(-1)
     if (blocks.length === 0) return
-    if (last?.role === role) last.content.push(...blocks)
-    else turns.push({ role, content: [...blocks] })
+    const content = last?.role === role ? last.content : []
+    if (last?.role !== role) turns.push({ role, content })
+    for (const block of blocks) content.push(block)
   }
   const leading = items.findIndex(item => !isSystem(item))
   const rest = leading === -1 ? [] : items.slice(leading)
-  const system = items.slice(0, leading === -1 ? items.length : leading).flatMap(item => (item.kind === 'message' ? encodeParts(item.parts) : []))
+  const system = items.slice(0, leading === -1 ? items.length : leading).flatMap(item => (isSystem(item) ? encodeTexts(textOnly(item.parts, item.role)) : []))
   for (const item of rest) {
     if (item.kind === 'result') add('user', [encodeResult(item)])
     else if (item.kind === 'reasoning') add('assistant', [encodeReasoning(item)])
     else if (item.kind === 'call')
       add('assistant', [{ type: 'tool_use', id: fitId(item.id, MOST_ID), name: fitName(item.name), input: inputObject(item.input) }])
-    else if (isSystem(item)) add('user', encodeParts(item.parts).map(reminder))
-    else add(item.role === 'assistant' ? 'assistant' : 'user', encodeParts(item.parts))
+    else if (isSystem(item)) add('user', encodeTexts(textOnly(item.parts, item.role)).map(reminder))
+    else if (item.role === 'assistant') add('assistant', encodeTexts(textOnly(item.parts, item.role)))
+    else add('user', encodeParts(item.parts))
   }
   // There must be a question: where only the operator speaks, what he says is it.
+  if (turns.length === 0 && system.length === 0) throw refused('messages', 'The request says nothing: there must be a message that is not empty.')
   if (turns.length === 0) return { system: [], turns: [{ role: 'user', content: system }] }
   if (turns[0]?.role === 'assistant') turns.unshift({ role: 'user', content: [{ type: 'text', text: '(The conversation begins.)' }] })
   trimLast(turns)
@@ -113,12 +119,16 @@ function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>):
   return present({ type: 'tool_result', tool_use_id: fitId(id, MOST_ID), content: encodeParts(parts), is_error: failed || undefined })
 }
 
+function encodeTexts(texts: readonly string[]): Json[] {
+  return texts.flatMap(text => (text.trim() === '' ? [] : [{ type: 'text', text }]))
+}
+
 function encodeParts(parts: readonly Part[]): Json[] {
   return parts.flatMap((part): Json[] => {
     switch (part.kind) {
       case 'text':
       case 'refusal':
-        return part.text.trim() === '' ? [] : [{ type: 'text', text: part.text }]
+        return encodeTexts([part.text])
       case 'image':
         return [{ type: 'image', source: encodeSource(part.source) }]
       case 'file':
@@ -144,7 +154,18 @@ function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
 }
 
 function encodeTool({ name, description, schema, strict, freeform }: Tool): Json {
-  return present({ name: fitName(name), description, input_schema: freeform ? FREEFORM_SCHEMA : objectSchema(schema), strict: strict || undefined })
+  return present({
+    name: fitName(name),
+    description,
+    input_schema: freeform ? FREEFORM_SCHEMA : objectSchema(schema),
+    strict: strict && isPlain(schema) ? true : undefined,
+  })
+}
+
+/** Tools that were called before and are not offered any more: without any, a history with calls is refused. */
+function formerTools(items: readonly Item[]): Json[] {
+  const names = new Set(items.flatMap(item => (item.kind === 'call' ? [fitName(item.name)] : [])))
+  return [...names].map(name => ({ name, input_schema: objectSchema() }))
 }
 
 function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
@@ -158,8 +179,8 @@ function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
 }
 
 /**
- * How the model is told to reason. Not where a tool is forced on it, and not where it called tools without the reasoning
- * that led to them: both are refused.
+ * How the model is told to reason. Not where a tool is forced on it, where its reply is begun for it, or where it called
+ * tools without the reasoning that led to them: all three are refused.
  */
 function encodeThinking(
   { thinking, toolChoice }: Request,
@@ -170,15 +191,14 @@ function encodeThinking(
   if (!thinking) return undefined
   const off = { spelled: { type: 'disabled' } }
   const forced = toolChoice?.kind === 'any' || toolChoice?.kind === 'tool'
-  if (!thinking.on || forced || unexplainedCalls(turns)) return off
+  if (!thinking.on || forced || turns.at(-1)?.role === 'assistant' || unexplainedCalls(turns)) return off
   const display = thinking.shown ? {} : { display: 'omitted' }
   const effort = effortOf(thinking)
-  if (limits.thinking === 'adaptive') return { spelled: { type: 'adaptive', ...display }, ...(effort !== undefined && { effort: EFFORTS[effort] ?? effort }) }
+  if (limits.thinking === 'adaptive')
+    return { spelled: { type: 'adaptive', ...display }, ...(effort !== undefined && { effort: effort === 'minimal' ? 'low' : effort }) }
   const budget = budgetOf(thinking, maxTokens)
   return budget === undefined ? off : { spelled: { type: 'enabled', budget_tokens: budget, ...display } }
 }
-
-const EFFORTS: Readonly<Record<string, string>> = { minimal: 'low' }
 
 /** The running turn, behind the last thing the user himself said, has calls but does not begin with reasoning. */
 function unexplainedCalls(turns: readonly EncodedTurn[]): boolean {

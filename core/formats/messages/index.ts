@@ -1,7 +1,7 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
-import { failureOf, forwarding, object, positive, text } from '../reading.ts'
+import { indexOf, failureOf, forwarding, object, positive, text } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -19,9 +19,9 @@ function read(json: unknown): Reading {
     case 'message':
       return withUsage(event['usage'], true)
     case 'content_block_start':
-      return { opens: [Number(event['index'])] }
+      return { opens: [indexOf(event['index'])] }
     case 'content_block_stop':
-      return { closes: [Number(event['index'])] }
+      return { closes: [indexOf(event['index'])] }
     case 'message_stop':
       return { last: true, terminal: true }
     case 'error':

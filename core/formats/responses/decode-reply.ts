@@ -1,11 +1,13 @@
 /** Replies in the responses format, whole and as streams, into the neutral form. */
-import { contentsOf, stopOf } from '../decoding.ts'
-import { type ReplyEvent } from '../events.ts'
+import { contentsOf, noReply, stopOf } from '../decoding.ts'
+import type { ReplyEvent } from '../events.ts'
 import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop } from '../neutral.ts'
-import { type Json, object, text } from '../reading.ts'
-import { eventsOf } from '../sequence.ts'
+import { indexOf, type Json, object, text } from '../reading.ts'
 
+/** @throws GatewayError upstream_failed for what is no reply, or none yet */
 export function decodeReply(json: Json): Reply {
+  const status = json['status']
+  if (status !== undefined && status !== 'completed' && status !== 'incomplete') throw noReply('a response that is not complete')
   const parts = outputParts(contentsOf(json, 'output'))
   return {
     id: text(json['id']) ?? '',
@@ -64,10 +66,10 @@ export function decodeStop(response: Json, calls: boolean): Stop {
 }
 
 /** Where a part of the reply stands: in an item, and in a message among its contents. */
-const place = (event: Json): string => `${Number(event['output_index'])}.${Number(event['content_index'] ?? 0)}`
+const place = (event: Json): string => `${indexOf(event['output_index'])}.${indexOf(event['content_index'])}`
 
 class ResponsesDecoder implements Decoder {
-  readonly #parts = new Map<string, { readonly part: number; readonly kind: Opening['kind']; said: string }>()
+  readonly #parts = new Map<string, { readonly part: number; said: boolean; closed: boolean }>()
   #count = 0
   #calls = false
 
@@ -92,8 +94,14 @@ class ResponsesDecoder implements Decoder {
         return this.#furtherSummary(json)
       case 'response.function_call_arguments.delta':
         return this.#say(json, 'call')
+      case 'response.output_text.done':
+        return this.#whole(json, json['text'], 'text')
+      case 'response.refusal.done':
+        return this.#whole(json, json['refusal'], 'refusal')
+      case 'response.function_call_arguments.done':
+        return this.#whole(json, json['arguments'], 'call')
       case 'response.output_item.done':
-        return this.#done(json)
+        return this.#done(object(json['item']) ?? {}, json['output_index'])
       case 'response.completed':
       case 'response.incomplete':
         return this.#end(object(json['response']) ?? {})
@@ -104,7 +112,7 @@ class ResponsesDecoder implements Decoder {
 
   #open(at: string, what: Opening): NeutralEvent {
     const part = this.#count++
-    this.#parts.set(at, { part, kind: what.kind, said: '' })
+    this.#parts.set(at, { part, said: false, closed: false })
     this.#calls ||= what.kind === 'call'
     return { kind: 'open', part, what }
   }
@@ -129,34 +137,39 @@ class ResponsesDecoder implements Decoder {
     const opened = this.#parts.has(at) || kind === 'call' ? [] : [this.#open(at, { kind })]
     const part = this.#parts.get(at)
     if (!part || said === '') return opened
-    part.said += said
+    part.said = true
     return [...opened, { kind: 'delta', part: part.part, text: said }]
   }
 
   #furtherSummary(event: Json): NeutralEvent[] {
-    return Number(event['summary_index']) > 0 ? this.#say({ output_index: event['output_index'], delta: '\n\n' }, 'reasoning') : []
+    return indexOf(event['summary_index']) > 0 ? this.#say({ output_index: event['output_index'], delta: '\n\n' }, 'reasoning') : []
   }
 
-  /** The item once more and whole: what of it was not told in pieces is told now. */
-  #done(event: Json): NeutralEvent[] {
-    const item = object(event['item']) ?? {}
+  /** A part once more and whole: told now, where it was not told in pieces. */
+  #whole(event: Json, all: unknown, kind: Opening['kind']): NeutralEvent[] {
+    return this.#parts.get(place(event))?.said ? [] : this.#say({ ...event, delta: all }, kind)
+  }
+
+  /** An item once more and whole: its parts close, each told now as far as it has not been. */
+  #done(item: Json, output_index: unknown): NeutralEvent[] {
     const seal = item['type'] === 'reasoning' ? sealOf(item) : undefined
     return outputParts([item]).flatMap((whole, content_index): NeutralEvent[] => {
-      const at = place({ output_index: event['output_index'], content_index })
+      const event = { output_index, content_index }
+      const at = place(event)
+      if (this.#parts.get(at)?.closed) return []
       const opened = this.#parts.has(at) ? [] : [this.#open(at, whole)]
+      const rest = this.#whole(event, whole.kind === 'call' ? whole.input : whole.text, whole.kind)
       const part = this.#parts.get(at)
       if (!part) return []
-      const all = whole.kind === 'call' ? whole.input : whole.text
-      const rest: NeutralEvent[] = part.said === '' && all !== '' ? [{ kind: 'delta', part: part.part, text: all }] : []
+      part.closed = true
       return [...opened, ...rest, { kind: 'close', part: part.part, ...(seal && { seal }) }]
     })
   }
 
   #end(response: Json): NeutralEvent[] {
-    const untold = this.#count === 0 ? eventsOf({ id: '', parts: outputParts(response['output']), stop: { reason: 'stop' } }) : []
-    const parts = untold.filter(({ kind }) => kind === 'open' || kind === 'delta' || kind === 'close')
-    const calls = this.#calls || parts.some(event => event.kind === 'open' && event.what.kind === 'call')
-    return [...parts, { kind: 'stop', stop: decodeStop(response, calls) }, { kind: 'end' }]
+    const output = Array.isArray(response['output']) ? response['output'] : []
+    const untold = output.flatMap((item, index) => this.#done(object(item) ?? {}, index))
+    return [...untold, { kind: 'stop', stop: decodeStop(response, this.#calls) }, { kind: 'end' }]
   }
 }
 

@@ -17,7 +17,7 @@ import {
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Item, Request, Shape, Thinking, Tool, ToolChoice } from '../neutral.ts'
-import { restoreId, sealIn } from '../opaque.ts'
+import { reasoningIn, restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
 import { type Json, object, positive, text } from '../reading.ts'
 import { decodeParts } from './parts.ts'
@@ -42,7 +42,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   if (arrayAt(body['include'], 'include').some(name => name !== 'reasoning.encrypted_content')) losses.add('include')
   const input = typeof body['input'] === 'string' ? [{ role: 'user', content: body['input'] }] : arrayAt(body['input'], 'input')
   const added = input.flatMap((item, at) => (object(item)?.['type'] === 'additional_tools' ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : []))
-  const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], losses))
+  const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], losses), losses)
   const { choice, tools } = decodeChoice(body['tool_choice'], all)
   checkChoice(choice, tools)
   const items = input.flatMap((item, index) => decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, losses))
@@ -86,8 +86,8 @@ function decodeItem(item: Json, at: string, losses: Losses): Item[] {
     }
     case 'reasoning': {
       const said = [...arrayAt(item['summary'], `${at}.summary`), ...arrayAt(item['content'], `${at}.content`)]
-      const seal = sealIn(item['encrypted_content'], 'responses', 'encrypted')
-      return [{ kind: 'reasoning', text: said.map(part => text(object(part)?.['text']) ?? '').join('\n\n'), ...(seal && { seal }) }]
+      const shown = said.map(part => text(object(part)?.['text']) ?? '').join('\n\n')
+      return [reasoningIn(shown, item['encrypted_content'], 'responses', 'encrypted')]
     }
     case 'function_call':
     case 'custom_tool_call': {
@@ -136,5 +136,5 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
     const names = arrayAt(json['tools'], 'tool_choice.tools').map(tool => nameOf(object(tool)))
     return { choice: { kind: json['mode'] === 'required' ? 'any' : 'auto' }, tools: allowed(tools, names) }
   }
-  return { choice: { kind: 'tool', name: nameOf(json) || String(json['type']) }, tools }
+  return { choice: { kind: 'tool', name: nameOf(json) || (text(json['type']) ?? '') }, tools }
 }

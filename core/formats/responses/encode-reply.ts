@@ -3,7 +3,7 @@ import type { GatewayError } from '../../errors.ts'
 import { freeformInput } from '../decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage } from '../format.ts'
-import type { Call, Encoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
+import type { Call, Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
 import { renameId, sealed } from '../opaque.ts'
 import { openaiError } from '../openai-errors.ts'
 import { type Json, text } from '../reading.ts'
@@ -41,7 +41,7 @@ export function encodeItem(part: ReplyPart, id: string, telling: Telling): Json 
       return { id, type: 'message', status: 'completed', role: 'assistant', content: [contentPart(part.kind, part.text)] }
     case 'reasoning': {
       const summary = part.text === '' ? [] : [{ type: 'summary_text', text: part.text }]
-      return { id, type: 'reasoning', summary, ...(part.seal && { encrypted_content: encryptedContent(part.seal) }) }
+      return { id, type: 'reasoning', summary, ...(part.seal && { encrypted_content: encryptedContent(part) }) }
     }
     case 'call':
       return encodeCall(part, id, telling)
@@ -49,8 +49,9 @@ export function encodeItem(part: ReplyPart, id: string, telling: Telling): Json 
 }
 
 /** The format's own seal as it was; another's in its place. */
-function encryptedContent(seal: Seal): string {
-  return (seal.by === 'responses' ? text(seal.data['encrypted']) : undefined) ?? sealed(seal)
+function encryptedContent(reasoning: Reasoning): string {
+  const { seal } = reasoning
+  return (seal?.by === 'responses' ? text(seal.data['encrypted']) : undefined) ?? sealed(reasoning)
 }
 
 export function contentPart(kind: 'text' | 'refusal', said: string): Json {
@@ -58,10 +59,10 @@ export function contentPart(kind: 'text' | 'refusal', said: string): Json {
 }
 
 /** A call as the client declared the tool: freeform with its bare input, in its namespace. */
-function encodeCall({ id: call_id, name, input }: Call, id: string, { request }: Telling): Json {
-  const named = homeName(name, request.tools)
-  const freeform = request.tools.some(tool => tool.name === name && tool.freeform)
-  if (freeform) return { id, type: 'custom_tool_call', status: 'completed', call_id, ...named, input: freeformInput(input) }
+function encodeCall({ id: call_id, name, input }: Call, id: string, { tools }: Telling): Json {
+  const tool = tools.get(name)
+  const named = homeName(name, tool)
+  if (tool?.freeform) return { id, type: 'custom_tool_call', status: 'completed', call_id, ...named, input: freeformInput(input) }
   return { id, type: 'function_call', status: 'completed', arguments: input || '{}', call_id, ...named }
 }
 
@@ -225,7 +226,11 @@ class ResponsesEncoder implements Encoder {
       case 'call': {
         if (!this.#freeform(item))
           return [
-            this.#event('response.function_call_arguments.done', { ...at(item), name: homeName(what.name, this.#telling.request.tools).name, arguments: said }),
+            this.#event('response.function_call_arguments.done', {
+              ...at(item),
+              name: homeName(what.name, this.#telling.tools.get(what.name)).name,
+              arguments: said,
+            }),
           ]
         const input = freeformInput(said)
         return [
@@ -237,7 +242,7 @@ class ResponsesEncoder implements Encoder {
   }
 
   #freeform({ what }: Writing): boolean {
-    return what.kind === 'call' && this.#telling.request.tools.some(tool => tool.name === what.name && tool.freeform)
+    return what.kind === 'call' && this.#telling.tools.get(what.name)?.freeform === true
   }
 
   #response(members: Json): Json {

@@ -1,10 +1,11 @@
 /** Requests in the responses format, out of the neutral form. */
-import { ownReasoning, present, resultParts, sampling, untranslatable, urlOf } from '../decoding.ts'
+import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
-import { type Item, type Part, type Request, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
-import { shortId, fitName, shortened } from '../opaque.ts'
-import type { Json } from '../reading.ts'
-import { effortOf, FREEFORM_SCHEMA, objectSchema } from '../tools.ts'
+import type { Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
+import { fitName, shortened, shortId } from '../opaque.ts'
+import { type Json } from '../reading.ts'
+import { isPlain, objectSchema } from '../schemas.ts'
+import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
 /** Longest id of a tool call. */
 const MOST_ID = 64
@@ -19,11 +20,12 @@ export function encodeRequest(request: Request, losses: Losses): Json {
     0,
     items.findIndex(item => item.kind !== 'message' || item.role !== 'system'),
   )
-  const instructions = items.slice(0, split).map(item => ('parts' in item ? item.parts.map(part => spoken([part])).join('\n\n') : ''))
+  const instructions = items.slice(0, split).map(item => ('parts' in item ? textOnly(item.parts, 'system').join('\n\n') : ''))
   const thinking = request.thinking
   const format = request.shape && encodeShape(request.shape)
   const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
   const effort = effortOf(thinking)
+  const summary = thinking?.on === true && thinking.shown
   const tools = request.tools.length > 0
   return present({
     model: request.model,
@@ -39,7 +41,7 @@ export function encodeRequest(request: Request, losses: Losses): Json {
     parallel_tool_calls: tools ? request.parallelTools : undefined,
     temperature,
     top_p: topP,
-    reasoning: thinking && present({ effort, summary: thinking.on && thinking.shown ? 'auto' : undefined }),
+    reasoning: effort === undefined && !summary ? undefined : present({ effort, summary: summary ? 'auto' : undefined }),
     text: Object.keys(said).length > 0 ? said : undefined,
     prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
     safety_identifier: request.user === undefined ? undefined : shortened(request.user),
@@ -72,7 +74,8 @@ function encodeItem(item: Item): Json[] {
 function encodeSaid(parts: readonly Part[]): Json[] {
   return parts.flatMap((part): Json[] => {
     if (part.kind === 'text') return [{ type: 'output_text', text: part.text }]
-    return part.kind === 'refusal' ? [{ type: 'refusal', refusal: part.text }] : encodeParts([part])
+    if (part.kind === 'refusal') return [{ type: 'refusal', refusal: part.text }]
+    return textOnly([part], 'assistant').map(text => ({ type: 'output_text', text }))
   })
 }
 
@@ -95,7 +98,13 @@ function encodeParts(parts: readonly Part[]): Json[] {
 
 function encodeTool({ name, description, schema, strict, freeform }: Tool): Json {
   // Left out, `strict` would be true, and change the schema.
-  return present({ type: 'function', name: fitName(name), description, parameters: freeform ? FREEFORM_SCHEMA : objectSchema(schema), strict: strict ?? false })
+  return present({
+    type: 'function',
+    name: fitName(name),
+    description,
+    parameters: freeform ? FREEFORM_SCHEMA : objectSchema(schema),
+    strict: (strict ?? false) && isPlain(schema),
+  })
 }
 
 function encodeChoice(choice: ToolChoice | undefined): unknown {

@@ -11,8 +11,8 @@ export function flatName(space: string | undefined, name: string): string {
 }
 
 /** How a call of a tool is named to the client that declared it. */
-export function homeName(name: string, tools: readonly Tool[]): { name: string; namespace?: string } {
-  const home = tools.find(tool => tool.name === name)?.home
+export function homeName(name: string, tool: Tool | undefined): { name: string; namespace?: string } {
+  const home = tool?.home
   return home ? { name: home.name, namespace: home.space } : { name }
 }
 
