@@ -3,7 +3,7 @@
  * between the two, so that whatever else the machine does falls on both; only ratios are worth comparing.
  *
  *   npm run bench            all marks
- *   npm run bench -- json    one of json, burst, paced, streams
+ *   npm run bench -- json    one of json, burst, paced, translated, streams
  */
 import { fork, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -18,7 +18,9 @@ const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
 
 class Target {
-  readonly name: string
+  name: string
+  /** Whether it is asked in a format that the provider does not speak. */
+  translated = false
   readonly #child: ChildProcess
   port = 0
   secret = 'none'
@@ -40,6 +42,11 @@ class Target {
     target.port = told.port
     target.secret = told.secret ?? target.secret
     return target
+  }
+
+  /** The same process, asked in another format. */
+  asTranslated(): Target {
+    return Object.assign(new Target('translated', this.#child), { port: this.port, secret: this.secret, translated: true })
   }
 
   async usage(): Promise<Usage> {
@@ -64,17 +71,14 @@ const filler = 'lorem ipsum dolor sit amet '.repeat(33)
 /** One request to its end; resolves with its milliseconds. */
 function ask(target: Target, kind: string, opened?: (leave: () => void) => void): Promise<number> {
   const stream = kind !== 'json'
-  const body = JSON.stringify({
-    model: 'acme/famC-5.5',
-    messages: [{ role: 'user', content: filler }],
-    user: kind,
-    stream,
-    ...(stream && { stream_options: { include_usage: true } }),
-  })
+  const said = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: filler }], stream }
+  const native = { ...said, user: kind, ...(stream && { stream_options: { include_usage: true } }) }
+  const body = JSON.stringify(target.translated ? { ...said, max_tokens: 1000, metadata: { user_id: kind } } : native)
+  const path = target.translated ? '/v1/messages' : '/v1/chat/completions'
   const started = performance.now()
   return new Promise((resolve, reject) => {
     const headers = { authorization: `Bearer ${target.secret}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
-    const req = request({ agent, port: target.port, host: '127.0.0.1', path: '/v1/chat/completions', method: 'POST', headers }, res => {
+    const req = request({ agent, port: target.port, host: '127.0.0.1', path, method: 'POST', headers }, res => {
       if (res.statusCode !== 200) reject(new Error(`${target.name} answered ${res.statusCode}`))
       res.once('data', () => opened?.(() => req.destroy()))
       res.resume()
@@ -116,6 +120,8 @@ function median(numbers: readonly number[]): number {
 
 interface Mark {
   readonly kind: 'json' | 'burst' | 'paced'
+  /** Compares a translated exchange with the same one passed through, rather than Tollgate with the bare proxy. */
+  readonly translated?: true
   readonly title: string
   readonly requests: number
   /** Requests sent together. */
@@ -131,26 +137,29 @@ const MARKS: readonly Mark[] = [
   { kind: 'json', title: 'JSON, 1 KB', requests: 600, inFlight: 8, perSecond: 1500, events: 1, most: 1.4 },
   { kind: 'burst', title: 'SSE, 20 events at once', requests: 400, inFlight: 8, perSecond: 1000, events: 1, most: 1.2 },
   { kind: 'paced', title: 'SSE paced, an event', requests: 100, inFlight: 100, perSecond: 10_000, events: 51, most: 1.15 },
+  { kind: 'json', translated: true, title: 'JSON, translated', requests: 600, inFlight: 8, perSecond: 1500, events: 1, most: 2.5 },
+  { kind: 'burst', translated: true, title: 'SSE, 20 events at once, translated', requests: 400, inFlight: 8, perSecond: 1000, events: 1, most: 2.5 },
+  { kind: 'paced', translated: true, title: 'SSE paced, an event, translated', requests: 100, inFlight: 100, perSecond: 10_000, events: 51, most: 2.5 },
 ]
 
-async function measure(mark: Mark, direct: Target, bare: Target, gateway: Target): Promise<boolean> {
-  const seen = new Map<Target, Slice[]>([direct, bare, gateway].map(target => [target, []]))
+async function measure(mark: Mark, direct: Target, baseline: Target, tested: Target): Promise<boolean> {
+  const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   for (let round = -2; round < SLICES; round++) {
-    for (const target of [direct, bare, gateway]) {
+    for (const target of [direct, baseline, tested]) {
       const result = await slice(target, mark.kind, mark.requests, mark.inFlight, mark.perSecond, target !== direct)
       if (round >= 0) seen.get(target)?.push(result)
     }
   }
   const of = (target: Target, part: keyof Slice): number => median((seen.get(target) ?? []).map(result => result[part]))
   console.log(`\n${mark.title}`)
-  for (const target of [direct, bare, gateway]) {
+  for (const target of [direct, baseline, tested]) {
     const cpu = target === direct ? '' : `${(of(target, 'cpu') / mark.events).toFixed(1).padStart(8)} µs CPU`
     console.log(
-      `  ${target.name.padEnd(9)} ${of(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${of(target, 'p50').toFixed(2).padStart(8)} ms ${cpu}`,
+      `  ${target.name.padEnd(10)} ${of(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${of(target, 'p50').toFixed(2).padStart(8)} ms ${cpu}`,
     )
   }
   // Neighbouring slices share the machine's mood: the median of their ratios is steadier than the ratio of medians.
-  const ratios = (seen.get(gateway) ?? []).map((result, at) => result.cpu / (seen.get(bare)?.[at]?.cpu ?? 1))
+  const ratios = (seen.get(tested) ?? []).map((result, at) => result.cpu / (seen.get(baseline)?.[at]?.cpu ?? 1))
   const ratio = median(ratios)
   const held = ratio <= mark.most
   console.log(`  ratio     ${ratio.toFixed(2)} (at most ${mark.most}): ${held ? 'held' : 'MISSED'}`)
@@ -195,7 +204,13 @@ async function main(): Promise<void> {
   const upstream = await Target.start('provider', '')
   const address = `http://127.0.0.1:${upstream.port}`
   const file = join(folder, 'gateway.yaml')
-  writeFileSync(file, readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8').replace('connections: 10000', 'connections: 20000'))
+  writeFileSync(
+    file,
+    readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8')
+      .replace('connections: 10000', 'connections: 20000')
+      // What the provider speaks, whoever asks.
+      .replace('speaks: [responses, chat-completions]', 'speaks: [chat-completions]'),
+  )
   const environment = Object.fromEntries(
     ['FAMA', 'FAMB', 'FAMC', 'EDITOR'].flatMap(name => [
       [`${name}_URL`, address],
@@ -205,7 +220,11 @@ async function main(): Promise<void> {
   const gateway = await Target.start('tollgate', file, { ...environment, PORT: '0' })
   const bare = await Target.start('bare', address)
   let held = true
-  for (const mark of MARKS) if (only === undefined || only === mark.kind) held = (await measure(mark, upstream, bare, gateway)) && held
+  for (const mark of MARKS) {
+    if (only !== undefined && only !== (mark.translated ? 'translated' : mark.kind)) continue
+    const pair = mark.translated ? ([gateway, gateway.asTranslated()] as const) : ([bare, gateway] as const)
+    held = (await measure(mark, upstream, ...pair)) && held
+  }
   if (only === undefined || only === 'streams') {
     agent.destroy()
     // A fresh pair, so that no idle connection of the measurements above is counted.

@@ -59,13 +59,13 @@ const REPLY = JSON.stringify({
   usage: { prompt_tokens: 200, completion_tokens: 60, total_tokens: 260 },
 })
 
-/** How the bench asks for a kind of reply: by the `user` member of the body. */
+/** How the bench asks for a kind of reply: by the user that the body names. */
 function provider(): void {
   listen((req, res) => {
     let body = ''
     req.setEncoding('latin1').on('data', chunk => (body += chunk))
     req.on('end', () => {
-      const kind = /"user":"(\w+)"/.exec(body)?.[1]
+      const kind = /"(?:user|safety_identifier)":"(\w+)"/.exec(body)?.[1]
       if (kind === 'json') {
         res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(REPLY) }).end(REPLY)
         return

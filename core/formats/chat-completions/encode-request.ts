@@ -67,7 +67,9 @@ function encodeMessages(items: readonly Item[]): Json[] {
       messages.push(encodeResult(item, shown))
     } else if (item.kind === 'message' && item.role !== 'assistant') {
       endTurn()
-      if (item.parts.length > 0) messages.push({ role: item.role, content: encodeContent(item.role, item.parts) })
+      // Every provider knows `system`, not every one `developer`.
+      const role = item.role === 'developer' ? 'system' : item.role
+      if (item.parts.length > 0) messages.push({ role, content: encodeContent(role, item.parts) })
     } else {
       // Two messages are two; what one says in pieces is one.
       if (item.kind === 'message' && turn?.content) endTurn()
