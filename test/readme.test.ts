@@ -9,6 +9,7 @@ import { FORMATS } from '../core/formats/index.ts'
 import { findPlugins } from '../core/plugins.ts'
 import { endpointsOf } from '../core/routes.ts'
 import { startGateway } from './gateway.ts'
+import { fates, PROBES, type Probe } from './formats/probes.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8')
@@ -67,6 +68,26 @@ t.test('the repository’s gateway.yaml says what the defaults are, so that the 
     for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties))
       t.match(yaml, new RegExp(`^  ${name}: (?:!env \\w+ )?${String(standard).replace('.', '\\.')}\\b`, 'm'), `${section}.${name}`)
   }
+  t.end()
+})
+
+t.test('the table of what a translated request carries and what is refused is the dialects’', t => {
+  const spelt = Object.values(FORMATS).map(({ name, dialect }) => [name, listed(dialect.carries), listed(Object.keys(dialect.refuses))])
+  t.same(table("client's format"), spelt)
+  t.end()
+})
+
+function listed(names: readonly string[]): string {
+  return names.join('` `')
+}
+
+t.test('the table of what has no equal is what translation does', t => {
+  const rows = table('of a request')
+  t.same(
+    rows.map(([what]) => what),
+    Object.keys(PROBES),
+  )
+  for (const [what = '', ...cells] of rows) t.same(fates(PROBES[what] as Probe), cells, what)
   t.end()
 })
 
