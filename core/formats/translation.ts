@@ -1,12 +1,12 @@
 /** One exchange between a client and an upstream of another format: its request, its reply or its stream, through the neutral form. */
-import { Body } from '../body.ts'
+import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
 import { noReply, parseExact, refused } from './decoding.ts'
 import { type OutgoingEvent, ReplyEvent } from './events.ts'
-import type { Format, RawUsage, Reading } from './format.ts'
+import type { Format, Reading } from './format.ts'
 import { Losses } from './losses.ts'
-import type { Call, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
+import type { Call, Decoder, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
 import { fitId, namesOf } from './opaque.ts'
 import { type Json, object } from './reading.ts'
 import { eventsOf, replyOf, Sequence } from './sequence.ts'
@@ -65,13 +65,12 @@ export class Translation {
    * @throws GatewayError upstream_failed when it is none
    */
   reply(event: ReplyEvent): ReplyEvent {
-    return this.#encodedReply(this.#decoded(event), event.reading.usage)
+    return this.#told(this.#decoded(event), [event])
   }
 
   /** A whole reply as the events of the stream that the client asked for. */
   spread(event: ReplyEvent): readonly ReplyEvent[] {
-    const stream = new StreamTranslation(this.#between, this.#telling, this.#names)
-    return stream.take(event, eventsOf(this.#decoded(event)))
+    return this.stream().take(event, eventsOf(this.#decoded(event)))
   }
 
   /**
@@ -80,11 +79,9 @@ export class Translation {
    */
   gather(events: readonly ReplyEvent[]): ReplyEvent {
     const decoder = this.#between.upstream.dialect.decoder()
-    const tally = new UsageTally(this.#between.upstream)
-    for (const { reading } of events) if (reading.usage) tally.learn(reading.usage)
     const reply = replyOf(events.flatMap(event => decoder.read(event)))
     if (!reply) throw noReply('a stream without its end')
-    return this.#encodedReply(this.#named(reply), undefined, tally.usage()?.usage)
+    return this.#told(this.#named(reply), events)
   }
 
   stream(): StreamTranslation {
@@ -104,9 +101,12 @@ export class Translation {
     return { ...reply, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part) : part)) }
   }
 
-  #encodedReply(reply: Reply, raw: RawUsage = {}, counted?: Usage): ReplyEvent {
+  /** The reply in the client's words, with the usage that the upstream's events report. */
+  #told(reply: Reply, events: readonly ReplyEvent[]): ReplyEvent {
     const { client, upstream } = this.#between
-    const usage = client.tell(counted ?? upstream.count(raw)?.usage ?? NO_USAGE)
+    const tally = new UsageTally(upstream)
+    for (const { reading } of events) if (reading.usage) tally.learn(reading.usage)
+    const usage = client.tell(tally.usage()?.usage ?? NO_USAGE)
     return new ReplyEvent(client, '', JSON.stringify(client.dialect.encodeReply(reply, usage, this.#telling)))
   }
 }
@@ -116,18 +116,17 @@ export class StreamTranslation {
   readonly #between: Between
   readonly #calls: ClientsCalls
   readonly #encoder: Encoder
-  readonly #decode: (event: ReplyEvent) => readonly NeutralEvent[]
+  readonly #decoder: Decoder
   readonly #sequence = new Sequence()
   readonly #tally: UsageTally
   #stopped = false
   #over = false
 
   constructor(between: Between, telling: Telling, names: ReadonlyMap<string, string>) {
-    const decoder = between.upstream.dialect.decoder()
     this.#between = between
     this.#calls = new ClientsCalls(names)
     this.#encoder = between.client.dialect.encoder(telling)
-    this.#decode = event => decoder.read(event)
+    this.#decoder = between.upstream.dialect.decoder()
     this.#tally = new UsageTally(between.upstream)
   }
 
@@ -144,7 +143,7 @@ export class StreamTranslation {
     const { failure } = event.reading
     if (failure) return this.#fail(new GatewayError('upstream_failed'), { failure, last: true })
     try {
-      return this.take(event, this.#decode(event))
+      return this.take(event, this.#decoder.read(event))
     } catch (thrown) {
       throw unreadable(thrown)
     }

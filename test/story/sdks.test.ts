@@ -1,7 +1,8 @@
 import Anthropic, { AuthenticationError as AnthropicAuth, NotFoundError as AnthropicNotFound, RateLimitError as AnthropicRateLimit } from '@anthropic-ai/sdk'
 import OpenAI, { APIError, AuthenticationError, BadRequestError, InternalServerError, NotFoundError, RateLimitError } from 'openai'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
+import { rejects } from '../rejects.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** The official SDKs against the simulated provider, for each key type; what they throw, and what aborting does. */
@@ -15,16 +16,6 @@ const openai = (key: string, base = g.url): OpenAI => new OpenAI({ apiKey: key, 
 const anthropic = (key: string, base = g.url): Anthropic => new Anthropic({ apiKey: key, baseURL: base })
 const messages = [{ role: 'user' as const, content: 'Hello' }]
 const HELLO = 'Hello from the simulated provider. You said: Hello'
-
-async function rejects(t: Test, call: Promise<unknown>, type: new (...args: never[]) => Error, members: object = {}): Promise<void> {
-  try {
-    await call
-    t.fail('did not throw')
-  } catch (error) {
-    t.ok(error instanceof type, `throws ${type.name}: ${String(error)}`)
-    t.match(error, members)
-  }
-}
 
 t.test('chat completions, for the key types that serve them', async t => {
   const models = { famB: 'acme/famB-4.5', famC: 'acme/famC-5.5', editor: 'acme/famB-4.6' }

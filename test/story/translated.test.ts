@@ -1,7 +1,8 @@
 import Anthropic, { APIError as AnthropicError, BadRequestError as AnthropicBadRequest, OverloadedError } from '@anthropic-ai/sdk'
 import OpenAI, { APIError, BadRequestError, InternalServerError } from 'openai'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { startGateway, until, type TestGateway } from '../gateway.ts'
+import { rejects } from '../rejects.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** What holds for a translated exchange as for any other: errors, money, limits, headers, leaving. */
@@ -30,16 +31,6 @@ const end = (output: number): string =>
   event('content_block_stop', { index: 0 }) +
   event('message_delta', { delta: { stop_reason: 'end_turn' }, usage: { output_tokens: output } }) +
   event('message_stop')
-
-async function rejects(t: Test, call: Promise<unknown>, type: new (...args: never[]) => Error, members: object): Promise<void> {
-  try {
-    await call
-    t.fail('did not throw')
-  } catch (error) {
-    t.ok(error instanceof type, `throws ${type.name}: ${String(error)}`)
-    t.match(error, members)
-  }
-}
 
 t.test('a prompt that is too long is told in the words that make the client shorten it', async t => {
   const [a, c] = [await g.key('famA'), await g.key('famC')]
