@@ -1,4 +1,5 @@
 /** JSON Schemas of tools' inputs, for providers whose root must be a plain object. */
+import type { Tool } from './neutral.ts'
 import { object, text, type Json } from './reading.ts'
 
 /** Combinations of schemas that may stand at a root. */
@@ -22,9 +23,9 @@ export function objectSchema(schema: Json = {}): Json {
   }
 }
 
-/** Whether the root was one object already, so that what else is said of the schema still holds. */
-export function isPlain(schema: Json | undefined): boolean {
-  return !COMBINING.some(name => schema?.[name] !== undefined)
+/** Whether a tool's input was to keep strictly to a schema that had to be put into another form. */
+export function loosened({ strict, schema }: Pick<Tool, 'strict' | 'schema'>): boolean {
+  return strict === true && COMBINING.some(name => schema?.[name] !== undefined)
 }
 
 interface Members {

@@ -50,6 +50,7 @@ const timeless = (text: string): string => text.replaceAll(/"created(_at)?": ?\d
 const LAYOUTS: [string, (text: string) => string][] = [
   ['', text => text],
   ['with CRLF: ', text => text.replaceAll('\n', '\r\n')],
+  ['with comments and a byte order mark: ', text => `\ufeff: hello\n\n${text.replaceAll('\n\n', '\n\n: ping\n\n')}`],
   ['without the last blank line: ', text => text.trimEnd()],
 ]
 

@@ -4,7 +4,7 @@ import type { Losses } from '../losses.ts'
 import type { Item, ModelLimits, Part, Request, Source, Tool } from '../neutral.ts'
 import { fitId, fitName } from '../opaque.ts'
 import { type Json, text } from '../reading.ts'
-import { isPlain, objectSchema } from '../schemas.ts'
+import { loosened, objectSchema } from '../schemas.ts'
 import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
 /** Longest id of a tool call. */
@@ -15,6 +15,8 @@ export function encodeRequest(request: Request, losses: Losses, limits: ModelLim
     if (value !== undefined) losses.add(name)
   }
   if (request.shape?.kind === 'json') losses.add('response_format')
+  if (request.items.some(item => 'parts' in item && item.parts.some(part => part.kind === 'image' && (part.detail ?? 'auto') !== 'auto'))) losses.add('detail')
+  if (request.tools.some(loosened)) losses.add('strict')
   const stops = request.stops.filter(stop => stop.trim() !== '')
   if (stops.length < request.stops.length) losses.add('stop')
   const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', losses))
@@ -153,12 +155,13 @@ function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
   return present({ type: 'document', source: encodeSource(source), title: name })
 }
 
-function encodeTool({ name, description, schema, strict, freeform }: Tool): Json {
+function encodeTool(tool: Tool): Json {
+  const { name, description, schema, strict, freeform } = tool
   return present({
     name: fitName(name),
     description,
     input_schema: freeform ? FREEFORM_SCHEMA : objectSchema(schema),
-    strict: strict && isPlain(schema) ? true : undefined,
+    strict: (strict && !loosened(tool)) || undefined,
   })
 }
 

@@ -4,7 +4,7 @@ import type { Losses } from '../losses.ts'
 import type { Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
 import { fitName, shortened, shortId } from '../opaque.ts'
 import { type Json } from '../reading.ts'
-import { isPlain, objectSchema } from '../schemas.ts'
+import { loosened, objectSchema } from '../schemas.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
 /** Longest id of a tool call. */
@@ -13,6 +13,7 @@ const MOST_ID = 64
 export function encodeRequest(request: Request, losses: Losses): Json {
   if (request.topK !== undefined) losses.add('top_k')
   if (request.stops.length > 0) losses.add('stop')
+  if (request.tools.some(loosened)) losses.add('strict')
   const { temperature, topP } = sampling(request, losses)
   const items = ownReasoning(request.items, 'responses', losses)
   // Where only the operator speaks, what he says is the input.
@@ -96,14 +97,15 @@ function encodeParts(parts: readonly Part[]): Json[] {
   })
 }
 
-function encodeTool({ name, description, schema, strict, freeform }: Tool): Json {
+function encodeTool(tool: Tool): Json {
+  const { name, description, schema, strict, freeform } = tool
   // Left out, `strict` would be true, and change the schema.
   return present({
     type: 'function',
     name: fitName(name),
     description,
     parameters: freeform ? FREEFORM_SCHEMA : objectSchema(schema),
-    strict: (strict ?? false) && isPlain(schema),
+    strict: strict === true && !loosened(tool),
   })
 }
 

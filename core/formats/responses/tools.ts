@@ -19,12 +19,12 @@ export function homeName(name: string, tool: Tool | undefined): { name: string; 
 /** The tools a model can be told of; what only the provider can run is dropped, or refused where it is all there is. */
 export function decodeTools(value: readonly unknown[], losses: Losses): Tool[] {
   const dropped: { type: string; param: string }[] = []
-  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, dropped))
+  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, dropped, losses))
   providerTools(dropped, tools, losses)
   return tools
 }
 
-function decodeTool(entry: unknown, at: string, space: string | undefined, dropped: { type: string; param: string }[]): Tool[] {
+function decodeTool(entry: unknown, at: string, space: string | undefined, dropped: { type: string; param: string }[], losses: Losses): Tool[] {
   const tool = objectAt(entry, at)
   const type = text(tool['type']) ?? ''
   switch (type) {
@@ -34,7 +34,9 @@ function decodeTool(entry: unknown, at: string, space: string | undefined, dropp
       return [placed(freeformTool(tool, at), space)]
     case 'namespace': {
       const name = textAt(tool['name'], `${at}.name`)
-      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) => decodeTool(inner, `${at}.tools[${index}]`, name, dropped))
+      // What a namespace is for is told nowhere else: each of its tools must speak for itself.
+      if (tool['description']) losses.add('tools.namespace.description')
+      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) => decodeTool(inner, `${at}.tools[${index}]`, name, dropped, losses))
     }
     default:
       dropped.push({ type, param: at })
