@@ -71,6 +71,8 @@ class ChatDecoder implements Decoder {
   #prose: { part: number; kind: 'text' | 'refusal' | 'reasoning'; field: string | undefined } | undefined
   #details: unknown[] = []
   readonly #calls: Fragments[] = []
+  /** How many of them, in their order, have been opened. */
+  #opened = 0
   readonly #byIndex = new Map<number, Fragments>()
   #stopped = false
 
@@ -135,8 +137,11 @@ class ChatDecoder implements Decoder {
 
   /** Opens the calls whose id and name have come, in their order: one that waits for its own holds back those behind it. */
   #openKnown(): NeutralEvent[] {
-    const unknown = this.#calls.findIndex(({ part, id, name }) => part === undefined && (id === '' || name === ''))
-    return this.#calls.slice(0, unknown === -1 ? undefined : unknown).flatMap(call => (call.part === undefined ? this.#open(call) : []))
+    const out: NeutralEvent[] = []
+    for (let call = this.#calls[this.#opened]; call && call.id !== '' && call.name !== ''; call = this.#calls[this.#opened]) {
+      for (const event of this.#open(call)) out.push(event)
+    }
+    return out
   }
 
   /**
@@ -155,6 +160,7 @@ class ChatDecoder implements Decoder {
 
   #open(call: Fragments): NeutralEvent[] {
     const part = (call.part = this.#parts++)
+    this.#opened++
     const open: NeutralEvent = { kind: 'open', part, what: { kind: 'call', id: call.id, name: call.name } }
     return call.input === '' ? [open] : [open, { kind: 'delta', part, text: call.input }]
   }
