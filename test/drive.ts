@@ -1,6 +1,7 @@
 /** Drives one plugin's hooks without a socket: what it learns, answers, throws, and does when the exchange ends. */
 import type { Body, Config, Exchange, Fact, Facts, Host, Outcome, Plugin, ReplyEvent, Stage } from '../core/plugin.ts'
 import { formatOf, PLAIN } from '../core/formats/index.ts'
+import { createLog, Scrubber } from '../core/log.ts'
 import { Ajv } from 'ajv'
 
 export interface Drive {
@@ -25,7 +26,10 @@ export async function drive(plugin: Plugin, { options = {}, exchange = {}, facts
   const filled = structuredClone(options)
   const valid = new Ajv({ useDefaults: true, strict: false }).compile(plugin.options as object)
   if (!valid(filled)) throw new Error(JSON.stringify(valid.errors))
-  const stage = await plugin.setup(filled as never, { now: Date.now, newId: () => 'id', config: {} as Config, ...host } as Host)
+  const stage = await plugin.setup(
+    filled as never,
+    { now: Date.now, newId: () => 'id', config: {} as Config, log: createLog(new Scrubber(), 'silent'), ...host } as Host,
+  )
   const path = exchange.path ?? '/v1/chat/completions'
   const x = {
     id: 'exchange-1',

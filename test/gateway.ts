@@ -96,6 +96,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const yaml = testYaml(store.prefix)
   writeFileSync(file, options.edit ? options.edit(yaml) : yaml)
   const env = { ...store.env, PORT: '0', ...(options.upstream !== undefined && upstreamEnv(options.upstream)), ...options.env }
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const loaded = await loadConfig(file, env, findPlugins)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
   const rejected: Loaded[] = []
@@ -103,10 +104,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent')
   const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
   const gateway = await Gateway.start(surround, loaded.config)
-  t.teardown(async () => {
-    await gateway.stop()
-    rmSync(folder, { recursive: true, force: true })
-  })
+  t.teardown(() => gateway.stop())
   return new Handle(gateway, file, rejected)
 }
 

@@ -138,7 +138,7 @@ export function parseExact(json: string): unknown {
 /** Whether a model was told to do a thing that only its provider could do for it: the request is about nothing else. */
 export function providerTools(dropped: readonly { type: string; param: string }[], tools: readonly Tool[], losses: Losses): void {
   const [first] = dropped
-  if (first && tools.length === 0) throw untranslatable(first.param, `"${first.type}" is a tool that the provider itself runs`)
+  if (first && tools.length === 0) throw untranslatable(first.param, `"${first.type}" is a tool of the provider's own`)
   for (const { type } of dropped) losses.add(`tools.${type}`)
 }
 

@@ -41,9 +41,9 @@ export function effortOf(thinking: Thinking | undefined): string | undefined {
   return thinking.budget < MEDIUM ? 'low' : thinking.budget < HIGH ? 'medium' : 'high'
 }
 
-/** The budget that was asked for, or an effort's, below the output limit it is part of; undefined when that leaves none. */
+/** The budget of an effort, and at most half the output limit it is part of: the rest is for the answer; undefined when that leaves none. */
 export function budgetOf(thinking: Thinking, maxOutput: number): number | undefined {
   const wanted = thinking.budget ?? BUDGETS.get(thinking.effort ?? '') ?? MEDIUM
-  const budget = Math.min(wanted, maxOutput - 1)
+  const budget = Math.min(wanted, Math.floor(maxOutput / 2))
   return budget < LEAST_BUDGET ? undefined : budget
 }

@@ -252,12 +252,22 @@ export class StreamRelay {
   #lastWords(end: Exclude<End, 'client'>): string | undefined {
     const { id, format, body } = this.#x
     const said = this.#translation ? lastTranslated(end, this.#translation) : undefined
-    if (said) return framed(rewritten(format, said, this.#rewriters))
+    if (said) return this.#rewrittenLast(said)
     if (end === 'complete') return undefined
     const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
     if (typeof end === 'string') return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
-    return framed(rewritten(format, events, this.#rewriters))
+    return this.#rewrittenLast(events)
+  }
+
+  /** A stage that cannot even rewrite the end must not keep it from the client. */
+  #rewrittenLast(events: readonly ReplyEvent[]): string {
+    try {
+      return framed(rewritten(this.#x.format, events, this.#rewriters))
+    } catch (cause) {
+      this.#up.log.error({ exchange: this.#x.id, err: cause }, 'rewrite hook failed')
+      return framed(events)
+    }
   }
 }
 

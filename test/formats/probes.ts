@@ -33,16 +33,18 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     sign: /"low"/,
     loss: 'verbosity',
   },
-  service_tier: {
+  'service_tier` of chat and responses': {
     from: { 'chat-completions': chat({ service_tier: 'flex' }), responses: responses({ service_tier: 'flex' }) },
     sign: /flex/,
     loss: 'service_tier',
   },
-  metadata: {
+  'metadata`, the user apart': {
     from: { responses: responses({ metadata: { a: 'probe' } }), 'chat-completions': chat({ metadata: { a: 'probe' } }) },
     sign: /probe/,
     loss: 'metadata',
   },
+  store: { from: { responses: responses({ store: true }), 'chat-completions': chat({ store: true }) }, sign: /"store":true/, loss: 'store' },
+  truncation: { from: { responses: responses({ truncation: 'auto' }) }, sign: /truncation/, loss: 'truncation' },
   "any JSON as the answer's form": {
     from: { 'chat-completions': chat({ response_format: { type: 'json_object' } }), responses: responses({ text: { format: { type: 'json_object' } } }) },
     sign: /json_object/,
@@ -103,7 +105,7 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     sign: /cHJvYmU=/,
   },
   'more than one reply': { from: { 'chat-completions': chat({ n: 2 }) }, sign: /"n":2/ },
-  'a tool that the provider runs, beside others': {
+  "a tool of the provider's own, beside others": {
     from: {
       responses: responses({ tools: [{ type: 'function', name: 'f', parameters: {} }, { type: 'web_search' }] }),
       messages: messages({
@@ -116,7 +118,7 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     sign: /web_search/,
     loss: 'tools.web_search',
   },
-  'a tool that the provider runs, alone': {
+  "a tool of the provider's own, alone": {
     from: { responses: responses({ tools: [{ type: 'web_search' }] }), messages: messages({ tools: [{ type: 'web_search', name: 'web_search' }] }) },
     sign: /web_search/,
   },

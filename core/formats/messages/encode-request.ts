@@ -22,6 +22,7 @@ export function encodeRequest(request: Request, losses: Losses, limits: ModelLim
   const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', losses))
   const maxTokens = request.maxOutput ?? limits.output
   const thinking = encodeThinking(request, turns, maxTokens, limits)
+  if (request.thinking?.on && thinking?.spelled['type'] === 'disabled') losses.add('reasoning_effort')
   const shape = request.shape?.kind === 'schema' ? { format: { type: 'json_schema', schema: request.shape.schema } } : {}
   const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
   const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)

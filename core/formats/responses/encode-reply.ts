@@ -76,13 +76,11 @@ const ECHO: Readonly<Record<string, unknown>> = {
   reasoning: { effort: null, summary: null },
   safety_identifier: null,
   service_tier: 'default',
-  store: false,
   temperature: null,
   text: { format: { type: 'text' } },
   tool_choice: 'auto',
   tools: [],
   top_p: null,
-  truncation: 'disabled',
   user: null,
 }
 
@@ -95,6 +93,8 @@ export function responseObject(id: string, { model, at, body }: Telling): Json {
     created_at: at,
     status: 'in_progress',
     background: false,
+    store: false,
+    truncation: 'disabled',
     error: null,
     incomplete_details: null,
     model,
