@@ -37,26 +37,48 @@ export default definePlugin({
 })
 
 async function estimate(json: Readonly<Record<string, unknown>>, mediaTokens: number): Promise<number> {
+  const { messages, system, tools } = json
+  const levels: Level[] = [levelOf({ messages, system, tools })]
   let weight = 0
   let walked = 0
-  const { messages, system, tools } = json
-  const left: [name: string, value: unknown][] = Object.entries({ messages, system, tools })
-  for (let next = left.pop(); next; next = left.pop()) {
-    const [name, value] = next
-    if (typeof value === 'string') {
-      if (value.length >= MEDIA_MIN && MEDIA_NAMES.has(name)) weight += mediaTokens
-      else
-        for (let at = 0; at < value.length; at += SLICE) {
-          weight += textWeight(value.slice(at, at + SLICE))
-          if (at > 0) await turn()
-        }
-    } else if (typeof value === 'object' && value !== null) {
-      weight += 1
-      left.push(...Object.entries(value as Record<string, unknown>))
-    } else weight += 1
+  for (let level = levels.at(-1); level; level = levels.at(-1)) {
     if (++walked % 1000 === 0) await turn()
+    const at = level.at++
+    if (at >= level.length) {
+      levels.pop()
+      continue
+    }
+    const name = level.names?.[at] ?? ''
+    const value = level.of[level.names ? name : at]
+    if (typeof value === 'object' && value !== null) levels.push(levelOf(value))
+    if (typeof value !== 'string') weight += 1
+    else if (value.length >= MEDIA_MIN && MEDIA_NAMES.has(name)) weight += mediaTokens
+    else weight += await stringWeight(value)
   }
   return Math.max(1, Math.ceil(weight))
+}
+
+/** An object or array on the way through a request, and how far it has been walked. */
+interface Level {
+  readonly of: Readonly<Record<string | number, unknown>>
+  /** Of an object, its members' names. */
+  readonly names: readonly string[] | undefined
+  readonly length: number
+  at: number
+}
+
+function levelOf(value: object): Level {
+  const names = Array.isArray(value) ? undefined : Object.keys(value)
+  return { of: value as Level['of'], names, length: names?.length ?? (value as unknown[]).length, at: 0 }
+}
+
+async function stringWeight(text: string): Promise<number> {
+  let weight = 0
+  for (let at = 0; at < text.length; at += SLICE) {
+    weight += textWeight(text.slice(at, at + SLICE))
+    if (at > 0) await turn()
+  }
+  return weight
 }
 
 /** Tokens of a text, by the kind of its characters: what tokenizers make of them on average. */

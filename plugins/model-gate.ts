@@ -62,7 +62,10 @@ function called(name: string, format: Format): Rewriter {
     needles: ['"model"'],
     event({ type, data, json, comment }) {
       const told = format.modelOf(json)
-      return told === undefined || told === name ? undefined : [{ type, data: renamed(format, data, told, name), comment }]
+      if (told === undefined || told === name) return undefined
+      const { carrier } = format
+      const path = carrier !== undefined && Object.hasOwn(json as object, carrier) ? [carrier, 'model'] : ['model']
+      return [{ type, data: renamed(data, path, name), comment }]
     },
   }
 }

@@ -102,19 +102,39 @@ export function inputObject(input: string): Json {
   return { INVALID_JSON: input }
 }
 
-/** What a freeform tool is given, out of the JSON text of its call. */
+/** What a freeform tool is given, out of the JSON text of its call; of one that was cut off, as much as there is. */
 export function freeformInput(input: string): string {
   try {
-    return text(object(JSON.parse(input))?.['input']) ?? input
+    const json = object(JSON.parse(input))
+    return text(json?.['input']) ?? (json && Object.keys(json).length === 0 ? '' : input)
   } catch {
-    return input
+    const begun = /^\s*\{\s*"input"\s*:\s*"/.exec(input)
+    return (begun && cutString(input.slice(begun[0].length))) ?? input
   }
 }
+
+/** The text of a JSON string whose end is missing, without the escape in whose middle it was cut. */
+function cutString(rest: string): string | undefined {
+  for (let less = 0; less <= ESCAPE_MOST; less++) {
+    try {
+      return JSON.parse(`"${rest.slice(0, rest.length - less)}"`) as string
+    } catch {
+      // One character less, then.
+    }
+  }
+  return undefined
+}
+
+/** The characters of the longest escape in a JSON string. */
+const ESCAPE_MOST = 6
 
 /** The JSON text of a freeform tool's call. */
 export function wrappedInput(input: string): string {
   return JSON.stringify({ input })
 }
+
+/** What may be a number that no double can hold: at the beginning of a value, and so not in the middle of base64. */
+export const BIG_NUMBER = /[:[,]\s*-?\d{16}/
 
 interface Exact {
   rawJSON?: (text: string) => unknown
@@ -128,7 +148,7 @@ interface Exact {
 export function parseExact(json: string): unknown {
   const exact = JSON as unknown as Exact
   const { rawJSON } = exact
-  if (!rawJSON || !/\d{16}/.test(json)) return JSON.parse(json)
+  if (!rawJSON || !BIG_NUMBER.test(json)) return JSON.parse(json)
   return exact.parse(json, (_key, value, context) => {
     const source = context?.source
     return typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source) ? rawJSON(source) : value

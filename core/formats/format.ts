@@ -97,6 +97,8 @@ export interface Format {
   read(json: unknown): Reading
   /** The model's name as a parsed event, or JSON reply, tells it; undefined where it tells none. */
   modelOf(json: unknown): string | undefined
+  /** The member beside the reply itself in which an event may carry the reply, and with it the model's name. */
+  readonly carrier?: string
   /** Raw usage, complete as far as it was reported, in normal form; undefined when it counts nothing. */
   count(raw: RawUsage): CountedUsage | undefined
   /** Usage as this format spells it: what `count` reads. */

@@ -27,9 +27,18 @@ export function unsealed(string: string): { reasoning?: Reasoning; place?: Place
   const json = format && parsed(Buffer.from(data, 'base64url').toString('utf8'))
   const proof = object(json?.['data'])
   if (!format || !json || !proof) return {}
+  // What is not what its maker makes was damaged, or is a client's own invention.
+  if (!PROOFS[format].some(member => typeof proof[member] === 'string')) return {}
   const place = object(json['place'])
   const [said, calls] = [indexOf(place?.['said']), indexOf(place?.['calls'])]
   return { reasoning: { kind: 'reasoning', text: text(json['text']) ?? '', seal: { by: format, data: proof } }, place: { said, calls } }
+}
+
+/** The members of which each format's proofs have one, a string. */
+const PROOFS: Readonly<Record<FormatName, readonly string[]>> = {
+  'chat-completions': ['field'],
+  responses: ['encrypted'],
+  messages: ['signature', 'redacted'],
 }
 
 /** What stood before a reasoning in its reply: characters of text, and calls. */
@@ -69,6 +78,14 @@ export function restoreId(id: string): string {
 /** The id of a reply under another format's prefix. */
 export function renameId({ id }: Pick<Reply, 'id'>, prefix: string): string {
   return prefix + id.replace(/^(?:chatcmpl-|resp_|msg_)/, '').replaceAll(/[^\w-]/g, '')
+}
+
+/** The id, or where it is taken already the first of its variants that is not; it is taken then. */
+export function ownId(id: string, taken: Set<string>): string {
+  let own = id
+  for (let time = 2; taken.has(own); time++) own = `${id}-${time}`
+  taken.add(own)
+  return own
 }
 
 const MOST_NAME = 64

@@ -1,6 +1,7 @@
 /** Calls and their results. */
 import type { Losses } from './losses.ts'
 import type { Call, Item } from './neutral.ts'
+import { ownId } from './opaque.ts'
 
 type Result = Extract<Item, { kind: 'result' }>
 
@@ -17,7 +18,7 @@ export function paired(items: readonly Item[], losses: Losses): Item[] {
 function answersTo(items: readonly Item[], losses: Losses): Map<Item, { call: Call; result: Result }> {
   const answers = new Map<Item, { call: Call; result: Result }>()
   const waiting = new Map<string, Call[]>()
-  const times = new Map<string, number>()
+  const taken = new Set<string>()
   for (const item of items) {
     if (item.kind === 'call') {
       const open = waiting.get(item.id)
@@ -29,9 +30,7 @@ function answersTo(items: readonly Item[], losses: Losses): Map<Item, { call: Ca
         losses.add('tool_result')
         continue
       }
-      const time = (times.get(item.id) ?? 0) + 1
-      times.set(item.id, time)
-      const id = time === 1 ? item.id : `${item.id}-${time}`
+      const id = ownId(item.id, taken)
       answers.set(call, { call: { ...call, id }, result: { ...item, id } })
     }
   }

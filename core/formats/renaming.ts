@@ -1,21 +1,67 @@
 /** A model's name in a reply's own text: replaced where it stands, all other bytes as they came. */
-import type { Format } from './format.ts'
 
 /**
- * The data of an event, or a whole JSON reply, in which the model bears another name.
- * @param told the name that it bears now
+ * The data of an event, or a whole JSON reply, with another string as the value of the member at the path.
+ * @param path names of members from the root on; the data is returned as it is where no string stands there
  */
-export function renamed(format: Pick<Format, 'modelOf'>, data: string, told: string, name: string): string {
-  const places = [...data.matchAll(new RegExp(`"model"\\s*:\\s*${escaped(JSON.stringify(told))}`, 'g'))]
-  for (const { index, 0: found } of places) {
-    const member = found.slice(0, found.length - JSON.stringify(told).length) + JSON.stringify(name)
-    const changed = data.slice(0, index) + member + data.slice(index + found.length)
-    // A tool's input may have a member of that name and value, too.
-    if (places.length === 1 || format.modelOf(JSON.parse(changed)) === name) return changed
-  }
-  return data
+export function renamed(data: string, path: readonly string[], name: string): string {
+  const span = spanOf(data, path)
+  return span ? data.slice(0, span.start) + JSON.stringify(name) + data.slice(span.end) : data
 }
 
-function escaped(text: string): string {
-  return text.replaceAll(/[\\^$.*+?()[\]{}|/]/g, String.raw`\$&`)
+/** Where the string at a path stands, quotes included. One walk over the text, whatever it holds. */
+function spanOf(json: string, path: readonly string[]): { start: number; end: number } | undefined {
+  let depth = 0
+  /** How many members of the path the walk is inside of. */
+  let inside = 0
+  let entering = false
+  for (let at = 0; at < json.length; at++) {
+    switch (json[at]) {
+      case '{':
+      case '[':
+        depth++
+        if (entering) inside++
+        entering = false
+        break
+      case '}':
+      case ']':
+        depth--
+        inside = Math.min(inside, Math.max(depth - 1, 0))
+        break
+      case '"': {
+        const end = stringEnd(json, at)
+        const value = depth === inside + 1 ? valueAfter(json, end) : undefined
+        if (value !== undefined && JSON.parse(json.slice(at, end)) === path[inside]) {
+          if (inside === path.length - 1) return json[value] === '"' ? { start: value, end: stringEnd(json, value) } : undefined
+          entering = true
+        }
+        at = end - 1
+        break
+      }
+      default:
+        // A value that is no object cannot be entered.
+        if (entering && !/[\s:]/.test(json[at] as string)) entering = false
+    }
+  }
+  return undefined
+}
+
+/** Just behind the quote that closes the string which begins at `start`. */
+function stringEnd(json: string, start: number): number {
+  for (let at = json.indexOf('"', start + 1); at !== -1; at = json.indexOf('"', at + 1)) {
+    let slashes = 0
+    while (json[at - 1 - slashes] === '\\') slashes++
+    if (slashes % 2 === 0) return at + 1
+  }
+  return json.length
+}
+
+/** Where the value of a member begins whose name ends at `end`; undefined when it is no name. */
+function valueAfter(json: string, end: number): number | undefined {
+  let at = end
+  while (/\s/.test(json[at] ?? '')) at++
+  if (json[at] !== ':') return undefined
+  at++
+  while (/\s/.test(json[at] ?? '')) at++
+  return at
 }

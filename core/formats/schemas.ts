@@ -1,6 +1,6 @@
 /** JSON Schemas of tools' inputs, for providers whose root must be a plain object. */
 import type { Tool } from './neutral.ts'
-import { object, text, type Json } from './reading.ts'
+import { object, type Json } from './reading.ts'
 
 /** Combinations of schemas that may stand at a root. */
 const COMBINING = ['anyOf', 'oneOf', 'allOf', '$ref'] as const
@@ -13,12 +13,14 @@ export function objectSchema(schema: Json = {}): Json {
   const plain = !COMBINING.some(name => schema[name] !== undefined)
   if (plain && schema['type'] === 'object' && object(schema['properties'])) return schema
   if (plain) return { ...schema, type: 'object', properties: object(schema['properties']) ?? {} }
-  const { properties, required } = members(schema, schema, { left: MOST_SCHEMAS })
+  const { properties, required } = members(schema, schema, new Set())
   const rest = Object.entries(schema).filter(([name]) => !(COMBINING as readonly string[]).includes(name) && name !== 'additionalProperties')
   return {
     ...Object.fromEntries(rest),
     type: 'object',
-    properties: Object.fromEntries([...properties].map(([name, schemas]) => [name, schemas.length === 1 ? schemas[0] : { anyOf: schemas }])),
+    properties: Object.fromEntries(
+      [...properties].map(([name, schemas]) => [name, schemas.size === 1 ? schemas.values().next().value : { anyOf: [...schemas.values()] }]),
+    ),
     ...(required.size > 0 && { required: [...required] }),
   }
 }
@@ -29,35 +31,38 @@ export function loosened({ strict, schema }: Pick<Tool, 'strict' | 'schema'>): b
 }
 
 interface Members {
-  /** The different schemas of each property. */
-  readonly properties: Map<string, unknown[]>
+  /** The different schemas of each property, by their texts. */
+  readonly properties: Map<string, Map<string, unknown>>
   readonly required: Set<string>
 }
 
-/** References may lead in circles, and each circle may branch. */
+/** More schemas than anybody means to stand at one root. */
 const MOST_SCHEMAS = 200
 
-function members(schema: Json, root: Json, looked: { left: number }): Members {
-  const properties = new Map(Object.entries(object(schema['properties']) ?? {}).map(([name, each]) => [name, [each]]))
-  const required = new Set(Array.isArray(schema['required']) ? schema['required'].flatMap(name => text(name) ?? []) : [])
-  if (looked.left-- <= 0) return { properties, required }
+/** @param seen schemas that have been looked at: references may lead in circles */
+function members(schema: Json, root: Json, seen: Set<Json>): Members {
+  const found: Members = { properties: new Map(), required: new Set() }
+  if (seen.has(schema) || seen.size >= MOST_SCHEMAS) return found
+  seen.add(schema)
+  for (const [name, each] of Object.entries(object(schema['properties']) ?? {})) add(found.properties, name, JSON.stringify(each), each)
+  for (const name of Array.isArray(schema['required']) ? schema['required'] : []) if (typeof name === 'string') found.required.add(name)
   const branches = (list: unknown): Members[] =>
-    Array.isArray(list) ? list.slice(0, MOST_SCHEMAS).map(branch => members(object(branch) ?? {}, root, looked)) : []
+    Array.isArray(list) ? list.slice(0, MOST_SCHEMAS).map(branch => members(object(branch) ?? {}, root, seen)) : []
   const referred = object(refersTo(schema['$ref'], root))
-  const all = [...branches(schema['allOf']), ...(referred ? [members(referred, root, looked)] : [])]
-  for (const branch of all) for (const name of branch.required) required.add(name)
+  const all = [...branches(schema['allOf']), ...(referred ? [members(referred, root, seen)] : [])]
+  for (const branch of all) for (const name of branch.required) found.required.add(name)
   for (const choice of [branches(schema['anyOf']), branches(schema['oneOf'])]) {
-    for (const name of choice[0]?.required ?? []) if (choice.every(branch => branch.required.has(name))) required.add(name)
-    all.push(...choice)
+    for (const name of choice[0]?.required ?? []) if (choice.every(branch => branch.required.has(name))) found.required.add(name)
+    for (const branch of choice) all.push(branch)
   }
-  for (const branch of all) for (const [name, schemas] of branch.properties) add(properties, name, schemas)
-  return { properties, required }
+  for (const branch of all) for (const [name, schemas] of branch.properties) for (const [text, each] of schemas) add(found.properties, name, text, each)
+  return found
 }
 
-function add(properties: Map<string, unknown[]>, name: string, schemas: readonly unknown[]): void {
-  const known = properties.get(name) ?? []
-  const texts = new Set(known.map(each => JSON.stringify(each)))
-  properties.set(name, [...known, ...schemas.filter(each => !texts.has(JSON.stringify(each)))])
+function add(properties: Members['properties'], name: string, text: string, schema: unknown): void {
+  const known = properties.get(name)
+  if (known) known.set(text, schema)
+  else properties.set(name, new Map([[text, schema]]))
 }
 
 /** What a reference within the schema refers to. */

@@ -33,7 +33,7 @@ const BUDGETS = new Map([
 ])
 
 /** The least that a budget of reasoning may be. */
-const LEAST_BUDGET = 1024
+export const LEAST_BUDGET = 1024
 
 /** The effort that was asked for, or of the three that every model knows the one a budget comes to. */
 export function effortOf(thinking: Thinking | undefined): string | undefined {

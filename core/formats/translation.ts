@@ -2,12 +2,12 @@
 import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
-import { noReply, parseExact, refused } from './decoding.ts'
+import { BIG_NUMBER, noReply, parseExact, refused } from './decoding.ts'
 import { type OutgoingEvent, ReplyEvent } from './events.ts'
 import type { Format, Reading } from './format.ts'
 import { Losses } from './losses.ts'
 import type { Call, Decoder, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
-import { fitId, namesOf } from './opaque.ts'
+import { fitId, namesOf, ownId, renameId } from './opaque.ts'
 import { type Json, object } from './reading.ts'
 import { eventsOf, replyOf, Sequence } from './sequence.ts'
 import { UsageTally } from './tally.ts'
@@ -78,9 +78,11 @@ export class Translation {
    * @throws GatewayError upstream_failed when it does not end as one
    */
   gather(events: readonly ReplyEvent[]): ReplyEvent {
-    const decoder = this.#between.upstream.dialect.decoder()
+    const { upstream } = this.#between
+    const decoder = upstream.dialect.decoder()
     const reply = replyOf(events.flatMap(event => decoder.read(event)))
-    if (!reply) throw noReply('a stream without its end')
+    const ended = events.some(({ reading }) => reading.last === true || upstream.ends(reading.closes?.length ?? 0, 1))
+    if (!reply || !ended) throw noReply('a stream without its end')
     return this.#told(this.#named(reply), events)
   }
 
@@ -98,7 +100,8 @@ export class Translation {
 
   #named(reply: Reply): Reply {
     const calls = new ClientsCalls(this.#names)
-    return { ...reply, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part) : part)) }
+    const id = reply.id || this.#between.requestId
+    return { ...reply, id, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part, id) : part)) }
   }
 
   /** The reply in the client's words, with the usage that the upstream's events report. */
@@ -119,11 +122,14 @@ export class StreamTranslation {
   readonly #decoder: Decoder
   readonly #sequence = new Sequence()
   readonly #tally: UsageTally
+  /** The reply's id, or where it has none the request's. */
+  #id: string
   #stopped = false
   #over = false
 
   constructor(between: Between, telling: Telling, names: ReadonlyMap<string, string>) {
     this.#between = between
+    this.#id = between.requestId
     this.#calls = new ClientsCalls(names)
     this.#encoder = between.client.dialect.encoder(telling)
     this.#decoder = between.upstream.dialect.decoder()
@@ -174,9 +180,13 @@ export class StreamTranslation {
 
   #write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly ReplyEvent[] {
     if (this.#over || this.#stopped) return []
-    const named = event.kind === 'open' && event.what.kind === 'call' ? { ...event, what: this.#calls.named(event.what) } : event
     if (event.kind === 'stop') this.#stopped = true
-    return this.#sent(this.#sequence.push(named).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))))
+    return this.#sent(this.#sequence.push(this.#named(event)).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))))
+  }
+
+  #named(event: NeutralEvent): NeutralEvent {
+    if (event.kind === 'start') return { ...event, id: (this.#id = event.id || this.#id) }
+    return event.kind === 'open' && event.what.kind === 'call' ? { ...event, what: this.#calls.named(event.what, this.#id) } : event
   }
 
   #end(usage: Usage): readonly ReplyEvent[] {
@@ -199,17 +209,20 @@ export class StreamTranslation {
 /** The calls of one reply, by the names the client knows: the tool's as it declared it, and ids of their own that it can repeat. */
 class ClientsCalls {
   readonly #names: ReadonlyMap<string, string>
-  readonly #seen = new Map<string, number>()
+  readonly #taken = new Set<string>()
+  #count = 0
 
   constructor(names: ReadonlyMap<string, string>) {
     this.#names = names
   }
 
-  named<C extends Pick<Call, 'id' | 'name'>>(call: C): C {
-    const times = (this.#seen.get(call.id) ?? 0) + 1
-    this.#seen.set(call.id, times)
-    const id = times === 1 ? call.id : `${call.id}-${times}`
-    return { ...call, id: fitId(id, MOST_ID), name: this.#names.get(call.name) ?? call.name }
+  /** @throws GatewayError upstream_failed for a call of nothing */
+  named<C extends Pick<Call, 'id' | 'name'>>(call: C, reply: string): C {
+    if (call.name === '') throw noReply('a call without a name')
+    // The id of a call that came without one is of its reply, so that it is no other's.
+    const id = call.id === '' ? `call_${renameId({ id: reply }, '')}_${this.#count}` : call.id
+    this.#count++
+    return { ...call, id: fitId(ownId(id, this.#taken), MOST_ID), name: this.#names.get(call.name) ?? call.name }
   }
 }
 
@@ -221,5 +234,5 @@ function unreadable(thrown: unknown): GatewayError {
 /** The body as it would be sent; read anew where it holds numbers that its first reading could not keep. */
 function wholeOf(body: Body): Json {
   const text = body.received.toString('latin1')
-  return /\d{16}/.test(text) ? (parseExact(body.bytes().toString('utf8')) as Json) : body.whole()
+  return BIG_NUMBER.test(text) ? (parseExact(body.bytes().toString('utf8')) as Json) : body.whole()
 }

@@ -40,6 +40,8 @@ export class Hold implements HoldName, Seated {
   amount: bigint
   /** What was left beside it then. */
   balance: bigint
+  /** It has been settled, as far as this process is concerned. */
+  over = false
 
   constructor(request: HoldRequest, amount: bigint, balance: bigint) {
     this.request = request

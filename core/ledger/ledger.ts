@@ -155,13 +155,17 @@ export class Ledger extends Reads {
     if (kind !== 'held') return false
     hold.amount = BigInt(held)
     hold.balance = BigInt(balance)
-    if (!this.#live.has(hold)) this.#live.add(hold)
+    // Its answer may come after its end.
+    if (!hold.over && !this.#live.has(hold)) this.#live.add(hold)
     return true
   }
 
   /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */
   settle(hold: HoldName, end: End): void {
-    if (hold instanceof Hold) this.#live.delete(hold)
+    if (hold instanceof Hold) {
+      hold.over = true
+      this.#live.delete(hold)
+    }
     this.#track(this.#settlement(hold, end))
   }
 

@@ -77,7 +77,7 @@ export class StreamRelay {
     const { keepalive } = this.#x.limits
     const started = performance.now()
     let heard = started
-    // One timer a stream: it fires after each silence and looks what the silence means.
+    // One timer a stream: it fires when the client has got nothing for a while, and looks what that means.
     const timer = setTimeout(
       () => {
         // While the upstream is held back, its silence is ours.
@@ -97,7 +97,6 @@ export class StreamRelay {
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
-      timer.refresh()
       this.#pending.push(chunk)
       // What came in one turn goes out in one write.
       if (!this.#scheduled) {
@@ -196,6 +195,8 @@ export class StreamRelay {
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
     this.#progress = this.#up.progress()
     x.begin(head.status, { ...head.reply, 'x-accel-buffering': 'no' })
+    // What comes first may be nothing in the client's format.
+    if (this.#translation) x.res.flushHeaders()
     const wanted = { all: this.#up.wantsAll(), rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
     return this.#translation ? new Translator(x.route.format, x.format, this.#translation, wanted) : new Scanner(x.format, wanted)
   }
@@ -212,6 +213,7 @@ export class StreamRelay {
 
   #write(bytes: Buffer): void {
     const { res } = this.#x
+    if (bytes.length > 0) this.#timer?.refresh()
     // A client that has left may be outlived by its reply.
     if (bytes.length === 0 || res.destroyed || res.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
@@ -252,7 +254,8 @@ export class StreamRelay {
   #lastWords(end: Exclude<End, 'client'>): string | undefined {
     const { id, format, body } = this.#x
     const said = this.#translation ? lastTranslated(end, this.#translation) : undefined
-    if (said) return this.#rewrittenLast(said)
+    // Where the translation is over and the stream is not, a stage has kept its end from the client.
+    if (said && (said.length > 0 || end === 'complete')) return this.#rewrittenLast(said)
     if (end === 'complete') return undefined
     const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
     if (typeof end === 'string') return format.tail(endError(end), id, running)

@@ -67,3 +67,15 @@ t.test('whole numbers that no double can hold survive inside what tools are give
   t.match(become('messages', 'responses', messages, {}).sent, `"arguments":"{\\"id\\":${big}}"`)
   t.end()
 })
+
+t.test('an output limit that is lowered keeps what is reasoned below it', t => {
+  const lowered = (tokens: number, budget: number): unknown => {
+    const body = new Body(Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })))
+    FORMATS.messages.limitOutput(body, tokens)
+    return JSON.parse(body.bytes().toString())
+  }
+  t.same(lowered(3000, 30_000), { max_tokens: 3000, thinking: { type: 'enabled', budget_tokens: 1500 } })
+  t.same(lowered(1300, 30_000), { max_tokens: 1300, thinking: { type: 'disabled' } })
+  t.same(lowered(3000, 2000), { max_tokens: 3000, thinking: { type: 'enabled', budget_tokens: 2000 } })
+  t.end()
+})

@@ -49,6 +49,8 @@ t.test('for an upstream of another format tokens are estimated, media by their n
   t.ok(small > 0 && small < 20, String(small))
   t.equal(Math.round(large / 100_000), 10)
   t.ok(image > 1600 && image < 1700, String(image))
+  const many = await g.call(COUNT, { key, body: { model: 'acme/famC-5.5', messages: Array.from({ length: 200_000 }, () => ({ role: 'user', content: 'a' })) } })
+  t.ok(many.json.input_tokens > 200_000, 'a long conversation')
   t.equal(upstream.requests.length, before)
   const none = await g.call(COUNT, { key: await g.key('famB'), body: { model: 'acme/famB-4.5', messages: MESSAGES } })
   t.match(none, { status: 404, json: { type: 'error', error: { type: 'not_found_error' } } }, 'a famB key does not serve this format')

@@ -47,3 +47,12 @@ for (const { type, path, asked } of CASES) {
     t.equal(stream.text, named(asked).replace('"model":""', `"model":"${asked}"`))
   })
 }
+
+t.test('the member is found however it is spelt and wherever it stands', async t => {
+  const { g, upstream } = await start(t)
+  const key = await g.key('famA')
+  const text = String.raw`{"type":"message","content":[{"type":"tool_use","input":{"model":"up/x","message":{"model":"up/x"}}}],"message_batch":{"model":1}, "model" : "up\/x", "usage":{"input_tokens":1,"output_tokens":1}}`
+  upstream.script = (_received, res) => json(res, text)
+  const answer = await g.call('/v1/messages', { key, body: { model: 'acme/famA-medium-5', messages: [], max_tokens: 5 } })
+  t.equal(answer.text, text.replace(String.raw`"up\/x"`, '"acme/famA-medium-5"'))
+})

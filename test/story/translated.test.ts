@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import Anthropic, { APIError as AnthropicError, BadRequestError as AnthropicBadRequest, OverloadedError } from '@anthropic-ai/sdk'
 import OpenAI, { APIError, BadRequestError, InternalServerError } from 'openai'
 import t from 'tap'
@@ -242,4 +245,55 @@ t.test('an end without its last word is one all the same, once the upstream fall
   const { text: told } = await own.call('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 5, messages: MESSAGES, stream: true } })
   t.match(told, /"stop_reason":"end_turn"[^]*event: message_stop\ndata: \{"type":"message_stop"\}\n\n$/)
   t.match((await own.settled(key))[0], { status: 'ok' })
+})
+
+t.test('a client hears of a reply at once, and of silence that only pings fill', async t => {
+  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 200ms') })
+  const key = await own.key('famA')
+  let heard = false
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(START)
+    for (let pings = 0; !heard && pings < 200; pings++) {
+      res.write(event('ping'))
+      await new Promise(resolve => setTimeout(resolve, 20))
+    }
+    res.end(OPEN + text('Hi') + end(1))
+  }
+  const response = await own.open(CHAT, { key, body: { ...famA, stream: true } })
+  t.equal(heard, false, 'the head is there before the first word')
+  let said = ''
+  for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
+    said += Buffer.from(chunk).toString()
+    heard = true
+  }
+  t.match(said, /^: keepalive\n\n[^]*"content":"Hi"[^]*data: \[DONE\]/)
+})
+
+t.test('a stream in answer to a request for JSON is gathered, and one without its end is none', async t => {
+  const key = await g.key('famA')
+  upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(7))
+  const answer = await g.call(CHAT, { key, body: famA })
+  t.match(answer.headers.get('content-type'), /^application\/json/)
+  t.match(answer.json, { choices: [{ message: { content: 'Hi' }, finish_reason: 'stop' }], usage: { prompt_tokens: 1000, completion_tokens: 7 } })
+  t.match((await g.settled(key))[0], { status: 'ok', input_tokens: 1000, output_tokens: 7 })
+  upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(7).replace(/event: message_stop[^]*/, ''))
+  t.equal((await g.call(CHAT, { key, body: famA })).status, 502)
+})
+
+t.test('a stage that cannot rewrite even the end does not keep it from the client', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  writeFileSync(
+    join(folder, 'broken.ts'),
+    `import { definePlugin } from 'tollgate/plugin'
+     export default definePlugin({ name: 'broken', summary: 'Tests.', on: 'inference', setup: () => ({ rewrite: () => ({ event() { throw new Error('no') } }) }) })`,
+  )
+  const own = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('- router', '- broken\n  - router').replace('limits:', `plugins: [${folder}]\nlimits:`),
+  })
+  upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(1))
+  const answer = await own.call(CHAT, { key: await own.key('famA'), body: { ...famA, stream: true } })
+  t.match(answer, { status: 200, text: /"error":\{/ })
 })

@@ -2,9 +2,8 @@
 import { contentsOf, noReply, stopOf } from '../decoding.ts'
 import { DONE, type ReplyEvent } from '../events.ts'
 import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../neutral.ts'
-import { fitId, renameId } from '../opaque.ts'
 import { indexOf, type Json, object, text } from '../reading.ts'
-import { reasoningsOf, reasoningText } from './reasoning.ts'
+import { ownReasoning, reasoningText } from './reasoning.ts'
 
 const STOPS = new Map<string, Stop>([
   ['stop', { reason: 'stop' }],
@@ -22,15 +21,20 @@ export function decodeReply(json: Json): Reply {
   const id = text(json['id']) ?? ''
   const said = contentText(message['content'])
   const refusal = text(message['refusal'])
-  const calls = callsOf(message, id)
+  const calls = callsOf(message)
   const parts: ReplyPart[] = [
-    ...reasoningsOf(message).map(({ reasoning }) => reasoning),
+    ...ownReasoning(message),
     ...(said === '' ? [] : [{ kind: 'text' as const, text: said }]),
     ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
     ...calls,
   ]
-  const stop = STOPS.get(text(choice['finish_reason']) ?? '') ?? { reason: 'stop' }
-  return { id, parts, stop: stopOf(stop, calls.length > 0) }
+  return { id, parts, stop: stopOf(decodeStop(text(choice['finish_reason']) ?? ''), calls.length > 0) }
+}
+
+/** Reasons that nobody has agreed upon are ordinary ends; none at all, or a failure, is none. */
+function decodeStop(finish: string): Stop {
+  if (finish === '' || finish === 'error') throw noReply(`a reply that ends with ${finish || 'no reason'}`)
+  return STOPS.get(finish) ?? { reason: 'stop' }
 }
 
 /** What is said, in one string or, as some vendors put it, in parts. */
@@ -39,20 +43,13 @@ function contentText(content: unknown): string {
   return text(content) ?? ''
 }
 
-function callsOf(message: Json, id: string): Call[] {
+function callsOf(message: Json): Call[] {
   const calls = Array.isArray(message['tool_calls']) ? message['tool_calls'] : message['function_call'] ? [{ function: message['function_call'] }] : []
-  return calls.map((value, index): Call => {
+  return calls.map((value): Call => {
     const call = object(value)
     const called = object(call?.['function'])
-    const name = text(called?.['name'])
-    if (!name) throw noReply('a call without a name')
-    return { kind: 'call', id: text(call?.['id']) || inventedId(id, index), name, input: text(called?.['arguments']) ?? '' }
+    return { kind: 'call', id: text(call?.['id']) ?? '', name: text(called?.['name']) ?? '', input: text(called?.['arguments']) ?? '' }
   })
-}
-
-/** The id of a call that came without one; of its reply, so that it is no other's. */
-function inventedId(reply: string, index: number): string {
-  return fitId(`call_${renameId({ id: reply }, '')}_${index}`, 40)
 }
 
 /** A call in a stream: its id and its name may come with any of its fragments. */
@@ -65,7 +62,7 @@ interface Fragments {
 }
 
 class ChatDecoder implements Decoder {
-  #id: string | undefined
+  #begun = false
   #parts = 0
   /** The part of text, refusal or reasoning that grows. */
   #prose: { part: number; kind: 'text' | 'refusal' | 'reasoning'; field: string | undefined } | undefined
@@ -81,8 +78,13 @@ class ChatDecoder implements Decoder {
     const chunk = object(event.json)
     if (!chunk) return []
     const out: NeutralEvent[] = []
-    if (this.#id === undefined) out.push({ kind: 'start', id: (this.#id = text(chunk['id']) ?? '') })
+    const id = text(chunk['id']) ?? ''
     const choice = object(Array.isArray(chunk['choices']) ? chunk['choices'].find(each => indexOf(object(each)?.['index']) === 0) : undefined)
+    // What comes before the reply itself may bear no name yet.
+    if (!this.#begun && (id !== '' || choice)) {
+      this.#begun = true
+      out.push({ kind: 'start', id })
+    }
     // Nothing comes after the usage that comes after the end.
     if (this.#stopped && !choice && object(chunk['usage'])) return [...out, { kind: 'end' }]
     if (!choice || this.#stopped) return out
@@ -168,14 +170,11 @@ class ChatDecoder implements Decoder {
   #stop(finish: string): NeutralEvent[] {
     this.#stopped = true
     const out = this.#closeProse()
-    this.#calls.forEach((call, index) => {
-      call.id ||= inventedId(this.#id ?? '', index)
-      if (call.name === '') throw noReply('a call without a name')
+    this.#calls.forEach(call => {
       if (call.part === undefined) for (const event of this.#open(call)) out.push(event)
       out.push({ kind: 'close', part: call.part as number })
     })
-    const stop = STOPS.get(finish) ?? { reason: 'stop' }
-    return [...out, { kind: 'stop', stop: stopOf(stop, this.#calls.length > 0) }]
+    return [...out, { kind: 'stop', stop: stopOf(decodeStop(finish), this.#calls.length > 0) }]
   }
 }
 

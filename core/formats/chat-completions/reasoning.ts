@@ -31,16 +31,23 @@ export function reasoningsOf(message: Json): Placed[] {
   const details = Array.isArray(message['reasoning_details']) ? message['reasoning_details'] : undefined
   const through = (details ?? []).flatMap(detail => unsealed(text(object(detail)?.['data']) ?? '') ?? [])
   if (through.length > 0) return through.flatMap(({ reasoning, place }) => (reasoning ? [{ reasoning, place: place ?? FIRST }] : []))
+  return ownReasoning(message).map(reasoning => ({ reasoning, place: FIRST }))
+}
+
+/** A message's own reasoning, one at most. */
+export function ownReasoning(message: Json): Reasoning[] {
+  const details = Array.isArray(message['reasoning_details']) ? message['reasoning_details'] : undefined
   const found = reasoningText(message)
   if (!found && !details) return []
   const seal = { by: 'chat-completions' as const, data: { field: found?.field, ...(details && { details }) } }
-  return [{ reasoning: { kind: 'reasoning', text: found?.said ?? '', seal }, place: FIRST }]
+  return [{ kind: 'reasoning', text: found?.said ?? '', seal }]
 }
 
 /** Reasoning of this format's own, as members of the message that it belongs to. */
 export function spelledReasoning({ text: said, seal }: Reasoning): Json {
   const { field, details } = seal?.data ?? {}
-  return { ...(typeof field === 'string' && { [field]: said }), ...(details !== undefined && { reasoning_details: details }) }
+  const known = FIELDS.find(name => name === field)
+  return { ...(known && { [known]: said }), ...(Array.isArray(details) && { reasoning_details: details }) }
 }
 
 /** A reasoning from another format, for a client to bring back. */

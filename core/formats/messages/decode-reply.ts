@@ -1,8 +1,7 @@
 /** Replies in the messages format, whole and as streams, into the neutral form. */
-import { contentsOf, stopOf } from '../decoding.ts'
+import { contentsOf, noReply, parseExact, stopOf } from '../decoding.ts'
 import type { ReplyEvent } from '../events.ts'
 import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop } from '../neutral.ts'
-import { reasoningIn } from '../opaque.ts'
 import { type Json, object, text } from '../reading.ts'
 
 function decodeStop(reason: unknown, sequence: unknown): Stop {
@@ -20,6 +19,7 @@ function decodeStop(reason: unknown, sequence: unknown): Stop {
     case 'stop_sequence':
       return { reason: 'sequence', sequence: text(sequence) ?? null }
     default:
+      if (text(reason) === undefined) throw noReply('a reply that ends with no reason')
       return { reason: 'stop' }
   }
 }
@@ -36,15 +36,20 @@ function decodeBlock(block: Json): ReplyPart[] {
     case 'text':
       return [{ kind: 'text', text: text(block['text']) ?? '' }]
     case 'thinking':
-      return [reasoningIn(text(block['thinking']) ?? '', block['signature'], 'messages', 'signature')]
+      return [{ kind: 'reasoning', text: text(block['thinking']) ?? '', ...sealOf({ signature: block['signature'] }) }]
     case 'redacted_thinking':
-      return [reasoningIn('', block['data'], 'messages', 'redacted')]
+      return [{ kind: 'reasoning', text: '', ...sealOf({ redacted: block['data'] }) }]
     case 'tool_use':
       return [{ kind: 'call', id: text(block['id']) ?? '', name: text(block['name']) ?? '', input: JSON.stringify(block['input'] ?? {}) }]
     default:
       // Tools that the provider ran: what they found is in the text.
       return []
   }
+}
+
+/** A seal, where there is anything to it. */
+function sealOf(data: Json): { seal?: Seal } {
+  return Object.values(data).some(value => text(value)) ? { seal: { by: 'messages', data } } : {}
 }
 
 /** A block that is open. */
@@ -70,7 +75,7 @@ class MessagesDecoder implements Decoder {
       case 'message_start':
         return [{ kind: 'start', id: text(object(json['message'])?.['id']) ?? '' }]
       case 'content_block_start':
-        return this.#open(index, object(json['content_block']) ?? {})
+        return this.#open(index, object(object(parseExact(event.data))?.['content_block']) ?? {})
       case 'content_block_delta':
         return this.#delta(index, object(json['delta']) ?? {})
       case 'content_block_stop':
@@ -104,7 +109,7 @@ class MessagesDecoder implements Decoder {
     if (!block) return []
     if (delta['type'] === 'signature_delta') {
       const so = text(block.seal?.data['signature']) ?? ''
-      block.seal = reasoningIn('', so + (text(delta['signature']) ?? ''), 'messages', 'signature').seal
+      block.seal = sealOf({ signature: so + (text(delta['signature']) ?? '') }).seal
       return []
     }
     const said = text(delta['text']) ?? text(delta['thinking']) ?? text(delta['partial_json'])

@@ -108,7 +108,7 @@ function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
       // Results belong to the turn before: they come first wherever they stand.
       if (item.kind !== 'result') flush()
       items.push(item)
-    } else parts.push(...decodePart(block, place, losses))
+    } else for (const part of decodePart(block, place, losses)) parts.push(part)
   })
   flush()
   return items
@@ -140,7 +140,7 @@ function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
 }
 
 /** Blocks that tell of tools the provider ran: what they found has become part of what was said. */
-const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^compaction$|^tool_reference$/
+const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^tool_reference$/
 
 function decodePart(block: Json, at: string, losses: Losses): Part[] {
   const type = text(block['type']) ?? ''
@@ -150,6 +150,7 @@ function decodePart(block: Json, at: string, losses: Losses): Part[] {
   }
   if (type === 'image') return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
   if (type === 'document') return decodeDocument(block, at, losses)
+  if (type === 'compaction') return [{ kind: 'text', text: textAt(block['content'], `${at}.content`) }]
   if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
   if (!PROVIDER_BLOCK.test(type)) throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${type.slice(0, 50)}.`)
   losses.add(type)

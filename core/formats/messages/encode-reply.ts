@@ -65,7 +65,7 @@ class MessagesEncoder implements Encoder {
   #begun = false
   #index = -1
   #kind: Opening['kind'] = 'text'
-  /** Of reasoning all its text; of a call its first piece, or all of what is no object. */
+  /** All text so far of what is not told, or not only told, in pieces. */
   #said: string[] = []
   #refused = false
   #stop: Stop = { reason: 'stop' }
@@ -117,7 +117,9 @@ class MessagesEncoder implements Encoder {
   #delta(said: string): OutgoingEvent[] {
     switch (this.#kind) {
       case 'call':
-        return this.#input(said)
+        // Models err: only when it is whole can it be known whether it is the object that clients take for granted.
+        this.#said.push(said)
+        return []
       case 'reasoning':
         this.#said.push(said)
         return [this.#piece({ type: 'thinking_delta', thinking: said })]
@@ -126,25 +128,17 @@ class MessagesEncoder implements Encoder {
     }
   }
 
-  /** The input of a call in pieces, once it is known to be an object; anything else waits until it is whole. */
-  #input(said: string): OutgoingEvent[] {
-    const begun = this.#said.length > 0 ? said : said.trimStart()
-    if (begun === '') return []
-    const object = (this.#said[0] ?? begun).startsWith('{')
-    if (!object || this.#said.length === 0) this.#said.push(begun)
-    return object ? [this.#piece({ type: 'input_json_delta', partial_json: begun })] : []
-  }
-
   #close(seal: Seal | undefined): OutgoingEvent[] {
     const last = this.#last(this.#said.join(''), seal)
     return [...(last ? [this.#piece(last)] : []), typedEvent({ type: 'content_block_stop', index: this.#index })]
   }
 
-  /** What is still to be said of a part when it closes. */
+  /** What is said of a part when it closes: what proves a reasoning, and the input of a call. */
   #last(text: string, seal: Seal | undefined): Json | undefined {
     if (this.#kind === 'reasoning') return { type: 'signature_delta', signature: signatureOf({ text, ...(seal && { seal }) }) }
-    if (this.#kind !== 'call' || text === '' || text.startsWith('{')) return undefined
-    return { type: 'input_json_delta', partial_json: JSON.stringify(inputObject(text)) }
+    if (this.#kind !== 'call' || text.trim() === '') return undefined
+    const input = inputObject(text)
+    return { type: 'input_json_delta', partial_json: 'INVALID_JSON' in input || text.trim() === 'null' ? JSON.stringify(input) : text }
   }
 
   #piece(delta: Json): OutgoingEvent {

@@ -6,6 +6,7 @@ import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
+import { LEAST_BUDGET } from '../tools.ts'
 import { envelope } from './errors.ts'
 import { count, tell } from './usage.ts'
 
@@ -48,7 +49,15 @@ export const messages: Format = {
   choices: () => 1,
   ends: () => false,
   outputLimit: body => positive(body.get('max_tokens')),
-  limitOutput: (body, tokens) => body.set('max_tokens', tokens),
+  limitOutput(body, tokens) {
+    body.set('max_tokens', tokens)
+    // What is reasoned is part of the output.
+    const thinking = object(body.get('thinking'))
+    const budget = positive(thinking?.['budget_tokens'])
+    if (budget === undefined || budget < tokens) return
+    const half = Math.floor(tokens / 2)
+    body.set('thinking', half < LEAST_BUDGET ? { type: 'disabled' } : { ...thinking, budget_tokens: half })
+  },
   prepare(body, model) {
     // Required upstream, optional here.
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
@@ -57,6 +66,7 @@ export const messages: Format = {
   telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"'],
   text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
   read,
+  carrier: 'message',
   modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),
   count,
   tell,

@@ -6,8 +6,6 @@ import { indexOf, type Json, object, text } from '../reading.ts'
 
 /** @throws GatewayError upstream_failed for what is no reply, or none yet */
 export function decodeReply(json: Json): Reply {
-  const status = json['status']
-  if (status !== undefined && status !== 'completed' && status !== 'incomplete') throw noReply('a response that is not complete')
   const parts = outputParts(contentsOf(json, 'output'))
   return {
     id: text(json['id']) ?? '',
@@ -56,11 +54,15 @@ function joined(list: unknown): string {
 /** What the provider needs to know a reasoning again. */
 export function sealOf(item: Json): Seal | undefined {
   const encrypted = text(item['encrypted_content'])
-  return encrypted ? { by: 'responses', data: { encrypted, ...(typeof item['id'] === 'string' && { id: item['id'] }) } } : undefined
+  const summary = Array.isArray(item['summary']) ? item['summary'].map(part => text(object(part)?.['text']) ?? '') : []
+  const more = { ...(typeof item['id'] === 'string' && { id: item['id'] }), ...(summary.length > 1 && { summary }) }
+  return encrypted ? { by: 'responses', data: { encrypted, ...more } } : undefined
 }
 
 export function decodeStop(response: Json, calls: boolean): Stop {
-  if (response['status'] !== 'incomplete') return stopOf({ reason: 'stop' }, calls)
+  const status = response['status'] ?? 'completed'
+  if (status !== 'completed' && status !== 'incomplete') throw noReply('a response that is not complete')
+  if (status === 'completed') return stopOf({ reason: 'stop' }, calls)
   const reason = object(response['incomplete_details'])?.['reason']
   return { reason: reason === 'content_filter' ? 'filtered' : 'length' }
 }
@@ -104,7 +106,7 @@ class ResponsesDecoder implements Decoder {
         return this.#done(object(json['item']) ?? {}, json['output_index'])
       case 'response.completed':
       case 'response.incomplete':
-        return this.#end(object(json['response']) ?? {})
+        return this.#end({ status: json['type'].slice('response.'.length), ...object(json['response']) })
       default:
         return []
     }

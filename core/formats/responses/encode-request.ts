@@ -3,7 +3,7 @@ import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable,
 import type { Losses } from '../losses.ts'
 import type { Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
 import { fitName, shortened, shortId } from '../opaque.ts'
-import { type Json } from '../reading.ts'
+import { text, type Json } from '../reading.ts'
 import { loosened, objectSchema } from '../schemas.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
@@ -57,9 +57,9 @@ function encodeItem(item: Item): Json[] {
       if (item.parts.length === 0) return []
       return [{ type: 'message', role: item.role, content: item.role === 'assistant' ? encodeSaid(item.parts) : encodeParts(item.parts) }]
     case 'reasoning': {
-      const { encrypted, id } = item.seal?.data ?? {}
-      const summary = item.text === '' ? [] : [{ type: 'summary_text', text: item.text }]
-      return [present({ type: 'reasoning', id, summary, encrypted_content: encrypted })]
+      const { encrypted, id, summary = item.text === '' ? [] : [item.text] } = item.seal?.data ?? {}
+      const told = (Array.isArray(summary) ? summary : []).map(part => ({ type: 'summary_text', text: String(part) }))
+      return [present({ type: 'reasoning', id: text(id), summary: told, encrypted_content: encrypted })]
     }
     case 'call':
       return [{ type: 'function_call', call_id: shortId(item.id, MOST_ID), name: fitName(item.name), arguments: item.input || '{}' }]

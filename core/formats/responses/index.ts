@@ -60,6 +60,7 @@ export const responses: Format = {
   telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"'],
   text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
   read,
+  carrier: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
   count: raw => countInclusive(raw, USAGE),
   tell: usage => tellInclusive(usage, USAGE),
