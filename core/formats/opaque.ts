@@ -80,11 +80,19 @@ export function renameId({ id }: Pick<Reply, 'id'>, prefix: string): string {
   return prefix + id.replace(/^(?:chatcmpl-|resp_|msg_)/, '').replaceAll(/[^\w-]/g, '')
 }
 
-/** The id, or where it is taken already the first of its variants that is not; it is taken then. */
-export function ownId(id: string, taken: Set<string>): string {
+/** Ids that have been given, each with the number of its last variant. */
+export type Taken = Map<string, number>
+
+/** The id, or where it is taken already the first of its further variants that is not; it is taken then. */
+export function ownId(id: string, taken: Taken): string {
+  let last = taken.get(id)
   let own = id
-  for (let time = 2; taken.has(own); time++) own = `${id}-${time}`
-  taken.add(own)
+  if (last !== undefined) {
+    do own = `${id}-${++last}`
+    while (taken.has(own))
+    taken.set(id, last)
+  }
+  taken.set(own, 1)
   return own
 }
 

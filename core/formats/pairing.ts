@@ -1,7 +1,7 @@
 /** Calls and their results. */
 import type { Losses } from './losses.ts'
 import type { Call, Item } from './neutral.ts'
-import { ownId } from './opaque.ts'
+import { ownId, type Taken } from './opaque.ts'
 
 type Result = Extract<Item, { kind: 'result' }>
 
@@ -14,18 +14,23 @@ export function paired(items: readonly Item[], losses: Losses): Item[] {
   return led(inTurns(items, answersTo(items, losses), losses), losses)
 }
 
-/** The answer to each call, under an id that is its own. An answer belongs to the first call of its id that waits for one. */
+/**
+ * The answer to each call, under an id that is its own. An answer belongs to the first call of its id that waits for one;
+ * a call from before the user spoke again waits no longer once its id is used anew.
+ */
 function answersTo(items: readonly Item[], losses: Losses): Map<Item, { call: Call; result: Result }> {
   const answers = new Map<Item, { call: Call; result: Result }>()
-  const waiting = new Map<string, Call[]>()
-  const taken = new Set<string>()
+  const waiting = new Map<string, { turn: number; calls: Call[] }>()
+  const taken: Taken = new Map()
+  let turn = 0
   for (const item of items) {
+    if (item.kind === 'message' && item.role === 'user') turn++
     if (item.kind === 'call') {
       const open = waiting.get(item.id)
-      if (open) open.push(item)
-      else waiting.set(item.id, [item])
+      if (open?.turn === turn) open.calls.push(item)
+      else waiting.set(item.id, { turn, calls: [item] })
     } else if (item.kind === 'result') {
-      const call = waiting.get(item.id)?.shift()
+      const call = waiting.get(item.id)?.calls.shift()
       if (!call) {
         losses.add('tool_result')
         continue

@@ -15,12 +15,13 @@ function spanOf(json: string, path: readonly string[]): { start: number; end: nu
   /** How many members of the path the walk is inside of. */
   let inside = 0
   let entering = false
+  let found: { start: number; end: number } | undefined
   for (let at = 0; at < json.length; at++) {
     switch (json[at]) {
       case '{':
       case '[':
         depth++
-        if (entering) inside++
+        if (entering && json[at] === '{') inside++
         entering = false
         break
       case '}':
@@ -29,11 +30,13 @@ function spanOf(json: string, path: readonly string[]): { start: number; end: nu
         inside = Math.min(inside, Math.max(depth - 1, 0))
         break
       case '"': {
+        entering = false
         const end = stringEnd(json, at)
         const value = depth === inside + 1 ? valueAfter(json, end) : undefined
         if (value !== undefined && JSON.parse(json.slice(at, end)) === path[inside]) {
-          if (inside === path.length - 1) return json[value] === '"' ? { start: value, end: stringEnd(json, value) } : undefined
-          entering = true
+          // Of several members of one name the last one counts.
+          if (inside < path.length - 1) entering = true
+          else if (json[value] === '"') found = { start: value, end: stringEnd(json, value) }
         }
         at = end - 1
         break
@@ -43,7 +46,7 @@ function spanOf(json: string, path: readonly string[]): { start: number; end: nu
         if (entering && !/[\s:]/.test(json[at] as string)) entering = false
     }
   }
-  return undefined
+  return found
 }
 
 /** Just behind the quote that closes the string which begins at `start`. */

@@ -13,13 +13,14 @@ export function objectSchema(schema: Json = {}): Json {
   const plain = !COMBINING.some(name => schema[name] !== undefined)
   if (plain && schema['type'] === 'object' && object(schema['properties'])) return schema
   if (plain) return { ...schema, type: 'object', properties: object(schema['properties']) ?? {} }
-  const { properties, required } = members(schema, schema, new Set())
+  const members = new Members(schema)
+  const required = members.of(schema, 0) ?? new Set()
   const rest = Object.entries(schema).filter(([name]) => !(COMBINING as readonly string[]).includes(name) && name !== 'additionalProperties')
   return {
     ...Object.fromEntries(rest),
     type: 'object',
     properties: Object.fromEntries(
-      [...properties].map(([name, schemas]) => [name, schemas.size === 1 ? schemas.values().next().value : { anyOf: [...schemas.values()] }]),
+      [...members.properties].map(([name, schemas]) => [name, schemas.size === 1 ? schemas.values().next().value : { anyOf: [...schemas.values()] }]),
     ),
     ...(required.size > 0 && { required: [...required] }),
   }
@@ -30,39 +31,61 @@ export function loosened({ strict, schema }: Pick<Tool, 'strict' | 'schema'>): b
   return strict === true && COMBINING.some(name => schema?.[name] !== undefined)
 }
 
-interface Members {
+/** References may lead in circles, and further than anybody means. */
+const MOST_DEPTH = 64
+/** Where more is required than this, nobody is helped by hearing of the rest. */
+const MOST_REQUIRED = 1000
+
+/** What the branches of a schema's root have together. Each schema is looked at once, wherever it is referred to. */
+class Members {
   /** The different schemas of each property, by their texts. */
-  readonly properties: Map<string, Map<string, unknown>>
-  readonly required: Set<string>
-}
+  readonly properties = new Map<string, Map<string, unknown>>()
+  readonly #root: Json
+  /** What each schema requires; undefined while it is looked at. */
+  readonly #required = new Map<Json, ReadonlySet<string> | undefined>()
 
-/** More schemas than anybody means to stand at one root. */
-const MOST_SCHEMAS = 200
-
-/** @param seen schemas that have been looked at: references may lead in circles */
-function members(schema: Json, root: Json, seen: Set<Json>): Members {
-  const found: Members = { properties: new Map(), required: new Set() }
-  if (seen.has(schema) || seen.size >= MOST_SCHEMAS) return found
-  seen.add(schema)
-  for (const [name, each] of Object.entries(object(schema['properties']) ?? {})) add(found.properties, name, JSON.stringify(each), each)
-  for (const name of Array.isArray(schema['required']) ? schema['required'] : []) if (typeof name === 'string') found.required.add(name)
-  const branches = (list: unknown): Members[] =>
-    Array.isArray(list) ? list.slice(0, MOST_SCHEMAS).map(branch => members(object(branch) ?? {}, root, seen)) : []
-  const referred = object(refersTo(schema['$ref'], root))
-  const all = [...branches(schema['allOf']), ...(referred ? [members(referred, root, seen)] : [])]
-  for (const branch of all) for (const name of branch.required) found.required.add(name)
-  for (const choice of [branches(schema['anyOf']), branches(schema['oneOf'])]) {
-    for (const name of choice[0]?.required ?? []) if (choice.every(branch => branch.required.has(name))) found.required.add(name)
-    for (const branch of choice) all.push(branch)
+  constructor(root: Json) {
+    this.#root = root
   }
-  for (const branch of all) for (const [name, schemas] of branch.properties) for (const [text, each] of schemas) add(found.properties, name, text, each)
-  return found
+
+  /** Adds a schema's properties; returns what it requires, undefined where that leads in a circle. */
+  of(schema: Json, depth: number): ReadonlySet<string> | undefined {
+    if (this.#required.has(schema) || depth > MOST_DEPTH) return this.#required.get(schema)
+    this.#required.set(schema, undefined)
+    for (const [name, each] of Object.entries(object(schema['properties']) ?? {})) this.#add(name, each)
+    const own = Array.isArray(schema['required']) ? schema['required'].filter(name => typeof name === 'string') : []
+    const branches = (list: unknown): ReadonlySet<string>[] =>
+      Array.isArray(list) ? list.flatMap(branch => this.of(object(branch) ?? {}, depth + 1) ?? []) : []
+    const referred = object(refersTo(schema['$ref'], this.#root))
+    const required = united([
+      new Set(own),
+      ...branches(schema['allOf']),
+      ...(referred ? [this.of(referred, depth + 1) ?? new Set<string>()] : []),
+      shared(branches(schema['anyOf'])),
+      shared(branches(schema['oneOf'])),
+    ])
+    this.#required.set(schema, required)
+    return required
+  }
+
+  #add(name: string, schema: unknown): void {
+    const text = JSON.stringify(schema)
+    const known = this.properties.get(name)
+    if (known) known.set(text, schema)
+    else this.properties.set(name, new Map([[text, schema]]))
+  }
 }
 
-function add(properties: Members['properties'], name: string, text: string, schema: unknown): void {
-  const known = properties.get(name)
-  if (known) known.set(text, schema)
-  else properties.set(name, new Map([[text, schema]]))
+function united(sets: readonly ReadonlySet<string>[]): ReadonlySet<string> {
+  const filled = sets.filter(({ size }) => size > 0)
+  if (filled.length <= 1) return filled[0] ?? new Set()
+  const all = new Set<string>()
+  for (const set of filled) for (const name of set) if (all.size < MOST_REQUIRED) all.add(name)
+  return all
+}
+
+function shared([first, ...others]: readonly ReadonlySet<string>[]): ReadonlySet<string> {
+  return new Set([...(first ?? [])].slice(0, MOST_REQUIRED).filter(name => others.every(set => set.has(name))))
 }
 
 /** What a reference within the schema refers to. */

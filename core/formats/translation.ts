@@ -7,7 +7,7 @@ import { type OutgoingEvent, ReplyEvent } from './events.ts'
 import type { Format, Reading } from './format.ts'
 import { Losses } from './losses.ts'
 import type { Call, Decoder, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
-import { fitId, namesOf, ownId, renameId } from './opaque.ts'
+import { fitId, namesOf, ownId, renameId, type Taken } from './opaque.ts'
 import { type Json, object } from './reading.ts'
 import { eventsOf, replyOf, Sequence } from './sequence.ts'
 import { UsageTally } from './tally.ts'
@@ -110,7 +110,11 @@ export class Translation {
     const tally = new UsageTally(upstream)
     for (const { reading } of events) if (reading.usage) tally.learn(reading.usage)
     const usage = client.tell(tally.usage()?.usage ?? NO_USAGE)
-    return new ReplyEvent(client, '', JSON.stringify(client.dialect.encodeReply(reply, usage, this.#telling)))
+    try {
+      return new ReplyEvent(client, '', JSON.stringify(client.dialect.encodeReply(reply, usage, this.#telling)))
+    } catch (thrown) {
+      throw unreadable(thrown)
+    }
   }
 }
 
@@ -126,6 +130,8 @@ export class StreamTranslation {
   #id: string
   #stopped = false
   #over = false
+  /** The upstream ended the reply without saying why it stopped. */
+  unfinished = false
 
   constructor(between: Between, telling: Telling, names: ReadonlyMap<string, string>) {
     this.#between = between
@@ -164,7 +170,10 @@ export class StreamTranslation {
   /** The upstream has said all it had to say. */
   finish(): readonly ReplyEvent[] {
     // Without a reason why it stopped, nobody knows whether it is whole.
-    if (!this.#stopped) return this.fail(new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }))
+    if (!this.#stopped && !this.#over) {
+      this.unfinished = true
+      return this.fail(new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }))
+    }
     return this.#end(this.#tally.usage()?.usage ?? NO_USAGE)
   }
 
@@ -209,7 +218,7 @@ export class StreamTranslation {
 /** The calls of one reply, by the names the client knows: the tool's as it declared it, and ids of their own that it can repeat. */
 class ClientsCalls {
   readonly #names: ReadonlyMap<string, string>
-  readonly #taken = new Set<string>()
+  readonly #taken: Taken = new Map()
   #count = 0
 
   constructor(names: ReadonlyMap<string, string>) {

@@ -133,7 +133,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)
   const { format: spoken, translation } = x.route
-  const events = stream ? eventsIn(spoken, bytes) : [new ReplyEvent(spoken, '', bytes.toString('utf8'))]
+  const events = stream ? toItsEnd(eventsIn(spoken, bytes)) : [new ReplyEvent(spoken, '', bytes.toString('utf8'))]
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) return refuse(up, make(failure))
@@ -157,6 +157,12 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   })
   await x.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
+}
+
+/** What an upstream says after the end is nobody's. */
+function toItsEnd(events: readonly ReplyEvent[]): readonly ReplyEvent[] {
+  const end = events.findIndex(({ reading }) => reading.terminal)
+  return end === -1 ? events : events.slice(0, end + 1)
 }
 
 /** The client asked for a stream, and is translated for: what comes whole becomes one. */

@@ -84,8 +84,8 @@ export class StreamRelay {
         if (this.#holding > 0) heard = performance.now()
         const now = performance.now() + TIMER_SLACK_MS
         // A reply that has said its last and then neither ends nor goes on has ended.
-        if (this.#x.complete) return this.#finish('complete')
-        if (now - heard >= idle || now - started >= total) return this.#finish('timeout')
+        if (this.#x.complete && now - heard >= Math.min(keepalive, idle)) return this.#finish('complete')
+        if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
         // Between events, as whole events are all that ever goes out.
         if (this.#x.res.headersSent) this.#write(KEEPALIVE)
         timer.refresh()
@@ -246,6 +246,7 @@ export class StreamRelay {
     await x.end(this.#lastWords(end))
     const status = x.res.statusCode
     const { attempts } = x
+    if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
     if (end === 'complete') return x.gone ? left(x) : { kind: 'relayed', status, attempts }
     return { kind: 'broken', by: typeof end === 'object' ? 'budget' : end === 'timeout' ? 'upstream' : end, status, attempts }
   }

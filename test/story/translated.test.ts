@@ -297,3 +297,31 @@ t.test('a stage that cannot rewrite even the end does not keep it from the clien
   const answer = await own.call(CHAT, { key: await own.key('famA'), body: { ...famA, stream: true } })
   t.match(answer, { status: 200, text: /"error":\{/ })
 })
+
+t.test('usage that comes a little after the finish is waited for, whatever the client got meanwhile', async t => {
+  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 400ms') })
+  const key = await own.key('editor')
+  const chunk = (members: object): string => `data: ${JSON.stringify({ id: 'c', ...members })}\n\n`
+  const choice = (delta: object, finish_reason: string | null): object => ({ choices: [{ index: 0, delta, finish_reason }] })
+  upstream.script = async (_received, res) => {
+    const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(chunk(choice({ role: 'assistant', content: '' }, '')))
+    await pause(350)
+    res.write(chunk(choice({}, 'length')))
+    await pause(200)
+    res.end(`${chunk({ choices: [], usage: { prompt_tokens: 100, completion_tokens: 77, total_tokens: 177 } })}data: [DONE]\n\n`)
+  }
+  const { text: told } = await own.call('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 77, messages: MESSAGES, stream: true } })
+  t.match(told, /"stop_reason":"max_tokens"[^]*"output_tokens":77/)
+  t.match((await own.settled(key))[0], { type: 'settle', status: 'ok', input_tokens: 100, output_tokens: 77 })
+})
+
+t.test('a reply whose provider does not say why it ended is told and kept as broken', async t => {
+  const key = await g.key('editor')
+  upstream.script = (_received, res) =>
+    sse(res, `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'Half' }, finish_reason: null }] })}\n\ndata: [DONE]\n\n`)
+  const { text: told } = await g.call('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 7, messages: MESSAGES, stream: true } })
+  t.match(told, /event: error\ndata: [^]*without a reason/)
+  t.match((await g.settled(key))[0], { status: 'broken', usage_source: 'estimated' })
+})

@@ -32,7 +32,7 @@ function read(json: unknown): Reading {
   if (chunk['error'] !== undefined && chunk['error'] !== null) return { failure: failureOf(chunk['error']), last: true }
   const usage = object(chunk['usage'])
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
-  const closes = choices.map(object).flatMap(choice => (text(choice?.['finish_reason']) === undefined ? [] : [indexOf(choice?.['index'])]))
+  const closes = choices.map(object).flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
   return { ...(usage && { usage }), ...(closes.length > 0 && { closes }) }
 }
 
