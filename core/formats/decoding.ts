@@ -2,7 +2,7 @@
 import { GatewayError } from '../errors.ts'
 import type { FormatName } from './format.ts'
 import type { Losses } from './losses.ts'
-import type { Item, Part, Request, Source, Stop, Tool, ToolChoice } from './neutral.ts'
+import type { Item, Part, Request, Shape, Source, Stop, Tool, ToolChoice } from './neutral.ts'
 import { type Json, object, text } from './reading.ts'
 
 /** A request that cannot be translated; `param` is the member at fault. */
@@ -13,6 +13,26 @@ export function refused(param: string, message: string): GatewayError {
 /** What only the provider of a format can do, asked of another's: the message names the member and the reason. */
 export function untranslatable(param: string, what: string): GatewayError {
   return refused(param, `"${param}" cannot be translated: ${what}. The model behind this key speaks another wire format.`)
+}
+
+/** What is of a type that only the client's own format has. */
+export function unknownType(at: string, type: unknown): GatewayError {
+  return refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`)
+}
+
+/** Content that is a text or a list of parts; none, and an empty text, have none. @throws GatewayError invalid_body */
+export function partsOf(content: unknown, at: string, decodePart: (part: Json, at: string) => Part): Part[] {
+  if (content === undefined || content === null || content === '') return []
+  if (typeof content === 'string') return [{ kind: 'text', text: content }]
+  return arrayAt(content, at).map((part, index) => decodePart(objectAt(part, `${at}[${index}]`), `${at}[${index}]`))
+}
+
+/** The form an answer is to have, by its type; `schema` has the members that describe a schema. */
+export function shapeOf(type: unknown, schema: () => Json): Shape | undefined {
+  if (type === 'json_object') return { kind: 'json' }
+  if (type !== 'json_schema') return undefined
+  const { name, schema: json, strict, description } = schema()
+  return present({ kind: 'schema' as const, name: text(name) ?? 'reply', schema: json, strict: boolean(strict), description: text(description) })
 }
 
 /** A member that must be an object where it is there. @throws GatewayError invalid_body */

@@ -56,15 +56,23 @@ export function reasoningIn(shown: string, seal: unknown, format: FormatName, me
   return { kind: 'reasoning', text: shown, seal: { by: format, data: { [member]: value } } }
 }
 
+/** What stands in the place of `format`'s own seal: its own as it was, another's sealed. */
+export function sealOut(reasoning: Omit<Reasoning, 'kind'>, format: FormatName, member: string): string {
+  const { seal } = reasoning
+  return (seal?.by === format ? text(seal.data[member]) : undefined) ?? sealed(reasoning)
+}
+
+/** Longest id of a tool call that every client and provider takes. */
+const MOST_ID = 64
 const WRAPPED_ID = 'tgid_'
 
 /** An id of at most `most` characters: itself where it is that already. */
-export function shortId(id: string, most: number): string {
+export function shortId(id: string, most = MOST_ID): string {
   return id !== '' && id.length <= most ? id : fitId(id, most)
 }
 
 /** An id as letters, digits, `_` and `-`, at most `most` long: itself where it is that already. */
-export function fitId(id: string, most: number): string {
+export function fitId(id: string, most = MOST_ID): string {
   if (/^[\w-]+$/.test(id) && id.length <= most) return id
   const wrapped = WRAPPED_ID + base64url(id)
   return wrapped.length <= most ? wrapped : `tgid-${digest(id, 24)}`

@@ -1,5 +1,5 @@
 /** Tools and reasoning as the formats' requests speak of them. */
-import { present, textAt } from './decoding.ts'
+import { boolean, present, textAt } from './decoding.ts'
 import type { Thinking, Tool } from './neutral.ts'
 import { object, text, type Json } from './reading.ts'
 
@@ -9,6 +9,12 @@ export const FREEFORM_SCHEMA: Json = {
   properties: { input: { type: 'string', description: 'The whole input of the tool, as plain text.' } },
   required: ['input'],
   additionalProperties: false,
+}
+
+/** A tool that takes JSON, as every format declares one but for what it calls the schema. */
+export function functionTool(tool: Json, schema: unknown, at: string): Tool {
+  const { name, description, strict } = tool
+  return present({ name: textAt(name, `${at}.name`), description: text(description), schema: object(schema), strict: boolean(strict), freeform: false })
 }
 
 /** A tool that takes text; its grammar, if it has one, becomes part of what the model is told. */

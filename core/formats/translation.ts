@@ -26,9 +26,6 @@ export interface Between {
   readonly startedAt: number
 }
 
-/** Longest id of a call that a client is given. */
-const MOST_ID = 64
-
 export class Translation {
   /** The client asked for a stream. */
   readonly streams: boolean
@@ -231,7 +228,7 @@ class ClientsCalls {
     // The id of a call that came without one is of its reply, so that it is no other's.
     const id = call.id === '' ? `call_${renameId({ id: reply }, '')}_${this.#count}` : call.id
     this.#count++
-    return { ...call, id: fitId(ownId(id, this.#taken), MOST_ID), name: this.#names.get(call.name) ?? call.name }
+    return { ...call, id: fitId(ownId(id, this.#taken)), name: this.#names.get(call.name) ?? call.name }
   }
 }
 

@@ -7,21 +7,25 @@ import {
   distinct,
   number,
   objectAt,
+  partsOf,
   present,
   providerTools,
   refuseAll,
   refused,
+  shapeOf,
   sourceOf,
   textAt,
+  unknownType,
   untranslatable,
   words,
+  wrappedInput,
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Call, Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
 import { restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
 import { type Json, object, positive, text } from '../reading.ts'
-import { freeformTool } from '../tools.ts'
+import { freeformTool, functionTool } from '../tools.ts'
 import { reasoningsOf } from './reasoning.ts'
 
 /** The members that reach an upstream of another format, as far as that has anything like them. */
@@ -42,7 +46,7 @@ export function decodeRequest(body: Json, losses: Losses): Request {
   if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text')) throw untranslatable('modalities', 'the other formats put out text')
   losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
   const tools = distinct(
-    [...decodeTools(body['tools'], losses), ...arrayAt(body['functions'], 'functions').map((tool, at) => functionTool(tool, `functions[${at}]`))],
+    [...decodeTools(body['tools'], losses), ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`))],
     losses,
   )
   const choice = decodeChoice(body['tool_choice'] ?? body['function_call'], tools)
@@ -110,7 +114,8 @@ function assistantItems(message: Json, at: string, calls: readonly Call[]): Item
   for (const { reasoning, place } of reasoningsOf(message)) {
     const [before, behind] = split(rest, place.said - said)
     if (before.length > 0) items.push({ kind: 'message', role: 'assistant', parts: before })
-    items.push(...calls.slice(called, place.calls), reasoning)
+    for (const call of calls.slice(called, place.calls)) items.push(call)
+    items.push(reasoning)
     ;[rest, said, called] = [behind, Math.max(said, place.said), Math.max(called, place.calls)]
   }
   if (rest.length > 0) items.push({ kind: 'message', role: 'assistant', parts: rest })
@@ -142,7 +147,7 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
     const call = objectAt(value, place)
     const id = restoreId(textAt(call['id'], `${place}.id`))
     const custom = object(call['custom'])
-    if (custom) return { kind: 'call', id, name: textAt(custom['name'], `${place}.custom.name`), input: JSON.stringify({ input: text(custom['input']) ?? '' }) }
+    if (custom) return { kind: 'call', id, name: textAt(custom['name'], `${place}.custom.name`), input: wrappedInput(text(custom['input']) ?? '') }
     const called = objectAt(call['function'], `${place}.function`)
     return { kind: 'call', id, name: textAt(called['name'], `${place}.function.name`), input: text(called['arguments']) ?? '' }
   })
@@ -151,9 +156,7 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
 }
 
 function decodeParts(content: unknown, at: string): Part[] {
-  if (content === undefined || content === null || content === '') return []
-  if (typeof content === 'string') return [{ kind: 'text', text: content }]
-  return arrayAt(content, at).map((value, index) => decodePart(objectAt(value, `${at}[${index}]`), `${at}[${index}]`))
+  return partsOf(content, at, decodePart)
 }
 
 function decodePart(part: Json, at: string): Part {
@@ -178,7 +181,7 @@ function decodePart(part: Json, at: string): Part {
       return present({ kind: 'file' as const, source: sourceOf(data, `${at}.file.file_data`), name: text(file['filename']) })
     }
     default:
-      throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(part['type'])).slice(0, 50)}.`)
+      throw unknownType(at, part['type'])
   }
 }
 
@@ -187,7 +190,7 @@ function decodeTools(value: unknown, losses: Losses): Tool[] {
   const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
-    if (tool['type'] === 'function') return [functionTool(tool['function'], `${at}.function`)]
+    if (tool['type'] === 'function') return [declared(tool['function'], `${at}.function`)]
     if (tool['type'] === 'custom') return [freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`)]
     dropped.push({ type: text(tool['type']) ?? 'unknown', param: at })
     return []
@@ -196,15 +199,9 @@ function decodeTools(value: unknown, losses: Losses): Tool[] {
   return tools
 }
 
-function functionTool(value: unknown, at: string): Tool {
+function declared(value: unknown, at: string): Tool {
   const tool = objectAt(value, at)
-  return present({
-    name: textAt(tool['name'], `${at}.name`),
-    description: text(tool['description']),
-    schema: object(tool['parameters']),
-    strict: boolean(tool['strict']),
-    freeform: false,
-  })
+  return functionTool(tool, tool['parameters'], at)
 }
 
 function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | undefined; tools: Tool[] } {
@@ -224,8 +221,5 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
 
 function decodeShape(value: unknown): Shape | undefined {
   const shape = object(value)
-  if (shape?.['type'] === 'json_object') return { kind: 'json' }
-  if (shape?.['type'] !== 'json_schema') return undefined
-  const { name, schema, strict, description } = objectAt(shape['json_schema'], 'response_format.json_schema')
-  return present({ kind: 'schema' as const, name: text(name) ?? 'reply', schema, strict: boolean(strict), description: text(description) })
+  return shapeOf(shape?.['type'], () => objectAt(shape?.['json_schema'], 'response_format.json_schema'))
 }

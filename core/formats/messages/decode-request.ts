@@ -1,7 +1,6 @@
 /** Requests in the messages format, into the neutral form. */
 import {
   arrayAt,
-  boolean,
   checkChoice,
   distinct,
   number,
@@ -11,6 +10,7 @@ import {
   refuseAll,
   refused,
   textAt,
+  unknownType,
   untranslatable,
   words,
 } from '../decoding.ts'
@@ -19,6 +19,7 @@ import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '..
 import { reasoningIn, restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
 import { type Json, object, positive, text } from '../reading.ts'
+import { functionTool } from '../tools.ts'
 
 /** A line of the system text with which one client counts its own versions: it changes, and would spoil other providers' caches. */
 const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n*/
@@ -91,8 +92,7 @@ function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
   const message = objectAt(value, at)
   const role = message['role']
   if (role !== 'user' && role !== 'assistant' && role !== 'system') throw refused(`${at}.role`, `"${at}.role" must be user, assistant or system.`)
-  const content = message['content']
-  const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, `${at}.content`)
+  const blocks = blocksOf(message['content'], `${at}.content`)
   const items: Item[] = []
   let parts: Part[] = []
   const flush = (): void => {
@@ -114,6 +114,15 @@ function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
   return items
 }
 
+/** Content as blocks: a text alone is one. */
+function blocksOf(content: unknown, at: string): readonly unknown[] {
+  return typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, at)
+}
+
+function decodeParts(content: unknown, at: string, losses: Losses): Part[] {
+  return blocksOf(content, at).flatMap((entry, index) => decodePart(objectAt(entry, `${at}[${index}]`), `${at}[${index}]`, losses))
+}
+
 /** A block that is an item of its own. */
 function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
   switch (block['type']) {
@@ -129,9 +138,7 @@ function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
         input: JSON.stringify(block['input'] ?? {}),
       }
     case 'tool_result': {
-      const content = block['content']
-      const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, `${at}.content`)
-      const parts = blocks.flatMap((entry, index) => decodePart(objectAt(entry, `${at}.content[${index}]`), `${at}.content[${index}]`, losses))
+      const parts = decodeParts(block['content'], `${at}.content`, losses)
       return { kind: 'result', id: restoreId(textAt(block['tool_use_id'], `${at}.tool_use_id`)), parts, failed: block['is_error'] === true }
     }
     default:
@@ -152,7 +159,7 @@ function decodePart(block: Json, at: string, losses: Losses): Part[] {
   if (type === 'document') return decodeDocument(block, at, losses)
   if (type === 'compaction') return [{ kind: 'text', text: textAt(block['content'], `${at}.content`) }]
   if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
-  if (!PROVIDER_BLOCK.test(type)) throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${type.slice(0, 50)}.`)
+  if (!PROVIDER_BLOCK.test(type)) throw unknownType(at, type)
   losses.add(type)
   return []
 }
@@ -168,14 +175,7 @@ function decodeDocument(block: Json, at: string, losses: Losses): Part[] {
   const title = text(block['title'])
   const heads = [title, text(block['context'])].flatMap(head => (head ? [{ kind: 'text' as const, text: `${head}\n\n` }] : []))
   if (source['type'] === 'text') return [...heads, { kind: 'text', text: textAt(source['data'], `${at}.source.data`) }]
-  if (source['type'] === 'content') {
-    const content = source['content']
-    const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, `${at}.source.content`)
-    return [
-      ...heads,
-      ...blocks.flatMap((entry, index) => decodePart(objectAt(entry, `${at}.source.content[${index}]`), `${at}.source.content[${index}]`, losses)),
-    ]
-  }
+  if (source['type'] === 'content') return [...heads, ...decodeParts(source['content'], `${at}.source.content`, losses)]
   return [...heads.slice(title ? 1 : 0), present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title })]
 }
 
@@ -187,8 +187,8 @@ function searchResult(block: Json): string {
 function decodeThinking(thinking: Json | undefined, effort: string | undefined): Thinking | undefined {
   const type = text(thinking?.['type'])
   if (type === undefined && effort === undefined) return undefined
-  const budget = type === 'enabled' ? positive(thinking?.['budget_tokens']) : undefined
   if (type === 'disabled') return { on: false, shown: false }
+  const budget = type === 'enabled' ? positive(thinking?.['budget_tokens']) : undefined
   return present({ on: true, effort, budget, shown: type !== undefined && thinking?.['display'] !== 'omitted' })
 }
 
@@ -203,10 +203,7 @@ function decodeTools(value: unknown, losses: Losses): Tool[] {
       dropped.push({ type, param: at })
       return []
     }
-    const { description, input_schema: schema, strict } = tool
-    return [
-      present({ name: textAt(tool['name'], `${at}.name`), description: text(description), schema: object(schema), strict: boolean(strict), freeform: false }),
-    ]
+    return [functionTool(tool, tool['input_schema'], at)]
   })
   providerTools(dropped, tools, losses)
   return tools

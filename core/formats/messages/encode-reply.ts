@@ -5,8 +5,8 @@ import { inputObject } from '../decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage } from '../format.ts'
 import type { Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
-import { renameId, sealed } from '../opaque.ts'
-import { type Json, text } from '../reading.ts'
+import { renameId, sealOut } from '../opaque.ts'
+import { type Json } from '../reading.ts'
 import { envelope } from './errors.ts'
 import { tell } from './usage.ts'
 
@@ -47,10 +47,8 @@ function encodeBlock(part: ReplyPart): Json {
   }
 }
 
-/** The format's own seal as it was; another's in its place. */
 function signatureOf(reasoning: Omit<Reasoning, 'kind'>): string {
-  const { seal } = reasoning
-  return (seal?.by === 'messages' ? text(seal.data['signature']) : undefined) ?? sealed(reasoning)
+  return sealOut(reasoning, 'messages', 'signature')
 }
 
 const BLOCKS: Readonly<Record<Exclude<Opening['kind'], 'call'>, Json>> = {

@@ -7,9 +7,6 @@ import { type Json, text } from '../reading.ts'
 import { loosened, objectSchema } from '../schemas.ts'
 import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
-/** Longest id of a tool call. */
-const MOST_ID = 64
-
 export function encodeRequest(request: Request, losses: Losses, limits: ModelLimits): Json {
   for (const [name, value] of Object.entries({ verbosity: request.verbosity, service_tier: request.serviceTier, metadata: request.metadata })) {
     if (value !== undefined) losses.add(name)
@@ -83,8 +80,7 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
   for (const item of rest) {
     if (item.kind === 'result') add('user', [encodeResult(item)])
     else if (item.kind === 'reasoning') add('assistant', [encodeReasoning(item)])
-    else if (item.kind === 'call')
-      add('assistant', [{ type: 'tool_use', id: fitId(item.id, MOST_ID), name: fitName(item.name), input: inputObject(item.input) }])
+    else if (item.kind === 'call') add('assistant', [{ type: 'tool_use', id: fitId(item.id), name: fitName(item.name), input: inputObject(item.input) }])
     else if (isSystem(item)) add('user', encodeTexts(textOnly(item.parts, item.role)).map(reminder))
     else if (item.role === 'assistant') add('assistant', encodeTexts(textOnly(item.parts, item.role)))
     else add('user', encodeParts(item.parts))
@@ -119,7 +115,7 @@ function encodeReasoning(item: Extract<Item, { kind: 'reasoning' }>): Json {
 }
 
 function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>): Json {
-  return present({ type: 'tool_result', tool_use_id: fitId(id, MOST_ID), content: encodeParts(parts), is_error: failed || undefined })
+  return present({ type: 'tool_result', tool_use_id: fitId(id), content: encodeParts(parts), is_error: failed || undefined })
 }
 
 function encodeTexts(texts: readonly string[]): Json[] {

@@ -18,7 +18,7 @@ export function decodeReply(json: Json): Reply {
 }
 
 /** The parts of a response's output. */
-export function outputParts(output: unknown): ReplyPart[] {
+function outputParts(output: unknown): ReplyPart[] {
   return (Array.isArray(output) ? output : []).flatMap((item): ReplyPart[] => decodeItem(object(item) ?? {}))
 }
 
@@ -52,14 +52,14 @@ function joined(list: unknown): string {
 }
 
 /** What the provider needs to know a reasoning again. */
-export function sealOf(item: Json): Seal | undefined {
+function sealOf(item: Json): Seal | undefined {
   const encrypted = text(item['encrypted_content'])
   const summary = Array.isArray(item['summary']) ? item['summary'].map(part => text(object(part)?.['text']) ?? '') : []
   const more = { ...(typeof item['id'] === 'string' && { id: item['id'] }), ...(summary.length > 1 && { summary }) }
   return encrypted ? { by: 'responses', data: { encrypted, ...more } } : undefined
 }
 
-export function decodeStop(response: Json, calls: boolean): Stop {
+function decodeStop(response: Json, calls: boolean): Stop {
   const status = response['status'] ?? 'completed'
   if (status !== 'completed' && status !== 'incomplete') throw noReply('a response that is not complete')
   if (status === 'completed') return stopOf({ reason: 'stop' }, calls)

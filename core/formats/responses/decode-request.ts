@@ -10,13 +10,15 @@ import {
   present,
   refuseAll,
   refused,
+  shapeOf,
   textAt,
+  unknownType,
   untranslatable,
-  wrappedInput,
   words,
+  wrappedInput,
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
-import type { Item, Request, Shape, Thinking, Tool, ToolChoice } from '../neutral.ts'
+import type { Item, Request, Thinking, Tool, ToolChoice } from '../neutral.ts'
 import { reasoningIn, restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
 import { type Json, object, positive, text } from '../reading.ts'
@@ -49,6 +51,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   const instructions = text(body['instructions'])
   const told = instructions ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }] : []
   const format = object(body['text'])
+  const shape = object(format?.['format'])
   return present({
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
@@ -62,7 +65,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
     thinking: decodeThinking(object(body['reasoning'])),
-    shape: decodeShape(object(format?.['format'])),
+    shape: shapeOf(shape?.['type'], () => shape ?? {}),
     verbosity: text(format?.['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']) ?? text(headers['session-id']),
@@ -104,7 +107,7 @@ function decodeItem(item: Json, at: string, losses: Losses): Item[] {
     case 'item_reference':
       throw untranslatable(at, STORED)
     default:
-      if (!PROVIDER_ITEM.test(type)) throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${type.slice(0, 50)}.`)
+      if (!PROVIDER_ITEM.test(type)) throw unknownType(at, type)
       if (type !== 'additional_tools') losses.add(type)
       return []
   }
@@ -114,13 +117,6 @@ function decodeThinking(reasoning: Json | undefined): Thinking | undefined {
   if (!reasoning) return undefined
   const effort = text(reasoning['effort'])
   return present({ on: effort !== 'none', effort, shown: (text(reasoning['summary']) ?? 'none') !== 'none' })
-}
-
-function decodeShape(format: Json | undefined): Shape | undefined {
-  if (format?.['type'] === 'json_object') return { kind: 'json' }
-  if (format?.['type'] !== 'json_schema') return undefined
-  const { name, schema, strict, description } = format
-  return present({ kind: 'schema' as const, name: text(name) ?? 'reply', schema, strict: boolean(strict), description: text(description) })
 }
 
 function nameOf(tool: Json | undefined): string {

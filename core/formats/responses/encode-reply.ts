@@ -3,10 +3,10 @@ import type { GatewayError } from '../../errors.ts'
 import { freeformInput } from '../decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage } from '../format.ts'
-import type { Call, Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
-import { renameId, sealed } from '../opaque.ts'
+import type { Call, Encoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
+import { renameId, sealOut } from '../opaque.ts'
 import { openaiError } from '../openai-errors.ts'
-import { type Json, text } from '../reading.ts'
+import type { Json } from '../reading.ts'
 import { homeName } from './tools.ts'
 
 const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
@@ -16,7 +16,7 @@ const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
 }
 
 /** The members of a response that tell how it ended. */
-export function ending({ reason }: Stop): { status: 'completed' | 'incomplete'; incomplete_details: { reason: string } | null } {
+function ending({ reason }: Stop): { status: 'completed' | 'incomplete'; incomplete_details: { reason: string } | null } {
   const incomplete = INCOMPLETE[reason]
   return incomplete === undefined ? { status: 'completed', incomplete_details: null } : { status: 'incomplete', incomplete_details: { reason: incomplete } }
 }
@@ -29,32 +29,26 @@ export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Js
 const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = { text: 'msg_', refusal: 'msg_', reasoning: 'rs_', call: 'fc_' }
 
 /** The id of an item: of its reply and its place in it. */
-export function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
+function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
   return `${renameId({ id: reply }, PREFIXES[kind])}_${index}`
 }
 
 /** A finished item of the output. */
-export function encodeItem(part: ReplyPart, id: string, telling: Telling): Json {
+function encodeItem(part: ReplyPart, id: string, telling: Telling): Json {
   switch (part.kind) {
     case 'text':
     case 'refusal':
       return { id, type: 'message', status: 'completed', role: 'assistant', content: [contentPart(part.kind, part.text)] }
     case 'reasoning': {
       const summary = part.text === '' ? [] : [{ type: 'summary_text', text: part.text }]
-      return { id, type: 'reasoning', summary, ...(part.seal && { encrypted_content: encryptedContent(part) }) }
+      return { id, type: 'reasoning', summary, ...(part.seal && { encrypted_content: sealOut(part, 'responses', 'encrypted') }) }
     }
     case 'call':
       return encodeCall(part, id, telling)
   }
 }
 
-/** The format's own seal as it was; another's in its place. */
-function encryptedContent(reasoning: Reasoning): string {
-  const { seal } = reasoning
-  return (seal?.by === 'responses' ? text(seal.data['encrypted']) : undefined) ?? sealed(reasoning)
-}
-
-export function contentPart(kind: 'text' | 'refusal', said: string): Json {
+function contentPart(kind: 'text' | 'refusal', said: string): Json {
   return kind === 'refusal' ? { type: 'refusal', refusal: said } : { type: 'output_text', annotations: [], logprobs: [], text: said }
 }
 
@@ -85,7 +79,7 @@ const ECHO: Readonly<Record<string, unknown>> = {
 }
 
 /** A response that has just begun. */
-export function responseObject(id: string, { model, at, body }: Telling): Json {
+function responseObject(id: string, { model, at, body }: Telling): Json {
   const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, body[name] ?? none]))
   return {
     id: renameId({ id }, 'resp_'),
@@ -104,6 +98,7 @@ export function responseObject(id: string, { model, at, body }: Telling): Json {
     usage: null,
   }
 }
+
 /** The item that is being written. */
 interface Writing {
   readonly what: Opening

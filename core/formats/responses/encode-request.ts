@@ -7,9 +7,6 @@ import { text, type Json } from '../reading.ts'
 import { loosened, objectSchema } from '../schemas.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
-/** Longest id of a tool call. */
-const MOST_ID = 64
-
 export function encodeRequest(request: Request, losses: Losses): Json {
   if (request.topK !== undefined) losses.add('top_k')
   if (request.stops.length > 0) losses.add('stop')
@@ -62,22 +59,20 @@ function encodeItem(item: Item): Json[] {
       return [present({ type: 'reasoning', id: text(id), summary: told, encrypted_content: encrypted })]
     }
     case 'call':
-      return [{ type: 'function_call', call_id: shortId(item.id, MOST_ID), name: fitName(item.name), arguments: item.input || '{}' }]
+      return [{ type: 'function_call', call_id: shortId(item.id), name: fitName(item.name), arguments: item.input || '{}' }]
     case 'result': {
       const parts = resultParts(item.parts, item.failed)
       const [only] = parts
       const output = parts.length === 0 ? '' : parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
-      return [{ type: 'function_call_output', call_id: shortId(item.id, MOST_ID), output }]
+      return [{ type: 'function_call_output', call_id: shortId(item.id), output }]
     }
   }
 }
 
 function encodeSaid(parts: readonly Part[]): Json[] {
-  return parts.flatMap((part): Json[] => {
-    if (part.kind === 'text') return [{ type: 'output_text', text: part.text }]
-    if (part.kind === 'refusal') return [{ type: 'refusal', refusal: part.text }]
-    return textOnly([part], 'assistant').map(text => ({ type: 'output_text', text }))
-  })
+  return textOnly(parts, 'assistant').map((said, index) =>
+    parts[index]?.kind === 'refusal' ? { type: 'refusal', refusal: said } : { type: 'output_text', text: said },
+  )
 }
 
 function encodeParts(parts: readonly Part[]): Json[] {

@@ -1,13 +1,11 @@
 /** The parts of messages and of tools' outputs in the responses format. */
-import { arrayAt, objectAt, present, refused, sourceOf, textAt, untranslatable } from '../decoding.ts'
+import { partsOf, present, sourceOf, textAt, unknownType, untranslatable } from '../decoding.ts'
 import type { Part } from '../neutral.ts'
 import { type Json, text } from '../reading.ts'
 
 /** @throws GatewayError invalid_body */
 export function decodeParts(content: unknown, at: string): Part[] {
-  if (content === undefined || content === null || content === '') return []
-  if (typeof content === 'string') return [{ kind: 'text', text: content }]
-  return arrayAt(content, at).map((part, index) => decodePart(objectAt(part, `${at}[${index}]`), `${at}[${index}]`))
+  return partsOf(content, at, decodePart)
 }
 
 function decodePart(part: Json, at: string): Part {
@@ -30,7 +28,7 @@ function decodePart(part: Json, at: string): Part {
       return present({ kind: 'file' as const, source: sourceOf(part['file_data'], `${at}.file_data`), name })
     }
     default:
-      throw refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(part['type'])).slice(0, 50)}.`)
+      throw unknownType(at, part['type'])
   }
 }
 

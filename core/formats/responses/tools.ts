@@ -1,9 +1,9 @@
 /** Tools of the responses format, which alone has namespaces. */
-import { arrayAt, boolean, objectAt, present, providerTools, textAt } from '../decoding.ts'
+import { arrayAt, objectAt, providerTools, textAt } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Tool } from '../neutral.ts'
-import { type Json, object, text } from '../reading.ts'
-import { freeformTool } from '../tools.ts'
+import { text } from '../reading.ts'
+import { freeformTool, functionTool } from '../tools.ts'
 
 /** The name of a namespace's tool where there are no namespaces. */
 export function flatName(space: string | undefined, name: string): string {
@@ -29,7 +29,7 @@ function decodeTool(entry: unknown, at: string, space: string | undefined, dropp
   const type = text(tool['type']) ?? ''
   switch (type) {
     case 'function':
-      return [placed(functionTool(tool, at), space)]
+      return [placed(functionTool(tool, tool['parameters'], at), space)]
     case 'custom':
       return [placed(freeformTool(tool, at), space)]
     case 'namespace': {
@@ -46,15 +46,4 @@ function decodeTool(entry: unknown, at: string, space: string | undefined, dropp
 
 function placed(tool: Tool, space: string | undefined): Tool {
   return space === undefined ? tool : { ...tool, name: flatName(space, tool.name), home: { space, name: tool.name } }
-}
-
-function functionTool(tool: Json, at: string): Tool {
-  const { description, parameters, strict } = tool
-  return present({
-    name: textAt(tool['name'], `${at}.name`),
-    description: text(description),
-    schema: object(parameters),
-    strict: boolean(strict),
-    freeform: false,
-  })
 }
