@@ -10,6 +10,19 @@ const MAX_DEPTH = 64
 /** Strings shorter than this are never looked at as embedded media. */
 const MEDIA_MIN = 1024
 const MEDIA_NAMES = new Set(['url', 'image_url', 'data', 'file_data'])
+const MEDIA_HEAD = 64
+
+/**
+ * Whether a JSON string is an embedded image, sound or file, whose text says nothing of its tokens.
+ * @param name of the member it is the value of
+ */
+export function isMedia(name: string, value: string): boolean {
+  return value.length > MEDIA_MIN && MEDIA_NAMES.has(name) && isEncoded(value.slice(0, MEDIA_HEAD))
+}
+
+function isEncoded(head: string): boolean {
+  return /^(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/=_-]+$/.test(head)
+}
 
 interface Span {
   readonly start: number
@@ -201,8 +214,7 @@ class Scanner {
   #weigh(previous: Span, value: Span): void {
     const name = this.#bytes.toString('latin1', previous.start + 1, previous.end - 1)
     if (!MEDIA_NAMES.has(name)) return
-    const head = this.#bytes.toString('latin1', value.start + 1, value.start + 1 + 64)
-    if (!/^(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/=_-]+$/.test(head)) return
+    if (!isEncoded(this.#bytes.toString('latin1', value.start + 1, value.start + 1 + MEDIA_HEAD))) return
     this.mediaParts++
     this.mediaBytes += value.end - value.start
   }

@@ -7,7 +7,7 @@ import type { Keys } from './ledger/keys.ts'
 import type { Ledger } from './ledger/ledger.ts'
 import type { Log } from './log.ts'
 
-export { Body } from './body.ts'
+export { Body, isMedia } from './body.ts'
 export { credentialOf } from './credential.ts'
 export { GatewayError, Reply } from './errors.ts'
 export type * from './exchange.ts'

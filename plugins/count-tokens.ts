@@ -1,11 +1,8 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { type Body, definePlugin, Reply } from '../core/plugin.ts'
+import { type Body, definePlugin, isMedia, Reply } from '../core/plugin.ts'
 
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
-/** Strings of this length under these names are media, whose text says nothing of their tokens. */
-const MEDIA_MIN = 1024
-const MEDIA_NAMES = new Set(['data', 'url', 'image_url', 'file_data'])
 
 /** Statuses by which an upstream says that it counts no tokens. */
 const NOT_THERE = new Set([404, 405, 501])
@@ -52,7 +49,7 @@ async function estimate(json: Readonly<Record<string, unknown>>, mediaTokens: nu
     const value = level.of[level.names ? name : at]
     if (typeof value === 'object' && value !== null) levels.push(levelOf(value))
     if (typeof value !== 'string') weight += 1
-    else if (value.length >= MEDIA_MIN && MEDIA_NAMES.has(name)) weight += mediaTokens
+    else if (isMedia(name, value)) weight += mediaTokens
     else weight += await stringWeight(value)
   }
   return Math.max(1, Math.ceil(weight))

@@ -49,6 +49,8 @@ t.test('for an upstream of another format tokens are estimated, media by their n
   t.ok(small > 0 && small < 20, String(small))
   t.equal(Math.round(large / 100_000), 10)
   t.ok(image > 1600 && image < 1700, String(image))
+  const document = await ask([{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'words and '.repeat(10_000) } }])
+  t.ok(document > 20_000, 'text is counted as text, whatever it is called')
   const many = await g.call(COUNT, { key, body: { model: 'acme/famC-5.5', messages: Array.from({ length: 200_000 }, () => ({ role: 'user', content: 'a' })) } })
   t.ok(many.json.input_tokens > 200_000, 'a long conversation')
   t.equal(upstream.requests.length, before)
