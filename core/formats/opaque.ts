@@ -28,17 +28,17 @@ export function unsealed(string: string): { reasoning?: Reasoning; place?: Place
   const proof = object(json?.['data'])
   if (!format || !json || !proof) return {}
   // What is not what its maker makes was damaged, or is a client's own invention.
-  if (!PROOFS[format].some(member => typeof proof[member] === 'string')) return {}
+  if (!PROVES[format](proof)) return {}
   const place = object(json['place'])
   const [said, calls] = [indexOf(place?.['said']), indexOf(place?.['calls'])]
   return { reasoning: { kind: 'reasoning', text: text(json['text']) ?? '', seal: { by: format, data: proof } }, place: { said, calls } }
 }
 
-/** The members of which each format's proofs have one, a string. */
-const PROOFS: Readonly<Record<FormatName, readonly string[]>> = {
-  'chat-completions': ['field'],
-  responses: ['encrypted'],
-  messages: ['signature', 'redacted'],
+/** Whether the data of a seal are such as its format makes. */
+const PROVES: Readonly<Record<FormatName, (data: Json) => boolean>> = {
+  'chat-completions': ({ field, details }) => typeof field === 'string' || Array.isArray(details),
+  responses: ({ encrypted }) => typeof encrypted === 'string',
+  messages: ({ signature, redacted }) => typeof signature === 'string' || typeof redacted === 'string',
 }
 
 /** What stood before a reasoning in its reply: characters of text, and calls. */
