@@ -204,6 +204,7 @@ export class Resolver {
       this.#add([...path, 'as'], target ? `"${raw.as}" is an alias itself` : `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
       return undefined
     }
+    if (raw.as !== undefined && raw.thinking !== undefined) this.#add([...path, 'thinking'], 'an alias reasons as what it is an alias of')
     if (raw.as !== undefined && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
     const priceName = target.price
     const price = priceName === undefined ? undefined : prices.get(priceName)
@@ -219,7 +220,7 @@ export class Resolver {
       priceName: priceName ?? '',
       context: raw.context ?? target.context,
       maxOutput: raw.maxOutput ?? target.maxOutput,
-      thinking: target.thinking,
+      thinking: target.thinking ?? 'adaptive',
       aliasOf: raw.as,
     }
   }

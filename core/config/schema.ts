@@ -47,8 +47,7 @@ const MODEL = {
     thinking: {
       type: 'string',
       enum: ['adaptive', 'budget'],
-      default: 'adaptive',
-      description: 'how a messages model is told to reason: adaptive (by effort) or budget (in tokens)',
+      description: 'adaptive (by effort, unless it is said) or budget (in tokens): how a messages model is told to reason',
     },
   },
 } as const

@@ -17,6 +17,8 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
     // The branches of an anyOf fail one by one; what counts is that none held.
     // And a name that fails its rule is reported by the rule.
     if (error.schemaPath.includes('/anyOf/') || error.keyword === 'propertyNames') return []
+    // What is none of the words that may stand there need not be told that it is no word either.
+    if (error.keyword === 'type' && (error.parentSchema as { enum?: unknown } | undefined)?.enum !== undefined) return []
     const problem = shapeProblem(source, error, base)
     const id = `${problem.line}:${problem.col}:${problem.message}`
     if (seen.has(id)) return []
