@@ -3,6 +3,7 @@
  * model output they carry. Only events that somebody wants are handed to the SSE parser.
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
+import { LRUCache } from 'lru-cache'
 import { frame, ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
 
 const LF = 0x0a
@@ -22,21 +23,36 @@ export function lastBoundary(bytes: Buffer): number {
 /**
  * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
  * @param latin1 the bytes as a latin-1 string: one character a byte, and searched faster than a buffer
+ * @param names one and the same array for one and the same format
  */
 export function textBytes(latin1: string, names: readonly string[]): number {
+  let opening = openings.get(names)
+  if (!opening) openings.set(names, (opening = new RegExp(`"(?:${names.map(literal).join('|')})": *"`, 'g')))
   let total = 0
-  for (const name of names) {
-    const needle = `"${name}":`
-    for (let at = latin1.indexOf(needle); at !== -1; at = latin1.indexOf(needle, at)) {
-      at += needle.length
-      while (latin1.charCodeAt(at) === 0x20) at++
-      if (latin1.charCodeAt(at) !== 0x22) continue
-      const start = at + 1
-      at = closingQuote(latin1, start)
-      total += at - start
-    }
+  for (opening.lastIndex = 0; opening.test(latin1);) {
+    const start = opening.lastIndex
+    const end = closingQuote(latin1, start)
+    total += end - start
+    opening.lastIndex = end
   }
   return total
+}
+
+/** What a string of model output begins with. One expression for all names goes through the bytes once. */
+const openings = new WeakMap<readonly string[], RegExp>()
+
+/** Expressions for any of several needles; streams of one kind look for the same ones. */
+const searches = new LRUCache<string, RegExp>({ max: 100 })
+
+function anyOf(needles: readonly string[]): RegExp {
+  const source = needles.map(literal).join('|')
+  let search = searches.get(source)
+  if (!search) searches.set(source, (search = new RegExp(source, 'g')))
+  return search
+}
+
+function literal(text: string): string {
+  return text.replace(/[$()*+./?[\\\]^{|}]/g, '\\$&')
 }
 
 /** The index of the quote that closes the JSON string whose text begins at `start`. */
@@ -80,8 +96,8 @@ export class Scanner implements Passage {
   readonly changes: boolean
   readonly #format: Format
   readonly #wanted: Wanted
-  /** Strings that make an event worth parsing; undefined when all are. */
-  readonly #needles: readonly string[] | undefined
+  /** Finds what makes an event worth parsing; any of them may be. */
+  readonly #telling: RegExp
   #parser: EventSourceParser | undefined
   #parsed: ReplyEvent[] = []
 
@@ -90,7 +106,7 @@ export class Scanner implements Passage {
     this.#wanted = wanted
     this.changes = wanted.rewriters.length > 0
     const everything = wanted.all || wanted.rewriters.some(rewriter => rewriter.needles === undefined)
-    this.#needles = everything ? undefined : [...new Set([...format.telling, ...wanted.rewriters.flatMap(rewriter => rewriter.needles ?? [])])]
+    this.#telling = anyOf(everything ? [''] : [...format.telling, ...wanted.rewriters.flatMap(({ needles = [] }) => needles)])
   }
 
   push(bytes: Buffer): Buffer {
@@ -111,16 +127,11 @@ export class Scanner implements Passage {
 
   *#worthParsing(latin1: string): Generator<{ start: number; end: number }> {
     const ends = blankLines(latin1)
-    const needles = this.#needles ?? ['']
-    const hits = needles.map(needle => latin1.indexOf(needle))
+    const search = this.#telling
     for (let at = 0; at < latin1.length;) {
-      let hit = -1
-      for (let index = 0; index < needles.length; index++) {
-        let next = hits[index] as number
-        if (next !== -1 && next < at) next = hits[index] = latin1.indexOf(needles[index] as string, at)
-        if (next !== -1 && (hit === -1 || next < hit)) hit = next
-      }
-      if (hit === -1) return
+      search.lastIndex = at
+      const hit = search.exec(latin1)?.index
+      if (hit === undefined) return
       const start = Math.max(
         at,
         ...ends.map(end => latin1.lastIndexOf(end, hit - 1)).map((found, index) => (found === -1 ? 0 : found + (ends[index] as string).length)),

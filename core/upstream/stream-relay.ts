@@ -49,8 +49,11 @@ export class StreamRelay {
   readonly #closed = new Set<number>()
   #scheduled = false
   #forget: () => void = () => {}
-  #finish: (end: End) => void = () => {}
-  #fail: (error: unknown) => void = () => {}
+  #passing = false
+  #end: End | undefined
+  #over = false
+  #resolve: (outcome: Promise<Outcome>) => void = () => {}
+  #reject: (error: unknown) => void = () => {}
 
   constructor(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience) {
     this.#x = x
@@ -61,15 +64,28 @@ export class StreamRelay {
     this.#translation = x.route.translation?.stream()
   }
 
-  async run(): Promise<Outcome> {
-    const x = this.#x
-    const end = await new Promise<End>((resolve, reject) => {
-      this.#finish = resolve
-      this.#fail = reject
-      if (x.over) return resolve('client')
+  run(): Promise<Outcome> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve
+      this.#reject = reject
+      if (this.#x.over) return this.#finish('client')
       this.#listen()
-    }).finally(() => this.#stop())
-    return this.#close(end)
+    })
+  }
+
+  /** Ends the stream at once, so that what came last and the end go out in one write; in the middle of events, behind them. */
+  #finish(end: End): void {
+    this.#end ??= end
+    if (this.#passing || this.#over) return
+    this.#over = true
+    this.#stop()
+    this.#resolve(this.#close(this.#end))
+  }
+
+  #fail(error: unknown): void {
+    this.#over = true
+    this.#stop()
+    this.#reject(error)
   }
 
   #listen(): void {
@@ -125,14 +141,17 @@ export class StreamRelay {
   readonly #flush = (): void => {
     this.#scheduled = false
     const ended = this.#body.readableEnded
-    if (this.#pending.length === 0 && !(ended && this.#rest.length > 0)) return
+    if (this.#over || (this.#pending.length === 0 && !(ended && this.#rest.length > 0))) return
+    this.#passing = true
     try {
       this.#pass(this.#takeWhole(ended))
     } catch (error) {
-      if (!this.#x.res.headersSent) return this.#fail(error)
+      if (!this.#x.res.headersSent && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
-      this.#finish('upstream')
+      this.#end ??= 'upstream'
     }
+    this.#passing = false
+    if (this.#end) this.#finish(this.#end)
   }
 
   /** The bytes up to the last event's end; what is left waits for its own, which the end of the stream is, too. */
