@@ -2,6 +2,7 @@
  * A request's JSON body: checked once, and sent on as the very bytes that came, with single top-level members spliced.
  * What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
  */
+import { isUtf8 } from 'node:buffer'
 import { closingQuote } from './bytes.ts'
 import { GatewayError } from './errors.ts'
 
@@ -28,8 +29,6 @@ interface Span {
   readonly start: number
   readonly end: number
 }
-
-const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 export class Body {
   /** The bytes as they came. */
@@ -98,15 +97,10 @@ function invalid(message: string, param?: string): GatewayError {
 }
 
 function parse(bytes: Buffer): Readonly<Record<string, unknown>> {
-  let text: string
-  try {
-    text = decoder.decode(bytes)
-  } catch {
-    throw invalid('The request body is not valid UTF-8.')
-  }
+  if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
   let json: unknown
   try {
-    json = JSON.parse(text)
+    json = JSON.parse(bytes.toString('utf8'))
   } catch {
     throw invalid('The request body is not valid JSON.')
   }

@@ -58,7 +58,13 @@ export class Up {
   }
 
   event(event: ReplyEvent): void {
-    for (const placed of this.#passed) this.#guarded(placed, 'event hook failed', ({ stage }) => stage.event?.(known(this.#x), event))
+    for (const placed of this.#passed) {
+      try {
+        placed.stage.event?.(known(this.#x), event)
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'event hook failed')
+      }
+    }
   }
 
   /** The stages that watch a stream's progress, as one call that answers with what to wait for; undefined when none does. */
@@ -68,31 +74,29 @@ export class Up {
     return () => {
       const waiting: Promise<unknown>[] = []
       for (const placed of watching) {
-        this.#guarded(placed, 'progress hook failed', ({ stage }) => {
-          const wait = stage.progress?.(known(this.#x))
+        try {
+          const wait = placed.stage.progress?.(known(this.#x))
           if (wait) waiting.push(wait)
-        })
+        } catch (cause) {
+          this.#hookFailed(placed, cause, 'progress hook failed')
+        }
       }
       return waiting
     }
   }
 
   /** What a hook throws on the way up is logged; the bytes go on. */
-  #guarded(placed: PlacedStage, message: string, call: (placed: PlacedStage) => void): void {
-    try {
-      call(placed)
-    } catch (cause) {
-      this.log.error({ exchange: this.#x.id, stage: placed.plugin.name, err: cause }, message)
-    }
+  #hookFailed({ plugin }: PlacedStage, cause: unknown, message: string): void {
+    this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, message)
   }
 
   async settle(outcome: Outcome): Promise<void> {
-    for (const { plugin, stage } of this.#passed) {
+    for (const placed of this.#passed) {
       try {
-        const settling = stage.settle?.(known(this.#x), outcome)
+        const settling = placed.stage.settle?.(known(this.#x), outcome)
         if (settling instanceof Promise) await within(settling, this.#limit, 'settle hook')
       } catch (cause) {
-        this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, 'settle hook failed')
+        this.#hookFailed(placed, cause, 'settle hook failed')
       }
     }
   }
@@ -174,7 +178,16 @@ export class Chain {
           })
           .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))
       }, this.#limit)
-      result.then(resolve, reject).finally(() => clearTimeout(timer))
+      result.then(
+        given => {
+          clearTimeout(timer)
+          resolve(given)
+        },
+        (cause: unknown) => {
+          clearTimeout(timer)
+          reject(cause)
+        },
+      )
     })
   }
 }

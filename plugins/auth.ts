@@ -1,4 +1,4 @@
-import { credentialOf, definePlugin, GatewayError, type Key } from '../core/plugin.ts'
+import { credentialOf, definePlugin, type Exchange, GatewayError, type Given, type Key } from '../core/plugin.ts'
 
 declare module '../core/exchange.ts' {
   interface Facts {
@@ -58,18 +58,22 @@ export default definePlugin({
       return key !== undefined && key.status === 'active' && config.keyTypes.has(key.type)
     }
 
+    function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {
+      if (!usable(key)) {
+        // Only who has no key is held up: behind a proxy all customers may share one address.
+        checkAddress(x.address)
+        return fail(x.address, new GatewayError('invalid_key'))
+      }
+      if (x.inference && key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
+      return { key, secret }
+    }
+
     return {
-      async request(x) {
+      request(x) {
         const secret = credentialOf(x.headers)
         if (secret === undefined) throw new GatewayError('missing_key')
-        const key = secret.startsWith('sk-') ? await keys.find(secret) : undefined
-        if (!usable(key)) {
-          // Only who has no key is held up: behind a proxy all customers may share one address.
-          checkAddress(x.address)
-          return fail(x.address, new GatewayError('invalid_key'))
-        }
-        if (x.inference && key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
-        return { key, secret }
+        const found = secret.startsWith('sk-') ? keys.find(secret) : undefined
+        return found instanceof Promise ? found.then(key => admit(x, secret, key)) : admit(x, secret, found)
       },
     }
   },

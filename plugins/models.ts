@@ -28,7 +28,7 @@ export default definePlugin({
       const secret = presented(x)
       if (secret === undefined) return all
       // The list is public: it is there when the store is not.
-      const key = await keys.find(secret).catch(() => undefined)
+      const key = await Promise.resolve(keys.find(secret)).catch(() => undefined)
       return (key && byType.get(key.type)) ?? all
     }
     return {

@@ -36,7 +36,8 @@ const ABSENT_MS = 1000
 
 export class Keys {
   readonly #ledger: Ledger
-  readonly #cache: LRUCache<string, Promise<Key | undefined>>
+  /** By their digests: what was found, or is being looked for, or that there is none. */
+  readonly #cache: LRUCache<string, Key | Promise<Key | undefined>>
   readonly #now: () => number
 
   /** @param cacheMs how long a record is believed; a hold checks its version all the same */
@@ -46,27 +47,27 @@ export class Keys {
     this.#cache = new LRUCache({ max: 50_000, ttl: Math.max(cacheMs, 1) })
   }
 
-  /** The key whose secret this is. @throws GatewayError unavailable */
-  async find(secret: string): Promise<Key | undefined> {
+  /** The key whose secret this is; at once, where it was in use of late. @throws GatewayError unavailable, as a rejection */
+  find(secret: string): Key | Promise<Key | undefined> {
     const digest = digestOf(secret)
-    const cached = this.#cache.get(digest)
-    if (cached) return cached
+    return this.#cache.get(digest) ?? this.#fetch(digest)
+  }
+
+  #fetch(digest: string): Promise<Key | undefined> {
     const loading = this.#load(digest)
     this.#cache.set(digest, loading)
-    try {
-      const key = await loading
-      if (!key) this.#cache.set(digest, loading, { ttl: ABSENT_MS })
-      return key
-    } catch (thrown) {
-      this.#cache.delete(digest)
-      throw thrown
-    }
+    // Whoever has asked anew meanwhile knows better.
+    const current = (): boolean => this.#cache.peek(digest) === loading
+    loading.then(
+      key => current() && (key ? this.#cache.set(digest, key) : this.#cache.set(digest, loading, { ttl: ABSENT_MS })),
+      () => current() && this.#cache.delete(digest),
+    )
+    return loading
   }
 
   /** As `find`, but straight from the store. */
   refind(secret: string): Promise<Key | undefined> {
-    this.#cache.delete(digestOf(secret))
-    return this.find(secret)
+    return this.#fetch(digestOf(secret))
   }
 
   /** Makes a key. The secret is in the answer and nowhere else; `doubt` says when its replicas have not confirmed it. */

@@ -308,24 +308,21 @@ operations['snapshot'] = function(args)
   return { redis.call('HGETALL', ACCOUNT), redis.call('HGETALL', HOLDS), redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES'), last(HISTORY), last(GRANTS), whole(now()) }
 end
 
--- ARGV: for each operation its name, how many arguments it has, and these. An operation that fails is answered with its error;
+-- ARGV: for each operation a line of its name and one of each argument. An operation that fails is answered with its error;
 -- those beside it are not touched by it.
 local answers = {}
-local at = 1
-local slot = 0
-while at <= #ARGV do
+for index, lines in ipairs(ARGV) do
+  local slot = (index - 1) * 9
   ACCOUNT, LEASES, HOLDS, HISTORY = KEYS[slot + 1], KEYS[slot + 2], KEYS[slot + 3], KEYS[slot + 4]
   GRANTS, TOMBS, COUNTERS, OUTCOME = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7], KEYS[slot + 8]
   ATTEMPTS = KEYS[slot + 9]
-  local length = tonumber(ARGV[at + 1])
+  local name, rest = string.match(lines, '^([^\n]*)\n(.*)$')
   local args = {}
-  for index = 1, length do args[index] = ARGV[at + 1 + index] end
-  local fine, answer = pcall(operations[ARGV[at]], args)
+  for arg in string.gmatch(rest .. '\n', '([^\n]*)\n') do args[#args + 1] = arg end
+  local fine, answer = pcall(operations[name], args)
   if not fine then
     answer = { 'error', type(answer) == 'table' and answer.err or tostring(answer) }
   end
-  answers[#answers + 1] = answer
-  at = at + 2 + length
-  slot = slot + 9
+  answers[index] = answer
 end
 return answers

@@ -5,6 +5,7 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
+import { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
@@ -32,7 +33,7 @@ const BATCH = 64
 /** Unanswered calls after which the connection is made anew. */
 const TIMEOUTS = 3
 
-type Run = (keys: number, ...args: string[]) => Promise<unknown[]>
+type Run = (keys: number, ...words: string[]) => Promise<unknown[]>
 
 /** Milliseconds after which a caller may try again when the store is away, jittered so that they do not all come at once. */
 function storeRetryMs(): number {
@@ -50,6 +51,8 @@ export class Scripts {
   readonly #run: Run
   /** The same script for a store that is out of memory: a settlement must get through then, too. */
   readonly #runFull: Run
+  /** The keys of accounts that were in use of late. */
+  readonly #keys = new LRUCache<string, readonly string[]>({ max: 10_000 })
   /** Calls in a row that were not answered in time. */
   #timeouts = 0
   #queue: Operation[] = []
@@ -142,14 +145,20 @@ export class Scripts {
   }
 
   #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {
-    const keys: string[] = []
-    const args: string[] = []
-    for (const { name, account, id, request, args: own } of operations) {
-      for (const part of PARTS) keys.push(this.key(account, part))
-      keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
-      args.push(name, String(own.length), ...own)
+    const words: string[] = []
+    for (const { account, id, request } of operations) {
+      words.push(...this.#keysOf(account), this.key(account, `i:${id}`), this.key(account, `r:${request}`))
     }
-    return run(keys.length, ...keys, ...args)
+    const keys = words.length
+    // No argument has a line break in it: they are ids, numbers, words of ours, and JSON.
+    for (const { name, args } of operations) words.push(`${name}\n${args.join('\n')}`)
+    return run(keys, ...words)
+  }
+
+  #keysOf(account: string): readonly string[] {
+    let keys = this.#keys.get(account)
+    if (!keys) this.#keys.set(account, (keys = PARTS.map(part => this.key(account, part))))
+    return keys
   }
 }
 

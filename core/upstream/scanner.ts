@@ -2,7 +2,7 @@
  * Looks at a stream's bytes without parsing them: finds where events end, which of them can tell something, and how much
  * model output they carry. Only events that somebody wants are handed to the SSE parser.
  */
-import { createParser, type EventSourceParser } from 'eventsource-parser'
+import { createParser, type EventSourceMessage, type EventSourceParser } from 'eventsource-parser'
 import { LRUCache } from 'lru-cache'
 import { frame, ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
 
@@ -45,9 +45,9 @@ const openings = new WeakMap<readonly string[], RegExp>()
 const searches = new LRUCache<string, RegExp>({ max: 100 })
 
 function anyOf(needles: readonly string[]): RegExp {
-  const source = needles.map(literal).join('|')
-  let search = searches.get(source)
-  if (!search) searches.set(source, (search = new RegExp(source, 'g')))
+  const name = needles.join('\n')
+  let search = searches.get(name)
+  if (!search) searches.set(name, (search = new RegExp(needles.map(literal).join('|'), 'g')))
   return search
 }
 
@@ -98,8 +98,6 @@ export class Scanner implements Passage {
   readonly #wanted: Wanted
   /** Finds what makes an event worth parsing; any of them may be. */
   readonly #telling: RegExp
-  #parser: EventSourceParser | undefined
-  #parsed: ReplyEvent[] = []
 
   constructor(format: Format, wanted: Wanted) {
     this.#format = format
@@ -132,10 +130,7 @@ export class Scanner implements Passage {
       search.lastIndex = at
       const hit = search.exec(latin1)?.index
       if (hit === undefined) return
-      const start = Math.max(
-        at,
-        ...ends.map(end => latin1.lastIndexOf(end, hit - 1)).map((found, index) => (found === -1 ? 0 : found + (ends[index] as string).length)),
-      )
+      const start = Math.max(at, previousBoundary(latin1, hit, ends))
       at = nextBoundary(latin1, hit, ends)
       yield { start, end: at }
     }
@@ -143,14 +138,9 @@ export class Scanner implements Passage {
 
   /** Parses one event's bytes, closing the last one of a stream that leaves it open; returns what to send instead of them, if anything changed. */
   #look(bytes: Buffer): Buffer | undefined {
-    this.#parsed = []
-    this.#parser ??= createParser({
-      onEvent: ({ event, data }) => this.#parsed.push(new ReplyEvent(this.#format, event ?? '', data)),
-    })
-    this.#parser.feed(terminated(bytes))
     let changed = false
     const out: ReplyEvent[] = []
-    for (const event of this.#parsed) {
+    for (const event of eventsIn(this.#format, bytes)) {
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
       if (instead !== undefined) changed = true
@@ -201,17 +191,37 @@ export class Translator implements Passage {
   }
 }
 
-/** The spellings of a blank line that can stand in a text. */
-function blankLines(latin1: string): readonly string[] {
-  return latin1.includes('\r') ? ['\n\n', '\n\r\n', '\r\r'] : ['\n\n']
+/** Bytes, or a text that has one character for each. */
+interface Searched {
+  readonly length: number
+  includes(text: string): boolean
+  indexOf(text: string, from: number): number
+}
+
+const LINES_OF_LF = ['\n\n']
+const LINES_OF_ALL = ['\n\n', '\n\r\n', '\r\r']
+
+/** The spellings of a blank line that can stand in a stream. */
+function blankLines(bytes: Searched): readonly string[] {
+  return bytes.includes('\r') ? LINES_OF_ALL : LINES_OF_LF
 }
 
 /** The index just behind the first blank line at or after `from`; the length when there is none. */
-function nextBoundary(latin1: string, from: number, ends: readonly string[]): number {
-  let nearest = latin1.length
+function nextBoundary(bytes: Searched, from: number, ends: readonly string[]): number {
+  let nearest = bytes.length
   for (const end of ends) {
-    const at = latin1.indexOf(end, from)
+    const at = bytes.indexOf(end, from)
     if (at !== -1) nearest = Math.min(nearest, at + end.length)
+  }
+  return nearest
+}
+
+/** The index just behind the last blank line before `before`; 0 when there is none. */
+function previousBoundary(latin1: string, before: number, ends: readonly string[]): number {
+  let nearest = 0
+  for (const end of ends) {
+    const at = latin1.lastIndexOf(end, before - 1)
+    if (at !== -1) nearest = Math.max(nearest, at + end.length)
   }
   return nearest
 }
@@ -221,26 +231,26 @@ function terminated(bytes: Buffer): string {
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
 }
 
-/** The events of a whole stream. */
+const found: EventSourceMessage[] = []
+const parser = createParser({ onEvent: event => found.push(event) })
+
+/** The events of bytes that begin with one; the last of them may lack its end. */
 export function eventsIn(format: Format, bytes: Buffer): ReplyEvent[] {
-  const events: ReplyEvent[] = []
-  const parser = createParser({ onEvent: ({ event, data }) => events.push(new ReplyEvent(format, event ?? '', data)) })
+  parser.reset()
   parser.feed(terminated(bytes))
-  return events
+  return found.splice(0).map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
 }
 
 /** The first event of a stream's bytes; comments before it do not count. */
 export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
-  const latin1 = bytes.toString('latin1')
-  const ends = blankLines(latin1)
-  const events: ReplyEvent[] = []
-  const parser = createParser({ onEvent: ({ event, data }) => events.push(new ReplyEvent(format, event ?? '', data)) })
-  for (let at = 0; at < bytes.length && events.length === 0;) {
-    const end = nextBoundary(latin1, at, ends)
-    parser.feed(terminated(bytes.subarray(at, end)))
+  const ends = blankLines(bytes)
+  for (let at = 0; at < bytes.length;) {
+    const end = nextBoundary(bytes, at, ends)
+    const [event] = eventsIn(format, bytes.subarray(at, end))
+    if (event) return event
     at = end
   }
-  return events[0]
+  return undefined
 }
 
 /** Events as one text. */
