@@ -172,8 +172,9 @@ class Scanner {
   }
 
   #startMember(key: Span, value: number): void {
+    const quoted = this.#bytes.toString('utf8', key.start, key.end)
     try {
-      this.#name = JSON.parse(this.#bytes.toString('utf8', key.start, key.end)) as string
+      this.#name = quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1)
     } catch {
       throw invalid('The request body is not valid JSON.')
     }

@@ -67,16 +67,16 @@ export class Up {
     }
   }
 
-  /** The stages that watch a stream's progress, as one call that answers with what to wait for; undefined when none does. */
-  progress(): (() => Promise<unknown>[]) | undefined {
+  /** The stages that watch a stream's progress, as one call that answers with what to wait for, if anything; undefined when none does. */
+  progress(): (() => readonly Promise<unknown>[] | undefined) | undefined {
     const watching = this.#passed.filter(({ stage }) => 'progress' in stage)
     if (watching.length === 0) return undefined
     return () => {
-      const waiting: Promise<unknown>[] = []
+      let waiting: Promise<unknown>[] | undefined
       for (const placed of watching) {
         try {
           const wait = placed.stage.progress?.(known(this.#x))
-          if (wait) waiting.push(wait)
+          if (wait) (waiting ??= []).push(wait)
         } catch (cause) {
           this.#hookFailed(placed, cause, 'progress hook failed')
         }

@@ -57,6 +57,7 @@ export class LiveExchange implements Exchange, Seated {
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   #gone = false
+  #closed: (() => void) | undefined
   readonly #whenOver = new Set<(why: Why) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
@@ -76,6 +77,7 @@ export class LiveExchange implements Exchange, Seated {
     this.#req = req
     this.res = res
     res.on('close', () => {
+      this.#closed?.()
       if (res.writableFinished) return
       this.#gone = true
       this.ended = this.outlive?.(() => this.#leave('client'))
@@ -174,9 +176,9 @@ export class LiveExchange implements Exchange, Seated {
   async end(last?: string | Buffer): Promise<void> {
     const { res } = this
     const closed = new Promise<void>(resolve => {
-      if (res.destroyed) return resolve()
-      res.once('finish', resolve)
-      res.once('close', resolve)
+      if (res.destroyed) resolve()
+      // It closes right after its last byte has gone, also where its connection stays.
+      else this.#closed = resolve
     })
     res.end(last)
     const stop = this.watchReader()

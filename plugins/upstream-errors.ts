@@ -24,7 +24,7 @@ export default definePlugin({
       },
       rewrite(x, head): Rewriter {
         return {
-          needles: ['"error"', '"response.failed"'],
+          needles: x.format.telling,
           event(event) {
             const { failure } = event.reading
             if (!failure) return undefined

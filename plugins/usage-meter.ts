@@ -106,7 +106,7 @@ export default definePlugin({
   },
 })
 
-function holdRequests(x: Known, host: Host, rates: Rates): HoldRequest[] {
+function holdRequests(x: Exchange & Known, host: Host, rates: Rates): HoldRequest[] {
   const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
   const limit = outputLimit(x)
   const stream = x.body.get('stream') === true
@@ -115,7 +115,7 @@ function holdRequests(x: Known, host: Host, rates: Rates): HoldRequest[] {
   const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? rates.unlimitedOutput * choices : limit
   const amount = holdFor(x, ahead, rates)
   const least = stream || clampOutput ? holdFor(x, Math.min(ahead, rates.leastOutput * choices), rates) : amount
-  const base = { id: host.newId(), amount, least, notes: firstNotes(x), floor: () => runningCharge(x, rates) }
+  const base = { id: x.id, amount, least, notes: firstNotes(x), floor: () => runningCharge(x, rates) }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
   const own: HoldRequest = { ...base, account: x.key.id, version: x.key.version, concurrency }
   return account.quota ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }] : [own]

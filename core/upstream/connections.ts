@@ -13,15 +13,19 @@ export interface Lease {
   readonly client: Client
   /** It has carried a request before this one. */
   readonly reused: boolean
+  /** Where it goes when it is given back. */
+  readonly idle: Client[]
 }
 
 export class Connections {
-  readonly #idle = new Map<string, Client[]>()
+  /** By the upstream's origin and by how long a new connection may take. */
+  readonly #idle = new Map<string, Map<number, Client[]>>()
 
   /** @param connect milliseconds for a new connection */
   take(origin: string, connect: number): Lease {
-    const client = this.#of(origin, connect).pop()
-    if (client) return { client, reused: true }
+    const idle = this.#of(origin, connect)
+    const client = idle.pop()
+    if (client) return { client, reused: true, idle }
     const options = {
       pipelining: 1,
       allowH2: false,
@@ -31,26 +35,26 @@ export class Connections {
       keepAliveTimeout: IDLE_MS,
       connect: { timeout: connect },
     }
-    return { client: new Client(origin, options), reused: false }
+    return { client: new Client(origin, options), reused: false, idle }
   }
 
   /** Gives a connection back; a broken one connects anew when it is next taken. */
-  give({ client }: Lease, origin: string, connect: number): void {
-    const idle = this.#of(origin, connect)
+  give({ client, idle }: Lease): void {
     if (idle.length < MOST_IDLE) idle.push(client)
     else void client.destroy()
   }
 
   /** Closes all idle connections. */
   close(): void {
-    for (const clients of this.#idle.values()) for (const client of clients) void client.destroy()
+    for (const byTime of this.#idle.values()) for (const clients of byTime.values()) for (const client of clients) void client.destroy()
     this.#idle.clear()
   }
 
   #of(origin: string, connect: number): Client[] {
-    const key = `${origin} ${connect}`
-    let idle = this.#idle.get(key)
-    if (!idle) this.#idle.set(key, (idle = []))
+    let byTime = this.#idle.get(origin)
+    if (!byTime) this.#idle.set(origin, (byTime = new Map()))
+    let idle = byTime.get(connect)
+    if (!idle) byTime.set(connect, (idle = []))
     return idle
   }
 }

@@ -104,7 +104,8 @@ export class Scanner implements Passage {
     this.#wanted = wanted
     this.changes = wanted.rewriters.length > 0
     const everything = wanted.all || wanted.rewriters.some(rewriter => rewriter.needles === undefined)
-    this.#telling = anyOf(everything ? [''] : [...format.telling, ...wanted.rewriters.flatMap(({ needles = [] }) => needles)])
+    const lists = everything ? [['']] : new Set([format.telling, ...wanted.rewriters.map(({ needles = [] }) => needles)])
+    this.#telling = anyOf([...lists].flat())
   }
 
   push(bytes: Buffer): Buffer {

@@ -7,7 +7,7 @@
  * costs a good part less than Node's own client.
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
-import { createProxyServer } from 'http-proxy-3'
+import { createProxyServer, type ServerOptions } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
 import { GatewayError } from '../errors.ts'
 import { Connections, type Lease } from './connections.ts'
@@ -42,7 +42,7 @@ export interface Client {
 export class Sender {
   readonly #connections = new Connections()
   readonly #proxy = createProxyServer({ selfHandleResponse: true, toProxy: true, prependPath: false })
-  readonly #targets = new WeakMap<URL, object>()
+  readonly #addresses = new WeakMap<URL, Address>()
 
   /**
    * Sends a POST and waits for the head of the answer. A kept-alive connection that the upstream closed just as it was
@@ -68,32 +68,41 @@ export class Sender {
 
   #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
     if (client.gone) return Promise.resolve('unsent')
-    const { url, timeouts } = to
-    const { origin } = url
+    const { timeouts } = to
+    const { origin, base, target } = this.#address(to.url)
     return new Promise((resolve, reject) => {
       const lease = this.#connections.take(origin, timeouts.connect)
-      const giveBack = (): void => this.#connections.give(lease, origin, timeouts.connect)
-      const passage = new Passage(url.pathname.replace(/\/$/, '') + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
+      const giveBack = (): void => this.#connections.give(lease)
+      const passage = new Passage(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
       passage.forget = client.whenOver(() => passage.takeBack())
       this.#proxy.web(
         passage as unknown as IncomingMessage,
         passage.response as unknown as ServerResponse,
-        { target: this.#target(url), fetch: passage.dispatch as never, fetchOptions: NO_HEADERS },
+        { target, fetch: passage.dispatch as never, fetchOptions: NO_HEADERS },
         error => passage.failed(error),
       )
     })
   }
 
-  /** http-proxy-3 takes a plain object as it is; a URL it would parse anew for each request. */
-  #target(url: URL): never {
-    let target = this.#targets.get(url)
-    if (!target) {
-      const port = url.port || (url.protocol === 'https:' ? '443' : '80')
-      target = { protocol: url.protocol, host: url.hostname, hostname: url.hostname, port }
-      this.#targets.set(url, target)
+  #address(url: URL): Address {
+    let address = this.#addresses.get(url)
+    if (!address) {
+      const { protocol, hostname, origin, pathname } = url
+      const port = Number(url.port || (protocol === 'https:' ? 443 : 80))
+      address = { origin, base: pathname.replace(/\/$/, ''), target: { protocol, host: hostname, hostname, port } }
+      this.#addresses.set(url, address)
     }
-    return target as never
+    return address
   }
+}
+
+/** An upstream's address in its parts. */
+interface Address {
+  readonly origin: string
+  /** What its paths begin with. */
+  readonly base: string
+  /** http-proxy-3 takes a plain object as it is; a URL it would parse anew for each request. */
+  readonly target: NonNullable<ServerOptions['target']>
 }
 
 /** The passage knows its headers; http-proxy-3 need not copy them into an object of the fetch standard. */

@@ -37,7 +37,7 @@ export class StreamRelay {
   readonly #translation: StreamTranslation | undefined
   #scanner: Passage | undefined
   #rewriters: readonly Rewriter[] = []
-  #progress: (() => Promise<unknown>[]) | undefined
+  #progress: (() => readonly Promise<unknown>[] | undefined) | undefined
   /** How many wait for the upstream to be held back. */
   #holding = 0
   #pending: Buffer[] = []
@@ -156,6 +156,11 @@ export class StreamRelay {
 
   /** The bytes up to the last event's end; what is left waits for its own, which the end of the stream is, too. */
   #takeWhole(ended: boolean): Buffer {
+    const [only = NOTHING] = this.#pending
+    if (this.#rest.length === 0 && this.#pending.length === 1 && lastBoundary(only) === only.length) {
+      this.#pending = []
+      return only
+    }
     const all = [...this.#rest, ...this.#pending]
     this.#rest = all
     // Where no line ends no event does, and bytes need not be put together again and again.
@@ -198,7 +203,9 @@ export class StreamRelay {
     }
     this.#x.delivered = scanner.delivered
     if (scanner.broken !== undefined) throw scanner.broken
-    for (const wait of this.#progress?.() ?? []) {
+    const waiting = this.#progress?.()
+    if (!waiting) return
+    for (const wait of waiting) {
       this.#hold()
       void wait.catch(() => {}).finally(() => this.#release())
     }
