@@ -26,8 +26,7 @@ export function lastBoundary(bytes: Buffer): number {
  * @param names one and the same array for one and the same format
  */
 export function textBytes(latin1: string, names: readonly string[]): number {
-  let opening = openings.get(names)
-  if (!opening) openings.set(names, (opening = new RegExp(`"(?:${names.map(literal).join('|')})": *"`, 'g')))
+  const opening = expressionOf(names, () => `"(?:${anyOf(names)})": *"`)
   let total = 0
   for (opening.lastIndex = 0; opening.test(latin1);) {
     const start = opening.lastIndex
@@ -38,17 +37,27 @@ export function textBytes(latin1: string, names: readonly string[]): number {
   return total
 }
 
-/** What a string of model output begins with. One expression for all names goes through the bytes once. */
-const openings = new WeakMap<readonly string[], RegExp>()
+/** Expressions of the formats' own words: one for all of them goes through the bytes once. */
+const expressions = new WeakMap<readonly string[], RegExp>()
 
-/** Expressions for any of several needles; streams of one kind look for the same ones. */
+function expressionOf(words: readonly string[], source: () => string): RegExp {
+  let expression = expressions.get(words)
+  if (!expression) expressions.set(words, (expression = new RegExp(source(), 'g')))
+  return expression
+}
+
+/** Expressions of words that rewriters have brought; streams of one kind have the same ones. */
 const searches = new LRUCache<string, RegExp>({ max: 100 })
 
-function anyOf(needles: readonly string[]): RegExp {
+function searchFor(needles: readonly string[]): RegExp {
   const name = needles.join('\n')
   let search = searches.get(name)
-  if (!search) searches.set(name, (search = new RegExp(needles.map(literal).join('|'), 'g')))
+  if (!search) searches.set(name, (search = new RegExp(anyOf(needles), 'g')))
   return search
+}
+
+function anyOf(words: readonly string[]): string {
+  return words.map(literal).join('|')
 }
 
 function literal(text: string): string {
@@ -89,6 +98,9 @@ export interface Passage {
   push(bytes: Buffer): Buffer
 }
 
+/** Stands in every event. */
+const EVERY = new RegExp('', 'g')
+
 /** Lets a stream's bytes pass as they are, but for events that a rewriter changes. */
 export class Scanner implements Passage {
   /** Bytes of model output so far. */
@@ -103,9 +115,11 @@ export class Scanner implements Passage {
     this.#format = format
     this.#wanted = wanted
     this.changes = wanted.rewriters.length > 0
-    const everything = wanted.all || wanted.rewriters.some(rewriter => rewriter.needles === undefined)
-    const lists = everything ? [['']] : new Set([format.telling, ...wanted.rewriters.map(({ needles = [] }) => needles)])
-    this.#telling = anyOf([...lists].flat())
+    const { telling } = format
+    const others = wanted.rewriters.filter(({ needles }) => needles !== telling)
+    if (wanted.all || others.some(({ needles }) => needles === undefined)) this.#telling = EVERY
+    else if (others.length === 0) this.#telling = expressionOf(telling, () => anyOf(telling))
+    else this.#telling = searchFor([...telling, ...others.flatMap(({ needles = [] }) => needles)])
   }
 
   push(bytes: Buffer): Buffer {
