@@ -1,4 +1,5 @@
 /** Down, up, settle: the heart. A request goes down the stages, its reply comes up those it passed, last one first. */
+import { deadline } from './deadline.ts'
 import { GatewayError, Reply } from './errors.ts'
 import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from './exchange.ts'
 import type { LiveExchange } from './live.ts'
@@ -172,8 +173,8 @@ export class Chain {
   #limited(result: Promise<unknown>, x: LiveExchange, placed: PlacedStage): Promise<unknown> {
     const { plugin, stage } = placed
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        if (x.reading) return void timer.refresh()
+      const late = deadline(this.#limit, () => {
+        if (x.reading) return late.refresh()
         const error = new GatewayError('internal', { cause: new Error(`stage ${plugin.name} took more than ${this.#limit} ms`) })
         reject(error)
         result
@@ -182,14 +183,14 @@ export class Chain {
             await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
           })
           .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))
-      }, this.#limit)
+      })
       result.then(
         given => {
-          clearTimeout(timer)
+          late.clear()
           resolve(given)
         },
         (cause: unknown) => {
-          clearTimeout(timer)
+          late.clear()
           reject(cause)
         },
       )

@@ -1,6 +1,7 @@
 /** Reads a request's body within its limits. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Limits } from './config/config.ts'
+import { deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
 
 /**
@@ -18,12 +19,12 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
-    const deadline = performance.now() + limits.bodyTime
-    const idle = setTimeout(() => fail(new GatewayError('request_timeout')), limits.bodyIdle)
+    const end = performance.now() + limits.bodyTime
+    const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
     const onData = (chunk: Buffer): void => {
       length += chunk.length
       if (length > limit) return fail(tooLarge())
-      if (performance.now() > deadline) return fail(new GatewayError('request_timeout'))
+      if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       chunks.push(chunk)
       idle.refresh()
     }
@@ -33,7 +34,7 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
     }
     const onClose = (): void => fail(new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' }))
     const stop = (): void => {
-      clearTimeout(idle)
+      idle.clear()
       req.off('data', onData).off('end', onEnd).off('close', onClose)
     }
     const fail = (error: GatewayError): void => {

@@ -6,6 +6,7 @@
 import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
 import type { Up } from '../chain.ts'
+import { deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
 import { type Failure, ReplyEvent } from '../formats/index.ts'
@@ -84,9 +85,9 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
     const chunks: Buffer[] = []
     let length = 0
     const timedOut = (): void => fail(new GatewayError('upstream_timeout', { cause: new Error('upstream went silent in a reply') }))
-    const idle = setTimeout(timedOut, patience.idle)
+    const idle = deadline(patience.idle, timedOut)
     const done = (): void => {
-      clearTimeout(idle)
+      idle.clear()
       forget()
       body.off('data', onData).off('end', onEnd).off('close', onClose)
     }

@@ -9,6 +9,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { createProxyServer, type ServerOptions } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
+import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import { Connections, type Lease } from './connections.ts'
 import { UpstreamBody } from './reply-body.ts'
@@ -130,7 +131,7 @@ class Passage implements Dispatcher.DispatchHandler {
   readonly #body: Buffer
   readonly #lease: Lease
   readonly #settling: Settling
-  readonly #timer: NodeJS.Timeout
+  readonly #firstByte: Deadline
   #controller: Dispatcher.DispatchController | undefined
   #reply: UpstreamBody | undefined
   #settled = false
@@ -142,7 +143,7 @@ class Passage implements Dispatcher.DispatchHandler {
     this.#body = body
     this.#lease = lease
     this.#settling = settling
-    this.#timer = setTimeout(() => this.#fail(new GatewayError('upstream_timeout', { cause: new Error('no first byte in time') })), firstByte)
+    this.#firstByte = deadline(firstByte, () => this.#fail(new GatewayError('upstream_timeout', { cause: new Error('no first byte in time') })))
   }
 
   /** http-proxy-3 listens for errors of the client's request; the stand-in has none. */
@@ -211,7 +212,7 @@ class Passage implements Dispatcher.DispatchHandler {
   #settle(): boolean {
     if (this.#settled) return false
     this.#settled = true
-    clearTimeout(this.#timer)
+    this.#firstByte.clear()
     this.forget()
     return true
   }

@@ -1,5 +1,6 @@
 /** Relays a stream: whole events, as they come; whatever breaks it, it ends in the format's own words. */
 import type { Up } from '../chain.ts'
+import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
@@ -17,9 +18,6 @@ export interface Patience {
 /** The head of a reply, once it is known how it begins. */
 export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
 
-/** A timer counts in whole milliseconds of its own clock and may fire a little early by this one. */
-const TIMER_SLACK_MS = 2
-
 const NOTHING = Buffer.alloc(0)
 const KEEPALIVE = Buffer.from(': keepalive\n\n')
 
@@ -32,7 +30,7 @@ export class StreamRelay {
   readonly #body: ReplyBody
   readonly #make: MakeHead
   readonly #patience: Patience
-  #timer: NodeJS.Timeout | undefined
+  #silence: Deadline | undefined
   #stuck: (() => void) | undefined
   readonly #translation: StreamTranslation | undefined
   #scanner: Passage | undefined
@@ -93,22 +91,19 @@ export class StreamRelay {
     const { keepalive } = this.#x.limits
     const started = performance.now()
     let heard = started
-    // One timer a stream: it fires when the client has got nothing for a while, and looks what that means.
-    const timer = setTimeout(
-      () => {
-        // While the upstream is held back, its silence is ours.
-        if (this.#holding > 0) heard = performance.now()
-        const now = performance.now() + TIMER_SLACK_MS
-        // A reply that has said its last and then neither ends nor goes on has ended.
-        if (this.#x.complete && now - heard >= Math.min(keepalive, idle)) return this.#finish('complete')
-        if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
-        // Between events, as whole events are all that ever goes out.
-        if (this.#x.res.headersSent) this.#write(KEEPALIVE)
-        timer.refresh()
-      },
-      Math.min(keepalive, idle, total),
-    )
-    this.#timer = timer
+    // One limit a stream: it is up when the client has got nothing for a while, and then it is seen what that means.
+    const silence = deadline(Math.min(keepalive, idle, total), () => {
+      const now = performance.now()
+      // While the upstream is held back, its silence is ours.
+      if (this.#holding > 0) heard = now
+      // A reply that has said its last and then neither ends nor goes on has ended.
+      if (this.#x.complete && now - heard >= Math.min(keepalive, idle)) return this.#finish('complete')
+      if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
+      // Between events, as whole events are all that ever goes out.
+      if (this.#x.res.headersSent) this.#write(KEEPALIVE)
+      silence.refresh()
+    })
+    this.#silence = silence
     this.#forget = this.#x.whenOver(why => this.#finish(why))
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
@@ -132,7 +127,7 @@ export class StreamRelay {
   }
 
   #stop(): void {
-    clearTimeout(this.#timer)
+    this.#silence?.clear()
     this.#stuck?.()
     this.#forget()
     this.#body.removeAllListeners('data')
@@ -239,7 +234,7 @@ export class StreamRelay {
 
   #write(bytes: Buffer): void {
     const { res } = this.#x
-    if (bytes.length > 0) this.#timer?.refresh()
+    if (bytes.length > 0) this.#silence?.refresh()
     // A client that has left may be outlived by its reply.
     if (bytes.length === 0 || res.destroyed || res.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.

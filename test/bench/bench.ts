@@ -16,6 +16,8 @@ import type { Usage } from './target.ts'
 const SLICES = Number(process.env['SLICES'] ?? 15)
 const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
+/** Requests before anything is measured: V8 compiles and recompiles for about as long, on threads whose CPU counts, too. */
+const WARM_UP = 15_000
 
 class Target {
   name: string
@@ -113,6 +115,15 @@ async function slice(target: Target, kind: string, requests: number, inFlight: n
   return { cpu: (after - before) / requests, perSecond: requests / seconds, p50: median(times) }
 }
 
+/** Many requests as fast as they go, each after the one before. */
+async function warmUp(target: Target, kind: string): Promise<void> {
+  let left = WARM_UP
+  const oneByOne = async (): Promise<void> => {
+    while (left-- > 0) await ask(target, kind)
+  }
+  await Promise.all(Array.from({ length: 16 }, oneByOne))
+}
+
 function median(numbers: readonly number[]): number {
   const sorted = [...numbers].sort((a, b) => a - b)
   return sorted[Math.floor(sorted.length / 2)] ?? 0
@@ -144,6 +155,7 @@ const MARKS: readonly Mark[] = [
 
 async function measure(mark: Mark, direct: Target, baseline: Target, tested: Target): Promise<boolean> {
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
+  for (const target of [baseline, tested]) await warmUp(target, mark.kind === 'paced' ? 'burst' : mark.kind)
   for (let round = -2; round < SLICES; round++) {
     for (const target of [direct, baseline, tested]) {
       const result = await slice(target, mark.kind, mark.requests, mark.inFlight, mark.perSecond, target !== direct)
