@@ -44,7 +44,8 @@ export class Keys {
   constructor(ledger: Ledger, cacheMs: number, now: () => number) {
     this.#ledger = ledger
     this.#now = now
-    this.#cache = new LRUCache({ max: 50_000, ttl: Math.max(cacheMs, 1) })
+    // Looking at the clock anew each millisecond would cost more than it is worth.
+    this.#cache = new LRUCache({ max: 50_000, ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
   }
 
   /** The key whose secret this is; at once, where it was in use of late. @throws GatewayError unavailable, as a rejection */

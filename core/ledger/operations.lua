@@ -319,7 +319,11 @@ for index, lines in ipairs(ARGV) do
   local name, rest = string.match(lines, '^([^\n]*)\n(.*)$')
   local args = {}
   for arg in string.gmatch(rest .. '\n', '([^\n]*)\n') do args[#args + 1] = arg end
-  local fine, answer = pcall(operations[name], args)
+  local fine, answer = pcall(function()
+    local parts = operations[name](args)
+    -- One text is read sooner than a list of them.
+    return name == 'snapshot' and parts or table.concat(parts, ' ')
+  end)
   if not fine then
     answer = { 'error', type(answer) == 'table' and answer.err or tostring(answer) }
   end

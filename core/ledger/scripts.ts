@@ -168,7 +168,7 @@ function deliver(operations: readonly Operation[], answers: readonly unknown[]):
   operations.forEach((operation, index) => {
     const answer = answers[index]
     if (Array.isArray(answer) && answer[0] === 'error') refuse([operation], new Error(String(answer[1])))
-    else operation.resolve(answer)
+    else operation.resolve(typeof answer === 'string' ? answer.split(' ') : answer)
   })
 }
 
