@@ -171,9 +171,7 @@ export class Ledger extends Reads {
 
   #track(settlement: Settlement, again = false): void {
     this.#settling++
-    void this.#deliver(settlement, again).finally(() => {
-      if (--this.#settling === 0) this.#settled?.()
-    })
+    void this.#deliver(settlement, again)
   }
 
   async #deliver(settlement: Settlement, again: boolean): Promise<void> {
@@ -184,6 +182,8 @@ export class Ledger extends Reads {
     } catch (cause) {
       this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
       await this.#outbox?.put(settlement)
+    } finally {
+      if (--this.#settling === 0) this.#settled?.()
     }
   }
 
