@@ -174,7 +174,8 @@ class Scanner {
   #startMember(key: Span, value: number): void {
     const quoted = this.#bytes.toString('utf8', key.start, key.end)
     try {
-      this.#name = quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1)
+      // Most names say what they are as they stand.
+      this.#name = /^"[ !#-[\]-~]*"$/.test(quoted) ? quoted.slice(1, -1) : (JSON.parse(quoted) as string)
     } catch {
       throw invalid('The request body is not valid JSON.')
     }

@@ -26,13 +26,14 @@ export class Scrubber {
 /** A log to standard output. @param level pino's level names; `silent` for none */
 export function createLog(scrubber: Scrubber, level: string): Log {
   // In the other mode each line that joins a batch copies all of it.
-  const destination = pino.destination({ dest: 1, sync: false, contentMode: 'buffer', minLength: 12 * 1024, periodicFlush: 500 })
+  const destination = pino.destination({ dest: 1, sync: false, contentMode: 'buffer', minLength: 4096, periodicFlush: 500 })
   // A reader that went away (EPIPE), or a full disk, costs log lines and nothing else.
   destination.on('error', () => {})
   const scrubbed = {
     // Its types know of strings alone.
     write: (line: string) => destination.write(Buffer.from(scrubber.scrub(line)) as unknown as string),
     flush: (done: () => void) => destination.flush(done),
+    flushSync: () => destination.flushSync(),
   }
   return pino({ level, base: null, formatters: { level: label => ({ level: label }) } }, scrubbed)
 }

@@ -15,6 +15,8 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
   if (encoding !== undefined && encoding !== 'identity') return Promise.reject(new GatewayError('unsupported_encoding'))
   const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
   if (Number(req.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLarge())
+  // It may have gone while its key was looked up; then nothing more is heard of it.
+  if (req.destroyed) return Promise.reject(brokenOff())
   // Only now may a client that asked go on: whoever is refused earlier never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
   return new Promise((resolve, reject) => {
@@ -33,7 +35,7 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
       stop()
       resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, length))
     }
-    const onClose = (): void => fail(new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' }))
+    const onClose = (): void => fail(brokenOff())
     const stop = (): void => {
       waiting(false)
       idle.clear()
@@ -47,4 +49,8 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
     waiting(true)
     req.on('data', onData).on('end', onEnd).on('close', onClose)
   })
+}
+
+function brokenOff(): GatewayError {
+  return new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' })
 }

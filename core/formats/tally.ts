@@ -12,9 +12,8 @@ export class UsageTally {
 
   /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
   learn(usage: RawUsage): void {
-    const raw: Record<string, unknown> = { ...this.#raw }
-    for (const [name, value] of Object.entries(usage)) if (value !== null && value !== undefined) raw[name] = value
-    this.#raw = raw
+    const told = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined)
+    this.#raw = { ...this.#raw, ...Object.fromEntries(told) }
     this.#mostOutput = Math.max(this.#mostOutput, this.#format.count(this.#raw)?.usage.output ?? 0)
   }
 

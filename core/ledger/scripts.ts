@@ -88,8 +88,8 @@ export class Scripts {
   run(name: OperationName, account: string, id: string, args: readonly string[], request = ''): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.#queue.push({ name, account, id, request, args, resolve, reject })
-      if (name === 'settle' || name === 'renew') this.#later ??= setTimeout(this.#flush, LAZY_MS)
-      else this.#soon ??= setImmediate(this.#flush)
+      if (name === 'settle' || name === 'renew') this.#later ??= setTimeout(this.flush, LAZY_MS)
+      else this.#soon ??= setImmediate(this.flush)
     })
   }
 
@@ -107,10 +107,8 @@ export class Scripts {
       throw new Unconfirmed(`it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`)
   }
 
-  readonly #flush = (): void => this.flush()
-
   /** Sends what waits: whatever is read from the store after this has been preceded by it. */
-  flush(): void {
+  readonly flush = (): void => {
     if (this.#soon) clearImmediate(this.#soon)
     clearTimeout(this.#later)
     this.#soon = undefined

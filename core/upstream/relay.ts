@@ -134,7 +134,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)
   const { format: spoken, translation } = x.route
-  const events = stream ? toItsEnd(eventsIn(spoken, bytes)) : [new ReplyEvent(spoken, '', bytes.toString('utf8'))]
+  const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', bytes.toString('utf8'))]
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) return refuse(up, make(failure))

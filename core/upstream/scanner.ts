@@ -23,7 +23,7 @@ export function lastBoundary(bytes: Buffer): number {
 /**
  * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
  * @param latin1 the bytes as a latin-1 string: one character a byte, and searched faster than a buffer
- * @param names one and the same array for one and the same format
+ * @param names an array that stays: the expression that looks for them is kept with it
  */
 export function textBytes(latin1: string, names: readonly string[]): number {
   const opening = expressionOf(names, () => `"(?:${anyOf(names)})": *"`)
@@ -50,7 +50,7 @@ function expressionOf(words: readonly string[], source: () => string): RegExp {
 const searches = new LRUCache<string, RegExp>({ max: 100 })
 
 function searchFor(needles: readonly string[]): RegExp {
-  const name = needles.join('\n')
+  const name = JSON.stringify(needles)
   let search = searches.get(name)
   if (!search) searches.set(name, (search = new RegExp(anyOf(needles), 'g')))
   return search
@@ -110,6 +110,7 @@ export class Scanner implements Passage {
   readonly #wanted: Wanted
   /** Finds what makes an event worth parsing; any of them may be. */
   readonly #telling: RegExp
+  #looked = false
 
   constructor(format: Format, wanted: Wanted) {
     this.#format = format
@@ -155,7 +156,9 @@ export class Scanner implements Passage {
   #look(bytes: Buffer): Buffer | undefined {
     let changed = false
     const out: ReplyEvent[] = []
-    for (const event of eventsIn(this.#format, bytes)) {
+    const events = eventsIn(this.#format, bytes, !this.#looked)
+    this.#looked = true
+    for (const event of events) {
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
       if (instead !== undefined) changed = true
@@ -249,9 +252,13 @@ function terminated(bytes: Buffer): string {
 const found: EventSourceMessage[] = []
 const parser = createParser({ onEvent: event => found.push(event) })
 
-/** The events of bytes that begin with one; the last of them may lack its end. */
-export function eventsIn(format: Format, bytes: Buffer): ReplyEvent[] {
+/**
+ * The events of bytes that begin with one; the last of them may lack its end.
+ * @param beginning they are a stream's first, where a byte order mark does not count
+ */
+export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): ReplyEvent[] {
   parser.reset()
+  if (!beginning) parser.feed('\n')
   parser.feed(terminated(bytes))
   return found.splice(0).map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
 }
@@ -261,7 +268,7 @@ export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefine
   const ends = blankLines(bytes)
   for (let at = 0; at < bytes.length;) {
     const end = nextBoundary(bytes, at, ends)
-    const [event] = eventsIn(format, bytes.subarray(at, end))
+    const [event] = eventsIn(format, bytes.subarray(at, end), at === 0)
     if (event) return event
     at = end
   }

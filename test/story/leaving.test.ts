@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { connect } from 'node:net'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
@@ -93,4 +94,20 @@ t.test('a gateway that stops waits for such replies as for any other, and no lon
   scene.replies[0]?.end(FINISH)
   await stopped
   t.equal(scene.g.gateway.running, 0)
+})
+
+t.test('a client that leaves while its key is looked up is not waited for, nor are those behind it on its connection', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  begun(upstream, DELTA)
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('bodyIdle: 15s', 'bodyIdle: 1h') })
+  const body = JSON.stringify({ ...BODY, stream: true })
+  for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
+    const socket = connect(g.gateway.port, '127.0.0.1')
+    const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\n`
+    socket.write(`${head}content-length: ${body.length}\r\n\r\n${body}`.repeat(3), () => socket.destroy())
+  }
+  // Whatever they have sent is read before this.
+  await g.call('/v1/models')
+  await until(() => g.gateway.running === 0)
+  t.equal(g.gateway.ledger.live, 0)
 })
