@@ -132,27 +132,22 @@ export class Chain {
     let outcome: Outcome
     try {
       const reply = await this.#down(x, up)
-      outcome = reply ? await x.answer(reply) : await forward(x, up)
+      outcome = reply ? await x.answer(reply) : await this.#forwarded(x, up, forward)
     } catch (thrown) {
-      outcome = await this.#instead(x, thrown)
+      const error = GatewayError.from(thrown)
+      if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
+      outcome = await x.fail(error)
     }
     await up.settle(outcome)
   }
 
-  /** A stage's own reply in the place of the upstream's, or the error that ended the exchange. */
-  async #instead(x: LiveExchange, thrown: unknown): Promise<Outcome> {
+  async #forwarded(x: LiveExchange, up: Up, forward: Forward): Promise<Outcome> {
     try {
-      if (thrown instanceof Instead) return await x.answer(await thrown.reply)
-    } catch (late) {
-      return this.#failed(x, late)
+      return await forward(x, up)
+    } catch (thrown) {
+      if (thrown instanceof Instead) return x.answer(await thrown.reply)
+      throw thrown
     }
-    return this.#failed(x, thrown)
-  }
-
-  #failed(x: LiveExchange, thrown: unknown): Promise<Outcome> {
-    const error = GatewayError.from(thrown)
-    if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
-    return x.fail(error)
   }
 
   async #down(x: LiveExchange, up: Up): Promise<Reply | undefined> {

@@ -114,8 +114,13 @@ export class LiveExchange implements Exchange, Seated {
     return this.#gone
   }
 
-  read(limit: number): Promise<Buffer> {
-    return readBody(this.#req, this.res, limit, this.limits, reading => (this.reading = reading))
+  async read(limit: number): Promise<Buffer> {
+    this.reading = true
+    try {
+      return await readBody(this.#req, this.res, limit, this.limits)
+    } finally {
+      this.reading = false
+    }
   }
 
   stop(reason: StopReason, usage: Usage = NO_USAGE): void {
@@ -168,7 +173,7 @@ export class LiveExchange implements Exchange, Seated {
    * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that
    * takes none of it for `limits.writeIdle` is cut.
    */
-  end(last?: string | Buffer): Promise<void> {
+  async end(last?: string | Buffer): Promise<void> {
     const { res } = this
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
@@ -177,13 +182,14 @@ export class LiveExchange implements Exchange, Seated {
     })
     res.end(last)
     const stop = this.watchReader()
-    return stop ? closed.then(stop) : closed
+    await closed
+    stop()
   }
 
-  /** Cuts a client that takes nothing of what waits for it for `limits.writeIdle`. @returns what ends the watch, if anything waits */
-  watchReader(): (() => void) | undefined {
+  /** Cuts a client that takes nothing of what waits for it for `limits.writeIdle`. @returns what ends the watch */
+  watchReader(): () => void {
     const { socket } = this.res
-    if (!socket || socket.writableLength === 0) return undefined
+    if (!socket || socket.writableLength === 0) return () => {}
     let taken = socket.bytesWritten - socket.writableLength
     const watch = setInterval(() => {
       const now = socket.bytesWritten - socket.writableLength

@@ -7,10 +7,9 @@ import { GatewayError } from './errors.ts'
 /**
  * The whole body.
  * @param limit bytes
- * @param waiting told when the client begins and ceases to be waited for
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off
  */
-export function readBody(req: IncomingMessage, res: ServerResponse, limit: number, limits: Limits, waiting: (is: boolean) => void): Promise<Buffer> {
+export function readBody(req: IncomingMessage, res: ServerResponse, limit: number, limits: Limits): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') return Promise.reject(new GatewayError('unsupported_encoding'))
   const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
@@ -37,7 +36,6 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
     }
     const onClose = (): void => fail(brokenOff())
     const stop = (): void => {
-      waiting(false)
       idle.clear()
       req.off('data', onData).off('end', onEnd).off('close', onClose)
     }
@@ -46,7 +44,6 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
       req.pause()
       reject(error)
     }
-    waiting(true)
     req.on('data', onData).on('end', onEnd).on('close', onClose)
   })
 }

@@ -239,7 +239,7 @@ export class StreamRelay {
     if (bytes.length === 0 || res.destroyed || res.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
     this.#hold()
-    const stop = (this.#stuck = this.#x.watchReader() ?? (() => {}))
+    const stop = (this.#stuck = this.#x.watchReader())
     const on = (): void => {
       stop()
       this.#stuck = undefined
