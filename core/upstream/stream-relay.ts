@@ -7,7 +7,8 @@ import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTrans
 import type { LiveExchange, Why } from '../live.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
-import { firstEvent, framed, lastBoundary, type Passage, rewritten, Scanner, Translator } from './scanner.ts'
+import { firstEvent, framed, type Passage, rewritten, Scanner, Translator } from './scanner.ts'
+import { WholeEvents } from './whole-events.ts'
 
 /** Time limits of the upstream, in milliseconds. */
 export interface Patience {
@@ -18,7 +19,6 @@ export interface Patience {
 /** The head of a reply, once it is known how it begins. */
 export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
 
-const NOTHING = Buffer.alloc(0)
 const KEEPALIVE = Buffer.from(': keepalive\n\n')
 
 /** How a running stream ends. */
@@ -38,9 +38,7 @@ export class StreamRelay {
   #progress: (() => readonly Promise<unknown>[] | undefined) | undefined
   /** How many wait for the upstream to be held back. */
   #holding = 0
-  #pending: Buffer[] = []
-  /** The beginning of an event whose end has not come yet. */
-  #rest: Buffer[] = []
+  readonly #events: WholeEvents
   #opening: ReplyEvent | undefined
   #recent: Buffer | undefined
   readonly #opened = new Set<number>()
@@ -60,6 +58,7 @@ export class StreamRelay {
     this.#make = make
     this.#patience = patience
     this.#translation = x.route.translation?.stream()
+    this.#events = new WholeEvents(x.route.format, x.limits.reply)
   }
 
   run(): Promise<Outcome> {
@@ -108,7 +107,7 @@ export class StreamRelay {
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
-      this.#pending.push(chunk)
+      this.#events.add(chunk)
       // What came in one turn goes out in one write.
       if (!this.#scheduled) {
         this.#scheduled = true
@@ -136,10 +135,10 @@ export class StreamRelay {
   readonly #flush = (): void => {
     this.#scheduled = false
     const ended = this.#body.readableEnded
-    if (this.#over || (this.#pending.length === 0 && !(ended && this.#rest.length > 0))) return
+    if (this.#over || !this.#events.waiting(ended)) return
     this.#passing = true
     try {
-      this.#pass(this.#takeWhole(ended))
+      this.#pass(this.#events.take(ended))
     } catch (error) {
       if (!this.#x.res.headersSent && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
@@ -149,43 +148,12 @@ export class StreamRelay {
     if (this.#end) this.#finish(this.#end)
   }
 
-  /** The bytes up to the last event's end; what is left waits for its own, which the end of the stream is, too. */
-  #takeWhole(ended: boolean): Buffer {
-    const [only = NOTHING] = this.#pending
-    if (this.#rest.length === 0 && this.#pending.length === 1 && lastBoundary(only) === only.length) {
-      this.#pending = []
-      return only
-    }
-    const all = [...this.#rest, ...this.#pending]
-    this.#rest = all
-    // Where no line ends no event does, and bytes need not be put together again and again.
-    const possible = ended || this.#pending.some(chunk => chunk.includes(0x0a) || chunk.includes(0x0d))
-    this.#pending = []
-    if (possible) {
-      const bytes = all.length === 1 ? (all[0] as Buffer) : Buffer.concat(all)
-      const whole = lastBoundary(bytes)
-      const cut = ended && this.#closes(bytes.subarray(whole)) ? bytes.length : whole
-      this.#rest = cut < bytes.length && !ended ? [bytes.subarray(cut)] : []
-      if (cut > 0) return bytes.subarray(0, cut)
-    }
-    if (this.#rest.reduce((sum, chunk) => sum + chunk.length, 0) > this.#x.limits.reply) {
-      throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
-    }
-    return NOTHING
-  }
-
-  /** Whether what stands behind the last blank line is a whole event that merely lacks its own. */
-  #closes(bytes: Buffer): boolean {
-    const event = bytes.length > 0 ? firstEvent(this.#x.route.format, bytes) : undefined
-    return event !== undefined && (event.json !== undefined || event.reading.last === true)
-  }
-
   #pass(bytes: Buffer): void {
     if (bytes.length === 0) return
     // Comments alone do not tell whether there will be a reply.
     this.#opening ??= firstEvent(this.#x.route.format, bytes)
     if (!this.#opening) {
-      this.#rest.unshift(bytes)
+      this.#events.putBack(bytes)
       return
     }
     const scanner = (this.#scanner ??= this.#begin(this.#opening))
