@@ -26,7 +26,7 @@ export class Scrubber {
 /** A log to standard output. @param level pino's level names; `silent` for none */
 export function createLog(scrubber: Scrubber, level: string): Log {
   // In the other mode each line that joins a batch copies all of it.
-  const destination = pino.destination({ dest: 1, sync: false, contentMode: 'buffer', minLength: 4096, periodicFlush: 500 })
+  const destination = pino.destination({ dest: 1, sync: false, contentMode: 'buffer', minLength: 12_288, periodicFlush: 500 })
   // A reader that went away (EPIPE), or a full disk, costs log lines and nothing else.
   destination.on('error', () => {})
   const scrubbed = {

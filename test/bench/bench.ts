@@ -16,8 +16,11 @@ import type { Usage } from './target.ts'
 const SLICES = Number(process.env['SLICES'] ?? 15)
 const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
-/** Requests before anything is measured: V8 compiles and recompiles for about as long, on threads whose CPU counts, too. */
-const WARM_UP = 15_000
+/**
+ * Requests before anything is measured: V8 compiles and recompiles for about as long, on threads whose CPU counts, too.
+ * So few at a time that what runs once for all requests of a turn, as the calls of the store do, is compiled by then.
+ */
+const WARM_UP = { requests: 40_000, inFlight: 4 }
 
 class Target {
   name: string
@@ -117,11 +120,11 @@ async function slice(target: Target, kind: string, requests: number, inFlight: n
 
 /** Many requests as fast as they go, each after the one before. */
 async function warmUp(target: Target, kind: string): Promise<void> {
-  let left = WARM_UP
+  let left = WARM_UP.requests
   const oneByOne = async (): Promise<void> => {
     while (left-- > 0) await ask(target, kind)
   }
-  await Promise.all(Array.from({ length: 16 }, oneByOne))
+  await Promise.all(Array.from({ length: WARM_UP.inFlight }, oneByOne))
 }
 
 function median(numbers: readonly number[]): number {
