@@ -1,6 +1,7 @@
--- The ledger's operations. One call of the script runs a batch of them, each on the keys of one account:
---   account hash, holds by lease end, holds by id, history, grants, tombstones, counters, outcome of the operation's id,
---   attempts at the same request.
+-- The ledger's operations. One call of the script runs a batch of them, each on the keys of one account.
+-- KEYS: seven of each account: its hash, holds by lease end, holds by id, history, grants, tombstones, counters; then two of
+--   each operation: outcome of its id, attempts at the same request.
+-- ARGV: for each operation a line of its account's place among those of the call, one of its name, and one of each argument.
 -- Amounts are strings of at most 15 digits and are only ever added by HINCRBY: a Lua number would round them.
 local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, OUTCOME, ATTEMPTS
 
@@ -308,15 +309,15 @@ operations['snapshot'] = function(args)
   return { redis.call('HGETALL', ACCOUNT), redis.call('HGETALL', HOLDS), redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES'), last(HISTORY), last(GRANTS), whole(now()) }
 end
 
--- ARGV: for each operation a line of its name and one of each argument. An operation that fails is answered with its error;
--- those beside it are not touched by it.
+-- An operation that fails is answered with its error; those beside it are not touched by it.
 local answers = {}
 for index, lines in ipairs(ARGV) do
-  local slot = (index - 1) * 9
+  local place, name, rest = string.match(lines, '^(%d+)\n([^\n]*)\n(.*)$')
+  local slot = tonumber(place) * 7
   ACCOUNT, LEASES, HOLDS, HISTORY = KEYS[slot + 1], KEYS[slot + 2], KEYS[slot + 3], KEYS[slot + 4]
-  GRANTS, TOMBS, COUNTERS, OUTCOME = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7], KEYS[slot + 8]
-  ATTEMPTS = KEYS[slot + 9]
-  local name, rest = string.match(lines, '^([^\n]*)\n(.*)$')
+  GRANTS, TOMBS, COUNTERS = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7]
+  slot = #KEYS - 2 * (#ARGV - index + 1)
+  OUTCOME, ATTEMPTS = KEYS[slot + 1], KEYS[slot + 2]
   local args = {}
   for arg in string.gmatch(rest .. '\n', '([^\n]*)\n') do args[#args + 1] = arg end
   local fine, answer = pcall(function()

@@ -22,7 +22,7 @@ interface Operation {
   readonly reject: (error: GatewayError) => void
 }
 
-/** The account's keys in the script's order; after them the outcome of the operation's id, and the attempts at the same request. */
+/** An account's keys in the script's order. */
 const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u'] as const
 
 /** Milliseconds that an operation nobody waits for may wait for company. */
@@ -33,7 +33,7 @@ const BATCH = 64
 /** Unanswered calls after which the connection is made anew. */
 const TIMEOUTS = 3
 
-type Run = (keys: number, ...words: string[]) => Promise<unknown[]>
+type Run = (count: number, keys: readonly string[], lines: readonly string[]) => Promise<unknown[]>
 
 /** Milliseconds after which a caller may try again when the store is away, jittered so that they do not all come at once. */
 function storeRetryMs(): number {
@@ -145,14 +145,13 @@ export class Scripts {
   }
 
   #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {
-    const words: string[] = []
-    for (const { account, id, request } of operations) {
-      words.push(...this.#keysOf(account), this.key(account, `i:${id}`), this.key(account, `r:${request}`))
-    }
-    const keys = words.length
+    const places = new Map<string, number>()
+    for (const { account } of operations) if (!places.has(account)) places.set(account, places.size)
+    const keys = [...places.keys()].flatMap(account => this.#keysOf(account))
+    for (const { account, id, request } of operations) keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
     // No argument has a line break in it: they are ids, numbers, words of ours, and JSON.
-    for (const { name, args } of operations) words.push(`${name}\n${args.join('\n')}`)
-    return run(keys, ...words)
+    const lines = operations.map(({ account, name, args }) => `${places.get(account)}\n${name}\n${args.join('\n')}`)
+    return run(keys.length, keys, lines)
   }
 
   #keysOf(account: string): readonly string[] {
