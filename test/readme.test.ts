@@ -8,6 +8,7 @@ import { ERRORS, GatewayError, type ErrorCode } from '../core/errors.ts'
 import { FORMATS } from '../core/formats/index.ts'
 import { findPlugins } from '../core/plugins.ts'
 import { endpointsOf } from '../core/routes.ts'
+import { MARKS } from './bench/marks.ts'
 import { startGateway } from './gateway.ts'
 import { fates, PROBES, type Probe } from './formats/probes.ts'
 
@@ -41,6 +42,15 @@ t.test('the table of errors is the table in the code', t => {
     return [code, String(ERRORS[code].status), `${chat.type} / ${chat.code}`, messages.type, ERRORS[code].retry ? 'yes' : 'no']
   })
   t.same(table('code'), spelt)
+  t.end()
+})
+
+t.test('the table of what an exchange costs has the bench’s marks, and numbers that hold them', t => {
+  t.same(
+    table('exchange').map(([title, most]) => [title, most]),
+    MARKS.map(({ title, most }) => [title, String(most)]),
+  )
+  for (const [, most, measured] of table('exchange')) t.ok(Number(measured) <= Number(most), `${measured} is at most ${most}`)
   t.end()
 })
 

@@ -11,6 +11,7 @@ import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { MARKS, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
 
 const SLICES = Number(process.env['SLICES'] ?? 15)
@@ -138,30 +139,6 @@ function median(numbers: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)] ?? 0
 }
 
-interface Mark {
-  readonly kind: 'json' | 'burst' | 'paced'
-  /** Compares a translated exchange with the same one passed through, rather than Tollgate with the bare proxy. */
-  readonly translated?: true
-  readonly title: string
-  readonly requests: number
-  /** Requests sent together. */
-  readonly inFlight: number
-  readonly perSecond: number
-  /** Events of one request, by which its CPU is divided. */
-  readonly events: number
-  /** Highest ratio to the bare proxy. */
-  readonly most: number
-}
-
-const MARKS: readonly Mark[] = [
-  { kind: 'json', title: 'JSON, 1 KB', requests: 600, inFlight: 8, perSecond: 1500, events: 1, most: 1.4 },
-  { kind: 'burst', title: 'SSE, 20 events at once', requests: 400, inFlight: 8, perSecond: 1000, events: 1, most: 1.2 },
-  { kind: 'paced', title: 'SSE paced, an event', requests: 100, inFlight: 100, perSecond: 10_000, events: 51, most: 1.15 },
-  { kind: 'json', translated: true, title: 'JSON, translated', requests: 600, inFlight: 8, perSecond: 1500, events: 1, most: 2.5 },
-  { kind: 'burst', translated: true, title: 'SSE, 20 events at once, translated', requests: 400, inFlight: 8, perSecond: 1000, events: 1, most: 2.5 },
-  { kind: 'paced', translated: true, title: 'SSE paced, an event, translated', requests: 100, inFlight: 100, perSecond: 10_000, events: 51, most: 2.5 },
-]
-
 async function measure(mark: Mark, direct: Target, baseline: Target, tested: Target): Promise<boolean> {
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   for (const target of [baseline, tested]) await warmUp(target, mark.kind)
@@ -188,7 +165,7 @@ async function measure(mark: Mark, direct: Target, baseline: Target, tested: Tar
 }
 
 /** Memory of many open streams, and what is left of them when their clients go. */
-async function openStreams(upstream: Target, targets: readonly Target[]): Promise<boolean> {
+async function openStreams(upstream: Target, ...targets: readonly Target[]): Promise<boolean> {
   let clean = true
   console.log(`\n${STREAMS} open streams`)
   for (const target of targets) {
@@ -219,11 +196,13 @@ async function openStreams(upstream: Target, targets: readonly Target[]): Promis
   return clean
 }
 
-async function main(): Promise<void> {
-  const only = process.argv[2]
-  const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
-  const upstream = await Target.start('provider', '')
-  const address = `http://127.0.0.1:${upstream.port}`
+/**
+ * A measurement on processes of its own: what one before has left behind, in their heaps or of idle connections, would
+ * count. V8 throws away much of what it has compiled when it gives back the memory that a busier measurement had needed.
+ */
+async function onFreshProcesses(folder: string, run: (provider: Target, bare: Target, gateway: Target) => Promise<boolean>): Promise<boolean> {
+  const provider = await Target.start('provider', '')
+  const address = `http://127.0.0.1:${provider.port}`
   const file = join(folder, 'gateway.yaml')
   writeFileSync(
     file,
@@ -238,26 +217,25 @@ async function main(): Promise<void> {
       [`${name}_KEY`, 'provider-secret'],
     ]),
   )
-  const gateway = await Target.start('tollgate', file, { ...environment, PORT: '0' })
-  const bare = await Target.start('bare', address)
+  const targets = [provider, await Target.start('bare', address), await Target.start('tollgate', file, { ...environment, PORT: '0' })] as const
+  const held = await run(...targets)
+  for (const target of targets) await target.stop()
+  return held
+}
+
+async function main(): Promise<void> {
+  const only = process.argv[2]
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   let held = true
   for (const mark of MARKS) {
     if (only !== undefined && only !== (mark.translated ? 'translated' : mark.kind)) continue
-    const pair = mark.translated ? ([gateway, gateway.asTranslated()] as const) : ([bare, gateway] as const)
-    held = (await measure(mark, upstream, ...pair)) && held
+    const measured = await onFreshProcesses(folder, (provider, bare, gateway) =>
+      mark.translated ? measure(mark, provider, gateway, gateway.asTranslated()) : measure(mark, provider, bare, gateway),
+    )
+    held = measured && held
   }
-  if (only === undefined || only === 'streams') {
-    agent.destroy()
-    // A fresh pair, so that no idle connection of the measurements above is counted.
-    const [freshProvider] = [await Target.start('provider', '')]
-    const freshAddress = `http://127.0.0.1:${freshProvider.port}`
-    const freshEnvironment = Object.fromEntries(Object.entries(environment).map(([name, value]) => [name, value === address ? freshAddress : value]))
-    await gateway.stop()
-    const fresh = [await Target.start('bare', freshAddress), await Target.start('tollgate', file, { ...freshEnvironment, PORT: '0' })]
-    held = (await openStreams(freshProvider, fresh)) && held
-    for (const target of [...fresh, freshProvider]) await target.stop()
-  } else await gateway.stop()
-  for (const target of [bare, upstream]) await target.stop()
+  if (only === undefined || only === 'streams') held = (await onFreshProcesses(folder, openStreams)) && held
+  agent.destroy()
   rmSync(folder, { recursive: true, force: true })
   process.exitCode = held ? 0 : 1
 }

@@ -1,0 +1,25 @@
+/** What the bench measures, and how much of it is too much. */
+
+export interface Mark {
+  readonly kind: 'json' | 'burst' | 'paced'
+  /** Compares a translated exchange with the same one passed through, rather than Tollgate with the bare proxy. */
+  readonly translated?: true
+  readonly title: string
+  readonly requests: number
+  /** Requests sent together. */
+  readonly inFlight: number
+  readonly perSecond: number
+  /** Events of one request, by which its CPU is divided. */
+  readonly events: number
+  /** Highest ratio to the bare proxy. */
+  readonly most: number
+}
+
+export const MARKS: readonly Mark[] = [
+  { kind: 'json', title: 'JSON, 1 KB', requests: 600, inFlight: 8, perSecond: 1500, events: 1, most: 1.4 },
+  { kind: 'burst', title: 'SSE, 20 events at once', requests: 400, inFlight: 8, perSecond: 1000, events: 1, most: 1.2 },
+  { kind: 'paced', title: 'SSE paced, an event', requests: 100, inFlight: 100, perSecond: 10_000, events: 51, most: 1.15 },
+  { kind: 'json', translated: true, title: 'JSON, translated', requests: 600, inFlight: 8, perSecond: 1500, events: 1, most: 2.5 },
+  { kind: 'burst', translated: true, title: 'SSE, 20 events at once, translated', requests: 400, inFlight: 8, perSecond: 1000, events: 1, most: 2.5 },
+  { kind: 'paced', translated: true, title: 'SSE paced, an event, translated', requests: 100, inFlight: 100, perSecond: 10_000, events: 51, most: 2.5 },
+]
