@@ -25,7 +25,7 @@ export class Scrubber {
 
 /** A log to standard output. @param level pino's level names; `silent` for none */
 export function createLog(scrubber: Scrubber, level: string): Log {
-  // In the other mode each line that joins a batch copies all of it.
+  // In the other mode each line that joins a batch copies all of it. A write wakes a thread, however small: it may have 16 KiB.
   const destination = pino.destination({ dest: 1, sync: false, contentMode: 'buffer', minLength: 12_288, periodicFlush: 500 })
   // A reader that went away (EPIPE), or a full disk, costs log lines and nothing else.
   destination.on('error', () => {})
