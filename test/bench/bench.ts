@@ -160,7 +160,7 @@ async function measure(mark: Mark, direct: Target, baseline: Target, tested: Tar
   const ratios = (seen.get(tested) ?? []).map((result, at) => result.cpu / (seen.get(baseline)?.[at]?.cpu ?? 1))
   const ratio = median(ratios)
   const held = ratio <= mark.most
-  console.log(`  ratio     ${ratio.toFixed(2)} (at most ${mark.most}): ${held ? 'held' : 'MISSED'}`)
+  console.log(`  ratio     ${ratio.toFixed(3)} (at most ${mark.most}): ${held ? 'held' : 'MISSED'}`)
   return held
 }
 
