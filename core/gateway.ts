@@ -95,7 +95,7 @@ export class Gateway {
 
   /** What is to be drained, in words. */
   get load(): string {
-    return `${this.running} running requests`
+    return this.running === 1 ? 'one running request' : `${this.running} running requests`
   }
 
   /** Exchanges under way, of all generations. */

@@ -51,8 +51,7 @@ function checkFacts(source: Source, placed: readonly Placed[], plugins: Readonly
     for (const { plugin, path } of stages) {
       for (const fact of plugin.needs) {
         if (given.has(fact)) continue
-        const giver = placed.find(other => other.plugin.gives.includes(fact))?.plugin.name
-        const hint = giver === undefined ? 'no stage of the chain gives it' : `put it below ${giver}, which gives it`
+        const hint = whoGives(fact, placed, plugins)
         found.set(`${plugin.name} ${fact}`, source.problem(path, `"${plugin.name}" needs "${fact}", which no stage above it gives`, hint))
       }
       for (const fact of plugin.gives) {
@@ -65,4 +64,11 @@ function checkFacts(source: Source, placed: readonly Placed[], plugins: Readonly
     }
   }
   return [...found.values()]
+}
+
+function whoGives(fact: Plugin['needs'][number], placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>): string {
+  const below = placed.find(({ plugin }) => plugin.gives.includes(fact))
+  if (below) return `put it below ${below.plugin.name}, which gives it`
+  const absent = [...plugins.values()].find(({ gives }) => gives.includes(fact))
+  return absent ? `put ${absent.name}, which gives it, above it` : 'no plugin gives it'
 }

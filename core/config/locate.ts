@@ -1,6 +1,6 @@
 /** Where in the file a problem stands, and how it is shown to the operator. */
 import leven from 'leven'
-import { isMap, isScalar, type Document, type LineCounter, type Node } from 'yaml'
+import { isMap, isScalar, Scalar, type Document, type LineCounter, type Node } from 'yaml'
 
 export type Path = readonly (string | number)[]
 
@@ -16,6 +16,19 @@ export interface Problem {
   readonly message: string
   /** What to write instead, where that is known. */
   readonly hint?: string | undefined
+}
+
+/** A scalar that asks for a variable of the environment; what came from there is never shown. */
+export class EnvScalar extends Scalar {
+  readonly text: string
+  /** The variable's name, where it was set. */
+  readonly from: string | undefined
+
+  constructor(text: string, value: unknown, from: string | undefined) {
+    super(value)
+    this.text = text
+    this.from = from
+  }
 }
 
 /** A parsed file that can say where each of its settings stands. */
@@ -45,7 +58,8 @@ export class Source {
   problem(path: Path, message: string, hint?: string, at: 'value' | 'key' = 'value'): Problem {
     const node = (at === 'key' ? this.#key(path) : undefined) ?? this.node(path)
     const [start, end] = node?.range ?? [0, 0]
-    return this.at(start, end, message, hint, path)
+    const from = node instanceof EnvScalar && node.from !== undefined ? ` (${node.from} in the environment)` : ''
+    return this.at(start, end, message + from, hint, path)
   }
 
   /** A problem at a range of characters. */

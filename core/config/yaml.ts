@@ -1,22 +1,11 @@
 /** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
 import { isAlias, LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
-import { Source, type Path, type Problem } from './locate.ts'
+import { EnvScalar, Source, type Path, type Problem } from './locate.ts'
+import { NOT_SET, syntaxProblems } from './syntax.ts'
 
 export type Env = Readonly<Record<string, string | undefined>>
 
-const NOT_SET = 'this environment variable is not set'
-
 const MAX_FILE = 1024 * 1024
-
-/** A scalar whose text came from the environment; it is never shown. */
-export class EnvScalar extends Scalar {
-  readonly text: string
-
-  constructor(text: string) {
-    super(typed(text))
-    this.text = text
-  }
-}
 
 /** Environment text as YAML's core schema would read the same plain scalar. */
 function typed(text: string): string | number | boolean {
@@ -32,11 +21,11 @@ function envTag(env: Env): ScalarTag {
       const [, name = '', fallback] = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+(.+))?$/.exec(source.trim()) ?? []
       if (name === '') {
         onError('write !env NAME, or !env NAME fallback')
-        return new EnvScalar('')
+        return new EnvScalar('', '', undefined)
       }
       const text = env[name] || fallback
       if (text === undefined) onError(`${NOT_SET}: ${name}`)
-      return new EnvScalar(text ?? '')
+      return new EnvScalar(text ?? '', typed(text ?? ''), env[name] ? name : undefined)
     },
   }
 }
@@ -54,16 +43,7 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
   })
   const source = new Source(file, text, doc, lines)
   if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)] }
-  const problems = [...doc.errors, ...doc.warnings].map(({ message, pos, code }) =>
-    source.at(pos[0], pos[1], message, message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : HINTS[code]),
-  )
-  return { source, problems }
-}
-
-const HINTS: Readonly<Record<string, string>> = {
-  DUPLICATE_KEY: 'every name may stand once in a mapping',
-  TAB_AS_INDENT: 'indent with spaces',
-  TAG_RESOLVE_FAILED: 'the only tag is !env NAME fallback',
+  return { source, problems: syntaxProblems(source, [...doc.errors, ...doc.warnings]) }
 }
 
 /** The text of a scalar exactly as written, or as the environment has it. */

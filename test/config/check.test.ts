@@ -26,6 +26,32 @@ for (const file of readdirSync(FOLDER)) {
   })
 }
 
+/** What the YAML parser cannot go on behind; told once, and where it was made as nearly as can be known. */
+const SLIPS: readonly [text: string, told: string][] = [
+  ['store: { replicas: 0\n\n# a remark\nledger: {}\n', '1:20 a } is missing = a bracket is closed before the next line that is indented as its own, or less'],
+  ['plugins: [./plugins   # a remark\nledger: {}\n', '1:19 a ] is missing = a bracket is closed before the next line that is indented as its own, or less'],
+  ['store:\n  redis: "auto\nledger: {}\n', '2:10 the " that closes this is missing'],
+  [
+    'ledger:\n   lease: 60s\n  retries: 15m\n  remember: 48h\n',
+    '3:3 this line is not indented as those beside it = what belongs together begins in one column',
+  ],
+  ['chain:\n  - auth\n  -balance\n  - history\n', '3:3 a space is missing behind this -'],
+  ['workers:2\nledger: {}\n', '1:1 expected a name with its value = write name: value, with a space behind the colon'],
+  ['ledger: {}\nchain\n', '2:1 expected a name with its value = write name: value, with a space behind the colon'],
+  ['listen: { host: 127.0.0.1 port: 1 }\n', '1:17 this cannot stand in brackets = separate what is in brackets by commas'],
+  ['ledger: {}\n---\nledger: {}\n', '2:1 a second document begins here = write one, without ---'],
+]
+
+for (const [text, expected] of SLIPS) {
+  t.test(`${JSON.stringify(text)} is one problem, in an operator's words`, async t => {
+    const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, text)
+    t.same(
+      problems.map(({ line, col, message, hint }) => `${line}:${col} ${message}${hint === undefined ? '' : ` = ${hint}`}`),
+      [expected],
+    )
+  })
+}
+
 t.test('check prints every problem at once, with its line, and exits 78', async t => {
   const place = new Place(t, yaml => yaml.replace('fillDefault: true', 'fillDefaults: true').replace('price: small }          # cheaper', 'price: smal }'))
   const { code, err } = await place.run('check')
