@@ -128,7 +128,7 @@ export class Scanner implements Passage {
     this.delivered += textBytes(latin1, this.#format.text.stream)
     const changed: Buffer[] = []
     let sent = 0
-    for (const { start, end } of this.#worthParsing(latin1)) {
+    for (const { start, end } of this.#worthParsing(latin1, blankLines(bytes))) {
       const instead = this.#look(bytes.subarray(start, end))
       if (instead === undefined) continue
       changed.push(bytes.subarray(sent, start), instead)
@@ -139,8 +139,7 @@ export class Scanner implements Passage {
     return Buffer.concat(changed)
   }
 
-  *#worthParsing(latin1: string): Generator<{ start: number; end: number }> {
-    const ends = blankLines(latin1)
+  *#worthParsing(latin1: string, ends: readonly string[]): Generator<{ start: number; end: number }> {
     const search = this.#telling
     for (let at = 0; at < latin1.length;) {
       search.lastIndex = at
@@ -212,16 +211,15 @@ export class Translator implements Passage {
 /** Bytes, or a text that has one character for each. */
 interface Searched {
   readonly length: number
-  includes(text: string): boolean
   indexOf(text: string, from: number): number
 }
 
 const LINES_OF_LF = ['\n\n']
 const LINES_OF_ALL = ['\n\n', '\n\r\n', '\r\r']
 
-/** The spellings of a blank line that can stand in a stream. */
-function blankLines(bytes: Searched): readonly string[] {
-  return bytes.includes('\r') ? LINES_OF_ALL : LINES_OF_LF
+/** The spellings of a blank line that can stand in a stream. A single byte is found in a buffer much sooner than a text. */
+function blankLines(bytes: Buffer): readonly string[] {
+  return bytes.includes(CR) ? LINES_OF_ALL : LINES_OF_LF
 }
 
 /** The index just behind the first blank line at or after `from`; the length when there is none. */

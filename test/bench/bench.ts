@@ -14,7 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { MARKS, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
 
-const SLICES = Number(process.env['SLICES'] ?? 15)
+const SLICES = Number(process.env['SLICES'] ?? 0)
 const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
 /**
@@ -137,8 +137,10 @@ async function measure(mark: Mark, direct: Target, baseline: Target, tested: Tar
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   // What runs once a stream is not compiled by the few paced ones that there is time for.
   for (const target of [baseline, tested]) await warmUp(target, mark.kind === 'paced' ? 'burst' : mark.kind)
-  for (let round = -2; round < SLICES; round++) {
-    for (const target of [direct, baseline, tested]) {
+  const slices = SLICES || mark.slices
+  for (let round = -Math.ceil(slices / 8); round < slices; round++) {
+    // Each comes first as often as the other: a process finds less of its own in the caches where a larger one has just run.
+    for (const target of round % 2 === 0 ? [baseline, tested, direct] : [tested, baseline, direct]) {
       const result = await slice(target, mark.kind, mark.requests, mark.inFlight, mark.perSecond, target !== direct)
       if (round >= 0) seen.get(target)?.push(result)
     }
