@@ -11,7 +11,7 @@ import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { MARKS, type Mark } from './marks.ts'
+import { LOADS, MARKS, type Load, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
 
 const SLICES = Number(process.env['SLICES'] ?? 0)
@@ -102,7 +102,7 @@ interface Slice {
   readonly p50: number
 }
 
-async function slice(target: Target, kind: string, requests: number, inFlight: number, perSecond: number, measured: boolean): Promise<Slice> {
+async function slice(target: Target, kind: string, { requests, inFlight, perSecond }: Load, measured: boolean): Promise<Slice> {
   const before = measured ? (await target.usage()).cpu : 0
   const started = performance.now()
   const times: number[] = []
@@ -137,18 +137,19 @@ async function measure(mark: Mark, direct: Target, baseline: Target, tested: Tar
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   // What runs once a stream is not compiled by the few paced ones that there is time for.
   for (const target of [baseline, tested]) await warmUp(target, mark.kind === 'paced' ? 'burst' : mark.kind)
-  const slices = SLICES || mark.slices
+  const load = LOADS[mark.kind]
+  const slices = SLICES || load.slices
   for (let round = -Math.ceil(slices / 8); round < slices; round++) {
     // Each comes first as often as the other: a process finds less of its own in the caches where a larger one has just run.
     for (const target of round % 2 === 0 ? [baseline, tested, direct] : [tested, baseline, direct]) {
-      const result = await slice(target, mark.kind, mark.requests, mark.inFlight, mark.perSecond, target !== direct)
+      const result = await slice(target, mark.kind, load, target !== direct)
       if (round >= 0) seen.get(target)?.push(result)
     }
   }
   const of = (target: Target, part: keyof Slice): number => median((seen.get(target) ?? []).map(result => result[part]))
   console.log(`\n${mark.title}`)
   for (const target of [direct, baseline, tested]) {
-    const cpu = target === direct ? '' : `${(of(target, 'cpu') / mark.events).toFixed(1).padStart(8)} µs CPU`
+    const cpu = target === direct ? '' : `${(of(target, 'cpu') / load.events).toFixed(1).padStart(8)} µs CPU`
     console.log(
       `  ${target.name.padEnd(10)} ${of(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${of(target, 'p50').toFixed(2).padStart(8)} ms ${cpu}`,
     )

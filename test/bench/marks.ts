@@ -1,10 +1,18 @@
 /** What the bench measures, and how much of it is too much. */
 
+type Kind = 'json' | 'burst' | 'paced'
+
 export interface Mark {
-  readonly kind: 'json' | 'burst' | 'paced'
+  readonly kind: Kind
   /** Compares a translated exchange with the same one passed through, rather than Tollgate with the bare proxy. */
   readonly translated?: true
   readonly title: string
+  /** Highest ratio to the bare proxy. */
+  readonly most: number
+}
+
+/** How a kind of exchange is asked for. */
+export interface Load {
   /** Requests of one slice. */
   readonly requests: number
   /** Slices of each target: short ones, so that whatever else the machine does falls on both, and many. */
@@ -14,35 +22,19 @@ export interface Mark {
   readonly perSecond: number
   /** Events of one request, by which its CPU is divided. */
   readonly events: number
-  /** Highest ratio to the bare proxy. */
-  readonly most: number
+}
+
+export const LOADS: Readonly<Record<Kind, Load>> = {
+  json: { requests: 120, slices: 75, inFlight: 8, perSecond: 1500, events: 1 },
+  burst: { requests: 80, slices: 75, inFlight: 8, perSecond: 1000, events: 1 },
+  paced: { requests: 100, slices: 15, inFlight: 100, perSecond: 10_000, events: 51 },
 }
 
 export const MARKS: readonly Mark[] = [
-  { kind: 'json', title: 'JSON, 1 KB', requests: 120, slices: 75, inFlight: 8, perSecond: 1500, events: 1, most: 1.4 },
-  { kind: 'burst', title: 'SSE, 20 events at once', requests: 80, slices: 75, inFlight: 8, perSecond: 1000, events: 1, most: 1.2 },
-  { kind: 'paced', title: 'SSE paced, an event', requests: 100, slices: 15, inFlight: 100, perSecond: 10_000, events: 51, most: 1.15 },
-  { kind: 'json', translated: true, title: 'JSON, translated', requests: 120, slices: 75, inFlight: 8, perSecond: 1500, events: 1, most: 2.5 },
-  {
-    kind: 'burst',
-    translated: true,
-    title: 'SSE, 20 events at once, translated',
-    requests: 80,
-    slices: 75,
-    inFlight: 8,
-    perSecond: 1000,
-    events: 1,
-    most: 2.5,
-  },
-  {
-    kind: 'paced',
-    translated: true,
-    title: 'SSE paced, an event, translated',
-    requests: 100,
-    slices: 15,
-    inFlight: 100,
-    perSecond: 10_000,
-    events: 51,
-    most: 2.5,
-  },
+  { kind: 'json', title: 'JSON, 1 KB', most: 1.4 },
+  { kind: 'burst', title: 'SSE, 20 events at once', most: 1.2 },
+  { kind: 'paced', title: 'SSE paced, an event', most: 1.15 },
+  { kind: 'json', translated: true, title: 'JSON, translated', most: 2.5 },
+  { kind: 'burst', translated: true, title: 'SSE, 20 events at once, translated', most: 2.5 },
+  { kind: 'paced', translated: true, title: 'SSE paced, an event, translated', most: 2.5 },
 ]
