@@ -39,17 +39,24 @@ export async function loadConfig(file: string, env: Env, findPlugins: FindPlugin
 }
 
 async function loadText(shown: string, path: string, text: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {
-  const { source, problems } = readYaml(shown, text, env)
-  if (problems.length > 0) return failed(problems, text)
+  const { source, problems, lost } = readYaml(shown, text, env)
+  if (lost) return failed(problems, text)
   const raw = source.doc.toJS() as RawConfig
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
+  let loaded: Loaded
   try {
-    return await refer(source, path, raw, shape, env, findPlugins)
+    loaded = await refer(source, path, raw, shape, env, findPlugins)
   } catch (cause) {
     // What its names refer to can only be asked of a file whose shape is near enough to right.
-    if (shape.length > 0) return failed(shape, text)
-    throw cause
+    if (shape.length + problems.length === 0) throw cause
+    loaded = failed(shape, text)
   }
+  return problems.length === 0 ? loaded : failed([...problems, ...outside(problems, loaded.problems)], text)
+}
+
+/** The problems that are not of a value of which there is one already. */
+function outside(told: readonly Problem[], problems: readonly Problem[]): Problem[] {
+  return problems.filter(({ line, col }) => !told.some(other => other.line === line && col >= other.col && col <= other.col + other.width))
 }
 
 /** The second half: names and rules across settings. */

@@ -58,8 +58,9 @@ export class Source {
   problem(path: Path, message: string, hint?: string, at: 'value' | 'key' = 'value'): Problem {
     const node = (at === 'key' ? this.#key(path) : undefined) ?? this.node(path)
     const [start, end] = node?.range ?? [0, 0]
-    const from = node instanceof EnvScalar && node.from !== undefined ? ` (${node.from} in the environment)` : ''
-    return this.at(start, end, message + from, hint, path)
+    if (!(node instanceof EnvScalar) || node.from === undefined) return this.at(start, end, message, hint, path)
+    const hidden = message.replaceAll(` "${node.text}"`, '').replaceAll(`"${node.text}"`, 'this')
+    return this.at(start, end, `${hidden} (${node.from} in the environment)`, hint, at === 'key' ? path.slice(0, -1) : path)
   }
 
   /** A problem at a range of characters. */
@@ -105,7 +106,10 @@ export function suggest(written: string, candidates: Iterable<string>): string |
   return all.length > 0 && all.length <= 16 ? `there is: ${all.join(', ')}` : undefined
 }
 
-/** The problems as text: `file:line:col`, the line with its marked part, and what to write instead. */
+/** Characters of a line that are shown on either side of a problem. */
+const SHOWN = 120
+
+/** The problems as text: `file:line:col`, the line with its marked part, and what to write instead. No control character, and no secret, gets out. */
 export function render(problems: readonly Problem[], text: string): string {
   const lines = text.split('\n')
   return problems
@@ -113,12 +117,25 @@ export function render(problems: readonly Problem[], text: string): string {
       const number = String(problem.line)
       const margin = ' '.repeat(number.length)
       const place = problem.path === '' ? '' : `${problem.path}: `
+      const start = Math.max(0, problem.col - 1 - SHOWN)
+      const width = Math.min(problem.width, SHOWN)
+      const line = masked(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
         `${problem.file}:${problem.line}:${problem.col} ${place}${problem.message}`,
-        ` ${number} | ${lines[problem.line - 1] ?? ''}`,
-        ` ${margin} | ${' '.repeat(problem.col - 1)}${'^'.repeat(problem.width)}`,
+        ` ${number} | ${line}`,
+        ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`,
         ...(problem.hint === undefined ? [] : [` ${margin} = ${problem.hint}`]),
       ].join('\n')
     })
     .join('\n\n')
+    .replace(/[^\P{Cc}\n\t]/gu, '·')
+}
+
+/** A line of the file with stars for a credential that stands in it. */
+function masked(line: string): string {
+  return line.replace(/(\bkey:\s*)(?!\s|!env\b|simulated\b)([^,}#]*[^,}#\s])/g, starred).replace(/(:\/\/)([^/@\s]+)(?=@)/g, starred)
+}
+
+function starred(_all: string, before: string, secret: string): string {
+  return before + '*'.repeat(secret.length)
 }

@@ -84,7 +84,8 @@ export class Resolver {
     const url = this.#url(raw, path)
     const accounts = raw.accounts.map((account, index): Account => {
       const at = [...path, 'accounts', index]
-      if ((account.key === SIMULATED) !== (raw.url === SIMULATED)) {
+      // Of what is missing it is told elsewhere.
+      if (account.key && raw.url && (account.key === SIMULATED) !== (raw.url === SIMULATED)) {
         this.#add(
           account.key === SIMULATED ? [...at, 'key'] : [...path, 'url'],
           'a simulated url goes with a simulated key, a real one with a real one',
@@ -201,7 +202,8 @@ export class Resolver {
   #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): Omit<ModelEntry, 'output'> | undefined {
     const target = raw.as === undefined ? raw : byId.get(raw.as)
     if (!target || target.as !== undefined) {
-      this.#add([...path, 'as'], target ? `"${raw.as}" is an alias itself` : `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
+      if (target) this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target === raw ? 'name another model' : `did you mean ${target.as}?`)
+      else this.#add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
       return undefined
     }
     if (raw.as !== undefined && raw.thinking !== undefined) this.#add([...path, 'thinking'], 'an alias reasons as what it is an alias of')

@@ -57,7 +57,7 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
 /** What a number without its unit may have meant: the unit of the default. */
 function unitless({ data, parentSchema }: ErrorObject): string | undefined {
   const unit = /^\d+([A-Za-z]+)$/.exec(String((parentSchema as { default?: unknown } | undefined)?.default))?.[1]
-  return unit !== undefined && /^[1-9]\d*$/.test(String(data)) ? `did you mean ${String(data)}${unit}?` : undefined
+  return unit !== undefined && /^[1-9]\d{0,3}$/.test(String(data)) ? `did you mean ${String(data)}${unit}?` : undefined
 }
 
 function pointer(instancePath: string): (string | number)[] {

@@ -8,7 +8,6 @@ export const NOT_SET = 'this environment variable is not set'
 /** For what does not keep the lines behind it from being understood. */
 const HINTS: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'every name may stand once in a mapping',
-  TAB_AS_INDENT: 'indent with spaces',
   TAG_RESOLVE_FAILED: 'the only tag is !env NAME fallback',
 }
 
@@ -16,23 +15,44 @@ const HINTS: Readonly<Record<string, string>> = {
 const WORDS: Readonly<Record<string, readonly [message: string, hint: string]>> = {
   BAD_INDENT: ['this line is not indented as those beside it', 'what belongs together begins in one column'],
   BLOCK_AS_IMPLICIT_KEY: [
-    'a value is followed by another name',
-    'one name: value a line, none of them indented deeper; a text with a colon and a space in it is quoted',
+    'this does not fit together with what follows it',
+    'look at how both are indented; a text with a colon and a space in it wants quotes, a mapping in one line { }',
   ],
   BLOCK_IN_FLOW: ['this cannot stand in brackets', 'separate what is in brackets by commas'],
+  TAB_AS_INDENT: ['tabs are not allowed as indentation', 'indent with spaces'],
   MULTILINE_IMPLICIT_KEY: ['expected a name with its value', 'write name: value, with a space behind the colon'],
   MULTIPLE_DOCS: ['a second document begins here', 'write one, without ---'],
 }
 
-/** The parser's complaints as problems. Behind the first with which it lost its way there are only echoes of that one. */
-export function syntaxProblems(source: Source, errors: readonly YAMLError[]): Problem[] {
+const OTHER = ['the file cannot be understood from here on', 'look for a bracket, a comma, a space or a quote that is missing or too many'] as const
+
+/**
+ * The parser's complaints as problems. Behind the first with which it lost its way there are only echoes of that one.
+ * @returns whether it did: then the file's shape is not known
+ */
+export function syntaxProblems(source: Source, errors: readonly YAMLError[]): { problems: Problem[]; lost: boolean } {
   const sorted = [...errors].sort((a, b) => a.pos[0] - b.pos[0])
-  const lost = sorted.findIndex(({ code }) => !(code in HINTS))
-  return sorted.slice(0, lost === -1 ? undefined : lost + 1).map(error => syntaxProblem(source, error))
+  const first = sorted.findIndex(({ code }) => !(code in HINTS))
+  const lost = first !== -1
+  return { problems: sorted.slice(0, lost ? first + 1 : undefined).map(error => syntaxProblem(source, error)), lost }
+}
+
+/** Aliases of anchors that there are not. */
+export function aliasProblems(source: Source): Problem[] {
+  const problems: Problem[] = []
+  visit(source.doc, {
+    Alias(_key, node) {
+      const [start, end] = node.range ?? [0, 0]
+      if (!node.resolve(source.doc)) problems.push(source.at(start, end, `there is no anchor &${node.source} above`, 'a text that begins with * is quoted'))
+    },
+  })
+  return problems
 }
 
 function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAMLError): Problem {
   const hint = message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : HINTS[code]
+  // A tag is told of with its value, of which nothing more is to be said.
+  if (code === 'TAG_RESOLVE_FAILED') return source.at(start, start + (/^[^,\]}\n]*/.exec(source.text.slice(start))?.[0] ?? '').length, message, hint)
   if (hint !== undefined) return source.at(start, end, message, hint)
   const bracket = / end with an? ([\]}])$/.exec(message)?.[1]
   if (bracket !== undefined) {
@@ -41,23 +61,26 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   }
   const quote = /^Missing closing (["'])quote$/.exec(message)?.[1]
   if (quote !== undefined) return source.at(opening(source, start), end, `the ${quote} that closes this is missing`)
-  const line = lineAt(source.text, start)
-  const first = start + line.search(/\S|$/)
-  if (/^\s*-[^\s-]/.test(line)) return source.at(first, first + 1, 'a space is missing behind this -')
-  const said = WORDS[message.endsWith('followed by map values') ? 'MULTILINE_IMPLICIT_KEY' : code]
-  return said ? source.at(first, Math.max(end, first + 1), ...said) : source.at(start, end, message)
+  const first = nextWritten(source.text, start)
+  const line = source.text.slice(source.text.lastIndexOf('\n', first - 1) + 1, first + 2)
+  if (/^\s*-[^\s-]$/.test(line)) return source.at(first, first + 1, 'a space is missing behind this -')
+  const said = WORDS[message.endsWith('followed by map values') ? 'MULTILINE_IMPLICIT_KEY' : code] ?? OTHER
+  return source.at(code === 'TAB_AS_INDENT' ? start : first, Math.max(end, first + 1), ...said)
 }
 
-/** The rest of the line from an index on. */
-function lineAt(text: string, start: number): string {
-  return text.slice(start).split('\n', 1)[0] ?? ''
+/** The index of the first character from an index on that is neither white space nor part of a comment. */
+function nextWritten(text: string, from: number): number {
+  const blank = /(?:\s|#.*)*/y
+  blank.lastIndex = from
+  blank.test(text)
+  return blank.lastIndex
 }
 
 /** The index behind the last character before an index that is neither white space nor part of a comment. */
 function lastWritten(text: string, before: number): number {
   const lines = text.slice(0, before).split('\n')
   for (let line = lines.pop(); line !== undefined; line = lines.pop()) {
-    const written = line.replace(/(?:^|\s)#.*/, '').trimEnd()
+    const written = /^(?:"[^"]*"|'[^']*'|[^\s#"']|(?<=\S)#|\s+(?!#)|["'])*/.exec(line.trimEnd())?.[0].trimEnd() ?? ''
     if (written !== '') return lines.reduce((sum, { length }) => sum + length + 1, written.length)
   }
   return 1

@@ -1,7 +1,7 @@
 /** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
 import { isAlias, LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
 import { EnvScalar, Source, type Path, type Problem } from './locate.ts'
-import { NOT_SET, syntaxProblems } from './syntax.ts'
+import { aliasProblems, NOT_SET, syntaxProblems } from './syntax.ts'
 
 export type Env = Readonly<Record<string, string | undefined>>
 
@@ -30,8 +30,8 @@ function envTag(env: Env): ScalarTag {
   }
 }
 
-/** A file as YAML; with problems when it is not fit to be looked at further. */
-export function readYaml(file: string, text: string, env: Env): { source: Source; problems: Problem[] } {
+/** A file as YAML, with its problems; `lost` when it is not fit to be looked at further. */
+export function readYaml(file: string, text: string, env: Env): { source: Source; problems: Problem[]; lost: boolean } {
   const lines = new LineCounter()
   const tooLong = text.length > MAX_FILE
   const doc = parseDocument(tooLong ? '' : text, {
@@ -42,8 +42,10 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
     stringKeys: true,
   })
   const source = new Source(file, text, doc, lines)
-  if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)] }
-  return { source, problems: syntaxProblems(source, [...doc.errors, ...doc.warnings]) }
+  if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)], lost: true }
+  const { problems, lost } = syntaxProblems(source, [...doc.errors, ...doc.warnings])
+  const unknown = lost ? [] : aliasProblems(source)
+  return { source, problems: [...problems, ...unknown], lost: lost || unknown.length > 0 }
 }
 
 /** The text of a scalar exactly as written, or as the environment has it. */

@@ -38,6 +38,15 @@ const SLIPS: readonly [text: string, told: string][] = [
   ['chain:\n  - auth\n  -balance\n  - history\n', '3:3 a space is missing behind this -'],
   ['workers:2\nledger: {}\n', '1:1 expected a name with its value = write name: value, with a space behind the colon'],
   ['ledger: {}\nchain\n', '2:1 expected a name with its value = write name: value, with a space behind the colon'],
+  ['plugins: ["a # b"   # a remark\n\n', '1:17 a ] is missing = a bracket is closed before the next line that is indented as its own, or less'],
+  ['ledger: {}\n\n# a remark\n   limits: {}\n', '4:4 this line is not indented as those beside it = what belongs together begins in one column'],
+  ['keyTypes:\n  a: 1\n\n   # a remark\n   b: 2\n  c: 3\n', '5:4 this line is not indented as those beside it = what belongs together begins in one column'],
+  ['store: { data: "a"-b }\n', '1:19 the file cannot be understood from here on = look for a bracket, a comma, a space or a quote that is missing or too many'],
+  [
+    'workers: 1: 2\n',
+    '1:10 this does not fit together with what follows it = look at how both are indented; a text with a colon and a space in it wants quotes, a mapping in one line { }',
+  ],
+  ['plugins: *folders\n', '1:10 there is no anchor &folders above = a text that begins with * is quoted'],
   ['listen: { host: 127.0.0.1 port: 1 }\n', '1:17 this cannot stand in brackets = separate what is in brackets by commas'],
   ['ledger: {}\n---\nledger: {}\n', '2:1 a second document begins here = write one, without ---'],
 ]
@@ -51,6 +60,40 @@ for (const [text, expected] of SLIPS) {
     )
   })
 }
+
+const SOUND = `upstreams: { a: { url: simulated, speaks: [messages], accounts: [{ key: simulated }] } }
+prices: { p: { input: 1, output: 2 } }
+keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m, price: p }] } }
+chain: [access-log]
+`
+
+t.test('a variable that is not set keeps no other problem from being told', async t => {
+  const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, `${SOUND}workers: !env NOPE\nledger: { lease: 60 }\n`)
+  t.same(
+    problems.map(({ line, message }) => `${line} ${message}`),
+    ['5 this environment variable is not set: NOPE', '6 expected a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d'],
+  )
+})
+
+t.test('no credential of the file or the environment is printed, wherever it was put', async t => {
+  const slips = ['price: p', 'upstream: a', 'default: m'].map(slip => SOUND.replace(slip, slip.replace(/\w$/, '!env NAME')))
+  slips.push(SOUND.replace('[access-log]', '[!env NAME]'), SOUND.replace('{ key: simulated }', '{ key: top-secret and more }'))
+  slips.push(`${SOUND}store: { redis: "redis://:top-secret@h:abc" }\n`, SOUND.replace('url: simulated', 'url: "https://u:top-secret@x.example"'))
+  for (const text of slips) {
+    const { problems } = await loadConfig('gateway.yaml', { NAME: 'top-secret' }, findPlugins, text)
+    t.ok(problems.length > 0, text)
+    t.notMatch(render(problems, text), 'top-secret')
+  }
+})
+
+t.test('a long line is shown around its problem, and no control character is', async t => {
+  const text = `${SOUND}limits: { ${' '.repeat(5000)} "a\u001b[31m": 1 }\n`
+  const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, text)
+  const shown = render(problems, text)
+  t.match(shown, /there is no setting/)
+  t.ok(shown.length < 1000)
+  t.notMatch(shown, '\u001b')
+})
 
 t.test('check prints every problem at once, with its line, and exits 78', async t => {
   const place = new Place(t, yaml => yaml.replace('fillDefault: true', 'fillDefaults: true').replace('price: small }          # cheaper', 'price: smal }'))
