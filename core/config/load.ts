@@ -1,6 +1,6 @@
 /**
  * From the text of gateway.yaml to a Config, or to all the problems it has: first its YAML, then its shape, then what
- * its names refer to. Each step runs only on what the one before found sound, so no problem is a mere echo of another.
+ * its names refer to. Where one step has told of a value the later ones are silent, so no problem is a mere echo of another.
  */
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -41,7 +41,13 @@ export async function loadConfig(file: string, env: Env, findPlugins: FindPlugin
 async function loadText(shown: string, path: string, text: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {
   const { source, problems, lost } = readYaml(shown, text, env)
   if (lost) return failed(problems, text)
-  const raw = source.doc.toJS() as RawConfig
+  let raw: RawConfig
+  try {
+    raw = source.doc.toJS() as RawConfig
+  } catch {
+    // An alias of an alias of an alias: a few lines that would fill the memory.
+    return failed([source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')], text)
+  }
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded
   try {

@@ -86,6 +86,12 @@ t.test('no credential of the file or the environment is printed, wherever it was
   }
 })
 
+t.test('aliases that stand for more than memory holds are refused', async t => {
+  const lines = Array.from({ length: 12 }, (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`)
+  const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, `a0: &a0 [x]\n${lines.join('\n')}\n`)
+  t.match(problems, [{ message: 'the aliases of this file stand for too much' }])
+})
+
 t.test('a long line is shown around its problem, and no control character is', async t => {
   const text = `${SOUND}limits: { ${' '.repeat(5000)} "a\u001b[31m": 1 }\n`
   const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, text)
