@@ -46,7 +46,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, fin
     raw = source.doc.toJS() as RawConfig
   } catch {
     // An alias of an alias of an alias: a few lines that would fill the memory.
-    return failed([source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')], text)
+    return failed([...problems, source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')], text)
   }
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded

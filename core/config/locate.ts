@@ -1,6 +1,6 @@
 /** Where in the file a problem stands, and how it is shown to the operator. */
 import leven from 'leven'
-import { isMap, isScalar, Scalar, type Document, type LineCounter, type Node } from 'yaml'
+import { isAlias, isMap, isScalar, Scalar, type Document, type LineCounter, type Node } from 'yaml'
 
 export type Path = readonly (string | number)[]
 
@@ -54,13 +54,20 @@ export class Source {
     return undefined
   }
 
+  /** As `node`, or what it is an alias of. */
+  value(path: Path): Node | undefined {
+    const node = this.node(path)
+    return isAlias(node) ? node.resolve(this.doc) : node
+  }
+
   /** A problem at the value of a setting, or at its key. */
   problem(path: Path, message: string, hint?: string, at: 'value' | 'key' = 'value'): Problem {
-    const node = (at === 'key' ? this.#key(path) : undefined) ?? this.node(path)
-    const [start, end] = node?.range ?? [0, 0]
-    if (!(node instanceof EnvScalar) || node.from === undefined) return this.at(start, end, message, hint, path)
-    const hidden = message.replaceAll(` "${node.text}"`, '').replaceAll(`"${node.text}"`, 'this')
-    return this.at(start, end, `${hidden} (${node.from} in the environment)`, hint, at === 'key' ? path.slice(0, -1) : path)
+    const key = at === 'key' ? this.#key(path) : undefined
+    const [start, end] = (key ?? this.node(path))?.range ?? [0, 0]
+    const said = key ?? this.value(path)
+    if (!(said instanceof EnvScalar) || said.from === undefined) return this.at(start, end, message, hint, path)
+    const hidden = message.replaceAll(` "${said.text}"`, '').replaceAll(`"${said.text}"`, 'this')
+    return this.at(start, end, `${hidden} (${said.from} in the environment)`, hint, at === 'key' ? path.slice(0, -1) : path)
   }
 
   /** A problem at a range of characters. */
@@ -133,7 +140,7 @@ export function render(problems: readonly Problem[], text: string): string {
 
 /** A line of the file with stars for a credential that stands in it. */
 function masked(line: string): string {
-  return line.replace(/(\bkey:\s*)(?!\s|!env\b|simulated\b)([^,}#]*[^,}#\s])/g, starred).replace(/(:\/\/)([^/@\s]+)(?=@)/g, starred)
+  return line.replace(/(\bkey:\s*(?:!env\s+\w+\s+)?)(?!\s|!env\b|simulated\b)([^,}#]*[^,}#\s])/g, starred).replace(/(:\/\/)([^/@\s]+)(?=@)/g, starred)
 }
 
 function starred(_all: string, before: string, secret: string): string {

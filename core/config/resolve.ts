@@ -201,9 +201,12 @@ export class Resolver {
 
   #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): Omit<ModelEntry, 'output'> | undefined {
     const target = raw.as === undefined ? raw : byId.get(raw.as)
-    if (!target || target.as !== undefined) {
-      if (target) this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target === raw ? 'name another model' : `did you mean ${target.as}?`)
-      else this.#add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
+    if (!target) {
+      this.#add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
+      return undefined
+    }
+    if (target.as !== undefined) {
+      this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target.as === raw.id ? 'name another model' : `did you mean ${target.as}?`)
       return undefined
     }
     if (raw.as !== undefined && raw.thinking !== undefined) this.#add([...path, 'thinking'], 'an alias reasons as what it is an alias of')

@@ -1,5 +1,5 @@
 /** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
-import { isAlias, LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
+import { LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
 import { EnvScalar, Source, type Path, type Problem } from './locate.ts'
 import { aliasProblems, NOT_SET, syntaxProblems } from './syntax.ts'
 
@@ -23,9 +23,10 @@ function envTag(env: Env): ScalarTag {
         onError('write !env NAME, or !env NAME fallback')
         return new EnvScalar('', '', undefined)
       }
-      const text = env[name] || fallback
+      const set = env[name] || undefined
+      const text = set ?? fallback
       if (text === undefined) onError(`${NOT_SET}: ${name}`)
-      return new EnvScalar(text ?? '', typed(text ?? ''), env[name] ? name : undefined)
+      return new EnvScalar(text ?? '', typed(text ?? ''), set && name)
     },
   }
 }
@@ -50,8 +51,7 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
 
 /** The text of a scalar exactly as written, or as the environment has it. */
 export function scalarText(source: Source, path: Path): string {
-  const found = source.node(path)
-  const node = isAlias(found) ? found.resolve(source.doc) : found
+  const node = source.value(path)
   if (node instanceof EnvScalar) return node.text
   return node instanceof Scalar ? (node.source ?? String(node.value)) : ''
 }

@@ -1,12 +1,16 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
-import { render } from '../../core/config/locate.ts'
+import { render, type Problem } from '../../core/config/locate.ts'
 import { loadConfig } from '../../core/config/load.ts'
 import { findPlugins } from '../../core/plugins.ts'
 import { Place } from '../process.ts'
 
 const FOLDER = new URL('bad/', import.meta.url)
 const ENV = { PRESENT: 'secret-value' }
+
+function told({ line, col, path, message, hint }: Problem): string {
+  return `${line}:${col} ${path === '' ? '' : `${path}: `}${message}${hint === undefined ? '' : ` = ${hint}`}`
+}
 
 /** Each file under bad/ ends with the lines that `tollgate check` must print for it, as comments. */
 for (const file of readdirSync(FOLDER)) {
@@ -18,10 +22,7 @@ for (const file of readdirSync(FOLDER)) {
       .map(line => line.slice(3))
     const loaded = await loadConfig(path, ENV, findPlugins)
     t.equal(loaded.config, undefined)
-    const told = loaded.problems.map(
-      ({ line, col, path: place, message, hint }) => `${line}:${col} ${place === '' ? '' : `${place}: `}${message}${hint === undefined ? '' : ` = ${hint}`}`,
-    )
-    t.same(told, expected)
+    t.same(loaded.problems.map(told), expected)
     t.notMatch(render(loaded.problems, loaded.text), 'secret-value', 'no value from the environment is shown')
   })
 }
@@ -54,10 +55,7 @@ const SLIPS: readonly [text: string, told: string][] = [
 for (const [text, expected] of SLIPS) {
   t.test(`${JSON.stringify(text)} is one problem, in an operator's words`, async t => {
     const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, text)
-    t.same(
-      problems.map(({ line, col, message, hint }) => `${line}:${col} ${message}${hint === undefined ? '' : ` = ${hint}`}`),
-      [expected],
-    )
+    t.same(problems.map(told), [expected])
   })
 }
 
@@ -79,6 +77,8 @@ t.test('no credential of the file or the environment is printed, wherever it was
   const slips = ['price: p', 'upstream: a', 'default: m'].map(slip => SOUND.replace(slip, slip.replace(/\w$/, '!env NAME')))
   slips.push(SOUND.replace('[access-log]', '[!env NAME]'), SOUND.replace('{ key: simulated }', '{ key: top-secret and more }'))
   slips.push(`${SOUND}store: { redis: "redis://:top-secret@h:abc" }\n`, SOUND.replace('url: simulated', 'url: "https://u:top-secret@x.example"'))
+  slips.push(SOUND.replace('price: p }', 'price: *secret }').replace('url: simulated', 'url: &secret !env NAME'))
+  slips.push(SOUND.replace('{ key: simulated }', '{ key: !env NOPE top-secret, header: x }'))
   for (const text of slips) {
     const { problems } = await loadConfig('gateway.yaml', { NAME: 'top-secret' }, findPlugins, text)
     t.ok(problems.length > 0, text)
