@@ -15,13 +15,14 @@ import { LOADS, MARKS, type Load, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
 
 const SLICES = Number(process.env['SLICES'] ?? 0)
+const CLIENTS = Number(process.env['CLIENTS'] ?? 0)
 const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
 /**
  * What is asked before anything is measured: V8 compiles and recompiles for about as long, on threads whose CPU counts,
  * too. Few at a time, so that what runs once for all requests of a turn, as the calls of the store do, is compiled by then.
  */
-const WARM_UP = { requests: 40_000, inFlight: 4 }
+const WARM_UP = { requests: 40_000, clients: 4 }
 
 class Target {
   name: string
@@ -102,30 +103,19 @@ interface Slice {
   readonly p50: number
 }
 
-async function slice(target: Target, kind: string, { requests, inFlight, perSecond }: Load, measured: boolean): Promise<Slice> {
+/** Requests of so many clients, each of which asks again when it has its reply. */
+async function slice(target: Target, kind: string, { requests, clients }: Pick<Load, 'requests' | 'clients'>, measured: boolean): Promise<Slice> {
   const before = measured ? (await target.usage()).cpu : 0
   const started = performance.now()
   const times: number[] = []
-  const pending: Promise<unknown>[] = []
-  for (let sent = 0; sent < requests; sent += inFlight) {
-    const due = started + (sent / perSecond) * 1000
-    for (let at = 0; at < inFlight; at++) pending.push(ask(target, kind).then(ms => times.push(ms)))
-    const wait = due + (inFlight / perSecond) * 1000 - performance.now()
-    if (wait > 0) await sleep(wait)
+  let left = requests
+  const client = async (): Promise<void> => {
+    while (left-- > 0) times.push(await ask(target, kind))
   }
-  await Promise.all(pending)
+  await Promise.all(Array.from({ length: clients }, client))
   const seconds = (performance.now() - started) / 1000
   const after = measured ? (await target.usage()).cpu : 0
   return { cpu: (after - before) / requests, perSecond: requests / seconds, p50: median(times) }
-}
-
-/** Many requests as fast as they go, each after the one before. */
-async function warmUp(target: Target, kind: string): Promise<void> {
-  let left = WARM_UP.requests
-  const oneByOne = async (): Promise<void> => {
-    while (left-- > 0) await ask(target, kind)
-  }
-  await Promise.all(Array.from({ length: WARM_UP.inFlight }, oneByOne))
 }
 
 function median(numbers: readonly number[]): number {
@@ -136,10 +126,9 @@ function median(numbers: readonly number[]): number {
 async function measure(mark: Mark, direct: Target, baseline: Target, tested: Target): Promise<boolean> {
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   // What runs once a stream is not compiled by the few paced ones that there is time for.
-  for (const target of [baseline, tested]) await warmUp(target, mark.kind === 'paced' ? 'burst' : mark.kind)
-  const load = LOADS[mark.kind]
-  const slices = SLICES || load.slices
-  for (let round = -Math.ceil(slices / 8); round < slices; round++) {
+  for (const target of [baseline, tested]) await slice(target, mark.kind === 'paced' ? 'burst' : mark.kind, WARM_UP, false)
+  const load = { ...LOADS[mark.kind], ...(SLICES > 0 && { slices: SLICES }), ...(CLIENTS > 0 && { clients: CLIENTS }) }
+  for (let round = -Math.ceil(load.slices / 8); round < load.slices; round++) {
     // Each comes first as often as the other: a process finds less of its own in the caches where a larger one has just run.
     for (const target of round % 2 === 0 ? [baseline, tested, direct] : [tested, baseline, direct]) {
       const result = await slice(target, mark.kind, load, target !== direct)

@@ -11,23 +11,25 @@ export interface Mark {
   readonly most: number
 }
 
-/** How a kind of exchange is asked for. */
+/**
+ * How a kind of exchange is asked for. As much is asked as is answered: so requests/s are what a target can do, and its
+ * CPU is what requests cost, not what it costs to fall asleep and wake up between them.
+ */
 export interface Load {
   /** Requests of one slice. */
   readonly requests: number
   /** Slices of each target: short ones, so that whatever else the machine does falls on both, and many. */
   readonly slices: number
-  /** Requests sent together. */
-  readonly inFlight: number
-  readonly perSecond: number
+  /** Clients that ask at the same time, each one request after the other. */
+  readonly clients: number
   /** Events of one request, by which its CPU is divided. */
   readonly events: number
 }
 
 export const LOADS: Readonly<Record<Kind, Load>> = {
-  json: { requests: 120, slices: 75, inFlight: 8, perSecond: 1500, events: 1 },
-  burst: { requests: 80, slices: 75, inFlight: 8, perSecond: 1000, events: 1 },
-  paced: { requests: 100, slices: 15, inFlight: 100, perSecond: 10_000, events: 51 },
+  json: { requests: 320, slices: 75, clients: 32, events: 1 },
+  burst: { requests: 320, slices: 75, clients: 32, events: 1 },
+  paced: { requests: 100, slices: 15, clients: 100, events: 51 },
 }
 
 export const MARKS: readonly Mark[] = [
