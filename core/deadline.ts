@@ -2,6 +2,10 @@
  * Time limits that are hardly ever reached. A request is under several, one after the other, and a timer of Node's for
  * each costs more than what it guards. Here a limit is a place in a roster: all of one length share an interval, which
  * looks over them eight times in that length. So a limit is never early, and up to an eighth of its length late.
+ *
+ * When the process itself was stopped, or busy for long, what it waited for may have come and lies in its sockets. Node
+ * looks at timers before it reads, and would tell of an upstream or a store that never was late; a limit that is up then
+ * is told of at the next look.
  */
 import { Roster, type Seated } from './roster.ts'
 
@@ -25,6 +29,8 @@ export function deadline(ms: number, late: () => void): Deadline {
 class Watched implements Deadline, Seated {
   seat = -1
   due = 0
+  /** It was up when the process came back from a pause. */
+  spared = false
   readonly late: () => void
   readonly #watch: Watch
   #cleared = false
@@ -48,17 +54,26 @@ class Watched implements Deadline, Seated {
 /** All limits of one length. */
 class Watch {
   readonly #ms: number
+  /** Milliseconds between two looks. */
+  readonly #every: number
   readonly #running = new Roster<Watched>()
   #interval: NodeJS.Timeout | undefined
+  /** When it was last looked. */
+  #looked = 0
 
   constructor(ms: number) {
     this.#ms = ms
+    this.#every = Math.ceil(ms / LOOKS)
   }
 
   start(limit: Watched): void {
-    limit.due = performance.now() + this.#ms
+    const now = performance.now()
+    limit.due = now + this.#ms
+    limit.spared = false
     if (!this.#running.has(limit)) this.#running.add(limit)
-    this.#interval ??= setInterval(this.#look, Math.ceil(this.#ms / LOOKS)).unref()
+    if (this.#interval) return
+    this.#looked = now
+    this.#interval = setInterval(this.#look, this.#every).unref()
   }
 
   end(limit: Watched): void {
@@ -67,9 +82,15 @@ class Watch {
 
   readonly #look = (): void => {
     const now = performance.now()
+    const paused = now - this.#looked > 2 * this.#every
+    this.#looked = now
     for (const limit of this.#running.all()) {
       // One that is late may clear others.
       if (limit.due > now || !this.#running.has(limit)) continue
+      if (paused && !limit.spared) {
+        limit.spared = true
+        continue
+      }
       this.#running.delete(limit)
       limit.late()
     }

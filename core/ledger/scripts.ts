@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
-import type { Store } from '../store/store.ts'
+import { type Store, TIMED_OUT } from '../store/store.ts'
 
 export type OperationName = 'hold' | 'extend' | 'renew' | 'settle' | 'grant' | 'reap' | 'trim' | 'snapshot'
 
@@ -138,7 +138,7 @@ export class Scripts {
 
   /** A server that hangs may have been replaced long ago; only who asks anew is told. In a cluster, the others tell. */
   #suspect(cause: unknown): void {
-    if ((cause as Error).message !== 'Command timed out' || this.#scattered) return
+    if ((cause as Error).message !== TIMED_OUT || this.#scattered) return
     if (++this.#timeouts < TIMEOUTS) return
     this.#timeouts = 0
     this.redis.disconnect(true)

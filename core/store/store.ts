@@ -4,6 +4,7 @@
  */
 import { Cluster, Redis, type RedisOptions } from 'ioredis'
 import type { StoreConfig } from '../config/config.ts'
+import { deadline } from '../deadline.ts'
 import type { Log } from '../log.ts'
 import { describeAddress, type Address } from './address.ts'
 import { weaknesses } from './durability.ts'
@@ -23,6 +24,9 @@ export interface Store {
   /** Closes the connection, and the server where it is ours. To be called when everything has settled. */
   close(): Promise<void>
 }
+
+/** What a command fails with that was not answered in time. */
+export const TIMED_OUT = 'the store did not answer in time'
 
 /** Whose store it is: the gateway keeps its server running and guards it; a guest, a command or a worker, merely uses it. */
 export type Role = 'gateway' | 'guest'
@@ -71,7 +75,7 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
   const connectionName = `tollgate-${role}-${pid}`
   const server = new ManagedServer(binary, config.data, pid)
   const client = (): Redis =>
-    clientFor(config, log, {
+    clientFor(config.commandTimeout, log, {
       path: server.socket,
       connectionName,
       // A server of ours that died is started again before the next try to reach it.
@@ -109,14 +113,14 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
   if (role === 'guest') {
     const port = await joinEmbedded(config.data)
     if (port === undefined) throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
-    const redis = await connect(clientFor(config, log, { port, host: '127.0.0.1' }))
+    const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }))
     return { redis, scattered: false, replicated: false, kind: 'embedded', description: 'embedded', close: () => quit(redis) }
   }
   if (config.production) {
     throw new Error('no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server')
   }
   const embedded = await startEmbedded(config.data)
-  const redis = await connect(clientFor(config, log, { port: embedded.port, host: '127.0.0.1', commandTimeout: 5000 }))
+  const redis = await connect(clientFor(5000, log, { port: embedded.port, host: '127.0.0.1' }))
   return {
     redis,
     scattered: false,
@@ -136,49 +140,61 @@ function delay(tries: number): number {
 }
 
 /** ioredis waits for ever, and resends, by default; money needs an answer in time and never an unasked repetition. */
-function settingsOf(config: StoreConfig): RedisOptions {
-  return {
-    lazyConnect: true,
-    commandTimeout: config.commandTimeout,
-    connectTimeout: 1000,
-    maxRetriesPerRequest: 1,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    keepAlive: 5000,
-    protocol: 2,
-    reconnectOnError: error => (error.message.startsWith('READONLY') ? 2 : false),
-    retryStrategy: delay,
-  }
+const SETTINGS: RedisOptions = {
+  lazyConnect: true,
+  connectTimeout: 1000,
+  maxRetriesPerRequest: 1,
+  enableOfflineQueue: false,
+  autoResendUnfulfilledCommands: false,
+  keepAlive: 5000,
+  protocol: 2,
+  reconnectOnError: error => (error.message.startsWith('READONLY') ? 2 : false),
+  retryStrategy: delay,
 }
 
-function clientFor(config: StoreConfig, log: Log, options: RedisOptions): Redis {
-  const settings: RedisOptions = { ...settingsOf(config), ...options }
-  const redis = new Redis(settings as object)
+function clientFor(commandTimeout: number, log: Log, options: RedisOptions): Redis {
+  const redis = limited(new Redis({ ...SETTINGS, ...options } as object), commandTimeout)
   redis.on('error', (cause: Error) => log.warn({ err: cause }, 'store connection'))
   return redis
 }
 
-function clientOf({ kind, nodes, master, tls, username, password, db }: Address, config: StoreConfig, log: Log, connectionName: string): Redis {
+function clientOf({ kind, nodes, master, tls, username, password, db }: Address, { commandTimeout }: StoreConfig, log: Log, connectionName: string): Redis {
   const who: RedisOptions = {
     connectionName,
     ...(username !== undefined && { username }),
     ...(password !== undefined && { password }),
     ...(tls && { tls: {} }),
   }
-  if (kind === 'single') return clientFor(config, log, { ...nodes[0], ...who, db })
-  if (kind === 'sentinel') return clientFor(config, log, { ...who, sentinels: [...nodes], name: master, sentinelRetryStrategy: delay })
+  if (kind === 'single') return clientFor(commandTimeout, log, { ...nodes[0], ...who, db })
+  if (kind === 'sentinel') return clientFor(commandTimeout, log, { ...who, sentinels: [...nodes], name: master, sentinelRetryStrategy: delay })
   const cluster = new Cluster([...nodes], {
     lazyConnect: true,
     enableOfflineQueue: false,
     // A command whose node fails is tried again, on whoever has taken over by then, for about as long as a single Redis is waited for.
     maxRedirections: 6,
-    retryDelayOnFailover: config.commandTimeout / 8,
-    retryDelayOnClusterDown: config.commandTimeout / 8,
+    retryDelayOnFailover: commandTimeout / 8,
+    retryDelayOnClusterDown: commandTimeout / 8,
     clusterRetryStrategy: delay,
-    redisOptions: { ...settingsOf(config), ...who } as object,
+    redisOptions: { ...SETTINGS, ...who } as object,
   })
+  cluster.on('+node', (node: Redis) => limited(node, commandTimeout))
   cluster.on('error', (cause: Error) => log.warn({ err: cause }, 'store connection'))
   return cluster as unknown as Redis
+}
+
+/**
+ * Sets a limit to the time of each of a client's commands. ioredis' own would take a pause of this process for a store
+ * that does not answer.
+ */
+function limited(redis: Redis, ms: number): Redis {
+  const send = redis.sendCommand.bind(redis)
+  redis.sendCommand = (command, stream) => {
+    const late = deadline(ms, () => command.reject(new Error(TIMED_OUT)))
+    const clear = (): void => late.clear()
+    command.promise.then(clear, clear)
+    return send(command, stream)
+  }
+  return redis
 }
 
 /** Calls back whenever another server may have taken over. */

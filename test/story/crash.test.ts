@@ -5,7 +5,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { ScriptedUpstream } from '../upstream.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
@@ -71,4 +71,26 @@ t.test(`kill -9 with ${STREAMS} streams open: each customer pays for what he had
     if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes)) t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)
   }
   t.same((await audit(ledger)).drifts, [], 'every credit is accounted for')
+})
+
+/** Stops this process, and with it the gateway in it, as a debugger, a busy machine or a sleeping one does. */
+function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+}
+
+t.test('a pause of the gateway itself is not taken for a silence of its store or its upstream', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => {
+    json(res, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
+    // What has been written lies in the gateway's socket now.
+    pause(1500)
+  }
+  const limits = (yaml: string): string =>
+    yaml.replaceAll('speaks:', 'timeouts: { firstByte: 500ms }\n    speaks:').replace('commandTimeout: 2s', 'commandTimeout: 500ms')
+  const g = await startGateway(t, { upstream: upstream.url, edit: limits })
+  const answer = await g.call('/v1/chat/completions', { key: await g.key('famC'), body: { model: 'acme/famC-5.5', messages: [] } })
+  t.match(answer, { status: 200 })
+  const asked = g.gateway.store.redis.ping()
+  pause(1500)
+  t.equal(await asked, 'PONG')
 })
