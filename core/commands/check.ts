@@ -1,16 +1,11 @@
 /** `tollgate check`, `tollgate plan` and `tollgate plugins`: what a configuration says, before it is in force. */
 import { findPlugins } from '../plugins.ts'
 import { covers, endpointsOf } from '../routes.ts'
-import { complainAbout, configured, EX_CONFIG, load, type Shell } from './shell.ts'
+import { configured, type Shell } from './shell.ts'
 
 /** Prints every problem of a file at once; exit status 78 when it has any. */
 export async function check(shell: Shell, file: string): Promise<void> {
-  const loaded = await load(shell, file)
-  if (!loaded.config) {
-    complainAbout(shell, loaded)
-    shell.exit(EX_CONFIG)
-  }
-  const { keyTypes, upstreams, chain } = loaded.config
+  const { keyTypes, upstreams, chain } = await configured(shell, file)
   shell.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
 }
 

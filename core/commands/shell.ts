@@ -24,7 +24,7 @@ export interface Shell {
 }
 
 /** Exit status for a configuration that cannot be used, from sysexits.h. */
-export const EX_CONFIG = 78
+const EX_CONFIG = 78
 
 /** A mistake of the person at the keyboard: told in one line, exit status 2. */
 export class UsageError extends Error {}
@@ -36,20 +36,10 @@ export async function configured(shell: Shell, file: string): Promise<Config> {
 
 /** As `configured`, with the file's text. */
 export async function sound(shell: Shell, file: string): Promise<Sound> {
-  const loaded = await load(shell, file)
+  const loaded = await loadConfig(file, shell.env, findPlugins)
   if (loaded.config) return loaded
   complainAbout(shell, loaded)
   return shell.exit(EX_CONFIG)
-}
-
-/** Reads a file; complains and exits when it cannot be read. */
-export async function load(shell: Shell, file: string): Promise<Loaded> {
-  try {
-    return await loadConfig(file, shell.env, findPlugins)
-  } catch (cause) {
-    shell.complain(`${file}: ${(cause as Error).message}`)
-    return shell.exit(EX_CONFIG)
-  }
 }
 
 export function complainAbout(shell: Shell, { problems, text }: Loaded): void {

@@ -2,6 +2,7 @@
  * From the text of gateway.yaml to a Config, or to all the problems it has: first its YAML, then its shape, then what
  * its names refer to. Where one step has told of a value the later ones are silent, so no problem is a mere echo of another.
  */
+import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { Plugin } from '../plugin.ts'
@@ -29,13 +30,25 @@ export type FindPlugins = (folders: readonly string[]) => Promise<{ plugins: Rea
 const valid = compile(SCHEMA)
 
 /**
- * Reads and checks a configuration file.
+ * Reads and checks a configuration file. One that cannot be read has that for its only problem.
  * @param text what it is to be taken to hold, where that is known already
- * @throws nothing but what reading the file throws
  */
 export async function loadConfig(file: string, env: Env, findPlugins: FindPlugins, text?: string): Promise<Loaded> {
   const path = resolve(file)
-  return loadText(file, path, text ?? readFileSync(path, 'utf8'), env, findPlugins)
+  let read: string
+  try {
+    read = text ?? textOf(path)
+  } catch (cause) {
+    const message = `the file cannot be read: ${(cause as Error).message}`
+    return failed([{ file, line: 1, col: 1, width: 1, path: '', message }], '')
+  }
+  return loadText(file, path, read, env, findPlugins)
+}
+
+function textOf(path: string): string {
+  const bytes = readFileSync(path)
+  if (!isUtf8(bytes)) throw new Error('it is not UTF-8 text')
+  return bytes.toString('utf8')
 }
 
 async function loadText(shown: string, path: string, text: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {

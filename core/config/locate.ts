@@ -129,8 +129,7 @@ export function render(problems: readonly Problem[], text: string): string {
       const line = masked(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
         `${problem.file}:${problem.line}:${problem.col} ${place}${problem.message}`,
-        ` ${number} | ${line}`,
-        ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`,
+        ...(text === '' ? [] : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
         ...(problem.hint === undefined ? [] : [` ${margin} = ${problem.hint}`]),
       ].join('\n')
     })

@@ -1,6 +1,6 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
-import { FORMATS_OF_UNITS } from './units.ts'
+import { FORMATS_OF_UNITS, respelled } from './units.ts'
 import { nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 
 const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true, formats: FORMATS_OF_UNITS })
@@ -43,21 +43,31 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
     case 'enum': {
       const allowed = (error.params['allowedValues'] as unknown[]).map(String)
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
-      return source.problem(path, `expected one of ${allowed.join(', ')}`, near && `did you mean ${near}?`)
+      return source.problem(path, `expected one of ${allowed.join(', ')}`, didYouMean(near))
     }
     case 'minimum':
     case 'maximum':
     case 'exclusiveMinimum':
       return source.problem(path, expected, error.message)
     default:
-      return source.problem(path, expected, unitless(error))
+      return source.problem(path, expected, meant(error))
   }
 }
 
-/** What a number without its unit may have meant: the unit of the default. */
-function unitless({ data, parentSchema }: ErrorObject): string | undefined {
-  const unit = /^\d+([A-Za-z]+)$/.exec(String((parentSchema as { default?: unknown } | undefined)?.default))?.[1]
-  return unit !== undefined && /^[1-9]\d{0,3}$/.test(String(data)) ? `did you mean ${String(data)}${unit}?` : undefined
+const BOOLEANS: Readonly<Record<string, string>> = { yes: 'true', on: 'true', no: 'false', off: 'false' }
+
+/** What a value of the wrong form was meant to be, where that is plain. It shows only what cannot be a secret. */
+function meant({ data, parentSchema }: ErrorObject): string | undefined {
+  const { type, pattern, default: standard } = parentSchema as { type?: string; pattern?: string; default?: unknown }
+  const text = String(data)
+  if ((type === 'number' || type === 'integer') && /^\d{1,5}$/.test(text)) return 'write it without quotes'
+  if (type === 'number' && /^\d{1,4},\d{1,2}$/.test(text)) return didYouMean(text.replace(',', '.'))
+  if (type === 'boolean') return didYouMean(BOOLEANS[text.toLowerCase()])
+  return didYouMean(respelled(text, pattern, /[A-Za-z]+$/.exec(String(standard))?.[0]))
+}
+
+function didYouMean(value: string | undefined): string | undefined {
+  return value && `did you mean ${value}?`
 }
 
 function pointer(instancePath: string): (string | number)[] {

@@ -49,6 +49,34 @@ export const SIZE = {
   description: 'a size such as 512B, 16KiB or 32MiB',
 } as const
 
+/** How else the units are written. */
+const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
+  ms: ['msec', 'msecs', 'millis', 'milliseconds'],
+  s: ['sec', 'secs', 'second', 'seconds'],
+  m: ['min', 'mins', 'minute', 'minutes'],
+  h: ['hr', 'hrs', 'hour', 'hours'],
+  d: ['day', 'days'],
+  B: ['b', 'byte', 'bytes'],
+  KiB: ['k', 'kb', 'kib'],
+  MiB: ['m', 'mb', 'mib'],
+  GiB: ['g', 'gb', 'gib'],
+}
+
+/**
+ * A duration or a size with its unit as it is to be written, for a text of digits that has another spelling of it or none.
+ * @param pattern of the schema that the text does not match
+ * @param missing the unit of one without
+ */
+export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
+  const [, digits, written = ''] = /^([1-9]\d{0,3}) ?([A-Za-z]*)$/.exec(text) ?? []
+  if (digits === undefined || (pattern !== DURATION_TEXT && pattern !== SIZE.pattern)) return undefined
+  const unit = (written === '' ? missing : written).toLowerCase()
+  return Object.keys(SPELLINGS)
+    .filter(name => name.toLowerCase() === unit || SPELLINGS[name]?.includes(unit))
+    .map(name => digits + name)
+    .find(found => found !== text && new RegExp(pattern).test(found))
+}
+
 /** Milliseconds of a text that matches DURATION; NaN of any other, of which the shape's check has told. */
 export function duration(text: string): number {
   return scaled(text, MS)

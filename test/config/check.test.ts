@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t from 'tap'
 import { render, type Problem } from '../../core/config/locate.ts'
 import { loadConfig } from '../../core/config/load.ts'
@@ -112,8 +113,24 @@ t.test('check prints every problem at once, with its line, and exits 78', async 
   t.match(err, /1 problem/)
   const start = await place.run('start')
   t.equal(start.code, 78, 'start refuses it alike')
-  const missing = await place.run('check', 'nothing.yaml')
-  t.equal(missing.code, 78)
+})
+
+t.test('a file that cannot be read is told so, wherever one is named', async t => {
+  const place = new Place(t)
+  t.match(await place.run('check', 'nothing.yaml'), { code: 78, err: /^nothing\.yaml:1:1 the file cannot be read: ENOENT.*\n\n1 problem\n$/ })
+  t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 the file cannot be read: EISDIR/ })
+  writeFileSync(join(place.folder, 'utf16.yaml'), Buffer.from('\ufefflimits: {}\n', 'utf16le'))
+  t.match(await place.run('check', 'utf16.yaml'), { code: 78, err: /^utf16\.yaml:1:1 the file cannot be read: it is not UTF-8 text\n/ })
+})
+
+t.test('a file that goes away leaves the one in force, and is told of in one line', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  rmSync(place.file)
+  await running.saw(/gateway\.yaml:1:1 the file cannot be read: ENOENT/)
+  await running.saw(/"problems":1,.*the old one stays in force/)
+  t.notMatch(running.output, /"stack"/)
+  t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
 t.test('check says that a sound file is sound; plan and plugins describe it', async t => {
