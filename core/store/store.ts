@@ -166,7 +166,11 @@ function clientOf({ kind, nodes, master, tls, username, password, db }: Address,
     ...(tls && { tls: {} }),
   }
   if (kind === 'single') return clientFor(commandTimeout, log, { ...nodes[0], ...who, db })
-  if (kind === 'sentinel') return clientFor(commandTimeout, log, { ...who, sentinels: [...nodes], name: master, sentinelRetryStrategy: delay })
+  if (kind === 'sentinel') {
+    // A sentinel that hangs is passed over as one that is gone is.
+    const sentinels = { sentinels: [...nodes], name: master, sentinelRetryStrategy: delay, sentinelCommandTimeout: commandTimeout }
+    return clientFor(commandTimeout, log, { ...who, ...sentinels })
+  }
   const cluster = new Cluster([...nodes], {
     lazyConnect: true,
     enableOfflineQueue: false,

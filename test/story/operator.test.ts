@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import t from 'tap'
@@ -84,6 +84,29 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   t.notOk((await models()).includes('acme/famC-6'))
   running.child.kill('SIGHUP')
   await running.saw(/"generation":4/)
+  t.equal((await fetch(`${running.url}/health`)).status, 200)
+})
+
+t.test('a file that is reached by links is taken up, too: what a link points to is written, or a folder is switched', async t => {
+  const place = new Place(t)
+  const versions = [1, 2, 3].map(version => join(place.folder, `v${version}`))
+  for (const version of versions) mkdirSync(version)
+  const [first = '', second = '', third = ''] = versions
+  renameSync(place.file, join(first, 'gateway.yaml'))
+  copyFileSync(join(first, 'gateway.yaml'), join(second, 'gateway.yaml'))
+  // As mounted configuration is in Kubernetes: one link is switched, and the file's own never changes.
+  symlinkSync(first, join(place.folder, 'current'))
+  symlinkSync(join('current', 'gateway.yaml'), place.file)
+  const running = await place.start(t)
+  symlinkSync(second, join(place.folder, 'next'))
+  renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
+  await running.saw(/"generation":2/)
+  writeFileSync(join(second, 'gateway.yaml'), readFileSync(join(first, 'gateway.yaml'), 'utf8').replace('upstream: famC', 'upstream: famX'))
+  await running.saw(/there is no upstream "famX"/)
+  renameSync(join(first, 'gateway.yaml'), join(third, 'gateway.yaml'))
+  symlinkSync(third, join(place.folder, 'next'))
+  renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
+  await running.saw(/"generation":3/)
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 

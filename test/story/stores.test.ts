@@ -10,7 +10,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { freePort, ownPrefix, RealRedis } from '../redis.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { rawUpstream, json, ScriptedUpstream } from '../upstream.ts'
 
 /** The stores that operators run: one Redis, a cluster, and a master that sentinels watch. */
 
@@ -177,6 +177,16 @@ for (const [how, fail] of MASTER_FAILURES) {
     t.match((await audit(g.gateway.ledger)).drifts, [])
   })
 }
+
+t.test('a sentinel that hangs is passed over', { skip }, async t => {
+  const { master } = await pair(t)
+  const port = await sentinel(t, master)
+  const hung = await rawUpstream(t, () => {})
+  const nodes = `${hung.url.replace('http://', '')},127.0.0.1:${port}`
+  const upstream = await answering(t)
+  const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://${nodes}/mine` }, edit: ownPrefix })
+  t.equal((await g.call(CHAT, { key: await g.key('famC', 10n), body: BODY })).status, 200)
+})
 
 t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {
   const { master, replica } = await pair(t)
