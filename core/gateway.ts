@@ -37,6 +37,8 @@ export class Gateway {
   /** The port it listens on. */
   port = 0
   readonly #surround: Surround
+  /** The configuration at the start: parts of it stay in force until the next. */
+  readonly #started: Config
   readonly #simulated: SimulatedProvider
   readonly #sender = new Sender()
   #generation: Generation
@@ -80,6 +82,7 @@ export class Gateway {
 
   private constructor(surround: Surround, config: Config, store: Store, simulated: SimulatedProvider) {
     this.#surround = surround
+    this.#started = config
     this.store = store
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
@@ -135,7 +138,7 @@ export class Gateway {
     if (!config) return false
     const old = this.#generation
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
-      if (JSON.stringify(config[part]) !== JSON.stringify(old.config[part])) log.warn(`a change of "${part}" takes effect at the next start`)
+      if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
     watchSecrets(scrubber, config)
     try {

@@ -3,6 +3,7 @@ import { existsSync, readdirSync, statSync } from 'node:fs'
 import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import type { FoundPlugins, PluginFault } from './config/chain.ts'
 import type { Plugin } from './plugin.ts'
 
 /** What plugins import, from whichever folder they stand in, and whether or not Tollgate is installed there. */
@@ -15,16 +16,16 @@ registerHooks({
 
 const BUILT_IN = fileURLToPath(new URL('../plugins', import.meta.url))
 
-/** Every plugin of the built-in folder and of the given ones, by name; what cannot be used is a problem. */
-export async function findPlugins(folders: readonly string[]): Promise<{ plugins: ReadonlyMap<string, Plugin>; problems: readonly string[] }> {
+/** Every plugin of the built-in folder and of the given ones, by name; what cannot be used is a fault. */
+export async function findPlugins(folders: readonly string[]): Promise<FoundPlugins> {
   const plugins = new Map<string, Plugin>()
-  const problems: string[] = []
+  const faults: PluginFault[] = []
   const all = [BUILT_IN, ...folders.map(folder => resolve(folder)).filter(folder => folder !== BUILT_IN && existsSync(folder))]
   for (const file of all.flatMap(pluginFiles)) {
-    const problem = await load(file, plugins)
-    if (problem !== undefined) problems.push(problem)
+    const fault = await load(file, plugins)
+    if (fault) faults.push(fault)
   }
-  return { plugins, problems }
+  return { plugins, faults }
 }
 
 /** One file each, `.ts` or `.js`; or one folder each with an index file. */
@@ -42,17 +43,19 @@ function pluginFiles(folder: string): string[] {
     })
 }
 
-async function load(file: string, plugins: Map<string, Plugin>): Promise<string | undefined> {
+async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginFault | undefined> {
   const word = /\/index\.[tj]s$/.test(file) ? basename(join(file, '..')) : basename(file).replace(/\.[tj]s$/, '')
+  const fault = (message: string, ...others: string[]): PluginFault => ({ words: [word, ...others], message: `plugin file ${file} ${message}` })
   try {
     const module = (await import(pathToFileURL(file).href)) as { default?: Plugin }
     const plugin = module.default
-    if (plugin?.setup === undefined || plugin.name === undefined) return `plugin file ${file} has no default export made by definePlugin`
-    if (plugin.name !== word) return `plugin file ${file} defines "${plugin.name}": the file's name is the word in chain, so both must be the same`
-    if (plugins.has(word)) return `plugin file ${file}: there is a plugin "${word}" already`
+    if (plugin?.setup === undefined || plugin.name === undefined) return fault('has no default export made by definePlugin')
+    const { name } = plugin
+    if (name !== word) return fault(`defines "${name}": the file's name is the word in chain, so both must be the same`, name)
+    if (plugins.has(word)) return fault(`is one too many: there is a plugin "${word}" already`)
     plugins.set(word, plugin)
     return undefined
   } catch (cause) {
-    return `plugin file ${file} cannot be loaded: ${(cause as Error).message}`
+    return fault(`cannot be loaded: ${(cause as Error).message}`)
   }
 }

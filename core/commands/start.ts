@@ -58,12 +58,13 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
   shell.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
   shell.print(`  store:     ${gateway.store.description}`)
   shell.print(`  key types: ${types}`)
+  if (simulated.length > 0) {
+    shell.print(`  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`)
+  }
   // The embedded store forgets by its nature.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
-  if (lost !== undefined) return shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made: stop, and run tollgate rebuild --from ${lost}.`)
-  if (simulated.length === 0) return
-  shell.print(`  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`)
-  await offerFirstKeys(shell, gateway, config, base)
+  if (lost !== undefined) shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made: stop, and run tollgate rebuild --from ${lost}.`)
+  else if (simulated.length > 0) await offerFirstKeys(shell, gateway, config, base)
 }
 
 /** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */

@@ -2,9 +2,21 @@
 import { covers, endpointsOf } from '../routes.ts'
 import type { Plugin } from '../plugin.ts'
 import type { ChainEntry } from './config.ts'
-import { type Path, type Problem, type Source, suggest } from './locate.ts'
+import { nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
 import { compile, shapeProblems } from './shape.ts'
+
+/** A plugin's file that cannot be used. */
+export interface PluginFault {
+  /** By which names the chain may ask for it. */
+  readonly words: readonly string[]
+  readonly message: string
+}
+
+export interface FoundPlugins {
+  readonly plugins: ReadonlyMap<string, Plugin>
+  readonly faults: readonly PluginFault[]
+}
 
 interface Placed {
   readonly plugin: Plugin
@@ -12,8 +24,11 @@ interface Placed {
 }
 
 /** Checks the chain against the plugins there are. */
-export function checkChain(source: Source, chain: RawConfig['chain'], plugins: ReadonlyMap<string, Plugin>): { entries: ChainEntry[]; problems: Problem[] } {
+export function checkChain(source: Source, chain: RawConfig['chain'], { plugins, faults }: FoundPlugins): { entries: ChainEntry[]; problems: Problem[] } {
   const problems: Problem[] = []
+  /** Plugins that were meant by names that are none. */
+  const meant = new Set<string>()
+  const asked = new Set<PluginFault>()
   const entries: ChainEntry[] = []
   const placed: Placed[] = []
   chain.forEach((item, index) => {
@@ -21,7 +36,10 @@ export function checkChain(source: Source, chain: RawConfig['chain'], plugins: R
     const path: Path = ['chain', index]
     const plugin = plugins.get(name)
     if (!plugin) {
-      problems.push(source.problem(path, `there is no plugin "${name}"`, suggest(name, plugins.keys())))
+      const fault = faults.find(({ words }) => words.includes(name))
+      if (fault) asked.add(fault)
+      meant.add(nearest(name, plugins.keys()) ?? '')
+      problems.push(fault ? source.problem(path, fault.message) : source.problem(path, `there is no plugin "${name}"`, suggest(name, plugins.keys())))
       return
     }
     if (placed.some(other => other.plugin === plugin)) problems.push(source.problem(path, `"${name}" stands twice in the chain`))
@@ -31,44 +49,47 @@ export function checkChain(source: Source, chain: RawConfig['chain'], plugins: R
     placed.push({ plugin, path })
     entries.push({ plugin: name, options })
   })
-  problems.push(...checkFacts(source, placed, plugins))
+  problems.push(...faults.filter(fault => !asked.has(fault)).map(({ message }) => source.problem(['chain'], message, undefined, 'key')))
+  problems.push(...checkFacts(source, placed, plugins, meant))
   return { entries, problems }
 }
 
-/** At each endpoint, every needed fact must have been given by a stage above, and none twice. */
-function checkFacts(source: Source, placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>): Problem[] {
+/**
+ * At each endpoint, every needed fact must have been given by a stage above, and none twice. A stage that is missing is
+ * told of once, and one that was only misspelt not again.
+ */
+function checkFacts(source: Source, placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>, meant: ReadonlySet<string>): Problem[] {
   const found = new Map<string, Problem>()
+  const tell = (id: string, problem: Problem): void => void (found.has(id) || found.set(id, problem))
   for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
     const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
     const given = new Map<string, string>()
     // What only counts a request's tokens is free.
     const free = covers('counting', endpoint)
-    if (!free && stages.some(({ plugin }) => plugin.gives.includes('route')) && !stages.some(({ plugin }) => plugin.meters)) {
-      const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
+    const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
+    const metered = stages.some(({ plugin }) => plugin.meters) || meters.some(name => meant.has(name))
+    if (!free && !metered && stages.some(({ plugin }) => plugin.gives.includes('route'))) {
       const hint = `put ${meters.join(' or ')} at the end of the chain`
-      found.set('meter', source.problem(['chain'], 'requests would go upstream without being metered', hint, 'key'))
+      tell('meter', source.problem(['chain'], 'requests would go upstream without being metered', hint, 'key'))
     }
     for (const { plugin, path } of stages) {
       for (const fact of plugin.needs) {
         if (given.has(fact)) continue
-        const hint = whoGives(fact, placed, plugins)
-        found.set(`${plugin.name} ${fact}`, source.problem(path, `"${plugin.name}" needs "${fact}", which no stage above it gives`, hint))
+        const said = `"${plugin.name}" needs "${fact}", which no stage above it gives`
+        const below = placed.find(other => other.plugin.gives.includes(fact))?.plugin.name
+        const absent = [...plugins.values()].find(({ gives }) => gives.includes(fact))?.name
+        if (below !== undefined) tell(`${plugin.name} below ${below}`, source.problem(path, said, `put it below ${below}, which gives it`))
+        else if (absent === undefined) tell(`${plugin.name} ${fact}`, source.problem(path, said, 'no plugin gives it'))
+        else if (!meant.has(absent)) tell(absent, source.problem(path, said, `put ${absent}, which gives it, above it`))
       }
       for (const fact of plugin.gives) {
         const other = given.get(fact)
         if (other !== undefined && other !== plugin.name) {
-          found.set(`${plugin.name} ${fact}`, source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" gives already`))
+          tell(`${plugin.name} gives ${fact}`, source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" gives already`))
         }
         given.set(fact, plugin.name)
       }
     }
   }
   return [...found.values()]
-}
-
-function whoGives(fact: Plugin['needs'][number], placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>): string {
-  const below = placed.find(({ plugin }) => plugin.gives.includes(fact))
-  if (below) return `put it below ${below.plugin.name}, which gives it`
-  const absent = [...plugins.values()].find(({ gives }) => gives.includes(fact))
-  return absent ? `put ${absent.name}, which gives it, above it` : 'no plugin gives it'
 }

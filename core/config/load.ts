@@ -3,12 +3,11 @@
  * its names refer to. Where one step has told of a value the later ones are silent, so no problem is a mere echo of another.
  */
 import { isUtf8 } from 'node:buffer'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import type { Plugin } from '../plugin.ts'
 import type { Config } from './config.ts'
 import type { Problem, Source } from './locate.ts'
-import { checkChain } from './chain.ts'
+import { checkChain, type FoundPlugins } from './chain.ts'
 import { Resolver } from './resolve.ts'
 import { SCHEMA, type RawConfig } from './schema.ts'
 import { compile, shapeProblems } from './shape.ts'
@@ -24,8 +23,8 @@ export interface Sound {
 /** Either a configuration, or why there is none. `text` is the file's, for showing problems in it. */
 export type Loaded = Sound | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
 
-/** Finds the plugins that the file's own folders hold, besides the built-in ones. Throws nothing: problems are returned. */
-export type FindPlugins = (folders: readonly string[]) => Promise<{ plugins: ReadonlyMap<string, Plugin>; problems: readonly string[] }>
+/** Finds the plugins that the file's own folders hold, besides the built-in ones. Throws nothing: faults are returned. */
+export type FindPlugins = (folders: readonly string[]) => Promise<FoundPlugins>
 
 const valid = compile(SCHEMA)
 
@@ -47,7 +46,7 @@ export async function loadConfig(file: string, env: Env, findPlugins: FindPlugin
 
 function textOf(path: string): string {
   const bytes = readFileSync(path)
-  if (!isUtf8(bytes)) throw new Error('it is not UTF-8 text')
+  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('it is not UTF-8 text, as which it is to be saved')
   return bytes.toString('utf8')
 }
 
@@ -83,11 +82,19 @@ async function refer(source: Source, path: string, raw: RawConfig, shape: readon
   const resolver = new Resolver(source, path, env)
   const config = resolver.resolve(raw)
   const found = await findPlugins(config.plugins)
-  const chain = checkChain(source, raw.chain, found.plugins)
-  const referred = [...resolver.problems, ...found.problems.map(message => source.problem(['plugins'], message)), ...chain.problems]
+  const chain = checkChain(source, raw.chain, found)
+  const referred = [...resolver.problems, ...absentFolders(source, config.plugins), ...chain.problems]
   const all = [...shape, ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col))]
   if (all.length > 0) return failed(all, source.text)
   return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], text: source.text }
+}
+
+/** Folders of plugins that the file names; the one that it need not name may be absent. */
+function absentFolders(source: Source, folders: readonly string[]): Problem[] {
+  return folders.flatMap((folder, at) => {
+    const path = ['plugins', at]
+    return source.doc.hasIn(path) && !existsSync(folder) ? [source.problem(path, 'there is no such folder')] : []
+  })
 }
 
 function failed(problems: readonly Problem[], text: string): Loaded {

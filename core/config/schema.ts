@@ -192,7 +192,7 @@ export const SCHEMA = {
       keyCache: { ...DURATION, default: '10s' },
     }),
     limits: section('limits of the HTTP side', {
-      connections: { type: 'integer', minimum: 1, default: 10000, description: 'open client connections' },
+      connections: { type: 'integer', minimum: 1, default: 10000, description: 'a number of client connections, which may be open at a time' },
       url: { ...SIZE, default: '8KiB' },
       headers: { ...SIZE, default: '16KiB' },
       headersTime: { ...DURATION, default: '10s' },

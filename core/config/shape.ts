@@ -1,7 +1,7 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
 import { FORMATS_OF_UNITS, respelled } from './units.ts'
-import { nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
+import { EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 
 const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true, formats: FORMATS_OF_UNITS })
 
@@ -36,7 +36,9 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
     case 'additionalProperties': {
       const name = String(error.params['additionalProperty'])
       const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
-      return source.problem([...path, name], `there is no setting "${name}" here`, suggest(name, known), 'key')
+      // In brackets a comma begins the next member.
+      const hint = /^\d+$/.test(name) ? 'a decimal is written with a point' : suggest(name, known)
+      return source.problem([...path, name], `there is no setting "${name}" here`, hint, 'key')
     }
     case 'required':
       return source.problem(path, `"${String(error.params['missingProperty'])}" is missing`, description && `this is ${description}`)
@@ -45,13 +47,23 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
       return source.problem(path, `expected one of ${allowed.join(', ')}`, didYouMean(near))
     }
+    case 'anyOf':
+      return source.problem(path, expected, dedented(error.data))
     case 'minimum':
     case 'maximum':
     case 'exclusiveMinimum':
       return source.problem(path, expected, error.message)
     default:
-      return source.problem(path, expected, meant(error))
+      // What came from the environment is not shown.
+      return source.problem(path, expected, source.value(path) instanceof EnvScalar ? undefined : meant(error))
   }
+}
+
+/** Options that stand beside their stage's name rather than below it. */
+function dedented(stage: unknown): string | undefined {
+  const [[name, given] = [], ...others] = Object.entries(stage ?? {})
+  const options = others.map(([option]) => option)
+  return given === null && options.length > 0 ? `indent ${options.join(', ')} further, to stand below ${name}` : undefined
 }
 
 const BOOLEANS: Readonly<Record<string, string>> = { yes: 'true', on: 'true', no: 'false', off: 'false' }
@@ -60,10 +72,28 @@ const BOOLEANS: Readonly<Record<string, string>> = { yes: 'true', on: 'true', no
 function meant({ data, parentSchema }: ErrorObject): string | undefined {
   const { type, pattern, default: standard } = parentSchema as { type?: string; pattern?: string; default?: unknown }
   const text = String(data)
-  if ((type === 'number' || type === 'integer') && /^\d{1,5}$/.test(text)) return 'write it without quotes'
-  if (type === 'number' && /^\d{1,4},\d{1,2}$/.test(text)) return didYouMean(text.replace(',', '.'))
-  if (type === 'boolean') return didYouMean(BOOLEANS[text.toLowerCase()])
-  return didYouMean(respelled(text, pattern, /[A-Za-z]+$/.exec(String(standard))?.[0]))
+  switch (type) {
+    case 'boolean':
+      return /^(?:true|false)$/.test(text) ? UNQUOTED : didYouMean(BOOLEANS[text.toLowerCase()])
+    case 'integer':
+      return /^\d{1,9}$/.test(text) ? UNQUOTED : didYouMean(wholeNumber(text))
+    case 'number':
+      if (/^\d{1,9}(?:\.\d{1,9})?$/.test(text)) return UNQUOTED
+      return /^\d{1,4},\d{1,3}$/.test(text) ? didYouMean(text.replace(',', '.')) : undefined
+    case 'array':
+      return /^[\w-]{1,40}(?:, ?[\w-]{1,40})*$/.test(text) ? `did you mean [${text}]?` : undefined
+    default:
+      return didYouMean(respelled(text, pattern, /[A-Za-z]+$/.exec(String(standard))?.[0]))
+  }
+}
+
+const UNQUOTED = 'write it without quotes'
+
+/** 10,000 and 10_000 and 10k as a number. */
+function wholeNumber(text: string): string | undefined {
+  if (/^\d{1,3}(?:[,_ ]\d{3}){1,2}$/.test(text)) return text.replaceAll(/\D/g, '')
+  const [, digits, unit] = /^(\d{1,4})([km])$/i.exec(text) ?? []
+  return digits && `${digits}${unit?.toLowerCase() === 'k' ? '000' : '000000'}`
 }
 
 function didYouMean(value: string | undefined): string | undefined {

@@ -70,7 +70,9 @@ const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
 export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
   const [, digits, written = ''] = /^([1-9]\d{0,3}) ?([A-Za-z]*)$/.exec(text) ?? []
   if (digits === undefined || (pattern !== DURATION_TEXT && pattern !== SIZE.pattern)) return undefined
-  const unit = (written === '' ? missing : written).toLowerCase()
+  // A number that is left without is of the default's unit, or so large that it must be of the smallest.
+  const smallest = pattern === SIZE.pattern ? 'B' : 'ms'
+  const unit = (written || (digits.length < 4 || 'hd'.includes(missing) ? missing : smallest)).toLowerCase()
   return Object.keys(SPELLINGS)
     .filter(name => name.toLowerCase() === unit || SPELLINGS[name]?.includes(unit))
     .map(name => digits + name)
