@@ -68,9 +68,17 @@ function dedented(stage: unknown): string | undefined {
 
 const BOOLEANS: Readonly<Record<string, string>> = { yes: 'true', on: 'true', no: 'false', off: 'false' }
 
+/** What is looked at of a schema. */
+interface Shape {
+  readonly type?: string
+  readonly pattern?: string
+  readonly items?: { readonly enum?: readonly unknown[] }
+  readonly default?: unknown
+}
+
 /** What a value of the wrong form was meant to be, where that is plain. It shows only what cannot be a secret. */
 function meant({ data, parentSchema }: ErrorObject): string | undefined {
-  const { type, pattern, default: standard } = parentSchema as { type?: string; pattern?: string; default?: unknown }
+  const { type, pattern, items, default: standard } = parentSchema as Shape
   const text = String(data)
   switch (type) {
     case 'boolean':
@@ -81,7 +89,7 @@ function meant({ data, parentSchema }: ErrorObject): string | undefined {
       if (/^\d{1,9}(?:\.\d{1,9})?$/.test(text)) return UNQUOTED
       return /^\d{1,4},\d{1,3}$/.test(text) ? didYouMean(text.replace(',', '.')) : undefined
     case 'array':
-      return /^[\w-]{1,40}(?:, ?[\w-]{1,40})*$/.test(text) ? `did you mean [${text}]?` : undefined
+      return text.split(/, ?/).every(word => items?.enum?.includes(word)) ? `did you mean [${text}]?` : undefined
     default:
       return didYouMean(respelled(text, pattern, /[A-Za-z]+$/.exec(String(standard))?.[0]))
   }

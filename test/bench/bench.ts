@@ -195,6 +195,8 @@ async function onFreshProcesses(folder: string, run: (provider: Target, bare: Ta
     file,
     readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8')
       .replace('connections: 10000', 'connections: 20000')
+      // Redis stands still while a slow disk syncs its files; what a request costs is asked here, not who is refused then.
+      .replace('commandTimeout: 400ms', 'commandTimeout: 10s')
       // What the provider speaks, whoever asks.
       .replace('speaks: [responses, chat-completions]', 'speaks: [chat-completions]'),
   )
