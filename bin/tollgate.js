@@ -2,7 +2,7 @@
 // Tollgate needs Node 24. Where the machine's own is older, the packaged one (an optional dependency) takes over.
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { createRequire } from 'node:module'
+import module, { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { constants } from 'node:os'
 import { fileURLToPath } from 'node:url'
@@ -10,6 +10,8 @@ import { fileURLToPath } from 'node:url'
 const main = new URL('../core/main.ts', import.meta.url)
 
 if (Number(process.versions.node.split('.')[0]) >= 24) {
+  // What Node makes of the sources is kept beside what is installed: a command takes half the time from the second on.
+  module.enableCompileCache(fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url)))
   await import(main.href)
 } else {
   const node = packagedNode()
@@ -17,7 +19,7 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
     console.error(`Tollgate needs Node 24 or later; this is ${process.version}, and the packaged one is not installed. Run npm ci first.`)
     process.exit(1)
   }
-  const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: 'inherit' })
+  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' })
   // A terminal's Ctrl-C reaches the child by itself, too: the gateway takes a second signal only after a moment.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
   child.on('exit', (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : (code ?? 1)))
