@@ -149,7 +149,7 @@ for (const [how, fail] of MASTER_FAILURES) {
     const { master } = await pair(t)
     const port = await sentinel(t, master)
     const upstream = await answering(t)
-    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('commandTimeout: 2s', 'commandTimeout: 400ms')
+    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('commandTimeout: 2s', 'commandTimeout: 1s')
     const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` }, edit })
     const keys = await Promise.all([1, 2, 3, 4].map(() => g.key('famC', 10n)))
     const served = new Map(keys.map(key => [key, 0]))
