@@ -197,7 +197,7 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   try {
     loaded = await loadConfig(file, env, findPlugins, text)
   } catch (cause) {
-    log.error({ err: cause }, 'the configuration cannot be read; the old one stays in force')
+    log.error({ err: cause }, 'the configuration cannot be checked; the old one stays in force')
     return undefined
   }
   if (loaded.config) return loaded

@@ -60,13 +60,15 @@ export function checkChain(source: Source, chain: RawConfig['chain'], { plugins,
  */
 function checkFacts(source: Source, placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>, meant: ReadonlySet<string>): Problem[] {
   const found = new Map<string, Problem>()
-  const tell = (id: string, problem: Problem): void => void (found.has(id) || found.set(id, problem))
+  const tell = (id: string, problem: Problem): void => {
+    if (!found.has(id)) found.set(id, problem)
+  }
+  const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
   for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
     const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
     const given = new Map<string, string>()
     // What only counts a request's tokens is free.
     const free = covers('counting', endpoint)
-    const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
     const metered = stages.some(({ plugin }) => plugin.meters) || meters.some(name => meant.has(name))
     if (!free && !metered && stages.some(({ plugin }) => plugin.gives.includes('route'))) {
       const hint = `put ${meters.join(' or ')} at the end of the chain`

@@ -105,11 +105,16 @@ export function nearest(written: string, candidates: Iterable<string>): string |
   return best
 }
 
+/** The hint for a value that is known; none where it is not. */
+export function didYouMean(value: string | undefined): string | undefined {
+  return value && `did you mean ${value}?`
+}
+
 /** "did you mean …?", or the list of what there is when it is short and nothing is near. */
 export function suggest(written: string, candidates: Iterable<string>): string | undefined {
   const all = [...candidates]
-  const near = nearest(written, all)
-  if (near !== undefined) return `did you mean ${near}?`
+  const hint = didYouMean(nearest(written, all))
+  if (hint !== undefined) return hint
   return all.length > 0 && all.length <= 16 ? `there is: ${all.join(', ')}` : undefined
 }
 

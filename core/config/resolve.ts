@@ -4,7 +4,7 @@ import { FORMATS, type Format } from '../formats/index.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal, type Price } from '../ledger/money.ts'
 import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
 import { parseAddress, type Address } from '../store/address.ts'
-import { type Path, type Problem, type Source, suggest } from './locate.ts'
+import { didYouMean, type Path, type Problem, type Source, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
 import { scalarText, type Env } from './yaml.ts'
@@ -206,7 +206,7 @@ export class Resolver {
       return undefined
     }
     if (target.as !== undefined) {
-      this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target.as === raw.id ? 'name another model' : `did you mean ${target.as}?`)
+      this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target.as === raw.id ? 'name another model' : didYouMean(target.as))
       return undefined
     }
     if (raw.as !== undefined && raw.thinking !== undefined) this.#add([...path, 'thinking'], 'an alias reasons as what it is an alias of')

@@ -1,7 +1,7 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
 import { FORMATS_OF_UNITS, respelled } from './units.ts'
-import { EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
+import { didYouMean, EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 
 const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true, formats: FORMATS_OF_UNITS })
 
@@ -89,7 +89,7 @@ function meant({ data, parentSchema }: ErrorObject): string | undefined {
       if (/^\d{1,9}(?:\.\d{1,9})?$/.test(text)) return UNQUOTED
       return /^\d{1,4},\d{1,3}$/.test(text) ? didYouMean(text.replace(',', '.')) : undefined
     case 'array':
-      return text.split(/, ?/).every(word => items?.enum?.includes(word)) ? `did you mean [${text}]?` : undefined
+      return text.split(/, ?/).every(word => items?.enum?.includes(word)) ? didYouMean(`[${text}]`) : undefined
     default:
       return didYouMean(respelled(text, pattern, /[A-Za-z]+$/.exec(String(standard))?.[0]))
   }
@@ -102,10 +102,6 @@ function wholeNumber(text: string): string | undefined {
   if (/^\d{1,3}(?:[,_ ]\d{3}){1,2}$/.test(text)) return text.replaceAll(/\D/g, '')
   const [, digits, unit] = /^(\d{1,4})([km])$/i.exec(text) ?? []
   return digits && `${digits}${unit?.toLowerCase() === 'k' ? '000' : '000000'}`
-}
-
-function didYouMean(value: string | undefined): string | undefined {
-  return value && `did you mean ${value}?`
 }
 
 function pointer(instancePath: string): (string | number)[] {

@@ -10,7 +10,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { freePort, ownPrefix, RealRedis } from '../redis.ts'
-import { rawUpstream, json, ScriptedUpstream } from '../upstream.ts'
+import { json, rawUpstream, ScriptedUpstream } from '../upstream.ts'
 
 /** The stores that operators run: one Redis, a cluster, and a master that sentinels watch. */
 
@@ -149,7 +149,7 @@ for (const [how, fail] of MASTER_FAILURES) {
     const { master } = await pair(t)
     const port = await sentinel(t, master)
     const upstream = await answering(t)
-    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('commandTimeout: 2s', 'commandTimeout: 1s')
+    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('commandTimeout: 2s', 'commandTimeout: 400ms')
     const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` }, edit })
     const keys = await Promise.all([1, 2, 3, 4].map(() => g.key('famC', 10n)))
     const served = new Map(keys.map(key => [key, 0]))
