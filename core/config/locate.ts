@@ -93,16 +93,19 @@ function dotted(path: Path): string {
     .replace(/^\./, '')
 }
 
-/** The candidate nearest to what was written, if it is near enough to have been meant. */
+/** The candidate nearest to what was written, if it is near enough to have been meant, and no other is as near. */
 export function nearest(written: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
+  let tied = false
   // A word all of whose letters would have to change was not meant.
   let distance = Math.min(Math.max(2, Math.floor(written.length / 3)) + 1, written.length)
   for (const candidate of candidates) {
     const d = leven(written.toLowerCase(), candidate.toLowerCase())
-    if (d < distance) [best, distance] = [candidate, d]
+    if (d > distance || (d === distance && best === undefined)) continue
+    tied = d === distance
+    ;[best, distance] = [candidate, d]
   }
-  return best
+  return tied ? undefined : best
 }
 
 /** The hint for a value that is known; none where it is not. */
@@ -133,18 +136,27 @@ export function render(problems: readonly Problem[], text: string): string {
       const width = Math.min(problem.width, SHOWN)
       const line = masked(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
-        `${problem.file}:${problem.line}:${problem.col} ${place}${problem.message}`,
+        `${problem.file}:${problem.line}:${problem.col} ${masked(`${place}${problem.message}`)}`,
         ...(text === '' ? [] : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
-        ...(problem.hint === undefined ? [] : [` ${margin} = ${problem.hint}`]),
+        ...(problem.hint === undefined ? [] : [` ${margin} = ${masked(problem.hint)}`]),
       ].join('\n')
     })
     .join('\n\n')
     .replace(/[^\P{Cc}\n\t]/gu, '·')
 }
 
-/** A line of the file with stars for a credential that stands in it. */
-function masked(line: string): string {
-  return line.replace(/(\bkey:\s*(?:!env\s+\w+\s+)?)(?!\s|!env\b|simulated\b)([^,}#]*[^,}#\s])/g, starred).replace(/(:\/\/)([^/@\s]+)(?=@)/g, starred)
+/** Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made up. */
+const CREDENTIALS = [
+  /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+)?)(?![\s[{]|!env\s|simulated\b)(.*\S)/gi,
+  /(header:\s*)(?!x-api-key\b|authorization\b)([^\s,}]+)/g,
+  /(:\/{1,2})([^/\s].*)(?=@)/g,
+  /(:\/\/:|[?#]\w+=)([^\s@]+)/g,
+  /()\b((?=[A-Za-z]*\d)(?=\d*[A-Za-z])(?:[A-Za-z0-9]{12,}|(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{8,}))/g,
+]
+
+/** A text with stars for each credential that stands in it. */
+function masked(text: string): string {
+  return CREDENTIALS.reduce((shown, credential) => shown.replace(credential, starred), text)
 }
 
 function starred(_all: string, before: string, secret: string): string {

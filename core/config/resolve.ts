@@ -6,6 +6,7 @@ import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './c
 import { parseAddress, type Address } from '../store/address.ts'
 import { didYouMean, type Path, type Problem, type Source, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
+import { asksTheShell } from './syntax.ts'
 import { duration, size } from './units.ts'
 import { scalarText, type Env } from './yaml.ts'
 
@@ -22,6 +23,8 @@ export class Resolver {
   readonly #file: string
   readonly #env: Env
   #production = false
+  /** Names of prices that there are not: where the first stands, and how many models have it. */
+  readonly #unpriced = new Map<string, { readonly path: Path; models: number }>()
 
   constructor(source: Source, file: string, env: Env) {
     this.#source = source
@@ -36,6 +39,9 @@ export class Resolver {
     const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name))
     const prices = mapValues(raw.prices, (price, name) => this.#price(price, ['prices', name]))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
+    for (const [name, { path, models }] of this.#unpriced) {
+      this.#add(path, `there is no price "${name}"${models > 1 ? `, which ${models} models have` : ''}`, suggest(name, prices.keys()))
+    }
     return {
       file: this.#file,
       listen: raw.listen,
@@ -84,8 +90,9 @@ export class Resolver {
     const url = this.#url(raw, path)
     const accounts = raw.accounts.map((account, index): Account => {
       const at = [...path, 'accounts', index]
-      // Of what is missing it is told elsewhere.
-      if (account.key && raw.url && (account.key === SIMULATED) !== (raw.url === SIMULATED)) {
+      // Of what is missing, or no URL or key, it is told elsewhere.
+      const known = url !== undefined || raw.url === SIMULATED
+      if (account.key && known && !asksTheShell(account.key) && (account.key === SIMULATED) !== (raw.url === SIMULATED)) {
         this.#add(
           account.key === SIMULATED ? [...at, 'key'] : [...path, 'url'],
           'a simulated url goes with a simulated key, a real one with a real one',
@@ -123,11 +130,13 @@ export class Resolver {
     }
     const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined
     if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
-      this.#add(at, 'expected an http:// or https:// URL, or simulated')
-    } else if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
+      this.#add(at, 'expected an http:// or https:// URL, or simulated', /^[\w.-]+(?::\d+)?(?:\/|$)/.test(raw.url) ? 'begin it with https://' : undefined)
+      return undefined
+    }
+    if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
       this.#add(at, 'expected a URL without credentials, query or fragment')
-    } else if (/\/v1\/?$/.test(url.pathname)) {
-      this.#add(at, 'the URL must not end in /v1: the formats add it', 'leave out the /v1')
+    } else if (/\/v1(?:\/(?:chat\/completions|responses|messages))?\/?$/.test(url.pathname)) {
+      this.#add(at, 'the URL must not end in /v1: the formats add it, and what follows it', 'leave out everything from /v1 on')
     } else if (!raw.allowPrivate && isLinkLocal(url.hostname)) {
       this.#add(at, 'link-local addresses are refused', 'allowPrivate: true permits them')
     } else if (!raw.allowPrivate && url.protocol === 'http:' && !isLoopback(url.hostname)) {
@@ -216,7 +225,9 @@ export class Resolver {
     if (priceName === undefined) {
       if (raw.as === undefined) this.#add(path, `"price" is missing: every model has one`, suggest('', prices.keys()))
     } else if (!price && raw.as === undefined) {
-      this.#add([...path, 'price'], `there is no price "${priceName}"`, suggest(priceName, prices.keys()))
+      const known = this.#unpriced.get(priceName)
+      if (known) known.models++
+      else this.#unpriced.set(priceName, { path: [...path, 'price'], models: 1 })
     }
     return {
       id: raw.id,

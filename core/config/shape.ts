@@ -13,18 +13,27 @@ export function compile(schema: unknown): ValidateFunction {
 /** Ajv's errors as problems, one for each place. `base` is the path at which the checked value stands. */
 export function shapeProblems(source: Source, errors: readonly ErrorObject[], base: Path = []): Problem[] {
   const seen = new Set<string>()
+  const misspelt = new Set(errors.map(error => `${error.instancePath} ${meantName(error)}`))
   return errors.flatMap(error => {
     // The branches of an anyOf fail one by one; what counts is that none held.
     // And a name that fails its rule is reported by the rule.
     if (error.schemaPath.includes('/anyOf/') || error.keyword === 'propertyNames') return []
     // What is none of the words that may stand there need not be told that it is no word either.
     if (error.keyword === 'type' && (error.parentSchema as { enum?: unknown } | undefined)?.enum !== undefined) return []
+    // A name that is misspelt is not missing, too.
+    if (error.keyword === 'required' && misspelt.has(`${error.instancePath} ${String(error.params['missingProperty'])}`)) return []
     const problem = shapeProblem(source, error, base)
     const id = `${problem.line}:${problem.col}:${problem.message}`
     if (seen.has(id)) return []
     seen.add(id)
     return [problem]
   })
+}
+
+/** The name that a member of no known name was meant to have. */
+function meantName({ keyword, params, parentSchema }: ErrorObject): string | undefined {
+  if (keyword !== 'additionalProperties') return undefined
+  return nearest(String(params['additionalProperty']), Object.keys((parentSchema as { properties?: object }).properties ?? {}))
 }
 
 function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
@@ -47,6 +56,8 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
       return source.problem(path, `expected one of ${allowed.join(', ')}`, didYouMean(near))
     }
+    case 'uniqueItems':
+      return source.problem(path, 'the same stands twice in this list')
     case 'anyOf':
       return source.problem(path, expected, dedented(error.data))
     case 'minimum':

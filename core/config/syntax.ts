@@ -1,6 +1,6 @@
 /** What the YAML parser stumbles over, in the words of who wrote the file. */
 import { visit, type YAMLError } from 'yaml'
-import type { Problem, Source } from './locate.ts'
+import { EnvScalar, type Problem, type Source } from './locate.ts'
 
 /** How the complaint about a variable that is not set begins. */
 export const NOT_SET = 'this environment variable is not set'
@@ -8,7 +8,7 @@ export const NOT_SET = 'this environment variable is not set'
 /** For what does not keep the lines behind it from being understood. */
 const HINTS: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'every name may stand once in a mapping',
-  TAG_RESOLVE_FAILED: 'the only tag is !env NAME fallback',
+  TAG_RESOLVE_FAILED: '!env NAME fallback is how a variable of the environment is asked for',
 }
 
 /** What to say of the rest, and what to do about it. */
@@ -49,10 +49,43 @@ export function aliasProblems(source: Source): Problem[] {
   return problems
 }
 
+/** A variable as shells and compose files write it. */
+const SHELL_VARIABLE = /\$\{([A-Z_][A-Z0-9_]*)[^}]*\}|^\$([A-Z_][A-Z0-9_]*)$/
+
+/** Whether a text is, or has in it, a variable as shells write it. */
+export function asksTheShell(text: string): boolean {
+  return SHELL_VARIABLE.test(text)
+}
+
+/** Variables in another language's spelling: a credential that is one would only be found out by the upstream. */
+export function variableProblems(source: Source): Problem[] {
+  const problems: Problem[] = []
+  visit(source.doc, {
+    Scalar(_key, node) {
+      const [start, end] = node.range ?? [0, 0]
+      // What came from the environment may look like anything.
+      const [variable, braced, bare] = SHELL_VARIABLE.exec(node instanceof EnvScalar ? '' : String(node.value)) ?? []
+      if (variable !== undefined) problems.push(variableProblem(source, start, end, braced ?? bare))
+    },
+  })
+  return problems
+}
+
+function variableProblem(source: Source, start: number, end: number, name: string | undefined): Problem {
+  return source.at(start, end, 'a variable of the environment is not asked for like this', `write !env ${name} as the whole value, or !env ${name} fallback`)
+}
+
 function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAMLError): Problem {
   const hint = message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : HINTS[code]
+  if (code === 'DUPLICATE_KEY') {
+    const name = /^["']?[^\s:"']+/.exec(source.text.slice(start))?.[0] ?? ''
+    return source.at(start, start + name.length, `${name} stands here a second time`, hint)
+  }
   // A tag is told of with its value, of which nothing more is to be said.
-  if (code === 'TAG_RESOLVE_FAILED') return source.at(start, start + (/^[^,\]}\n]*/.exec(source.text.slice(start))?.[0] ?? '').length, message, hint)
+  if (code === 'TAG_RESOLVE_FAILED') {
+    const said = message.replace(/^Unresolved tag: (.*)$/, 'there is no tag $1')
+    return source.at(start, start + (/^[^,\]}\n]*/.exec(source.text.slice(start))?.[0] ?? '').length, said, hint)
+  }
   if (hint !== undefined) return source.at(start, end, message, hint)
   const bracket = / end with an? ([\]}])$/.exec(message)?.[1]
   if (bracket !== undefined) {
@@ -62,6 +95,9 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   const quote = /^Missing closing (["'])quote$/.exec(message)?.[1]
   if (quote !== undefined) return source.at(opening(source, start), end, `the ${quote} that closes this is missing`)
   const first = nextWritten(source.text, start)
+  // In brackets its own bracket is the parser's first stumble.
+  const [variable, name] = /^\$\{([A-Z_][A-Z0-9_]*)[^}\n]*\}?/.exec(source.text.slice(first - 1)) ?? []
+  if (variable !== undefined) return variableProblem(source, first - 1, first - 1 + variable.length, name)
   const line = source.text.slice(source.text.lastIndexOf('\n', first - 1) + 1, first + 2)
   if (/^\s*-[^\s-]$/.test(line)) return source.at(first, first + 1, 'a space is missing behind this -')
   const said = WORDS[message.endsWith('followed by map values') ? 'MULTILINE_IMPLICIT_KEY' : code] ?? OTHER

@@ -63,20 +63,28 @@ const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
 }
 
 /**
- * A duration or a size with its unit as it is to be written, for a text of digits that has another spelling of it or none.
+ * A duration or a size as it is to be written, for a text that spells its unit otherwise, has none, several or a fraction.
  * @param pattern of the schema that the text does not match
  * @param missing the unit of one without
  */
 export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
-  const [, digits, written = ''] = /^([1-9]\d{0,3}) ?([A-Za-z]*)$/.exec(text) ?? []
-  if (digits === undefined || (pattern !== DURATION_TEXT && pattern !== SIZE.pattern)) return undefined
+  const scales = pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern ? BYTES : {}
   // A number that is left without is of the default's unit, or so large that it must be of the smallest.
-  const smallest = pattern === SIZE.pattern ? 'B' : 'ms'
-  const unit = (written || (digits.length < 4 || 'hd'.includes(missing) ? missing : smallest)).toLowerCase()
-  return Object.keys(SPELLINGS)
-    .filter(name => name.toLowerCase() === unit || SPELLINGS[name]?.includes(unit))
-    .map(name => digits + name)
-    .find(found => found !== text && new RegExp(pattern).test(found))
+  const unit = /^\d{4}$/.test(text) && !'hd'.includes(missing) ? Object.keys(scales)[0] : missing
+  const whole = /^\d{1,4}$/.test(text) ? text + unit : text
+  if (pattern === undefined || new RegExp(pattern).test(text) || !/^(?:\d{1,4}(?:\.\d{1,3})? ?[A-Za-z]+ ?)+$/.test(whole)) return undefined
+  const parts = [...whole.matchAll(/([\d.]+) ?([A-Za-z]+)/g)].map(([, number, name = '']) => ({ number: Number(number), name: unitOf(name, scales) }))
+  const sum = parts.reduce((before, { number, name }) => before + number * (scales[name] ?? Number.NaN), 0)
+  // The smallest unit that was written, else the largest that makes a whole number.
+  const units = [parts.at(-1)?.name ?? '', ...Object.keys(scales).reverse()]
+  const found = units.find(name => sum % (scales[name] ?? Number.NaN) === 0)
+  return found && sum > 0 ? sum / (scales[found] as number) + found : undefined
+}
+
+/** The name of a unit, however it is spelled. */
+function unitOf(written: string, scales: Readonly<Record<string, number>>): string {
+  const unit = written.toLowerCase()
+  return Object.keys(scales).find(name => name.toLowerCase() === unit || SPELLINGS[name]?.includes(unit)) ?? ''
 }
 
 /** Milliseconds of a text that matches DURATION; NaN of any other, of which the shape's check has told. */

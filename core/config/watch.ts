@@ -1,9 +1,9 @@
 /** Tells when a configuration file has changed. */
-import { statSync, unwatchFile, watch, watchFile as watchStatus } from 'node:fs'
+import { readFileSync, stat, statSync, watch } from 'node:fs'
 import { basename, dirname } from 'node:path'
 import type { Log } from '../log.ts'
 
-/** Quiet time after a change of the file before it is told, in milliseconds: editors write in several steps. */
+/** Quiet time after a sign of a change before the file is read, in milliseconds: editors write in several steps. */
 const DEBOUNCE_MS = 100
 /** How often its status is asked for, in milliseconds. */
 const STATUS_MS = 1000
@@ -11,16 +11,17 @@ const STATUS_MS = 1000
 /**
  * Watches a file. Its folder is watched, not the file: editors and deployments replace a file rather than write into it.
  * Where the file is reached by a link its folder may hear nothing of a change, so that its status is asked for, too.
+ * @param text what it held when it was last read
  * @returns what stops it
  */
-export function watchFile(file: string, log: Log, changed: () => void): () => void {
-  let timer: NodeJS.Timeout | undefined
-  let told = version(file)
+export function watchFile(file: string, text: string, log: Log, changed: () => void): () => void {
+  let told: Buffer | undefined = Buffer.from(text)
+  let quiet: NodeJS.Timeout | undefined
   const look = (): void => {
-    clearTimeout(timer)
-    timer = setTimeout(() => {
-      const now = version(file)
-      if (now === told) return
+    clearTimeout(quiet)
+    quiet = setTimeout(() => {
+      const now = bytesOf(file)
+      if (now === 'no file' || now === told || (now && told?.equals(now))) return
       told = now
       changed()
     }, DEBOUNCE_MS)
@@ -29,20 +30,28 @@ export function watchFile(file: string, log: Log, changed: () => void): () => vo
     if (name === null || name === basename(file)) look()
   })
   watcher.on('error', cause => log.warn({ err: cause }, 'the folder of the configuration is not watched any more; a change is noticed a second later'))
-  watchStatus(file, { interval: STATUS_MS, persistent: false }, look)
+  // The first answer is a sign, too: the file may have changed since it was read.
+  let status: string | undefined
+  const asking = setInterval(() => {
+    stat(file, (failed, found) => {
+      const now = failed ? 'away' : `${found.ino} ${found.size} ${found.ctimeMs}`
+      if (now === status) return
+      status = now
+      look()
+    })
+  }, STATUS_MS).unref()
   return () => {
-    clearTimeout(timer)
+    clearInterval(asking)
+    clearTimeout(quiet)
     watcher.close()
-    unwatchFile(file, look)
   }
 }
 
-/** Another text for whatever has been done to the file. */
-function version(file: string): string {
+/** What a file holds; undefined where it is away. A pipe is not read: it says what it has to say once, and then its reader waits. */
+function bytesOf(file: string): Buffer | 'no file' | undefined {
   try {
-    const { ino, size, ctimeMs } = statSync(file)
-    return `${ino} ${size} ${ctimeMs}`
+    return statSync(file).isFile() ? readFileSync(file) : 'no file'
   } catch {
-    return 'away'
+    return undefined
   }
 }

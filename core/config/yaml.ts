@@ -1,7 +1,7 @@
 /** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
 import { LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
 import { EnvScalar, Source, type Path, type Problem } from './locate.ts'
-import { aliasProblems, NOT_SET, syntaxProblems } from './syntax.ts'
+import { aliasProblems, NOT_SET, syntaxProblems, variableProblems } from './syntax.ts'
 
 export type Env = Readonly<Record<string, string | undefined>>
 
@@ -20,7 +20,7 @@ function envTag(env: Env): ScalarTag {
     resolve(source, onError) {
       const [, name = '', fallback] = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+(.+))?$/.exec(source.trim()) ?? []
       if (name === '') {
-        onError('write !env NAME, or !env NAME fallback')
+        onError('this names no variable')
         return new EnvScalar('', '', undefined)
       }
       const set = env[name] || undefined
@@ -46,7 +46,8 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
   if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)], lost: true }
   const { problems, lost } = syntaxProblems(source, [...doc.errors, ...doc.warnings])
   const unknown = lost ? [] : aliasProblems(source)
-  return { source, problems: [...problems, ...unknown], lost: lost || unknown.length > 0 }
+  const variables = lost ? [] : variableProblems(source)
+  return { source, problems: [...problems, ...unknown, ...variables], lost: lost || unknown.length > 0 }
 }
 
 /** The text of a scalar exactly as written, or as the environment has it. */

@@ -1,0 +1,34 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { watchFile } from '../../core/config/watch.ts'
+import { createLog, Scrubber } from '../../core/log.ts'
+
+t.test('a file that has become a pipe is not waited for, and is noticed when it is a file again', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-watch-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, 'gateway.yaml')
+  spawnSync('mkfifo', [file])
+  await new Promise<void>(resolve => {
+    t.teardown(watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent'), resolve))
+    // Later than a look at the pipe would have been.
+    const later = setTimeout(() => {
+      writeFileSync(join(folder, 'next'), 'as it is now')
+      renameSync(join(folder, 'next'), file)
+    }, 1500)
+    t.teardown(() => clearTimeout(later))
+  })
+})
+
+t.test('a change that fell between the reading of a file and its watching is told', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-watch-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, 'gateway.yaml')
+  writeFileSync(file, 'as it is now')
+  await new Promise<void>(resolve => {
+    const stop = watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent'), resolve)
+    t.teardown(stop)
+  })
+})
