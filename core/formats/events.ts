@@ -49,6 +49,11 @@ export class ReplyEvent {
  */
 export interface Rewriter {
   readonly needles?: readonly string[]
+  /**
+   * What can be taken out of the events' bytes, as latin-1, before they are looked at: for what stands in every event and
+   * would have each of them parsed. Of no use where somebody wants to see all events as they came.
+   */
+  readonly strikes?: RegExp
   /** The events to send instead; none to drop it, undefined to leave its bytes as they are. */
   event(event: ReplyEvent): readonly OutgoingEvent[] | undefined
 }

@@ -37,15 +37,26 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
     reply: downwardHeaders(reply.headers, x.route.translation),
     attempt,
   })
+  let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) return refuse(up, make(await readFailure(x, body, patience)))
     const stream = type.startsWith('text/event-stream')
-    if (stream && (!x.route.translation || spreads(x))) return await new StreamRelay(x, up, body, make, patience).run()
-    if (stream || /^application\/(?:[\w.+-]+\+)?json\b/.test(type)) return await relayWhole(x, up, body, stream, make, patience)
+    if (stream && (!x.route.translation || spreads(x))) return (outcome = await new StreamRelay(x, up, body, make, patience).run())
+    if (stream || /^application\/(?:[\w.+-]+\+)?json\b/.test(type)) return (outcome = await relayWhole(x, up, body, stream, make, patience))
     return refuse(up, make({ message: `content-type ${type || 'missing'} under status 200` }))
   } finally {
-    if (!body.readableEnded) reply.abort()
+    if (outcome?.kind === 'relayed') ebb(reply, x.limits.keepalive)
+    else if (!body.readableEnded) reply.abort()
   }
+}
+
+/** Lets a reply end whose client has all of it: its connection can be used again then. */
+function ebb(reply: UpstreamReply, ms: number): void {
+  const { body } = reply
+  if (body.readableEnded || body.destroyed) return
+  const late = deadline(ms, () => reply.abort())
+  body.on('close', () => late.clear())
+  body.resume()
 }
 
 const DECODERS: Readonly<Record<string, () => NodeJS.ReadWriteStream>> = {

@@ -110,6 +110,7 @@ export class Scanner implements Passage {
   readonly #wanted: Wanted
   /** Finds what makes an event worth parsing; any of them may be. */
   readonly #telling: RegExp
+  readonly #strikes: readonly RegExp[]
   #looked = false
 
   constructor(format: Format, wanted: Wanted) {
@@ -121,11 +122,17 @@ export class Scanner implements Passage {
     if (wanted.all || others.some(({ needles }) => needles === undefined)) this.#telling = EVERY
     else if (others.length === 0) this.#telling = expressionOf(telling, () => anyOf(telling))
     else this.#telling = searchFor([...telling, ...others.flatMap(({ needles = [] }) => needles)])
+    this.#strikes = this.#telling === EVERY ? [] : others.flatMap(({ strikes }) => strikes ?? [])
   }
 
   push(bytes: Buffer): Buffer {
     const latin1 = bytes.toString('latin1')
     this.delivered += textBytes(latin1, this.#format.text.stream)
+    const left = this.#strikes.reduce((text, strike) => text.replace(strike, ''), latin1)
+    return left === latin1 ? this.#rewrite(bytes, latin1) : this.#rewrite(Buffer.from(left, 'latin1'), left)
+  }
+
+  #rewrite(bytes: Buffer, latin1: string): Buffer {
     const changed: Buffer[] = []
     let sent = 0
     for (const { start, end } of this.#worthParsing(latin1, blankLines(bytes))) {

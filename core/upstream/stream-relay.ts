@@ -47,6 +47,8 @@ export class StreamRelay {
   #forget: () => void = () => {}
   #passing = false
   #end: End | undefined
+  /** The last event there is has gone out: a client that leaves now, as SDKs do, has its reply. */
+  #whole = false
   #over = false
   #resolve: (outcome: Promise<Outcome>) => void = () => {}
   #reject: (error: unknown) => void = () => {}
@@ -103,7 +105,7 @@ export class StreamRelay {
       silence.refresh()
     })
     this.#silence = silence
-    this.#forget = this.#x.whenOver(why => this.#finish(why))
+    this.#forget = this.#x.whenOver(why => this.#finish(why === 'client' && this.#whole && !this.#stuck ? 'complete' : why))
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
@@ -192,11 +194,12 @@ export class StreamRelay {
 
   #see(event: ReplyEvent): void {
     const x = this.#x
-    const { opens, closes, last } = event.reading
+    const { opens, closes, last, terminal } = event.reading
     x.delivered = this.#scanner?.delivered ?? x.delivered
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
+    if (terminal && !x.gone) this.#whole = true
     this.#up.event(event)
   }
 
@@ -236,7 +239,7 @@ export class StreamRelay {
     const status = x.res.statusCode
     const { attempts } = x
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
-    if (end === 'complete') return x.gone ? left(x) : { kind: 'relayed', status, attempts }
+    if (end === 'complete') return x.gone && !this.#whole ? left(x) : { kind: 'relayed', status, attempts }
     return { kind: 'broken', by: typeof end === 'object' ? 'budget' : end === 'timeout' ? 'upstream' : end, status, attempts }
   }
 

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
+import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
@@ -29,13 +30,39 @@ async function draining(t: Test, more: string): Promise<Scene> {
   return { g, key: await g.key('famC'), upstream, replies }
 }
 
-/** A client that reads the first event of a stream and leaves. */
+/** A client that reads the first event of a stream and leaves; resolves when the gateway has closed its side, too. */
 async function leaves({ g, key }: Scene): Promise<void> {
-  const leave = new AbortController()
-  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
-  await (response.body as ReadableStream).getReader().read()
-  leave.abort()
+  const socket = connect(g.gateway.port, '127.0.0.1')
+  socket.write(streamRequest(key))
+  for await (const part of socket) if (String(part).includes('Hello')) socket.end()
 }
+
+function streamRequest(key: string): string {
+  const body = JSON.stringify({ ...BODY, stream: true })
+  return `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+}
+
+t.test('a client that leaves once its stream has said its last, as SDKs do, has had its reply; the connection upstream is kept', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const replies = begun(upstream, DELTA)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` })
+  const ports = new Set<number | undefined>()
+  for (const _time of [1, 2]) {
+    const stream = await client.chat.completions.create({ ...BODY, messages: [{ role: 'user', content: 'hi' }], stream: true })
+    const [reply] = replies.splice(0)
+    ports.add(reply?.socket?.remotePort)
+    reply?.write(FINISH)
+    for await (const _chunk of stream);
+    t.match((await g.settled(key))[0], { status: 'ok', client_disconnected: false, output_tokens: 700 })
+    t.notOk(reply?.destroyed)
+    // The upstream ends when it likes.
+    reply?.end(': as late as that\n\n')
+    await upstream.last.closed
+  }
+  t.equal(ports.size, 1)
+})
 
 t.test('a stream that its client left is read to its end, and its true usage is charged', async t => {
   const scene = await draining(t, '')
@@ -100,11 +127,9 @@ t.test('a client that leaves while its key is looked up is not waited for, nor a
   const upstream = await ScriptedUpstream.start(t)
   begun(upstream, DELTA)
   const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('bodyIdle: 15s', 'bodyIdle: 1h') })
-  const body = JSON.stringify({ ...BODY, stream: true })
   for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
     const socket = connect(g.gateway.port, '127.0.0.1')
-    const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\n`
-    socket.write(`${head}content-length: ${body.length}\r\n\r\n${body}`.repeat(3), () => socket.destroy())
+    socket.write(streamRequest(key).repeat(3), () => socket.destroy())
   }
   // Whatever they have sent is read before this.
   await g.call('/v1/models')

@@ -12,6 +12,8 @@ import { encodeRequest } from './encode-request.ts'
 /** Takes the usage out of a stream whose client did not ask for it: such clients index `choices[0]` of every chunk. */
 const hideUsage: Rewriter = {
   needles: ['"usage"'],
+  // As vendors write it, at the end of the object that is the whole of an event in one line; other spellings are parsed.
+  strikes: /,"usage":null(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)/g,
   event(event: ReplyEvent): OutgoingEvent[] | undefined {
     const chunk = object(event.json)
     if (!chunk || !('usage' in chunk)) return undefined
