@@ -1,4 +1,5 @@
 /** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
+import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded, type Sound } from './config/load.ts'
@@ -8,7 +9,7 @@ import { Generation } from './generation.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
-import type { Log, Scrubber } from './log.ts'
+import { credentialsOf, type Log, type Scrubber } from './log.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
@@ -53,8 +54,8 @@ export class Gateway {
    * @param role a guest has a host that keeps the store running and says when the file is to be read again
    * @throws Error in words for the operator
    */
-  static async start(surround: Surround, config: Config, role: Role = 'gateway'): Promise<Gateway> {
-    watchSecrets(surround.scrubber, config)
+  static async start(surround: Surround, { config, text }: Sound, role: Role = 'gateway'): Promise<Gateway> {
+    surround.scrubber.watch(credentialsOf(config))
     const store = await openStore(config.store, role, surround.log, surround)
     const simulated = await startSimulated(surround.newId)
     const gateway = new Gateway(surround, config, store, simulated)
@@ -76,7 +77,7 @@ export class Gateway {
     }
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEvery)
     gateway.#auditing.unref()
-    if (role === 'gateway') gateway.#unwatch = watchFile(surround.file, surround.log, () => void gateway.reload())
+    if (role === 'gateway') gateway.#unwatch = watchFile(surround.file, text, surround.log, () => void gateway.reload())
     return gateway
   }
 
@@ -140,7 +141,7 @@ export class Gateway {
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
-    watchSecrets(scrubber, config)
+    scrubber.watch(credentialsOf(config))
     try {
       this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
@@ -148,6 +149,8 @@ export class Gateway {
       return false
     }
     log.info({ generation: this.#generation.number }, 'configuration in force')
+    const gone = [...old.config.keyTypes.keys()].filter(name => !config.keyTypes.has(name))
+    if (gone.length > 0) log.warn({ keyTypes: gone }, 'key types have gone from the file: their keys are refused')
     void old.retire()
     return true
   }
@@ -193,6 +196,11 @@ export class Gateway {
 /** What the file holds now; undefined, and told of, when it cannot be put in force. */
 export async function soundFile(surround: Surround, text?: string): Promise<Sound | undefined> {
   const { file, env, log } = surround
+  // A pipe has said what it has to say, and its reader would wait for ever.
+  if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {
+    log.error('the configuration is no file that can be read again; the old one stays in force')
+    return undefined
+  }
   let loaded: Loaded
   try {
     loaded = await loadConfig(file, env, findPlugins, text)
@@ -209,8 +217,4 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
 /** Names of the upstreams that the simulated provider stands in for. */
 export function simulatedNames(config: Config): string[] {
   return [...config.upstreams.values()].filter(({ url }) => url === undefined).map(({ name }) => name)
-}
-
-function watchSecrets(scrubber: Scrubber, config: Config): void {
-  scrubber.watch([...config.upstreams.values()].flatMap(({ accounts }) => accounts.map(({ key }) => key)).filter(key => key !== 'simulated'))
 }

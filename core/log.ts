@@ -3,6 +3,7 @@
  * the upstreams' credentials, so that no call of it can leak one by mistake.
  */
 import { pino, type Logger } from 'pino'
+import type { Config } from './config/config.ts'
 
 export type Log = Logger
 
@@ -23,6 +24,20 @@ export class Scrubber {
   }
 }
 
+/** Every credential that a configuration holds. */
+export function credentialsOf({ upstreams, store }: Config): string[] {
+  const accounts = [...upstreams.values()].flatMap(upstream => upstream.accounts)
+  const { password } = store.address ?? {}
+  return [...accounts.map(({ key }) => key), ...(password === undefined ? [] : [password, encodeURIComponent(password)])].filter(key => key !== 'simulated')
+}
+
+/** An error for the log, without the command to the store that it may come with: it can be the one that tells the password. */
+function told(cause: unknown): unknown {
+  if (typeof cause !== 'object' || cause === null) return cause
+  const { command: _command, ...others } = cause as Record<string, unknown>
+  return Object.fromEntries(Object.entries(others).map(([name, part]) => [name, told(part)]))
+}
+
 /** A log to standard output. @param level pino's level names; `silent` for none */
 export function createLog(scrubber: Scrubber, level: string): Log {
   // In the other mode each line that joins a batch copies all of it. A write wakes a thread, however small: it may have 16 KiB.
@@ -35,5 +50,6 @@ export function createLog(scrubber: Scrubber, level: string): Log {
     flush: (done: () => void) => destination.flush(done),
     flushSync: () => destination.flushSync(),
   }
-  return pino({ level, base: null, formatters: { level: label => ({ level: label }) } }, scrubbed)
+  const serializers = { err: (cause: Error) => told(pino.stdSerializers.err(cause)) }
+  return pino({ level, base: null, serializers, formatters: { level: label => ({ level: label }) } }, scrubbed)
 }

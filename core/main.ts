@@ -1,9 +1,10 @@
 /** The command line, and the only file that touches the process. */
 import { randomUUID } from 'node:crypto'
 import { Command } from 'commander'
+import manifest from '../package.json' with { type: 'json' }
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
-import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions } from './commands/keys.ts'
+import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions, type TopUpOptions } from './commands/keys.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
 import { start } from './commands/start.ts'
@@ -44,8 +45,10 @@ process.on('uncaughtException', cause => {
 
 const program = new Command('tollgate')
   .description('Sells access to language models by the key.')
+  .version(manifest.version, '-v, --version', 'print the version')
   .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
   .showSuggestionAfterError()
+  .configureOutput({ writeErr: text => shell.complain(text.trimEnd()) })
 
 const file = (given?: string): string => given ?? program.opts<{ config: string }>().config
 const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> => use(await configured(quiet, file()))
@@ -110,8 +113,9 @@ keys
 keys
   .command('topup <id> <credits>')
   .description("add to a key's allocation")
+  .option('--idempotency-key <key>', 'a name of this top-up, such as the number of its payment: one that is known is not done again')
   .option(...JSON_OPTION)
-  .action((id: string, credits: string, options: Output) => onConfig(config => topUp(quiet, config, id, credits, options)))
+  .action((id: string, credits: string, options: TopUpOptions) => onConfig(config => topUp(quiet, config, id, credits, options)))
 keys
   .command('disable <id>')
   .description('refuse a key from now on')

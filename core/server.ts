@@ -61,9 +61,11 @@ export class GatewayServer {
   /** Listens. @returns the port; @throws when the address cannot be had */
   listen(host: string, port: number): Promise<number> {
     return new Promise((resolve, reject) => {
-      this.#server.once('error', reject)
+      const failed = (cause: NodeJS.ErrnoException): void =>
+        reject(cause.code === 'EADDRINUSE' ? new Error(`${host}:${port} is in use: name another listen.port`, { cause }) : cause)
+      this.#server.once('error', failed)
       this.#server.listen({ host, port, backlog: 4096 }, () => {
-        this.#server.off('error', reject)
+        this.#server.off('error', failed)
         resolve((this.#server.address() as AddressInfo).port)
       })
     })

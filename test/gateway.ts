@@ -103,7 +103,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const scrubber = new Scrubber()
   const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent')
   const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
-  const gateway = await Gateway.start(surround, loaded.config)
+  const gateway = await Gateway.start(surround, loaded)
   t.teardown(() => gateway.stop())
   return new Handle(gateway, file, rejected)
 }

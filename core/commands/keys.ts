@@ -6,7 +6,7 @@ import type { Key, Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../ledger/money.ts'
 import { isoTime, standing } from '../lookup.ts'
-import { onLedger, type Shell, UsageError } from './shell.ts'
+import { onLedger, type Shell, StoreFailure, UsageError } from './shell.ts'
 
 interface Output {
   readonly json?: boolean
@@ -42,7 +42,7 @@ export async function createKey(shell: Shell, config: Config, options: CreateOpt
 export async function listKeys(shell: Shell, config: Config, options: Output): Promise<void> {
   await onLedger(shell, config, async (ledger, keys) => {
     for await (const key of keys.all()) {
-      const shown = await describe(ledger, key, shell.now())
+      const shown = await describe(ledger, key, config, shell.now())
       if (options.json) shell.print(JSON.stringify(shown))
       else shell.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, shown.name].join('  '))
     }
@@ -50,25 +50,55 @@ export async function listKeys(shell: Shell, config: Config, options: Output): P
 }
 
 export async function showKey(shell: Shell, config: Config, id: string, options: Output): Promise<void> {
-  const shown = await onLedger(shell, config, async (ledger, keys) => describe(ledger, await find(keys, id), shell.now()))
+  const shown = await onLedger(shell, config, async (ledger, keys) => describe(ledger, await find(keys, id), config, shell.now()))
   if (options.json) shell.print(JSON.stringify(shown))
   else for (const [name, value] of Object.entries(shown)) shell.print(`${name.padEnd(11)} ${value ?? '-'}`)
 }
 
-export async function topUp(shell: Shell, config: Config, id: string, credits: string, options: Output): Promise<void> {
-  const shown = await onLedger(shell, config, async (ledger, keys) => {
-    const key = await find(keys, id)
-    await ledger.grant(key.id, shell.newId(), amount(credits), { reason: 'topup' })
-    return describe(ledger, key, shell.now())
-  })
-  shell.print(options.json ? JSON.stringify(shown) : `${shown.id} has ${shown.balance} credits now.`)
+export interface TopUpOptions extends Output {
+  readonly idempotencyKey?: string
+}
+
+export async function topUp(shell: Shell, config: Config, id: string, credits: string, options: TopUpOptions): Promise<void> {
+  const { idempotencyKey = shell.newId() } = options
+  // Nothing that a shell would take for something else, as it may be pasted.
+  if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
+    throw new UsageError('an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with one of the former, and is no API key')
+  }
+  const sum = amount(credits)
+  let again = ''
+  try {
+    const shown = await onLedger(shell, config, async (ledger, keys) => {
+      const key = await find(keys, id)
+      again = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
+      shell.onSignal('SIGINT', () => {
+        shell.complain(unknown('it was broken off', again))
+        shell.exit(130)
+      })
+      await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
+      return describe(ledger, key, config, shell.now())
+    })
+    shell.print(options.json ? JSON.stringify(shown) : `${shown.id} has ${shown.balance} credits now.`)
+  } catch (thrown) {
+    if (again === '' || !(thrown instanceof StoreFailure)) throw thrown
+    throw new Error(unknown(thrown.message, again), { cause: thrown })
+  }
+}
+
+function unknown(why: string, again: string): string {
+  return `${why}: whether it is done is not known. This sees to it, and does nothing twice:\n  ${again}`
+}
+
+/** A path as a shell takes it for one word. */
+function quoted(path: string): string {
+  return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
 }
 
 export async function setStatus(shell: Shell, config: Config, id: string, status: Key['status'], options: Output): Promise<void> {
   const shown = await onLedger(shell, config, async (ledger, keys) => {
     const key = await find(keys, id)
     await keys.setStatus(key.id, status)
-    return describe(ledger, await find(keys, id), shell.now())
+    return describe(ledger, await find(keys, id), config, shell.now())
   })
   shell.print(options.json ? JSON.stringify(shown) : `${shown.id} is ${shown.status} now.`)
 }
@@ -79,14 +109,15 @@ export async function rotateKey(shell: Shell, config: Config, id: string, option
   else shell.print(`${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`)
 }
 
-async function describe(ledger: Ledger, key: Key, now: number) {
+async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: number) {
   const { granted, balance, held, settled } = await ledger.balance(key.id)
   return {
     id: key.id,
     label: key.label,
     name: key.name,
     type: key.type,
-    status: key.status === 'disabled' ? 'disabled' : standing(key, balance, now).status,
+    // Of a type that the file does not have any more, it is refused.
+    status: key.status === 'disabled' ? 'disabled' : keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type',
     granted: formatCredits(granted),
     balance: formatCredits(balance),
     held: formatCredits(held),

@@ -3,11 +3,12 @@ import type { Config } from '../config/config.ts'
 import { loadConfig, type Loaded, type Sound } from '../config/load.ts'
 import { render } from '../config/locate.ts'
 import type { Env } from '../config/yaml.ts'
+import { GatewayError } from '../errors.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
-import type { Log, Scrubber } from '../log.ts'
+import { credentialsOf, type Log, type Scrubber } from '../log.ts'
 import { findPlugins } from '../plugins.ts'
-import { openStore } from '../store/store.ts'
+import { inWords, openStore } from '../store/store.ts'
 
 export interface Shell {
   readonly env: Env
@@ -29,6 +30,9 @@ const EX_CONFIG = 78
 /** A mistake of the person at the keyboard: told in one line, exit status 2. */
 export class UsageError extends Error {}
 
+/** A store that failed a command, told in its own words: what customers are told is of no help to who looks after it. */
+export class StoreFailure extends Error {}
+
 /** The configuration of a file; complains and exits when it has problems. */
 export async function configured(shell: Shell, file: string): Promise<Config> {
   return (await sound(shell, file)).config
@@ -37,7 +41,10 @@ export async function configured(shell: Shell, file: string): Promise<Config> {
 /** As `configured`, with the file's text. */
 export async function sound(shell: Shell, file: string): Promise<Sound> {
   const loaded = await loadConfig(file, shell.env, findPlugins)
-  if (loaded.config) return loaded
+  if (loaded.config) {
+    shell.scrubber.watch(credentialsOf(loaded.config))
+    return loaded
+  }
   complainAbout(shell, loaded)
   return shell.exit(EX_CONFIG)
 }
@@ -53,6 +60,8 @@ export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Le
   try {
     const ledger = new Ledger(store, config, shell.log)
     return await use(ledger, new Keys(ledger, 0, shell.now))
+  } catch (thrown) {
+    throw thrown instanceof GatewayError && thrown.cause instanceof Error ? new StoreFailure(`the store failed: ${inWords(thrown.cause.message)}`) : thrown
   } finally {
     await store.close()
   }

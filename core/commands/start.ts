@@ -20,7 +20,7 @@ export async function start(shell: Shell, file: string): Promise<void> {
   if (isWorker()) return work(shell, { ...shell, file, reject })
   const loaded = await sound(shell, file)
   const surround = { ...shell, file: loaded.config.file, reject }
-  const gateway = loaded.config.workers > 1 ? await Workers.start(surround, loaded) : await Gateway.start(surround, loaded.config)
+  const gateway = loaded.config.workers > 1 ? await Workers.start(surround, loaded) : await Gateway.start(surround, loaded)
   // Before anything is printed: whoever reads that it listens may signal it at once.
   stopOnSignals(shell, gateway)
   await greet(shell, gateway)

@@ -37,6 +37,8 @@ export class Workers {
   readonly #first: string
   #current: string
   #unwatch: () => void = () => {}
+  /** One after the other: what is read first must not come into force last. */
+  #reloading: Promise<void> = Promise.resolve()
   #stopping = false
 
   /** Starts the workers and waits until all of them listen. @throws Error when one cannot */
@@ -52,7 +54,7 @@ export class Workers {
       throw thrown
     }
     cluster.on('exit', worker => workers.#replace(worker))
-    workers.#unwatch = watchFile(surround.file, surround.log, () => void workers.reload())
+    workers.#unwatch = watchFile(surround.file, sound.text, surround.log, () => void workers.reload())
     return workers
   }
 
@@ -71,7 +73,11 @@ export class Workers {
   }
 
   /** Reads the file again and has the workers put it in force if it is sound. */
-  async reload(): Promise<void> {
+  reload(): Promise<void> {
+    return (this.#reloading = this.#reloading.then(() => this.#reload()))
+  }
+
+  async #reload(): Promise<void> {
     const found = await soundFile(this.#surround)
     if (!found || this.#stopping) return
     this.#current = found.text
@@ -143,17 +149,17 @@ export async function work(shell: Shell, surround: Surround): Promise<void> {
   shell.onSignal('SIGTERM', stop)
   // A terminal's Ctrl-C and hang-up reach every process; the host speaks for all of them.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) shell.onSignal(signal, () => {})
-  gateway = await Gateway.start(surround, await configOf(surround, await started), 'guest')
+  gateway = await Gateway.start(surround, await fileOf(surround, await started), 'guest')
   if (latest !== undefined) void gateway.reload(latest)
 }
 
 /** The file in force, but where it listens and what its store is as at the host's start. */
-async function configOf(surround: Surround, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<Config> {
+async function fileOf(surround: Surround, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<Sound> {
   const [then, now] = [await soundFile(surround, first), await soundFile(surround, current)]
   // The host has found both sound; a plugin's file may have changed since.
   if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
   const { listen, workers, store, ledger } = then.config
-  return { ...now.config, listen: { ...listen, port: port ?? listen.port }, workers, store, ledger }
+  return { ...now, config: { ...now.config, listen: { ...listen, port: port ?? listen.port }, workers, store, ledger } }
 }
 
 function all(): Worker[] {

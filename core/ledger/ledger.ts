@@ -7,9 +7,9 @@ import { GatewayError } from '../errors.ts'
 import type { Log } from '../log.ts'
 import { Roster } from '../roster.ts'
 import { onTakeover, type Store } from '../store/store.ts'
-import { inputTokens } from './money.ts'
+import { formatCredits, inputTokens } from './money.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { Reads, WINDOW_MS } from './reads.ts'
+import { BROKEN_OFF, Reads, WINDOW_MS } from './reads.ts'
 import { type End, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
 import { Scripts, stored } from './scripts.ts'
@@ -77,6 +77,7 @@ export class Ledger extends Reads {
 
   /** Sends what earlier processes left unsettled, starts to renew the holds of this process and to reap those that nobody renews. */
   async start(): Promise<void> {
+    if (await this.halfRebuilt()) throw new Error(BROKEN_OFF)
     await this.#outbox?.adopt()
     const upkeep = (work: () => Promise<unknown>, name: string) => (): void =>
       void work().catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`))
@@ -209,11 +210,15 @@ export class Ledger extends Reads {
     return { account, id, args, at: Date.now(), ...(attempt && { request: attempt.request }) }
   }
 
-  /** Adds to an account's allocation. @throws GatewayError unavailable; RangeError when there is no such account */
+  /**
+   * Adds to an account's allocation; an id that was granted to it adds nothing again.
+   * @throws GatewayError unavailable; RangeError when there is no such account, or the id was for another amount
+   */
   async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<void> {
-    const args = [id, String(amount), String(this.#config.remember), JSON.stringify(notes)]
-    const [kind] = (await this.scripts.run('grant', account, id, args)) as string[]
+    const [kind, done] = (await this.scripts.run('grant', account, id, [id, String(amount), JSON.stringify(notes)])) as string[]
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
+    const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
+    if (before !== undefined && before !== String(amount)) throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
     await this.confirm(this.scripts.key(account, 'a'))
     await this.trail.add({ kind: 'grant', account, at: Date.now(), id, amount: String(amount), notes })
   }

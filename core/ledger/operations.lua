@@ -260,16 +260,16 @@ operations['settle'] = function(args)
   return { 'ok', balance() }
 end
 
--- grant(id, amount, remember ms, notes): adds to the allocation. Repeating an id changes nothing.
+-- grant(id, amount, notes): adds to the allocation. Repeating an id changes nothing, however late: payments are repeated by people.
 operations['grant'] = function(args)
-  local id, granted, remember, notes = args[1], amount(args[2]), args[3], args[4]
+  local id, granted, notes = args[1], amount(args[2]), args[3]
   local done = redis.call('GET', OUTCOME)
   if done then return { 'done', done } end
   if redis.call('EXISTS', ACCOUNT) == 0 then return { 'unknown' } end
   add('bal', granted)
   add('gra', granted)
   record(GRANTS, 'grant', id, granted, '0', notes)
-  redis.call('SET', OUTCOME, 'grant:' .. granted, 'PX', remember)
+  redis.call('SET', OUTCOME, 'grant:' .. granted)
   return { 'ok', balance() }
 end
 

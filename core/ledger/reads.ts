@@ -10,6 +10,11 @@ export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 /** An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in milliseconds. */
 export type Snapshot = [account: string[], holds: string[], leases: string[], lastEntry: string, lastGrant: string, now: string]
 
+/** Stands in a store while it is being rebuilt. */
+export const REBUILDING = 'rebuilding'
+/** What is said of a store that was not rebuilt to the end. */
+export const BROKEN_OFF = 'a rebuild of this store was broken off: empty the store, and rebuild it again'
+
 /** Entries read at a time: nobody ever asks the store for more. */
 const PAGE = 1000
 /** Milliseconds for which a history is not trimmed under a reader that dies. */
@@ -28,6 +33,11 @@ export class Reads {
     const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
     const open = await stored(redis.zrange(this.scripts.shared('open'), '0', '-1'))
     return [...new Set([...keys, ...open])]
+  }
+
+  /** Whether a rebuild of this store was broken off. */
+  async halfRebuilt(): Promise<boolean> {
+    return (await stored(this.scripts.redis.exists(this.scripts.shared(REBUILDING)))) > 0
   }
 
   /** An account at one moment. With `whole`, its history is not trimmed until it is released. */

@@ -1,5 +1,6 @@
 /** Takes a ledger out of its store, and puts one into an empty store from what was taken out and from the trail. */
 import type { Ledger } from './ledger.ts'
+import { BROKEN_OFF, REBUILDING } from './reads.ts'
 import { pairs } from './records.ts'
 import { stored } from './scripts.ts'
 import type { Line } from './trail.ts'
@@ -59,12 +60,15 @@ export interface Rebuilt {
 /**
  * Puts accounts into a store that has none. A grant that several files tell of counts once; of a key, the latest line does.
  * @param remember milliseconds for which a settlement that is sent again is recognised
- * @throws Error in words for the operator when the store has accounts, or two exports tell of one history
+ * @throws Error in words for the operator when the store has accounts or a rebuild that was broken off, or two exports tell of one history
  */
 export async function rebuild(ledger: Ledger, lines: Iterable<Line>, remember: number): Promise<Rebuilt> {
   const { scripts } = ledger
   if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0) throw new Error('the store has accounts: a rebuild goes into an empty one')
+  if (await ledger.halfRebuilt()) throw new Error(BROKEN_OFF)
   const accounts = gather(lines)
+  const mark = scripts.shared(REBUILDING)
+  await stored(scripts.redis.set(mark, '1'))
   let grants = 0
   let count = 0
   for (const [account, gathered] of accounts) {
@@ -72,6 +76,7 @@ export async function rebuild(ledger: Ledger, lines: Iterable<Line>, remember: n
     grants += gathered.grants.size
     count += gathered.entries.size
   }
+  await stored(scripts.redis.del(mark))
   return { accounts: accounts.size, grants, entries: count }
 }
 
@@ -99,7 +104,7 @@ async function restore({ scripts }: Ledger, account: string, { record, grants, e
   for (const { id, amount, at, notes } of grants.values()) {
     granted += BigInt(amount)
     await stored(redis.xadd(key('g'), '*', 'k', 'grant', 'id', id, 'c', amount, 'p', '0', 'b', '0', 'm', JSON.stringify({ ...notes, at: String(at) })))
-    await stored(redis.set(key(`i:${id}`), `grant:${amount}`, 'PX', remember))
+    await stored(redis.set(key(`i:${id}`), `grant:${amount}`))
   }
   let settled = BigInt(totals?.archived ?? 0)
   for (const [id, fields] of [...history].sort(([a], [b]) => compareIds(a, b))) {
@@ -121,7 +126,6 @@ async function restore({ scripts }: Ledger, account: string, { record, grants, e
   const sums = { gra: granted, set: settled, bal: granted - settled, arch: BigInt(totals?.archived ?? 0) }
   await stored(redis.hset(key('a'), { ...record, ...Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, String(sum)])) }))
   await stored(redis.set(scripts.shared(`key:${record['sec'] ?? ''}`), account))
-  // Last, so that a rebuild that was cut off can be told and done again on an emptied store.
   await stored(redis.sadd(scripts.shared('accounts'), account))
 }
 

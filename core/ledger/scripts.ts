@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
-import { type Store, TIMED_OUT } from '../store/store.ts'
+import type { Store } from '../store/store.ts'
 
 export type OperationName = 'hold' | 'extend' | 'renew' | 'settle' | 'grant' | 'reap' | 'trim' | 'snapshot'
 
@@ -30,9 +30,6 @@ const LAZY_MS = 2
 /** Operations in one call: the store must not be kept from others for long. */
 const BATCH = 64
 
-/** Unanswered calls after which the connection is made anew. */
-const TIMEOUTS = 3
-
 type Run = (count: number, keys: readonly string[], lines: readonly string[]) => Promise<unknown[]>
 
 /** Milliseconds after which a caller may try again when the store is away, jittered so that they do not all come at once. */
@@ -53,8 +50,6 @@ export class Scripts {
   readonly #runFull: Run
   /** The keys of accounts that were in use of late. */
   readonly #keys = new LRUCache<string, readonly string[]>({ max: 10_000 })
-  /** Calls in a row that were not answered in time. */
-  #timeouts = 0
   #queue: Operation[] = []
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
@@ -123,9 +118,7 @@ export class Scripts {
     if (operations.length === 0) return
     try {
       deliver(operations, await this.#call(run, operations))
-      this.#timeouts = 0
     } catch (cause) {
-      this.#suspect(cause)
       const full = run === this.#run && (cause as Error).message.startsWith('OOM')
       const again = full ? operations.filter(({ name }) => name !== 'hold' && name !== 'extend' && name !== 'grant') : []
       refuse(
@@ -134,14 +127,6 @@ export class Scripts {
       )
       await this.#send(this.#runFull, again)
     }
-  }
-
-  /** A server that hangs may have been replaced long ago; only who asks anew is told. In a cluster, the others tell. */
-  #suspect(cause: unknown): void {
-    if ((cause as Error).message !== TIMED_OUT || this.#scattered) return
-    if (++this.#timeouts < TIMEOUTS) return
-    this.#timeouts = 0
-    this.redis.disconnect(true)
   }
 
   #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {

@@ -18,7 +18,7 @@ export interface Address {
 }
 
 const PATTERN = /^redis(s)?(?:\+(sentinel|cluster))?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/?#]+)(?:\/([\w.-]*))?$/
-const NODE = /^(\[[\da-fA-F:]+\]|[^:[\]]+)(?::(\d{1,5}))?$/
+const NODE = /^(\[[\da-fA-F:]+\]|[^:[\]@\s]+)(?::(\d{1,5}))?$/
 
 /**
  * Reads `redis://[user:password@]host[:port][/db]`, `redis+cluster://host:port,host:port` or

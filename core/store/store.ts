@@ -2,6 +2,7 @@
  * The store: the Redis that holds balances and counters. One that is given by URL, else a redis-server of our own with
  * its files in the data folder, else an embedded one that forgets everything and is for a first look only.
  */
+import { once } from 'node:events'
 import { Cluster, Redis, type RedisOptions } from 'ioredis'
 import type { StoreConfig } from '../config/config.ts'
 import { deadline } from '../deadline.ts'
@@ -25,9 +26,6 @@ export interface Store {
   close(): Promise<void>
 }
 
-/** What a command fails with that was not answered in time. */
-export const TIMED_OUT = 'the store did not answer in time'
-
 /** Whose store it is: the gateway keeps its server running and guards it; a guest, a command or a worker, merely uses it. */
 export type Role = 'gateway' | 'guest'
 
@@ -49,7 +47,7 @@ export async function openStore(config: StoreConfig, role: Role, log: Log, host:
 }
 
 async function openGiven(config: StoreConfig, address: Address, role: Role, log: Log): Promise<Store> {
-  const redis = await connect(clientOf(address, config, log, `tollgate-${role}`))
+  const redis = await connect(clientOf(address, config, log, `tollgate-${role}`), role, log)
   if (role === 'gateway') {
     try {
       await judge(redis, config, log)
@@ -85,7 +83,7 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
         return delay(tries)
       },
     })
-  const redis = await reached(server, client)
+  const redis = await reached(server, () => connect(client(), role, log))
   if (role === 'gateway') await server.claim(redis)
   return {
     redis,
@@ -98,11 +96,11 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
 }
 
 /** A server that its last user stops may be found for the last time: then there has to be a new one. */
-async function reached(server: ManagedServer, client: () => Redis): Promise<Redis> {
+async function reached(server: ManagedServer, connected: () => Promise<Redis>): Promise<Redis> {
   for (let tries = 1; ; tries++) {
     await server.ensure()
     try {
-      return await connect(client())
+      return await connected()
     } catch (cause) {
       if (tries === 3) throw cause
     }
@@ -113,14 +111,14 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
   if (role === 'guest') {
     const port = await joinEmbedded(config.data)
     if (port === undefined) throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
-    const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }))
+    const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }), role, log)
     return { redis, scattered: false, replicated: false, kind: 'embedded', description: 'embedded', close: () => quit(redis) }
   }
   if (config.production) {
     throw new Error('no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server')
   }
   const embedded = await startEmbedded(config.data)
-  const redis = await connect(clientFor(5000, log, { port: embedded.port, host: '127.0.0.1' }))
+  const redis = await connect(clientFor(5000, log, { port: embedded.port, host: '127.0.0.1' }), role, log)
   return {
     redis,
     scattered: false,
@@ -143,7 +141,8 @@ function delay(tries: number): number {
 const SETTINGS: RedisOptions = {
   lazyConnect: true,
   connectTimeout: 1000,
-  maxRetriesPerRequest: 1,
+  // What was under way on a connection that breaks fails at once.
+  maxRetriesPerRequest: 0,
   enableOfflineQueue: false,
   autoResendUnfulfilledCommands: false,
   keepAlive: 5000,
@@ -153,8 +152,8 @@ const SETTINGS: RedisOptions = {
 }
 
 function clientFor(commandTimeout: number, log: Log, options: RedisOptions): Redis {
-  const redis = limited(new Redis({ ...SETTINGS, ...options } as object), commandTimeout)
-  redis.on('error', (cause: Error) => log.warn({ err: cause }, 'store connection'))
+  const redis = limited(new Redis({ ...SETTINGS, ...options } as object), commandTimeout, UNANSWERED)
+  redis.on('error', (cause: Error) => log.warn({ reason: cause.message }, 'store connection'))
   return redis
 }
 
@@ -166,36 +165,63 @@ function clientOf({ kind, nodes, master, tls, username, password, db }: Address,
     ...(tls && { tls: {} }),
   }
   if (kind === 'single') return clientFor(commandTimeout, log, { ...nodes[0], ...who, db })
+  // A store that was reached is looked for as long as it takes; one that never was is given up.
+  let known = false
+  let redis: Redis
   if (kind === 'sentinel') {
-    // A sentinel that hangs is passed over as one that is gone is.
-    const sentinels = { sentinels: [...nodes], name: master, sentinelRetryStrategy: delay, sentinelCommandTimeout: commandTimeout }
-    return clientFor(commandTimeout, log, { ...who, ...sentinels })
+    redis = clientFor(commandTimeout, log, {
+      ...who,
+      sentinels: [...nodes],
+      name: master,
+      sentinelRetryStrategy: tries => (known ? delay(tries) : null),
+      // A sentinel that hangs is passed over as one that is gone is.
+      sentinelCommandTimeout: commandTimeout,
+    })
+  } else {
+    const cluster = new Cluster([...nodes], {
+      lazyConnect: true,
+      enableOfflineQueue: false,
+      // A command whose node fails is tried again, on whoever has taken over by then, for about as long as a single Redis is waited for.
+      maxRedirections: 6,
+      retryDelayOnFailover: commandTimeout / 8,
+      retryDelayOnClusterDown: commandTimeout / 8,
+      // One node in a random order is asked how the cluster is, and may be the one that is gone.
+      clusterRetryStrategy: tries => (known || tries < ASKED_NODES ? delay(tries) : null),
+      redisOptions: { ...SETTINGS, ...who } as object,
+    })
+    cluster.on('+node', (node: Redis) => limited(node, commandTimeout))
+    cluster.on('error', (cause: Error) => log.warn({ reason: cause.message }, 'store connection'))
+    redis = cluster as unknown as Redis
   }
-  const cluster = new Cluster([...nodes], {
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    // A command whose node fails is tried again, on whoever has taken over by then, for about as long as a single Redis is waited for.
-    maxRedirections: 6,
-    retryDelayOnFailover: commandTimeout / 8,
-    retryDelayOnClusterDown: commandTimeout / 8,
-    clusterRetryStrategy: delay,
-    redisOptions: { ...SETTINGS, ...who } as object,
-  })
-  cluster.on('+node', (node: Redis) => limited(node, commandTimeout))
-  cluster.on('error', (cause: Error) => log.warn({ err: cause }, 'store connection'))
-  return cluster as unknown as Redis
+  return redis.once('ready', () => (known = true))
 }
+
+/** A server that hangs may have been replaced long ago, and only who connects anew is told so. In a cluster the other nodes tell. */
+const UNANSWERED = 3
+
+/** How often a cluster is asked whether it is in order before it is given up. */
+const ASKED_NODES = 4
 
 /**
  * Sets a limit to the time of each of a client's commands. ioredis' own would take a pause of this process for a store
  * that does not answer.
+ * @param most commands in a row without an answer after which the connection is made anew
  */
-function limited(redis: Redis, ms: number): Redis {
+function limited(redis: Redis, ms: number, most = Infinity): Redis {
+  let unanswered = 0
   const send = redis.sendCommand.bind(redis)
   redis.sendCommand = (command, stream) => {
-    const late = deadline(ms, () => command.reject(new Error(TIMED_OUT)))
-    const clear = (): void => late.clear()
-    command.promise.then(clear, clear)
+    const late = deadline(ms, () => {
+      command.reject(new Error('the store did not answer in time'))
+      if (++unanswered < most) return
+      unanswered = 0
+      redis.disconnect(true)
+    })
+    const answered = (): void => {
+      unanswered = 0
+      late.clear()
+    }
+    command.promise.then(answered, () => late.clear())
     return send(command, stream)
   }
   return redis
@@ -206,14 +232,36 @@ export function onTakeover(redis: Redis, callback: () => void): void {
   for (const event of ['ready', '-node']) redis.on(event as 'ready', callback)
 }
 
-async function connect(redis: Redis): Promise<Redis> {
+/** ioredis tells its listeners why it failed, and who called `connect` merely that the connection is closed, or nothing. */
+async function connect(redis: Redis, role: Role, log: Log): Promise<Redis> {
+  const told = new AbortController()
+  const waiting = setInterval(() => log.warn('the store is there, and not ready yet: it may be loading its files'), NOT_READY_MS)
+  const patience = role === 'gateway' ? undefined : setTimeout(() => told.abort(), GUEST_MS)
+  const [ready, end] = ['ready', 'end'].map(event => once(redis, event, { signal: told.signal }))
   try {
-    await redis.connect()
+    await Promise.race([ready, end, redis.connect()])
+    if (redis.status !== 'ready') throw new Error('the cluster is not in order')
     return redis
   } catch (cause) {
     redis.disconnect()
-    throw new Error(`the store cannot be reached: ${(cause as Error).message}`, { cause })
+    throw new Error(`the store cannot be reached: ${inWords((cause as Error).message)}`, { cause })
+  } finally {
+    clearInterval(waiting)
+    clearTimeout(patience)
+    told.abort()
   }
+}
+
+/** How often a gateway that waits for a store says so, and how long a command waits for it, in milliseconds. */
+const NOT_READY_MS = 5000
+const GUEST_MS = 30_000
+
+/** What ioredis says, in words for the operator. */
+export function inWords(message: string): string {
+  if (message.startsWith('Reached the max retries per request')) return 'the connection broke off'
+  if (message === 'The operation was aborted') return 'it is not ready; it may be loading its files'
+  if (message.startsWith('All sentinels are unreachable')) return 'no sentinel names its master'
+  return message === 'Failed to refresh slots cache.' ? 'no node of the cluster answers' : message
 }
 
 async function quit(redis: Redis): Promise<void> {

@@ -156,7 +156,7 @@ export class Simulation {
   async #grant(gateway: Gateway, account: string): Promise<string> {
     const amount = BigInt(1 + this.#random.below(5000))
     const id = `grant-${++this.#ids}`
-    await this.#run(gateway, 'grant', account, id, [id, String(amount), REMEMBER, NOTES], () => {
+    await this.#run(gateway, 'grant', account, id, [id, String(amount), NOTES], () => {
       const own = this.#of(account)
       own.granted += amount
       own.balance += amount

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { copyFileSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import t from 'tap'
@@ -87,13 +87,30 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
+t.test('keys of a type that has gone from the file are refused, and shown as such', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const { id, key } = JSON.parse((await place.run('keys', 'create', '--type', 'famB', '--credits', '1', '--json')).out)
+  writeFileSync(place.file, readFileSync(place.file, 'utf8').replace(/(keyTypes:[^]*?\n {2})famB:/, '$1famZ:'))
+  await running.saw(/"keyTypes":\["famB"\],"msg":"key types have gone from the file: their keys are refused"/)
+  t.equal((await fetch(`${running.url}/api/v1/key-info`, { headers: { 'x-api-key': key } })).status, 401)
+  t.match((await place.run('keys', 'list')).out, new RegExp(`${id} .* no_type `))
+  const { port } = new URL(running.url)
+  const second = new Place(t).spawn(['start'], { PORT: port })
+  let complaint = ''
+  second.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
+  t.equal(await new Promise(resolve => second.on('close', resolve)), 1)
+  t.match(complaint, `127.0.0.1:${port} is in use: name another listen.port`)
+})
+
 t.test('a file that is reached by links is taken up, too: what a link points to is written, or a folder is switched', async t => {
   const place = new Place(t)
   const versions = [1, 2, 3].map(version => join(place.folder, `v${version}`))
   for (const version of versions) mkdirSync(version)
   const [first = '', second = '', third = ''] = versions
   renameSync(place.file, join(first, 'gateway.yaml'))
-  copyFileSync(join(first, 'gateway.yaml'), join(second, 'gateway.yaml'))
+  const yaml = readFileSync(join(first, 'gateway.yaml'), 'utf8')
+  writeFileSync(join(second, 'gateway.yaml'), `${yaml}\n# another\n`)
   // As mounted configuration is in Kubernetes: one link is switched, and the file's own never changes.
   symlinkSync(first, join(place.folder, 'current'))
   symlinkSync(join('current', 'gateway.yaml'), place.file)
@@ -101,7 +118,7 @@ t.test('a file that is reached by links is taken up, too: what a link points to 
   symlinkSync(second, join(place.folder, 'next'))
   renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
   await running.saw(/"generation":2/)
-  writeFileSync(join(second, 'gateway.yaml'), readFileSync(join(first, 'gateway.yaml'), 'utf8').replace('upstream: famC', 'upstream: famX'))
+  writeFileSync(join(second, 'gateway.yaml'), yaml.replace('upstream: famC', 'upstream: famX'))
   await running.saw(/there is no upstream "famX"/)
   renameSync(join(first, 'gateway.yaml'), join(third, 'gateway.yaml'))
   symlinkSync(third, join(place.folder, 'next'))

@@ -50,6 +50,11 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   t.match(await place.run('rebuild', '--from', trail, torn), { code: 2, err: /torn\.jsonl is not a whole export/ })
   t.match(await place.run('rebuild', '--from', join(place.folder, 'nothing')), { code: 2, err: /cannot be read/ })
   t.match(await place.run('rebuild', '--from', trail, exported, exported), { code: 1, err: /two exports tell of the history/ })
+  // As one leaves it that was killed.
+  await redis.command('SET', 't:rebuilding', '1')
+  for (const command of [['rebuild', '--from', trail, exported], ['start']])
+    t.match(await place.run(...command), { code: 1, err: /was broken off: empty the store/ })
+  await redis.command('FLUSHALL')
   t.match(await place.run('rebuild', '--from', trail, exported), {
     code: 0,
     out: /2 accounts, 3 grants, 3 entries/,

@@ -60,6 +60,7 @@ t.test('a store is named in one line', t => {
     ],
     ['redis://a,b', undefined],
     ['redis://', undefined],
+    ['redis://u:p@ss@h', undefined],
     ['redis://h:99999', undefined],
     ['redis+cluster://a:1/3', undefined],
     ['redis+sentinel://a:1', undefined],
@@ -149,7 +150,8 @@ for (const [how, fail] of MASTER_FAILURES) {
     const { master } = await pair(t)
     const port = await sentinel(t, master)
     const upstream = await answering(t)
-    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('commandTimeout: 2s', 'commandTimeout: 400ms')
+    // Keys are looked up anew, so that those who wait for a master that hangs are not its scripts alone.
+    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('keyCache: 10s', 'keyCache: 1ms')
     const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` }, edit })
     const keys = await Promise.all([1, 2, 3, 4].map(() => g.key('famC', 10n)))
     const served = new Map(keys.map(key => [key, 0]))
@@ -177,6 +179,29 @@ for (const [how, fail] of MASTER_FAILURES) {
     t.match((await audit(g.gateway.ledger)).drifts, [])
   })
 }
+
+t.test('a store that is not there is told of by each command, and not waited for', { skip }, async t => {
+  const node = await RealRedis.start(t, '--cluster-enabled', 'yes')
+  const nowhere = `127.0.0.1:${await freePort()}`
+  const locked = await RealRedis.start(t)
+  await locked.command('CONFIG', 'SET', 'requirepass', 'another')
+  const cases = [
+    [`redis://${nowhere}`, 'connect ECONNREFUSED'],
+    [`redis+sentinel://${nowhere}/mine`, 'no sentinel names its master'],
+    [`redis+cluster://${nowhere}`, 'no node of the cluster answers'],
+    [`redis+cluster://127.0.0.1:${node.port}`, 'the cluster is not in order'],
+    [`redis://:top-secret@127.0.0.1:${locked.port}`, 'WRONGPASS'],
+  ] as const
+  for (const [url, why] of cases) {
+    const place = new Place(t, ownPrefix, { REDIS_URL: url })
+    for (const command of ['audit', 'start']) {
+      const { code, out, err } = await place.run(command)
+      t.notMatch(out + err, 'top-secret')
+      t.equal(code, 1, url)
+      t.match(err, `tollgate: the store cannot be reached: ${why}`)
+    }
+  }
+})
 
 t.test('a sentinel that hangs is passed over', { skip }, async t => {
   const { master } = await pair(t)

@@ -131,7 +131,7 @@ t.test('workers that cannot listen end the start with a reason', async t => {
   const { running } = await started(t, upstream)
   const { port } = new URL(running.url)
   const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
-  t.match(await second.run('start'), { code: 1, err: /EADDRINUSE[^]*a worker ended before it listened/ })
+  t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })
 })
 
 t.test(
