@@ -13,7 +13,7 @@ export class ReplyEvent {
   /** Words before it, where a stage has put some. */
   readonly comment: string | undefined
   readonly #format: Format
-  #json: unknown
+  #json: { readonly value: unknown } | undefined
   #reading: Reading | undefined
 
   /** @param reading what it says, where that is known without reading it */
@@ -27,19 +27,20 @@ export class ReplyEvent {
 
   /** The data as JSON; undefined when it is none, such as `[DONE]`. */
   get json(): unknown {
-    if (this.#json === undefined) {
-      try {
-        this.#json = JSON.parse(this.data)
-      } catch {
-        this.#json = undefined
-      }
-    }
-    return this.#json
+    return (this.#json ??= { value: this.data === DONE ? undefined : parsed(this.data) }).value
   }
 
   /** What the event says, in the terms that all formats share. */
   get reading(): Reading {
     return (this.#reading ??= this.data === DONE ? { last: true, terminal: true } : this.#format.read(this.json))
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
   }
 }
 

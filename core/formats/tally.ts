@@ -12,8 +12,9 @@ export class UsageTally {
 
   /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
   learn(usage: RawUsage): void {
-    const told = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined)
-    this.#raw = { ...this.#raw, ...Object.fromEntries(told) }
+    const raw = { ...this.#raw }
+    for (const [name, value] of Object.entries(usage)) if (value !== null && value !== undefined) raw[name] = value
+    this.#raw = raw
     this.#mostOutput = Math.max(this.#mostOutput, this.#format.count(this.#raw)?.usage.output ?? 0)
   }
 
