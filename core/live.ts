@@ -173,19 +173,23 @@ export class LiveExchange implements Exchange, Seated {
    * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that
    * takes none of it for `limits.writeIdle` is cut.
    */
-  async end(last?: string | Buffer): Promise<void> {
+  async end(last?: string | Buffer, encoding: BufferEncoding = 'utf8'): Promise<void> {
     const { res } = this
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
       // It closes right after its last byte has gone, also where its connection stays.
       else this.#closed = resolve
     })
-    // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
-    if (Buffer.isBuffer(last) && last.length <= JOINED_MAX) res.end(last.toString('latin1'), 'latin1')
-    else res.end(last)
+    res.end(last, encoding)
     const stop = this.watchReader()
     await closed
     stop()
+  }
+
+  /** Ends a reply that has only begun with the whole of its body. */
+  endWhole(body: Buffer): Promise<void> {
+    // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
+    return body.length <= JOINED_MAX ? this.end(body.toString('latin1'), 'latin1') : this.end(body)
   }
 
   /** Cuts a client that takes nothing of what waits for it for `limits.writeIdle`. @returns what ends the watch */
@@ -203,7 +207,7 @@ export class LiveExchange implements Exchange, Seated {
 
   async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {
     this.begin(status, { ...headers, 'content-length': body.length })
-    if (this.#req.complete || !hasBody(this.#req)) return this.end(body)
+    if (this.#req.complete || !hasBody(this.#req)) return this.endWhole(body)
     // The answer is out before the request was read: let the client see it before the connection goes.
     this.res.write(body)
     await lingered(this.#req)

@@ -167,7 +167,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
     ...(type && { 'content-type': type }),
     ...(head.stream ? { 'x-accel-buffering': 'no' } : { 'content-length': out.length }),
   })
-  await x.end(out)
+  await x.endWhole(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 

@@ -15,13 +15,15 @@ export interface ReplyBody {
   removeAllListeners(event: 'data'): unknown
 }
 
+/** What comes in one turn is told of as one chunk, in the order in which it came. */
 export class UpstreamBody extends EventEmitter {
   readableEnded = false
   destroyed = false
   readonly #controller: Dispatcher.DispatchController
-  /** Chunks that came while nobody listened. */
+  /** Chunks that have not been told of. */
   #waiting: Buffer[] = []
   #flowing = false
+  #scheduled = false
   #over: 'ended' | 'broken' | undefined
 
   constructor(controller: Dispatcher.DispatchController) {
@@ -31,7 +33,6 @@ export class UpstreamBody extends EventEmitter {
 
   override on(event: string, listener: Parameters<EventEmitter['on']>[1]): this {
     super.on(event, listener)
-    // All listeners of this turn are in place before the first chunk flows.
     if (event === 'data' && !this.#flowing) process.nextTick(() => this.resume())
     return this
   }
@@ -44,11 +45,8 @@ export class UpstreamBody extends EventEmitter {
 
   resume(): this {
     this.#flowing = true
-    const waiting = this.#waiting
-    this.#waiting = []
-    for (const chunk of waiting) this.take(chunk)
     if (this.#controller.paused) this.#controller.resume()
-    this.#conclude()
+    this.#soon()
     return this
   }
 
@@ -61,17 +59,30 @@ export class UpstreamBody extends EventEmitter {
 
   take(chunk: Buffer): void {
     if (this.destroyed) return
-    if (this.#flowing) this.emit('data', chunk)
-    else this.#waiting.push(chunk)
+    this.#waiting.push(chunk)
+    this.#soon()
   }
 
   /** The body is over, whole or broken off; it is told when all that came before has been. */
   conclude(how: 'ended' | 'broken'): void {
     this.#over = how
-    this.#conclude()
+    this.#soon()
   }
 
-  #conclude(): void {
+  #soon(): void {
+    if (!this.#flowing || this.#scheduled) return
+    this.#scheduled = true
+    process.nextTick(this.#tell)
+  }
+
+  readonly #tell = (): void => {
+    this.#scheduled = false
+    const waiting = this.#waiting
+    if (this.#flowing && !this.destroyed && waiting.length > 0) {
+      this.#waiting = []
+      this.emit('data', waiting.length === 1 ? waiting[0] : Buffer.concat(waiting))
+    }
+    // Whoever was told may have had enough for now, or for good.
     if (this.#over === undefined || !this.#flowing || this.readableEnded || this.destroyed) return
     if (this.#over === 'ended') {
       this.readableEnded = true

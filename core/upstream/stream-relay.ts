@@ -43,7 +43,6 @@ export class StreamRelay {
   #recent: Buffer | undefined
   readonly #opened = new Set<number>()
   readonly #closed = new Set<number>()
-  #scheduled = false
   #forget: () => void = () => {}
   #passing = false
   #end: End | undefined
@@ -110,11 +109,7 @@ export class StreamRelay {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
       this.#events.add(chunk)
-      // What came in one turn goes out in one write.
-      if (!this.#scheduled) {
-        this.#scheduled = true
-        process.nextTick(this.#flush)
-      }
+      this.#flush()
     })
     this.#body.on('end', () => {
       this.#flush()
@@ -134,8 +129,7 @@ export class StreamRelay {
     this.#body.removeAllListeners('data')
   }
 
-  readonly #flush = (): void => {
-    this.#scheduled = false
+  #flush(): void {
     const ended = this.#body.readableEnded
     if (this.#over || !this.#events.waiting(ended)) return
     this.#passing = true
