@@ -8,7 +8,7 @@ import type { LiveExchange, Why } from '../live.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { firstEvent, framed, type Passage, rewritten, Scanner, Translator } from './scanner.ts'
-import { WholeEvents } from './whole-events.ts'
+import { NOTHING, WholeEvents } from './whole-events.ts'
 
 /** Time limits of the upstream, in milliseconds. */
 export interface Patience {
@@ -108,17 +108,14 @@ export class StreamRelay {
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
-      this.#events.add(chunk)
-      this.#flush()
+      this.#flush(chunk)
     })
     this.#body.on('end', () => {
-      this.#flush()
+      // The last event may lack its end.
+      this.#flush(NOTHING)
       this.#finish(this.#x.complete ? 'complete' : 'upstream')
     })
-    this.#body.on('close', () => {
-      this.#flush()
-      this.#finish('upstream')
-    })
+    this.#body.on('close', () => this.#finish('upstream'))
     if (this.#body.destroyed) this.#finish('upstream')
   }
 
@@ -129,12 +126,11 @@ export class StreamRelay {
     this.#body.removeAllListeners('data')
   }
 
-  #flush(): void {
-    const ended = this.#body.readableEnded
-    if (this.#over || !this.#events.waiting(ended)) return
+  #flush(chunk: Buffer): void {
+    if (this.#over) return
     this.#passing = true
     try {
-      this.#pass(this.#events.take(ended))
+      this.#pass(this.#events.take(chunk, this.#body.readableEnded))
     } catch (error) {
       if (!this.#x.res.headersSent && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')

@@ -3,14 +3,13 @@ import { GatewayError } from '../errors.ts'
 import type { Format } from '../formats/index.ts'
 import { firstEvent, lastBoundary } from './scanner.ts'
 
-const NOTHING = Buffer.alloc(0)
+/** No bytes. */
+export const NOTHING = Buffer.alloc(0)
 
 export class WholeEvents {
   readonly #format: Format
   /** Most bytes of one event. */
   readonly #limit: number
-  /** Chunks that have not been looked at. */
-  #pending: Buffer[] = []
   /** The beginning of an event whose end has not come yet. */
   #rest: Buffer[] = []
 
@@ -19,35 +18,23 @@ export class WholeEvents {
     this.#limit = limit
   }
 
-  add(chunk: Buffer): void {
-    this.#pending.push(chunk)
-  }
-
   /** Puts bytes that were taken back to the front. */
   putBack(bytes: Buffer): void {
     this.#rest.unshift(bytes)
   }
 
-  /** Whether there may be something to take. */
-  waiting(ended: boolean): boolean {
-    return this.#pending.length > 0 || (ended && this.#rest.length > 0)
-  }
-
   /**
    * The bytes up to the last event's end; what is left waits for its own, which the end of the stream is, too.
+   * @param chunk what has come
+   * @param ended nothing comes after it
    * @throws GatewayError upstream_failed when one event is larger than the limit
    */
-  take(ended: boolean): Buffer {
-    const [only = NOTHING] = this.#pending
-    if (this.#rest.length === 0 && this.#pending.length === 1 && lastBoundary(only) === only.length) {
-      this.#pending = []
-      return only
-    }
-    const all = [...this.#rest, ...this.#pending]
+  take(chunk: Buffer, ended: boolean): Buffer {
+    if (this.#rest.length === 0 && lastBoundary(chunk) === chunk.length) return chunk
+    const all = [...this.#rest, chunk]
     this.#rest = all
     // Where no line ends no event does, and bytes need not be put together again and again.
-    const possible = ended || this.#pending.some(chunk => chunk.includes(0x0a) || chunk.includes(0x0d))
-    this.#pending = []
+    const possible = ended || chunk.includes(0x0a) || chunk.includes(0x0d)
     if (possible) {
       const bytes = all.length === 1 ? (all[0] as Buffer) : Buffer.concat(all)
       const whole = lastBoundary(bytes)
