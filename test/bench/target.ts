@@ -5,12 +5,6 @@
 import { randomUUID } from 'node:crypto'
 import { createServer, Agent, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { createProxyServer } from 'http-proxy-3'
-import { loadConfig } from '../../core/config/load.ts'
-import { Gateway } from '../../core/gateway.ts'
-import { NANO } from '../../core/ledger/money.ts'
-import { createLog, Scrubber } from '../../core/log.ts'
-import { findPlugins } from '../../core/plugins.ts'
 
 export interface Usage {
   /** Microseconds of the process so far, user and system. */
@@ -19,6 +13,9 @@ export interface Usage {
   /** Connections open on the listening side. */
   readonly connections: number
 }
+
+/** Customers: each has a key of its own. */
+const CUSTOMERS = 128
 
 const [, , role = '', argument = ''] = process.argv
 let connections = (): Promise<number> => Promise.resolve(0)
@@ -29,22 +26,32 @@ function listen(handler: RequestListener): void {
   server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () => process.send?.({ port: (server.address() as AddressInfo).port }))
 }
 
-function bare(upstream: string): void {
+// Each role loads what it needs: what the others load would count as its memory.
+async function bare(upstream: string): Promise<void> {
+  const { createProxyServer } = await import('http-proxy-3')
   const agent = new Agent({ keepAlive: true, maxFreeSockets: 1024 })
-  const proxy = createProxyServer({ target: upstream, agent })
+  const { hostname: host, port } = new URL(upstream)
+  // A target that is no text is not parsed for each request.
+  const proxy = createProxyServer({ target: { protocol: 'http:', host, port: Number(port) }, toProxy: true, prependPath: false, agent })
   proxy.on('error', (_error, _req, res) => void res.destroy())
   listen((req, res) => proxy.web(req, res))
 }
 
 async function tollgate(file: string): Promise<void> {
+  const { loadConfig } = await import('../../core/config/load.ts')
+  const { Gateway } = await import('../../core/gateway.ts')
+  const { NANO } = await import('../../core/ledger/money.ts')
+  const { createLog, Scrubber } = await import('../../core/log.ts')
+  const { findPlugins } = await import('../../core/plugins.ts')
   const loaded = await loadConfig(file, process.env, findPlugins)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
   const scrubber = new Scrubber()
   const surround = { file, env: process.env, pid: process.pid, log: createLog(scrubber, 'info'), scrubber, now: Date.now, newId: randomUUID, reject: () => {} }
-  const gateway = await Gateway.start(surround, loaded.config)
-  const { secret } = await gateway.keys.create({ type: 'famC', name: 'bench', credits: 100_000n * NANO, expiresAt: undefined })
+  const gateway = await Gateway.start(surround, loaded)
+  const wish = { type: 'famC', name: 'bench', credits: 100_000n * NANO, expiresAt: undefined }
+  const keys = await Promise.all(Array.from({ length: CUSTOMERS }, () => gateway.keys.create(wish)))
   process.once('SIGTERM', () => void gateway.stop().then(() => process.exit(0)))
-  process.send?.({ port: gateway.port, secret })
+  process.send?.({ port: gateway.port, secrets: keys.map(({ secret }) => secret), store: gateway.store.kind })
 }
 
 const DELTA = `data: {"id":"chatcmpl-0123456789","object":"chat.completion.chunk","created":1795258001,"model":"acme/famC-5.5","choices":[{"index":0,"delta":{"content":"a few words "},"logprobs":null,"finish_reason":null}],"usage":null}\n\n`
@@ -103,6 +110,6 @@ process.on('message', async () => {
 process.on('disconnect', () => process.exit(0))
 if (role === 'bare') process.once('SIGTERM', () => process.exit(0))
 
-if (role === 'bare') bare(argument)
+if (role === 'bare') await bare(argument)
 else if (role === 'tollgate') await tollgate(argument)
 else provider()
