@@ -23,9 +23,8 @@ export async function createKey(shell: Shell, config: Config, options: CreateOpt
   const { type } = options
   if (!config.keyTypes.has(type)) {
     const near = nearest(type, config.keyTypes.keys())
-    throw new UsageError(
-      `there is no key type "${type}"${near === undefined ? '' : `; did you mean ${near}?`} There is: ${[...config.keyTypes.keys()].join(', ')}`,
-    )
+    const known = `there is: ${[...config.keyTypes.keys()].join(', ')}`
+    throw new UsageError(`there is no key type "${type}"; ${near === undefined ? known : `did you mean ${near}?`}`)
   }
   const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, shell.now()) }
   const { key, secret, doubt } = await onLedger(shell, config, (_ledger, keys) => keys.create(wish))

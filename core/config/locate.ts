@@ -136,7 +136,7 @@ export function render(problems: readonly Problem[], text: string): string {
       const width = Math.min(problem.width, SHOWN)
       const line = masked(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
-        `${problem.file}:${problem.line}:${problem.col} ${masked(`${place}${problem.message}`)}`,
+        `${problem.file}:${problem.line}:${problem.col} ${masked(place)}${said(problem)}`,
         ...(text === '' ? [] : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
         ...(problem.hint === undefined ? [] : [` ${margin} = ${masked(problem.hint)}`]),
       ].join('\n')
@@ -147,12 +147,19 @@ export function render(problems: readonly Problem[], text: string): string {
 
 /** Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made up. */
 const CREDENTIALS = [
-  /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+)?)(?![\s[{]|!env\s|simulated\b)(.*\S)/gi,
+  /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+)?)(?![\s[{}\],]|!env\s|simulated\b)(.*\S)/gi,
   /(header:\s*)(?!x-api-key\b|authorization\b)([^\s,}]+)/g,
   /(:\/{1,2})([^/\s].*)(?=@)/g,
   /(:\/\/:|[?#]\w+=)([^\s@]+)/g,
   /()\b((?=[A-Za-z]*\d)(?=\d*[A-Za-z])(?:[A-Za-z0-9]{12,}|(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{8,}))/g,
 ]
+
+/** The message of a problem. What it quotes at a credential's own place is one, unless it is the setting's name. */
+function said({ path, message }: Problem): string {
+  const secret = /(?:key|token|secret|password|authorization)$/i.test(path)
+  const quoted = (all: string, quote: string, text: string): string => (path.endsWith(text) ? all : starred(all, quote, text))
+  return masked(secret ? message.replace(/(")(.*)(?=")/g, quoted) : message)
+}
 
 /** A text with stars for each credential that stands in it. */
 function masked(text: string): string {

@@ -26,6 +26,8 @@ const WARM_UP = { requests: 40_000, clients: 4, slices: 1 }
 /** What a process does after its last reply, such as the settlements that wait for others, is its requests' cost as well. */
 const AFTERWARDS_MS = 20
 
+const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams']
+
 class Target {
   name: string
   /** Whether it is asked in a format that the provider does not speak. */
@@ -280,6 +282,7 @@ function upstreams(address: string): Record<string, string> {
 
 async function main(): Promise<void> {
   const only = process.argv[2]
+  if (only !== undefined && !PARTS.includes(only)) throw new Error(`there is no part ${only}; there is: ${PARTS.join(', ')}`)
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}, the gateway's own redis-server`)
   let held = true

@@ -102,6 +102,17 @@ t.test('no credential of the file or the environment is printed, wherever it was
   }
 })
 
+t.test('what is wrong with a credential is said, and no more of it shown', async t => {
+  const shown = async (from: string, to: string): Promise<string> => {
+    const text = SOUND.replace(from, to)
+    return render((await loadConfig('gateway.yaml', {}, findPlugins, text)).problems, text)
+  }
+  t.match(await shown('access-log', 'access-log, metrics: { token: short }'), /metrics\.token: expected .*16/)
+  t.match(await shown('{ key: simulated }', '{ key: "" }'), /accounts\[0\]\.key: [^*]+\n/)
+  t.match(await shown('{ key: simulated }', '{ apiKey: made-up }'), /accounts\[0\]\.apiKey: there is no setting "apiKey" here\n/)
+  t.match(await shown('{ key: simulated }', '{ key: !env NOPE }'), /\| .*\{ key: !env NOPE \}/, 'a variable is none')
+})
+
 t.test('aliases that stand for more than memory holds are refused', async t => {
   const lines = Array.from({ length: 12 }, (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`)
   const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, `a0: &a0 [x]\n${lines.join('\n')}\n`)
