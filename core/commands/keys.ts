@@ -1,6 +1,6 @@
 /** `tollgate keys …`: makes and manages customers' keys, in the store that the running gateway uses. */
 import type { Config } from '../config/config.ts'
-import { nearest } from '../config/locate.ts'
+import { suggest } from '../config/locate.ts'
 import { duration } from '../config/units.ts'
 import type { Key, Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -22,9 +22,8 @@ export interface CreateOptions extends Output {
 export async function createKey(shell: Shell, config: Config, options: CreateOptions): Promise<void> {
   const { type } = options
   if (!config.keyTypes.has(type)) {
-    const near = nearest(type, config.keyTypes.keys())
-    const known = `there is: ${[...config.keyTypes.keys()].join(', ')}`
-    throw new UsageError(`there is no key type "${type}"; ${near === undefined ? known : `did you mean ${near}?`}`)
+    const hint = suggest(type, config.keyTypes.keys())
+    throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
   const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, shell.now()) }
   const { key, secret, doubt } = await onLedger(shell, config, (_ledger, keys) => keys.create(wish))
