@@ -1,24 +1,11 @@
 /**
- * Looks at a stream's bytes without parsing them: finds where events end, which of them can tell something, and how much
- * model output they carry. Only events that somebody wants are handed to the SSE parser.
+ * Looks at a stream's bytes without parsing them: finds which events can tell something, and how much model output they
+ * carry. Only events that somebody wants are handed to the SSE parser.
  */
-import { createParser, type EventSourceMessage, type EventSourceParser } from 'eventsource-parser'
+import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { LRUCache } from 'lru-cache'
-import { frame, ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
-
-const LF = 0x0a
-const CR = 0x0d
-
-/** The index just behind the last blank line of the bytes, where an event ends; 0 when there is none. */
-export function lastBoundary(bytes: Buffer): number {
-  const length = bytes.length
-  if (length > 1 && bytes[length - 1] === LF && bytes[length - 2] === LF) return length
-  const lf = bytes.lastIndexOf('\n\n')
-  if (!bytes.includes(CR)) return lf + (lf === -1 ? 1 : 2)
-  const crlf = bytes.lastIndexOf('\n\r\n')
-  const cr = bytes.lastIndexOf('\r\r')
-  return Math.max(lf === -1 ? 0 : lf + 2, crlf === -1 ? 0 : crlf + 3, cr === -1 ? 0 : cr + 2)
-}
+import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
+import { blankLines, eventsIn, framed, nextBoundary, previousBoundary, terminated } from './sse.ts'
 
 /**
  * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
@@ -213,76 +200,6 @@ export class Translator implements Passage {
       this.broken = thrown
     }
   }
-}
-
-/** Bytes, or a text that has one character for each. */
-interface Searched {
-  readonly length: number
-  indexOf(text: string, from: number): number
-}
-
-const LINES_OF_LF = ['\n\n']
-const LINES_OF_ALL = ['\n\n', '\n\r\n', '\r\r']
-
-/** The spellings of a blank line that can stand in a stream. A single byte is found in a buffer much sooner than a text. */
-function blankLines(bytes: Buffer): readonly string[] {
-  return bytes.includes(CR) ? LINES_OF_ALL : LINES_OF_LF
-}
-
-/** The index just behind the first blank line at or after `from`; the length when there is none. */
-function nextBoundary(bytes: Searched, from: number, ends: readonly string[]): number {
-  let nearest = bytes.length
-  for (const end of ends) {
-    const at = bytes.indexOf(end, from)
-    if (at !== -1) nearest = Math.min(nearest, at + end.length)
-  }
-  return nearest
-}
-
-/** The index just behind the last blank line before `before`; 0 when there is none. */
-function previousBoundary(latin1: string, before: number, ends: readonly string[]): number {
-  let nearest = 0
-  for (const end of ends) {
-    const at = latin1.lastIndexOf(end, before - 1)
-    if (at !== -1) nearest = Math.max(nearest, at + end.length)
-  }
-  return nearest
-}
-
-function terminated(bytes: Buffer): string {
-  const text = bytes.toString('utf8')
-  return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
-}
-
-const found: EventSourceMessage[] = []
-const parser = createParser({ onEvent: event => found.push(event) })
-
-/**
- * The events of bytes that begin with one; the last of them may lack its end.
- * @param beginning they are a stream's first, where a byte order mark does not count
- */
-export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): ReplyEvent[] {
-  parser.reset()
-  if (!beginning) parser.feed('\n')
-  parser.feed(terminated(bytes))
-  return found.splice(0).map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
-}
-
-/** The first event of a stream's bytes; comments before it do not count. */
-export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
-  const ends = blankLines(bytes)
-  for (let at = 0; at < bytes.length;) {
-    const end = nextBoundary(bytes, at, ends)
-    const [event] = eventsIn(format, bytes.subarray(at, end), at === 0)
-    if (event) return event
-    at = end
-  }
-  return undefined
-}
-
-/** Events as one text. */
-export function framed(events: readonly ReplyEvent[]): string {
-  return events.map(({ type, data, comment }) => frame(type, data, comment)).join('')
 }
 
 /** Events as the rewriters leave them; one is asked only about those it may want. */

@@ -7,7 +7,8 @@ import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTrans
 import type { LiveExchange, Why } from '../live.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
-import { firstEvent, framed, type Passage, rewritten, Scanner, Translator } from './scanner.ts'
+import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
+import { firstEvent, framed } from './sse.ts'
 import { NOTHING, WholeEvents } from './whole-events.ts'
 
 /** Time limits of the upstream, in milliseconds. */

@@ -1,7 +1,7 @@
 /** Puts the chunks of a stream together to whole events. */
 import { GatewayError } from '../errors.ts'
 import type { Format } from '../formats/index.ts'
-import { firstEvent, lastBoundary } from './scanner.ts'
+import { firstEvent, lastBoundary } from './sse.ts'
 
 /** No bytes. */
 export const NOTHING = Buffer.alloc(0)
