@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Limits } from './config/config.ts'
 import { deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
+import { Pieces } from './pieces.ts'
 
 /**
  * The whole body.
@@ -19,20 +20,17 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
   // Only now may a client that asked go on: whoever is refused earlier never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = []
-    let length = 0
+    const body = new Pieces()
     const end = performance.now() + limits.bodyTime
     const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
     const onData = (chunk: Buffer): void => {
-      length += chunk.length
-      if (length > limit) return fail(tooLarge())
+      if (body.push(chunk) > limit) return fail(tooLarge())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
-      chunks.push(chunk)
       idle.refresh()
     }
     const onEnd = (): void => {
       stop()
-      resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, length))
+      resolve(body.take())
     }
     const onClose = (): void => fail(brokenOff())
     const stop = (): void => {

@@ -11,6 +11,7 @@ import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
 import { type Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
+import { Pieces } from '../pieces.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse, stopped } from './endings.ts'
 import { rewrite, rewritten, textBytes } from './scanner.ts'
@@ -94,8 +95,7 @@ function decoded(reply: UpstreamReply): ReplyBody {
 /** Reads a body to its end. @throws GatewayError upstream_failed, upstream_timeout; undefined result: the client left */
 function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Patience): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = []
-    let length = 0
+    const pieces = new Pieces()
     const timedOut = (): void => fail(new GatewayError('upstream_timeout', { cause: new Error('upstream went silent in a reply') }))
     const idle = deadline(patience.idle, timedOut)
     const done = (): void => {
@@ -113,13 +113,11 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
     }
     const onData = (chunk: Buffer): void => {
       idle.refresh()
-      length += chunk.length
-      if (length > limit) return fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
-      chunks.push(chunk)
+      if (pieces.push(chunk) > limit) fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
     }
     const onEnd = (): void => {
       done()
-      resolve(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks, length))
+      resolve(pieces.take())
     }
     const onClose = (): void => fail(new GatewayError('upstream_failed', { cause: new Error('upstream broke off in a reply') }))
     const forget = x.whenOver(left)
@@ -132,12 +130,18 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
 async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience): Promise<Failure> {
   try {
     const bytes = await collect(x, body, ERROR_BYTES, patience)
-    const json: unknown = JSON.parse(bytes?.toString('utf8') ?? '')
+    const json: unknown = JSON.parse(bytes ? textOf(bytes) : '')
     return x.route.format.read(json).failure ?? { message: '' }
   } catch {
     // Whatever the body was, the status alone says enough.
     return { message: '' }
   }
+}
+
+/** A byte order mark is nothing of the text. */
+function textOf(bytes: Buffer): string {
+  const text = bytes.toString('utf8')
+  return text.startsWith('\ufeff') ? text.slice(1) : text
 }
 
 /** @param stream the upstream sent a stream where its client asked for a whole reply, and is translated for in any case */
@@ -146,7 +150,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (x.stopped) throw stopped()
   if (!bytes) return left(x)
   const { format: spoken, translation } = x.route
-  const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', bytes.toString('utf8'))]
+  const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', textOf(bytes))]
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) return refuse(up, make(failure))

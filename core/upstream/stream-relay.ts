@@ -5,11 +5,12 @@ import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
 import type { LiveExchange, Why } from '../live.ts'
+import { Pieces } from '../pieces.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
 import { firstEvent, framed } from './sse.ts'
-import { NOTHING, WholeEvents } from './whole-events.ts'
+import { WholeEvents } from './whole-events.ts'
 
 /** Time limits of the upstream, in milliseconds. */
 export interface Patience {
@@ -40,6 +41,8 @@ export class StreamRelay {
   /** How many wait for the upstream to be held back. */
   #holding = 0
   readonly #events: WholeEvents
+  /** What has come before the first event. */
+  readonly #comments = new Pieces()
   #opening: ReplyEvent | undefined
   #recent: Buffer | undefined
   readonly #opened = new Set<number>()
@@ -113,7 +116,7 @@ export class StreamRelay {
     })
     this.#body.on('end', () => {
       // The last event may lack its end.
-      this.#flush(NOTHING)
+      this.#flush()
       this.#finish(this.#x.complete ? 'complete' : 'upstream')
     })
     this.#body.on('close', () => this.#finish('upstream'))
@@ -127,11 +130,12 @@ export class StreamRelay {
     this.#body.removeAllListeners('data')
   }
 
-  #flush(chunk: Buffer): void {
+  /** @param chunk none: the upstream has said all */
+  #flush(chunk?: Buffer): void {
     if (this.#over) return
     this.#passing = true
     try {
-      this.#pass(this.#events.take(chunk, this.#body.readableEnded))
+      this.#pass(chunk ? this.#events.take(chunk) : this.#events.last())
     } catch (error) {
       if (!this.#x.res.headersSent && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
@@ -141,15 +145,17 @@ export class StreamRelay {
     if (this.#end) this.#finish(this.#end)
   }
 
-  #pass(bytes: Buffer): void {
-    if (bytes.length === 0) return
+  #pass(events: Buffer): void {
+    if (events.length === 0) return
+    if (this.#scanner) return this.#send(this.#scanner, events)
+    const length = this.#comments.push(events)
+    this.#opening = firstEvent(this.#x.route.format, events)
+    if (this.#opening) return this.#send((this.#scanner = this.#begin(this.#opening)), this.#comments.take())
     // Comments alone do not tell whether there will be a reply.
-    this.#opening ??= firstEvent(this.#x.route.format, bytes)
-    if (!this.#opening) {
-      this.#events.putBack(bytes)
-      return
-    }
-    const scanner = (this.#scanner ??= this.#begin(this.#opening))
+    if (length > this.#x.limits.reply) throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
+  }
+
+  #send(scanner: Passage, bytes: Buffer): void {
     this.#recent = bytes
     if (scanner.changes) this.#write(scanner.push(bytes))
     else {

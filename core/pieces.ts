@@ -1,0 +1,39 @@
+/** No bytes. */
+export const NOTHING = Buffer.alloc(0)
+
+/**
+ * Bytes that come bit by bit. They are put together as they come: however small the bits are, they take no more than
+ * about twice the memory of their bytes, and are copied no more than about twice.
+ */
+export class Pieces {
+  /** The bytes, and room for more behind them; a single piece stays where it came. */
+  #room: Buffer = NOTHING
+  #length = 0
+
+  get length(): number {
+    return this.#length
+  }
+
+  /** @returns how many bytes there are now */
+  push(piece: Buffer): number {
+    const length = this.#length + piece.length
+    if (this.#length === 0) this.#room = piece
+    else {
+      if (length > this.#room.length) {
+        const room = Buffer.allocUnsafe(2 * length)
+        this.#room.copy(room, 0, 0, this.#length)
+        this.#room = room
+      }
+      piece.copy(this.#room, this.#length)
+    }
+    return (this.#length = length)
+  }
+
+  /** All there are; none are left. */
+  take(): Buffer {
+    const bytes = this.#room.subarray(0, this.#length)
+    this.#room = NOTHING
+    this.#length = 0
+    return bytes
+  }
+}
