@@ -1,6 +1,6 @@
 /** The command line, and the only file that touches the process. */
 import { randomUUID } from 'node:crypto'
-import { Command } from 'commander'
+import { Command, CommanderError } from 'commander'
 import manifest from '../package.json' with { type: 'json' }
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
@@ -48,6 +48,7 @@ const program = new Command('tollgate')
   .version(manifest.version, '-v, --version', 'print the version')
   .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
   .showSuggestionAfterError()
+  .exitOverride()
   .configureOutput({ writeErr: text => shell.complain(text.trimEnd()) })
 
 const file = (given?: string): string => given ?? program.opts<{ config: string }>().config
@@ -135,6 +136,8 @@ keys
 try {
   await program.parseAsync()
 } catch (thrown) {
+  // What commander found it has said by itself: help, which is no mistake, or what the mistake is.
+  if (thrown instanceof CommanderError) shell.exit(thrown.exitCode === 0 ? 0 : 2)
   shell.complain(`tollgate: ${(thrown as Error).message}`)
   shell.exit(thrown instanceof UsageError ? 2 : 1)
 }

@@ -1,15 +1,18 @@
 /** `tollgate audit`: recomputes every balance from its history; exit status 1 on any drift. */
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
+import { find } from './keys.ts'
 import { onLedger, type Shell } from './shell.ts'
 
 export async function runAudit(shell: Shell, config: Config, options: { key?: string; json?: boolean }): Promise<void> {
-  const report = await onLedger(shell, config, ledger => audit(ledger, options.key === undefined ? undefined : [options.key]))
+  const { key } = options
+  const report = await onLedger(shell, config, async (ledger, keys) => audit(ledger, key === undefined ? undefined : [(await find(keys, key)).id]))
   if (options.json) {
     shell.print(JSON.stringify(report))
   } else {
     for (const { account, findings } of report.drifts) for (const finding of findings) shell.complain(`${account}: ${finding}`)
-    shell.print(`${report.accounts} accounts, ${report.entries} entries, ${report.drifts.length} with drift`)
+    const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
+    shell.print(`${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`)
   }
   if (report.drifts.length > 0) shell.exit(1)
 }

@@ -125,7 +125,8 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
   }
 }
 
-async function find(keys: Keys, id: string): Promise<Key> {
+/** The key with this id or secret. @throws UsageError when there is none */
+export async function find(keys: Keys, id: string): Promise<Key> {
   const key = (await keys.get(id)) ?? (id.startsWith('sk-') ? await keys.find(id) : undefined)
   if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)
   return key

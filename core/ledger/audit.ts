@@ -12,6 +12,8 @@ export interface Drift {
 
 export interface AuditReport {
   readonly accounts: number
+  /** How many of the accounts are an upstream's quota, not a key. */
+  readonly quotas: number
   readonly entries: number
   readonly drifts: readonly Drift[]
 }
@@ -26,19 +28,22 @@ export type Depth = 'sums' | 'whole'
 export async function audit(ledger: Ledger, accounts?: readonly string[], depth: Depth = 'whole'): Promise<AuditReport> {
   const drifts: Drift[] = []
   let entries = 0
+  let quotas = 0
   const all = accounts ?? (await ledger.accounts())
   for (const account of all) {
     const result = await auditAccount(ledger, account, depth)
     entries += result.entries
+    if (result.quota) quotas++
     if (result.findings.length > 0) drifts.push({ account, findings: result.findings })
   }
-  return { accounts: all.length, entries, drifts }
+  return { accounts: all.length, quotas, entries, drifts }
 }
 
 /** Requests of one account that are compared for a second end: an audit's memory has a bound. */
 const COMPARED = 100_000
 
 interface Findings {
+  readonly quota: boolean
   readonly entries: number
   readonly findings: readonly string[]
 }
@@ -58,6 +63,7 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
   const holds = pairs(rawHolds)
   const leases = pairs(rawLeases)
   const sum = (name: string): bigint => BigInt(fields.get(name) ?? 0)
+  const quota = fields.has('quota')
   const findings: string[] = []
   const expect = (rule: string, left: bigint, right: bigint): void => {
     if (left !== right) findings.push(`${rule}: ${left} is not ${right}`)
@@ -71,7 +77,7 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
     if (!holds.has(id)) findings.push(`lease ${id} has no hold`)
     if (Number(now) - Number(end) > REAP_GRACE_MS) findings.push(`hold ${id} is over its lease and was not reaped`)
   }
-  if (depth === 'sums') return { entries: 0, findings }
+  if (depth === 'sums') return { quota, entries: 0, findings }
   let settled = sum('arch')
   let entries = 0
   const ended = new Set<string>()
@@ -86,10 +92,10 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
   }
   expect('settled = the sum of the history', sum('set'), settled)
   // A quota is granted by its window, not by entries.
-  if (!fields.has('quota')) {
+  if (!quota) {
     let granted = 0n
     for await (const [id, raw] of ledger.entries(account, 'g', lastGrant)) granted += historyEntry(id, raw).charge
     expect('granted = the sum of the grants', sum('gra'), granted)
   }
-  return { entries, findings }
+  return { quota, entries, findings }
 }

@@ -58,6 +58,9 @@ t.test('keys are made and managed from the command line while the gateway runs',
     [['keys', 'create', '--type', 'famB', '--credits', '1e3'], /no amount/],
     [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /no time to come/],
     [['keys', 'show', 'key_none'], /no key key_none/],
+    [['audit', '--key', 'key_none'], /no key key_none/],
+    [['keys', 'creat'], /unknown command 'creat'/],
+    [['keys', 'create', '--credits', '5'], /required option '--type <type>' not specified/],
   ]
   for (const [args, message] of mistakes) t.match(await place.run(...args), { code: 2, err: message })
 })
