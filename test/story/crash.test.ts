@@ -40,7 +40,9 @@ t.test(`kill -9 with ${STREAMS} streams open: each customer pays for what he had
       const response = await fetch(victim.url + CHAT, { method: 'POST', headers: { authorization: `Bearer ${secret}` }, body: BODY })
       const customer = { id: key.id, bytes: 0, renewed: 0n }
       const listen = async (): Promise<void> => {
-        for await (const part of response.body as AsyncIterable<Uint8Array>) customer.bytes += part.length
+        // What a slow machine's silence is bridged with is not charged for.
+        for await (const part of response.body as AsyncIterable<Uint8Array>)
+          customer.bytes += Buffer.from(part).toString().replaceAll(': keepalive\n\n', '').length
       }
       listen().catch(() => {})
       return customer

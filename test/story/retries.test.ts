@@ -40,7 +40,7 @@ t.test('an SDK whose first attempt timed out and whose second came through pays 
   const place = await scene(t)
   const { g, upstream, key } = place
   upstream.script = (received, res) => (received.headers['x-stainless-retry-count'] === '0' ? undefined : answer(received, res))
-  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 300, maxRetries: 2 })
+  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 1000, maxRetries: 2 })
   t.equal((await client.chat.completions.create(BODY)).choices[0]?.message.content, 'Hello')
   t.equal(upstream.requests.length, 2)
   const [second, first] = await g.settled(key)
@@ -53,7 +53,7 @@ t.test('two attempts that timed out and a third that came through are paid for a
   const place = await scene(t)
   const { g, upstream, key } = place
   upstream.script = (received, res) => (received.headers['x-stainless-retry-count'] === '2' ? answer(received, res) : undefined)
-  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 300, maxRetries: 2 })
+  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 1000, maxRetries: 2 })
   await client.chat.completions.create(BODY)
   t.equal(upstream.requests.length, 3)
   await g.settled(key)

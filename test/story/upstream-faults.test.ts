@@ -235,11 +235,11 @@ t.test('a reader that does not read holds the upstream back and is cut in the en
   let gone = false
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.on('close', () => (gone = true))
+    const closed = new Promise(resolve => res.on('close', resolve)).then(() => (gone = true))
     const event = `data: {"choices":[{"delta":{"content":"${'x'.repeat(64 * 1024)}"}}]}\n\n`
     while (!gone && sent < 500) {
       sent++
-      if (!res.write(event)) await Promise.race([new Promise(resolve => res.once('drain', resolve)), new Promise(resolve => res.once('close', resolve))])
+      if (!res.write(event)) await Promise.race([new Promise(resolve => res.once('drain', resolve)), closed])
     }
   }
   const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 200ms') })
