@@ -147,8 +147,12 @@ async function slice(target: Target, asked: Asked, { requests, clients }: Load, 
 }
 
 function median(numbers: readonly number[]): number {
+  return quantile(numbers, 0.5)
+}
+
+function quantile(numbers: readonly number[], part: number): number {
   const sorted = [...numbers].sort((a, b) => a - b)
-  return sorted[Math.floor(sorted.length / 2)] ?? 0
+  return sorted[Math.floor(sorted.length * part)] ?? 0
 }
 
 async function warmUp(targets: readonly Target[], { kind, unasked }: Mark): Promise<void> {
@@ -167,16 +171,22 @@ async function compare(mark: Mark, load: Load, [direct, baseline, tested]: reado
     }
   }
   const of = (target: Target): Slice[] => seen.get(target) ?? []
+  const cpus = (target: Target): number[] => of(target).map(({ cpu }) => cpu)
   const middle = (target: Target, part: keyof Slice): number => median(of(target).map(result => result[part]))
   for (const target of [direct, baseline, tested]) {
-    const cpu = target === direct ? '' : `${middle(target, 'cpu').toFixed(1).padStart(8)} µs CPU, busy ${(middle(target, 'busy') * 100).toFixed(0)} %`
+    // Where the quartiles lie far apart, what was measured is the machine's other work.
+    const spread = [0.25, 0.75].map(part => quantile(cpus(target), part).toFixed(0)).join(' to ')
+    const cpu =
+      target === direct
+        ? ''
+        : `${median(cpus(target)).toFixed(1).padStart(8)} µs CPU (half of the slices: ${spread}), busy ${(middle(target, 'busy') * 100).toFixed(0)} %`
     console.log(
       `  ${target.name.padEnd(10)} ${middle(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${middle(target, 'p50').toFixed(2).padStart(8)} ms ${cpu}`,
     )
   }
   // Neighbouring slices share the machine's mood: the median of their ratios is steadier than the ratio of medians.
   const ratio = median(of(tested).map((result, at) => result.cpu / (of(baseline)[at]?.cpu ?? 1)))
-  const sum = (target: Target): number => of(target).reduce((before, { cpu }) => before + cpu, 0)
+  const sum = (target: Target): number => cpus(target).reduce((before, cpu) => before + cpu, 0)
   console.log(`  CPU       ${ratio.toFixed(3)} times ${baseline.name}, median of the slices; ${(sum(tested) / sum(baseline)).toFixed(3)} of all together`)
   return ratio
 }
