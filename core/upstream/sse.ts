@@ -9,17 +9,14 @@ const CR = 0x0d
 export function lastBoundary(bytes: Buffer): number {
   const length = bytes.length
   if (length > 1 && bytes[length - 1] === LF && bytes[length - 2] === LF) return length
-  const lf = bytes.lastIndexOf('\n\n')
-  if (!bytes.includes(CR)) return lf + (lf === -1 ? 1 : 2)
-  const crlf = bytes.lastIndexOf('\n\r\n')
-  const cr = bytes.lastIndexOf('\r\r')
-  return Math.max(lf === -1 ? 0 : lf + 2, crlf === -1 ? 0 : crlf + 3, cr === -1 ? 0 : cr + 2)
+  return previousBoundary(bytes, length, blankLines(bytes))
 }
 
 /** Bytes, or a text that has one character for each. */
 interface Searched {
   readonly length: number
   indexOf(text: string, from: number): number
+  lastIndexOf(text: string, from: number): number
 }
 
 const LINES_OF_LF = ['\n\n']
@@ -41,15 +38,16 @@ export function nextBoundary(bytes: Searched, from: number, ends: readonly strin
 }
 
 /** The index just behind the last blank line before `before`; 0 when there is none. */
-export function previousBoundary(latin1: string, before: number, ends: readonly string[]): number {
+export function previousBoundary(bytes: Searched, before: number, ends: readonly string[]): number {
   let nearest = 0
   for (const end of ends) {
-    const at = latin1.lastIndexOf(end, before - 1)
+    const at = bytes.lastIndexOf(end, before - 1)
     if (at !== -1) nearest = Math.max(nearest, at + end.length)
   }
   return nearest
 }
 
+/** The text of events; the last of them is closed where it lacks its end. */
 export function terminated(bytes: Buffer): string {
   const text = bytes.toString('utf8')
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`

@@ -171,22 +171,21 @@ async function compare(mark: Mark, load: Load, [direct, baseline, tested]: reado
     }
   }
   const of = (target: Target): Slice[] => seen.get(target) ?? []
-  const cpus = (target: Target): number[] => of(target).map(({ cpu }) => cpu)
+  const costs = (target: Target): number[] => of(target).map(({ cpu }) => cpu)
   const middle = (target: Target, part: keyof Slice): number => median(of(target).map(result => result[part]))
-  for (const target of [direct, baseline, tested]) {
+  const cost = (target: Target): string => {
     // Where the quartiles lie far apart, what was measured is the machine's other work.
-    const spread = [0.25, 0.75].map(part => quantile(cpus(target), part).toFixed(0)).join(' to ')
-    const cpu =
-      target === direct
-        ? ''
-        : `${median(cpus(target)).toFixed(1).padStart(8)} µs CPU (half of the slices: ${spread}), busy ${(middle(target, 'busy') * 100).toFixed(0)} %`
+    const [lower, middling, upper] = [0.25, 0.5, 0.75].map(part => quantile(costs(target), part))
+    return `${middling?.toFixed(1).padStart(8)} µs CPU (half of the slices: ${lower?.toFixed(0)} to ${upper?.toFixed(0)}), busy ${(middle(target, 'busy') * 100).toFixed(0)} %`
+  }
+  for (const target of [direct, baseline, tested]) {
     console.log(
-      `  ${target.name.padEnd(10)} ${middle(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${middle(target, 'p50').toFixed(2).padStart(8)} ms ${cpu}`,
+      `  ${target.name.padEnd(10)} ${middle(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${middle(target, 'p50').toFixed(2).padStart(8)} ms ${target === direct ? '' : cost(target)}`,
     )
   }
   // Neighbouring slices share the machine's mood: the median of their ratios is steadier than the ratio of medians.
   const ratio = median(of(tested).map((result, at) => result.cpu / (of(baseline)[at]?.cpu ?? 1)))
-  const sum = (target: Target): number => cpus(target).reduce((before, cpu) => before + cpu, 0)
+  const sum = (target: Target): number => costs(target).reduce((before, cpu) => before + cpu, 0)
   console.log(`  CPU       ${ratio.toFixed(3)} times ${baseline.name}, median of the slices; ${(sum(tested) / sum(baseline)).toFixed(3)} of all together`)
   return ratio
 }
