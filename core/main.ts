@@ -7,7 +7,6 @@ import { check, listPlugins, plan } from './commands/check.ts'
 import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions, type TopUpOptions } from './commands/keys.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
-import { start } from './commands/start.ts'
 import { createLog, Scrubber } from './log.ts'
 
 const scrubber = new Scrubber()
@@ -57,7 +56,11 @@ const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) =>
 program
   .command('start [file]')
   .description('run the gateway')
-  .action((given?: string) => start(shell, file(given)))
+  .action(async (given?: string) => {
+    // Half of what there is to load is the proxy's, which no other command needs.
+    const { start } = await import('./commands/start.ts')
+    return start(shell, file(given))
+  })
 program
   .command('check [file]')
   .description('print every problem of a configuration; exit status 78 if there is any')
