@@ -8,6 +8,7 @@ import { loadConfig, type Loaded } from '../core/config/load.ts'
 import { Gateway } from '../core/gateway.ts'
 import { audit } from '../core/ledger/audit.ts'
 import { NANO } from '../core/ledger/money.ts'
+import type { OperationName } from '../core/ledger/scripts.ts'
 import { createLog, Scrubber } from '../core/log.ts'
 import { findPlugins } from '../core/plugins.ts'
 import { findServer } from '../core/store/managed.ts'
@@ -87,6 +88,18 @@ export function storeEnv(): { env: Record<string, string>; prefix: string } {
 /** Waits for what nobody announces. */
 export async function until(held: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await held())) await new Promise(resolve => setTimeout(resolve, 10))
+}
+
+/** The accounts on which the gateway runs an operation from now on, one for each time. */
+export function operations({ gateway }: TestGateway, operation: OperationName): readonly string[] {
+  const { scripts } = gateway.ledger
+  const run = scripts.run.bind(scripts)
+  const accounts: string[] = []
+  scripts.run = (name, account, ...rest) => {
+    if (name === operation) accounts.push(account)
+    return run(name, account, ...rest)
+  }
+  return accounts
 }
 
 export async function startGateway(t: Test, options: Options = {}): Promise<TestGateway> {

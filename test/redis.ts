@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import type { Test } from 'tap'
 import { findServer } from '../core/store/managed.ts'
+import { until } from './gateway.ts'
 import { listening } from './upstream.ts'
 
 export class RealRedis {
@@ -91,4 +92,12 @@ export async function freePort(): Promise<number> {
   const { port } = new URL(await listening(server))
   await new Promise(resolve => server.close(resolve))
   return Number(port)
+}
+
+/** A server and another that follows it. */
+export async function replicated(t: Test): Promise<{ master: RealRedis; replica: RealRedis }> {
+  const master = await RealRedis.start(t, '--repl-diskless-sync-delay', '0')
+  const replica = await RealRedis.start(t, '--replicaof', `127.0.0.1 ${master.port}`)
+  await until(async () => (await master.acknowledged()) === 1)
+  return { master, replica }
 }

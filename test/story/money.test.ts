@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/ledger/money.ts'
-import { startGateway } from '../gateway.ts'
+import { operations, startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
@@ -333,13 +333,14 @@ t.test('both holds of an exchange through an account with a quota are renewed', 
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('lease: 60s', 'lease: 150ms').replace('reapEvery: 10s', 'reapEvery: 20ms'),
+    edit: yaml => yaml.replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 20ms'),
   })
   const key = await g.key('editor')
   const answer = g.call(CHAT, { key, body: { ...BODY, model: 'acme/famB-4.6', stream: true } })
-  while (upstream.requests.length === 0) await turn()
-  // Four leases long: what nobody renewed would have been reaped by now.
-  await new Promise(resolve => setTimeout(resolve, 600))
+  // There are three renewals to a lease: what nobody renewed would have been reaped by the fourth.
+  const renewals = operations(g, 'renew')
+  await until(() => renewals.length >= 8)
+  t.equal(new Set(renewals).size, 2)
   t.not((await g.balance(key)).exact.held, '0')
   end()
   await answer

@@ -1,5 +1,4 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
-import net from 'node:net'
 import { join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
@@ -7,7 +6,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { begun, listening, ScriptedUpstream } from '../upstream.ts'
+import { begun, ScriptedUpstream } from '../upstream.ts'
 
 /** Without a redis-server of its own a test cannot stop one. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -132,49 +131,6 @@ t.test('a store that has forgotten its scripts is told them again', { skip }, as
   await stream.text()
   t.equal((await g.settled(key)).length, 1)
   t.equal(g.gateway.ledger.waiting, 0)
-})
-
-/** A way to a Redis on which the first answer to a top-up is lost. */
-async function lossy(t: Test, redis: RealRedis): Promise<string> {
-  let lost = false
-  const server = net.createServer(client => {
-    const store = net.connect(redis.port, '127.0.0.1')
-    const end = (): void => {
-      client.destroy()
-      store.destroy()
-    }
-    let asked = false
-    client.on('data', part => {
-      asked = !lost && part.includes('\ngrant\n')
-      store.write(part)
-    })
-    store.on('data', part => {
-      if (!asked) return client.write(part)
-      lost = true
-      return end()
-    })
-    for (const side of [client, store]) side.on('error', end).on('close', end)
-  })
-  t.teardown(() => server.close())
-  return (await listening(server)).replace('http:', 'redis:')
-}
-
-t.test('a top-up whose answer is lost is done once, by the command that is told then', { skip }, async t => {
-  const redis = await RealRedis.start(t)
-  const make = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url })
-  const { id, key } = JSON.parse((await make.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')).out)
-  const place = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: await lossy(t, redis) })
-  const { code, err } = await place.run('keys', 'topup', key, '10')
-  t.equal(code, 1)
-  t.match(err, /^tollgate: the store failed: .*: whether it is done is not known/)
-  t.notMatch(err, key)
-  const [, again = ''] = /\n {2}npx tollgate (.*)\n$/.exec(err) ?? []
-  t.match(again, `-c ${place.file} keys topup ${id} 10 --idempotency-key `)
-  for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /has 11 credits now/ })
-  t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), { code: 1, err: /by this name 10 credits were added already/ })
-  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), { code: 2, err: /letters, digits and/ })
-  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), { code: 0, out: /has 13 credits now/ })
-  t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
 })
 
 t.test('a settlement that waits outlives its gateway and its store', { skip }, async t => {

@@ -7,9 +7,9 @@ import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/ledger/money.ts'
 import { parseAddress } from '../../core/store/address.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { startGateway, until, upstreamEnv } from '../gateway.ts'
+import { operations, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
-import { freePort, ownPrefix, RealRedis } from '../redis.ts'
+import { freePort, ownPrefix, RealRedis, replicated } from '../redis.ts'
 import { json, rawUpstream, ScriptedUpstream } from '../upstream.ts'
 
 /** The stores that operators run: one Redis, a cluster, and a master that sentinels watch. */
@@ -92,16 +92,10 @@ t.test('a three-node cluster: every account is on one node, and holds up under l
   }
   t.match(await audit(g.gateway.ledger), { accounts: 12, entries: 240, drifts: [] })
   // A failure is told of many times; what is said again is not said again the next time.
-  const { scripts } = g.gateway.ledger
-  const run = scripts.run.bind(scripts)
-  let said = 0
-  scripts.run = (name, ...rest) => {
-    if (name === 'settle') said++
-    return run(name, ...rest)
-  }
+  const settlements = operations(g, 'settle')
   for (const times of [1, 2]) {
     for (let event = 0; event < 5; event++) g.gateway.store.redis.emit('-node')
-    await until(() => said === times * 240)
+    await until(() => settlements.length === times * 240)
   }
   for (const key of keys) t.equal((await g.balance(key)).exact.used, String(20n * COST))
   const sizes = await Promise.all(nodes.map(node => node.command('DBSIZE')))
@@ -133,13 +127,6 @@ async function sentinel(t: Test, master: RealRedis): Promise<number> {
   return port
 }
 
-async function pair(t: Test): Promise<{ master: RealRedis; replica: RealRedis }> {
-  const master = await RealRedis.start(t, '--repl-diskless-sync-delay', '0')
-  const replica = await RealRedis.start(t, '--replicaof', `127.0.0.1 ${master.port}`)
-  await until(async () => (await master.acknowledged()) === 1)
-  return { master, replica }
-}
-
 const MASTER_FAILURES: readonly (readonly [how: string, fail: (master: RealRedis) => unknown])[] = [
   ['is killed', master => master.kill()],
   ['hangs', master => master.signal('SIGSTOP')],
@@ -147,7 +134,7 @@ const MASTER_FAILURES: readonly (readonly [how: string, fail: (master: RealRedis
 
 for (const [how, fail] of MASTER_FAILURES) {
   t.test(`a master ${how} in mid-load: what was acknowledged is there on the replica that takes over`, { skip }, async t => {
-    const { master } = await pair(t)
+    const { master } = await replicated(t)
     const port = await sentinel(t, master)
     const upstream = await answering(t)
     // Keys are looked up anew, so that those who wait for a master that hangs are not its scripts alone.
@@ -180,51 +167,14 @@ for (const [how, fail] of MASTER_FAILURES) {
   })
 }
 
-t.test('a store that is not there is told of by each command, and not waited for', { skip }, async t => {
-  const node = await RealRedis.start(t, '--cluster-enabled', 'yes')
-  const nowhere = `127.0.0.1:${await freePort()}`
-  const locked = await RealRedis.start(t)
-  await locked.command('CONFIG', 'SET', 'requirepass', 'another')
-  const cases = [
-    [`redis://${nowhere}`, 'connect ECONNREFUSED'],
-    [`redis+sentinel://${nowhere}/mine`, 'no sentinel names its master'],
-    [`redis+cluster://${nowhere}`, 'no node of the cluster answers'],
-    [`redis+cluster://127.0.0.1:${node.port}`, 'the cluster is not in order'],
-    [`redis://:top-secret@127.0.0.1:${locked.port}`, 'WRONGPASS'],
-  ] as const
-  for (const [url, why] of cases) {
-    const place = new Place(t, ownPrefix, { REDIS_URL: url })
-    for (const command of ['audit', 'start']) {
-      const { code, out, err } = await place.run(command)
-      t.notMatch(out + err, 'top-secret')
-      t.equal(code, 1, url)
-      t.match(err, `tollgate: the store cannot be reached: ${why}`)
-    }
-  }
-})
-
 t.test('a sentinel that hangs is passed over', { skip }, async t => {
-  const { master } = await pair(t)
+  const { master } = await replicated(t)
   const port = await sentinel(t, master)
   const hung = await rawUpstream(t, () => {})
   const nodes = `${hung.url.replace('http://', '')},127.0.0.1:${port}`
   const upstream = await answering(t)
   const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://${nodes}/mine` }, edit: ownPrefix })
   t.equal((await g.call(CHAT, { key: await g.key('famC', 10n), body: BODY })).status, 200)
-})
-
-t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {
-  const { master, replica } = await pair(t)
-  const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: master.url }
-  const place = new Place(t, yaml => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 '), env)
-  const made = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
-  const { id } = JSON.parse(made.out)
-  await replica.kill()
-  const doubtful = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
-  t.match(doubtful, { code: 1, err: /only 0 of 1 replicas have it/ })
-  t.match(JSON.parse(doubtful.out).key, /^sk-/, 'nobody else knows the secret')
-  t.match(await place.run('keys', 'topup', id, '1'), { code: 1, err: /it is done, but only 0 of 1 replicas have it: do not repeat it/ })
-  t.match(JSON.parse((await place.run('keys', 'show', id, '--json')).out), { granted: '2' })
 })
 
 t.test('stores that may lose balances are warned of, and refused in production', { skip }, async t => {

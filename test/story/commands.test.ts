@@ -1,0 +1,38 @@
+import t from 'tap'
+import { Place } from '../process.ts'
+
+t.test('keys are made and managed from the command line while the gateway runs', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const made = await place.run('keys', 'create', '--type', 'famB', '--credits', '25', '--name', 'Ann', '--expires', '30d', '--json')
+  const key = JSON.parse(made.out)
+  t.match(key, { id: /^key_/, key: /^sk-[A-Za-z0-9]{48}$/, type: 'famB', credits: 25 })
+  const info = async (secret: string): Promise<{ status: number; json: any }> => {
+    const response = await fetch(`${running.url}/api/v1/key-info`, { headers: { authorization: `Bearer ${secret}` } })
+    return { status: response.status, json: await response.json() }
+  }
+  t.match(await info(key.key), { status: 200, json: { id: key.id, name: 'Ann', balance: 25 } })
+  t.match((await place.run('keys', 'topup', key.id, '0.5')).out, /25\.5 credits/)
+  t.match(await info(key.key), { json: { balance: 25.5 } })
+  const rotated = JSON.parse((await place.run('keys', 'rotate', key.id, '--json')).out)
+  t.match(await info(rotated.key), { json: { id: key.id, balance: 25.5 } })
+  t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'active', balance: '25.5', name: 'Ann' })
+  t.match((await place.run('keys', 'disable', key.id)).out, /disabled/)
+  t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'disabled' })
+  t.match((await place.run('keys', 'enable', key.id)).out, /active/)
+  const listed = await place.run('keys', 'list', '--json')
+  t.ok(listed.out.split('\n').some(line => line.includes(key.id)))
+  t.notMatch(listed.out, rotated.key, 'a secret is shown once')
+  t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
+  const mistakes: [string[], RegExp][] = [
+    [['keys', 'create', '--type', 'famb', '--credits', '5'], /no key type "famb"; did you mean famB\?/],
+    [['keys', 'create', '--type', 'famB', '--credits', '-5'], /no amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '1e3'], /no amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /no time to come/],
+    [['keys', 'show', 'key_none'], /no key key_none/],
+    [['audit', '--key', 'key_none'], /no key key_none/],
+    [['keys', 'creat'], /unknown command 'creat'/],
+    [['keys', 'create', '--credits', '5'], /required option '--type <type>' not specified/],
+  ]
+  for (const [args, message] of mistakes) t.match(await place.run(...args), { code: 2, err: message })
+})

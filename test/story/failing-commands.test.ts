@@ -1,0 +1,92 @@
+import net from 'node:net'
+import t, { type Test } from 'tap'
+import { findServer } from '../../core/store/managed.ts'
+import { upstreamEnv } from '../gateway.ts'
+import { Place } from '../process.ts'
+import { freePort, ownPrefix, RealRedis, replicated } from '../redis.ts'
+import { listening } from '../upstream.ts'
+
+/** What a command says of a store that fails it. Without a redis-server of its own a test cannot make one fail. */
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+/** A way to a Redis on which the first answer to a top-up is lost. */
+async function lossy(t: Test, redis: RealRedis): Promise<string> {
+  let lost = false
+  const server = net.createServer(client => {
+    const store = net.connect(redis.port, '127.0.0.1')
+    const end = (): void => {
+      client.destroy()
+      store.destroy()
+    }
+    let asked = false
+    client.on('data', part => {
+      asked = !lost && part.includes('\ngrant\n')
+      store.write(part)
+    })
+    store.on('data', part => {
+      if (!asked) return client.write(part)
+      lost = true
+      return end()
+    })
+    for (const side of [client, store]) side.on('error', end).on('close', end)
+  })
+  t.teardown(() => server.close())
+  return (await listening(server)).replace('http:', 'redis:')
+}
+
+t.test('a top-up whose answer is lost is done once, by the command that is told then', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const make = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url })
+  const { id, key } = JSON.parse((await make.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')).out)
+  const place = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: await lossy(t, redis) })
+  const { code, err } = await place.run('keys', 'topup', key, '10')
+  t.equal(code, 1)
+  t.match(err, /^tollgate: the store failed: .*: whether it is done is not known/)
+  t.notMatch(err, key)
+  const [, again = ''] = /\n {2}npx tollgate (.*)\n$/.exec(err) ?? []
+  t.match(again, `-c ${place.file} keys topup ${id} 10 --idempotency-key `)
+  for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /has 11 credits now/ })
+  t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), { code: 1, err: /by this name 10 credits were added already/ })
+  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), { code: 2, err: /letters, digits and/ })
+  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), { code: 0, out: /has 13 credits now/ })
+  t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
+})
+
+t.test('a store that is not there is told of by each command, and not waited for', { skip }, async t => {
+  const node = await RealRedis.start(t, '--cluster-enabled', 'yes')
+  const nowhere = `127.0.0.1:${await freePort()}`
+  const locked = await RealRedis.start(t)
+  await locked.command('CONFIG', 'SET', 'requirepass', 'another')
+  const cases = [
+    [`redis://${nowhere}`, 'connect ECONNREFUSED'],
+    [`redis+sentinel://${nowhere}/mine`, 'no sentinel names its master'],
+    [`redis+cluster://${nowhere}`, 'no node of the cluster answers'],
+    [`redis+cluster://127.0.0.1:${node.port}`, 'the cluster is not in order'],
+    [`redis://:top-secret@127.0.0.1:${locked.port}`, 'WRONGPASS'],
+  ] as const
+  await Promise.all(
+    cases.flatMap(([url, why]) => {
+      const place = new Place(t, ownPrefix, { REDIS_URL: url })
+      return ['audit', 'start'].map(async command => {
+        const { code, out, err } = await place.run(command)
+        t.notMatch(out + err, 'top-secret')
+        t.equal(code, 1, url)
+        t.match(err, `tollgate: the store cannot be reached: ${why}`)
+      })
+    }),
+  )
+})
+
+t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {
+  const { master, replica } = await replicated(t)
+  const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: master.url }
+  const place = new Place(t, yaml => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 '), env)
+  const made = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
+  const { id } = JSON.parse(made.out)
+  await replica.kill()
+  const doubtful = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
+  t.match(doubtful, { code: 1, err: /only 0 of 1 replicas have it/ })
+  t.match(JSON.parse(doubtful.out).key, /^sk-/, 'nobody else knows the secret')
+  t.match(await place.run('keys', 'topup', id, '1'), { code: 1, err: /it is done, but only 0 of 1 replicas have it: do not repeat it/ })
+  t.match(JSON.parse((await place.run('keys', 'show', id, '--json')).out), { granted: '2' })
+})

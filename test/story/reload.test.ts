@@ -1,0 +1,69 @@
+import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { Place } from '../process.ts'
+
+t.test('a changed file is taken up at once, a bad one leaves the old in force', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const yaml = readFileSync(place.file, 'utf8')
+  const models = async (): Promise<string[]> => ((await (await fetch(`${running.url}/v1/models`)).json()) as any).data.map((model: { id: string }) => model.id)
+  const added = yaml.replace(
+    '      - { id: acme/famC-5.5, price: medium }',
+    '      - { id: acme/famC-5.5, price: medium }\n      - { id: acme/famC-6, price: large }',
+  )
+  writeFileSync(join(place.folder, 'next.yaml'), added)
+  renameSync(join(place.folder, 'next.yaml'), place.file)
+  await running.saw(/"generation":2/)
+  t.ok((await models()).includes('acme/famC-6'), 'one line adds a model')
+  place.write(added.replace('upstream: famC', 'upstream: famX'))
+  await running.saw(/gateway\.yaml:\d+:15 keyTypes\.famC\.upstream: there is no upstream "famX"/)
+  await running.saw(/the old one stays in force/)
+  t.ok((await models()).includes('acme/famC-6'))
+  place.write(yaml)
+  await running.saw(/"generation":3/)
+  t.notOk((await models()).includes('acme/famC-6'))
+  running.child.kill('SIGHUP')
+  await running.saw(/"generation":4/)
+  t.equal((await fetch(`${running.url}/health`)).status, 200)
+})
+
+t.test('keys of a type that has gone from the file are refused, and shown as such', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const { id, key } = JSON.parse((await place.run('keys', 'create', '--type', 'famB', '--credits', '1', '--json')).out)
+  writeFileSync(place.file, readFileSync(place.file, 'utf8').replace(/(keyTypes:[^]*?\n {2})famB:/, '$1famZ:'))
+  await running.saw(/"keyTypes":\["famB"\],"msg":"key types have gone from the file: their keys are refused"/)
+  t.equal((await fetch(`${running.url}/api/v1/key-info`, { headers: { 'x-api-key': key } })).status, 401)
+  t.match((await place.run('keys', 'list')).out, new RegExp(`${id} .* no_type `))
+  const { port } = new URL(running.url)
+  const second = new Place(t).spawn(['start'], { PORT: port })
+  let complaint = ''
+  second.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
+  t.equal(await new Promise(resolve => second.on('close', resolve)), 1)
+  t.match(complaint, `127.0.0.1:${port} is in use: name another listen.port`)
+})
+
+t.test('a file that is reached by links is taken up, too: what a link points to is written, or a folder is switched', async t => {
+  const place = new Place(t)
+  const versions = [1, 2, 3].map(version => join(place.folder, `v${version}`))
+  for (const version of versions) mkdirSync(version)
+  const [first = '', second = '', third = ''] = versions
+  renameSync(place.file, join(first, 'gateway.yaml'))
+  const yaml = readFileSync(join(first, 'gateway.yaml'), 'utf8')
+  writeFileSync(join(second, 'gateway.yaml'), `${yaml}\n# another\n`)
+  // As mounted configuration is in Kubernetes: one link is switched, and the file's own never changes.
+  symlinkSync(first, join(place.folder, 'current'))
+  symlinkSync(join('current', 'gateway.yaml'), place.file)
+  const running = await place.start(t)
+  symlinkSync(second, join(place.folder, 'next'))
+  renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
+  await running.saw(/"generation":2/)
+  writeFileSync(join(second, 'gateway.yaml'), yaml.replace('upstream: famC', 'upstream: famX'))
+  await running.saw(/there is no upstream "famX"/)
+  renameSync(join(first, 'gateway.yaml'), join(third, 'gateway.yaml'))
+  symlinkSync(third, join(place.folder, 'next'))
+  renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
+  await running.saw(/"generation":3/)
+  t.equal((await fetch(`${running.url}/health`)).status, 200)
+})
