@@ -7,6 +7,7 @@ import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopRe
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
+import { NOTHING } from './pieces.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
 
@@ -40,6 +41,8 @@ export class LiveExchange implements Exchange, Seated {
   declare readonly route: Route
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
+  /** There is a reply, even if none of it has gone out. */
+  begun = false
   /** The gateway gave the exchange up before its reply began. */
   stopped = false
   /** The client is being waited for. */
@@ -55,6 +58,8 @@ export class LiveExchange implements Exchange, Seated {
   readonly res: ServerResponse
   readonly #rawQuery: string
   #query: URLSearchParams | undefined
+  /** The reply's headers, until they go out. */
+  #head: Readonly<Record<string, string>> | undefined
   #signal: AbortSignal | undefined
   #gone = false
   #closed: (() => void) | undefined
@@ -124,7 +129,7 @@ export class LiveExchange implements Exchange, Seated {
   }
 
   stop(reason: StopReason, usage: Usage = NO_USAGE): void {
-    if (!this.res.headersSent) this.stopped = true
+    if (!this.begun) this.stopped = true
     this.#leave(reason === 'drain' ? reason : { budget: usage })
   }
 
@@ -142,10 +147,26 @@ export class LiveExchange implements Exchange, Seated {
     }
   }
 
-  /** Starts the reply's bytes. */
-  begin(status: number, headers: Readonly<Record<string, string | number>>): void {
+  /** Begins the reply. Its head goes out with the first of its bytes; where these are all there are, with their length. */
+  begin(status: number, headers: Readonly<Record<string, string>>): void {
     if (!this.#gone) this.firstByteAfter = this.#now() - this.startedAt
-    this.res.writeHead(status, { 'x-request-id': this.id, 'request-id': this.id, ...headers, ...this.#closing() })
+    this.begun = true
+    this.res.statusCode = status
+    this.#head = headers
+  }
+
+  /** @returns false where the client has enough for now */
+  write(bytes: Buffer): boolean {
+    this.sendHead()
+    return this.res.write(bytes)
+  }
+
+  /** @param length of all that follows, in bytes, where it is known */
+  sendHead(length?: number): void {
+    if (!this.#head) return
+    const known = length !== undefined && { 'content-length': length }
+    this.res.writeHead(this.res.statusCode, { 'x-request-id': this.id, 'request-id': this.id, ...this.#head, ...known, ...this.#closing() })
+    this.#head = undefined
   }
 
   /** Sends a stage's reply whole. */
@@ -159,7 +180,7 @@ export class LiveExchange implements Exchange, Seated {
   async fail(error: GatewayError): Promise<Outcome> {
     if (this.#gone) {
       // Nobody is there to be told; the failure came first all the same.
-    } else if (this.res.headersSent) {
+    } else if (this.begun) {
       // Whoever began the reply was to end it; an error that comes here is a defect, and only the socket can tell of it.
       this.res.destroy()
     } else {
@@ -173,23 +194,22 @@ export class LiveExchange implements Exchange, Seated {
    * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that
    * takes none of it for `limits.writeIdle` is cut.
    */
-  async end(last?: string | Buffer, encoding: BufferEncoding = 'utf8'): Promise<void> {
+  async end(last: Buffer = NOTHING): Promise<void> {
     const { res } = this
+    const joined = this.#head !== undefined && last.length <= JOINED_MAX
+    this.sendHead(last.length)
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
       // It closes right after its last byte has gone, also where its connection stays.
       else this.#closed = resolve
     })
-    res.end(last, encoding)
+    if (last.length === 0) res.end()
+    // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
+    else if (joined) res.end(last.toString('latin1'), 'latin1')
+    else res.end(last)
     const stop = this.watchReader()
     await closed
     stop()
-  }
-
-  /** Ends a reply that has only begun with the whole of its body. */
-  endWhole(body: Buffer): Promise<void> {
-    // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
-    return body.length <= JOINED_MAX ? this.end(body.toString('latin1'), 'latin1') : this.end(body)
   }
 
   /** Cuts a client that takes nothing of what waits for it for `limits.writeIdle`. @returns what ends the watch */
@@ -206,10 +226,11 @@ export class LiveExchange implements Exchange, Seated {
   }
 
   async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {
-    this.begin(status, { ...headers, 'content-length': body.length })
-    if (this.#req.complete || !hasBody(this.#req)) return this.endWhole(body)
+    this.begin(status, headers)
+    if (this.#req.complete || !hasBody(this.#req)) return this.end(body)
     // The answer is out before the request was read: let the client see it before the connection goes.
-    this.res.write(body)
+    this.sendHead(body.length)
+    this.write(body)
     await lingered(this.#req)
     return this.end()
   }

@@ -12,7 +12,7 @@ export function refuse(up: Up, head: Head): never {
 
 /** The client left. */
 export function left(x: LiveExchange): Outcome {
-  return { kind: 'broken', by: 'client', status: x.res.headersSent ? x.res.statusCode : 0, attempts: x.attempts }
+  return { kind: 'broken', by: 'client', status: x.begun ? x.res.statusCode : 0, attempts: x.attempts }
 }
 
 /** The gateway is stopping and gave the exchange up before its reply began. */

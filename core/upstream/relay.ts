@@ -170,9 +170,9 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   x.begin(head.status, {
     ...head.reply,
     ...(type && { 'content-type': type }),
-    ...(head.stream ? { 'x-accel-buffering': 'no' } : { 'content-length': out.length }),
+    ...(head.stream && { 'x-accel-buffering': 'no' }),
   })
-  await x.endWhole(out)
+  await x.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 

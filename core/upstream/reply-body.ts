@@ -4,6 +4,8 @@ import type { Dispatcher } from 'undici'
 
 /** What the relay needs of a body; a decompressed one is an ordinary stream. */
 export interface ReplyBody {
+  /** What is told of now is all there is, and its end will be told in the same turn, unless it is paused. */
+  readonly whole?: boolean
   readonly readableEnded: boolean
   readonly destroyed: boolean
   pause(): unknown
@@ -29,6 +31,10 @@ export class UpstreamBody extends EventEmitter {
   constructor(controller: Dispatcher.DispatchController) {
     super()
     this.#controller = controller
+  }
+
+  get whole(): boolean {
+    return this.#over === 'ended' && this.#waiting.length === 0
   }
 
   override on(event: string, listener: Parameters<EventEmitter['on']>[1]): this {

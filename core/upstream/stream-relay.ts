@@ -50,8 +50,10 @@ export class StreamRelay {
   #forget: () => void = () => {}
   #passing = false
   #end: End | undefined
-  /** The last event there is has gone out: a client that leaves now, as SDKs do, has its reply. */
-  #whole = false
+  /** A reply that came whole goes out whole, with its length: what there is of it until its end. */
+  #kept: Pieces | undefined
+  /** The last event there is has been seen. */
+  #last = false
   #over = false
   #resolve: (outcome: Promise<Outcome>) => void = () => {}
   #reject: (error: unknown) => void = () => {}
@@ -104,11 +106,11 @@ export class StreamRelay {
       if (this.#x.complete && now - heard >= Math.min(keepalive, idle)) return this.#finish('complete')
       if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
       // Between events, as whole events are all that ever goes out.
-      if (this.#x.res.headersSent) this.#write(KEEPALIVE)
+      if (this.#x.begun) this.#write(KEEPALIVE)
       silence.refresh()
     })
     this.#silence = silence
-    this.#forget = this.#x.whenOver(why => this.#finish(why === 'client' && this.#whole && !this.#stuck ? 'complete' : why))
+    this.#forget = this.#x.whenOver(why => this.#finish(why === 'client' && this.#told && !this.#stuck ? 'complete' : why))
     this.#body.on('data', (chunk: Buffer) => {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
@@ -137,7 +139,7 @@ export class StreamRelay {
     try {
       this.#pass(chunk ? this.#events.take(chunk) : this.#events.last())
     } catch (error) {
-      if (!this.#x.res.headersSent && !this.#end) return this.#fail(error)
+      if (!this.#x.begun && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
       this.#end ??= 'upstream'
     }
@@ -183,8 +185,9 @@ export class StreamRelay {
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
     this.#progress = this.#up.progress()
     x.begin(head.status, { ...head.reply, 'x-accel-buffering': 'no' })
+    if (this.#body.whole) this.#kept = new Pieces()
     // What comes first may be nothing in the client's format.
-    if (this.#translation) x.res.flushHeaders()
+    else if (this.#translation) x.sendHead()
     const wanted = { all: this.#up.wantsAll(), rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
     return this.#translation ? new Translator(x.route.format, x.format, this.#translation, wanted) : new Scanner(x.format, wanted)
   }
@@ -196,15 +199,16 @@ export class StreamRelay {
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
-    if (terminal && !x.gone) this.#whole = true
+    if (terminal && !x.gone) this.#last = true
     this.#up.event(event)
   }
 
   #write(bytes: Buffer): void {
+    if (this.#kept) return void this.#kept.push(bytes)
     const { res } = this.#x
     if (bytes.length > 0) this.#silence?.refresh()
     // A client that has left may be outlived by its reply.
-    if (bytes.length === 0 || res.destroyed || res.write(bytes) || this.#stuck) return
+    if (bytes.length === 0 || res.destroyed || this.#x.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
     this.#hold()
     const stop = (this.#stuck = this.#x.watchReader())
@@ -219,6 +223,10 @@ export class StreamRelay {
 
   #hold(): void {
     if (this.#holding++ === 0) this.#body.pause()
+    const kept = this.#kept
+    this.#kept = undefined
+    // While its end is waited for, the client has what there is.
+    if (kept) this.#write(kept.take())
   }
 
   #release(): void {
@@ -228,25 +236,32 @@ export class StreamRelay {
   async #close(end: End): Promise<Outcome> {
     const x = this.#x
     if (end === 'client') return left(x)
-    if (!x.res.headersSent) {
+    if (!x.begun) {
       const code = end === 'timeout' ? 'upstream_timeout' : end === 'drain' ? 'unavailable' : 'upstream_failed'
       throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${typeof end === 'string' ? end : 'budget'}`) })
     }
-    await x.end(this.#lastWords(end))
+    const words = Buffer.from(this.#lastWords(end))
+    this.#kept?.push(words)
+    await x.end(this.#kept ? this.#kept.take() : words)
     const status = x.res.statusCode
     const { attempts } = x
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
-    if (end === 'complete') return x.gone && !this.#whole ? left(x) : { kind: 'relayed', status, attempts }
+    if (end === 'complete') return x.gone && !this.#told ? left(x) : { kind: 'relayed', status, attempts }
     return { kind: 'broken', by: typeof end === 'object' ? 'budget' : end === 'timeout' ? 'upstream' : end, status, attempts }
   }
 
+  /** The last event has gone out: a client that leaves now, as SDKs do, has its reply. */
+  get #told(): boolean {
+    return this.#last && !this.#kept
+  }
+
   /** What ends the stream in its format's own words, where its upstream did not. */
-  #lastWords(end: Exclude<End, 'client'>): string | undefined {
+  #lastWords(end: Exclude<End, 'client'>): string {
     const { id, format, body } = this.#x
     const said = this.#translation ? lastTranslated(end, this.#translation) : undefined
     // Where the translation is over and the stream is not, a stage has kept its end from the client.
     if (said && (said.length > 0 || end === 'complete')) return this.#rewrittenLast(said)
-    if (end === 'complete') return undefined
+    if (end === 'complete') return ''
     const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
     if (typeof end === 'string') return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))

@@ -138,6 +138,7 @@ t.test('a stream flows event by event and is metered by its last events', async 
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const response = await g.open('/v1/chat/completions', { key, body: { ...CHAT, stream: true } })
+  t.equal(response.headers.get('content-length'), null, 'nobody knows how long it will be')
   const reader = (response.body as ReadableStream<Uint8Array>).getReader()
   const first = Buffer.from((await reader.read()).value ?? []).toString()
   t.equal(first, 'data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}\n\n', 'the first event is here while the upstream waits')
@@ -159,6 +160,7 @@ t.test('a client that asks for usage in the stream gets every byte as sent', asy
   const body = { ...CHAT, stream: true, stream_options: { include_usage: true, include_obfuscation: false } }
   const answer = await g.call('/v1/chat/completions', { key, body })
   t.equal(answer.text, text)
+  t.equal(answer.headers.get('content-length'), String(text.length), 'one that came whole goes out whole')
   t.equal(upstream.last.body, JSON.stringify(body), 'its own stream options go up as they are')
 })
 

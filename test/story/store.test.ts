@@ -6,7 +6,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { begun, ScriptedUpstream } from '../upstream.ts'
+import { begun, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** Without a redis-server of its own a test cannot stop one. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -119,6 +119,23 @@ t.test('a store that is full lets nobody new in and takes every settlement', { s
   await stream.text()
   t.match(await g.settled(key), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
   t.equal(g.gateway.ledger.waiting, 0)
+})
+
+t.test('while the store is asked to cover what has come whole, and broke off, its client has it', { skip }, async t => {
+  const place = await scene(t)
+  // More than was asked for, and so more than is held.
+  const text = 'x'.repeat(3000)
+  place.upstream.script = (_received, res) => {
+    place.redis.signal('SIGSTOP')
+    sse(res, DELTA.replace('"x"', JSON.stringify(text)))
+  }
+  const g = await gatewayOn(t, place)
+  const key = await g.key('famC', 10n)
+  const stream = await g.open(CHAT, { key, body: { ...BODY, max_tokens: 100 } })
+  t.equal(stream.headers.get('content-length'), null, 'its end is not known yet')
+  place.redis.signal('SIGCONT')
+  t.match(await stream.text(), new RegExp(`${text}[^\\n]*\\n\\ndata: {"error":`))
+  t.match(await g.settled(key), [{ type: 'settle', status: 'broken', usage_source: 'estimated' }])
 })
 
 t.test('a store that has forgotten its scripts is told them again', { skip }, async t => {
