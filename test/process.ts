@@ -61,6 +61,12 @@ export class Place {
   }
 }
 
+/** What is held of a key's balance, in nano-credits. */
+export async function heldBy({ url }: Running, key: string): Promise<string> {
+  const response = await fetch(`${url}/api/v1/keys/lookup/balance`, { headers: { authorization: `Bearer ${key}` } })
+  return ((await response.json()) as { exact: { held: string } }).exact.held
+}
+
 export class Running {
   readonly child: ChildProcess
   readonly closed: Promise<number | null>

@@ -261,7 +261,7 @@ export function inWords(message: string): string {
   if (message.startsWith('Reached the max retries per request')) return 'the connection broke off'
   if (message === 'The operation was aborted') return 'it is not ready; it may be loading its files'
   if (message.startsWith('All sentinels are unreachable')) return 'no sentinel names its master'
-  return message === 'Failed to refresh slots cache.' ? 'no node of the cluster answers' : message
+  return /^(?:Failed to refresh slots cache|None of startup nodes is available)/.test(message) ? 'no node of the cluster answers' : message
 }
 
 async function quit(redis: Redis): Promise<void> {

@@ -53,7 +53,7 @@ export class StreamRelay {
   /** A reply that came whole goes out whole, with its length: what there is of it until its end. */
   #kept: Pieces | undefined
   /** The last event there is has been seen. */
-  #last = false
+  #terminal = false
   #over = false
   #resolve: (outcome: Promise<Outcome>) => void = () => {}
   #reject: (error: unknown) => void = () => {}
@@ -199,7 +199,7 @@ export class StreamRelay {
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
-    if (terminal && !x.gone) this.#last = true
+    if (terminal && !x.gone) this.#terminal = true
     this.#up.event(event)
   }
 
@@ -252,7 +252,7 @@ export class StreamRelay {
 
   /** The last event has gone out: a client that leaves now, as SDKs do, has its reply. */
   get #told(): boolean {
-    return this.#last && !this.#kept
+    return this.#terminal && !this.#kept
   }
 
   /** What ends the stream in its format's own words, where its upstream did not. */

@@ -7,8 +7,7 @@ import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/ledger/money.ts'
 import { parseAddress } from '../../core/store/address.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { operations, startGateway, until, upstreamEnv } from '../gateway.ts'
-import { Place } from '../process.ts'
+import { operations, startGateway, until } from '../gateway.ts'
 import { freePort, ownPrefix, RealRedis, replicated } from '../redis.ts'
 import { json, rawUpstream, ScriptedUpstream } from '../upstream.ts'
 
@@ -175,27 +174,4 @@ t.test('a sentinel that hangs is passed over', { skip }, async t => {
   const upstream = await answering(t)
   const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://${nodes}/mine` }, edit: ownPrefix })
   t.equal((await g.call(CHAT, { key: await g.key('famC', 10n), body: BODY })).status, 200)
-})
-
-t.test('stores that may lose balances are warned of, and refused in production', { skip }, async t => {
-  const redis = await RealRedis.start(t)
-  const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url }
-  const production = (yaml: string): string => ownPrefix(yaml).replace('production: false', 'production: true')
-  await redis.command('CONFIG', 'SET', 'appendonly', 'no')
-  await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
-  const weak = /keeps no append-only file[^]*throws balances away[^]*has no memory limit/
-  t.match(await new Place(t, production, env).run('start'), { code: 1, err: weak })
-  const warned = await new Place(t, ownPrefix, env).start(t)
-  await warned.saw(weak)
-  await warned.stop('SIGTERM')
-  t.match(await new Place(t, yaml => production(yaml).replace('replicas: 0 ', 'replicas: 1 '), env).run('start'), {
-    code: 1,
-    err: /0 of the 1 replicas[^]*set min-replicas-to-write 1/,
-  })
-  await redis.command('CONFIG', 'SET', 'appendonly', 'yes')
-  await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
-  await redis.command('CONFIG', 'SET', 'maxmemory', '100mb')
-  const sound = await new Place(t, production, env).start(t)
-  t.equal((await fetch(`${sound.url}/health/ready`)).status, 200)
-  t.notMatch(sound.output, 'the store:')
 })

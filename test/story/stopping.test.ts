@@ -1,0 +1,79 @@
+import { join } from 'node:path'
+import { Redis } from 'ioredis'
+import t from 'tap'
+import { findServer } from '../../core/store/managed.ts'
+import { until, upstreamEnv } from '../gateway.ts'
+import { heldBy, Place } from '../process.ts'
+import { ScriptedUpstream } from '../upstream.ts'
+
+t.test('SIGTERM lets a running stream end, refuses new connections and ends what takes too long in its format', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const finish: (() => void)[] = []
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+    finish.push(() => res.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'))
+  }
+  const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
+  const running = await place.start(t, upstreamEnv(upstream.url))
+  const { key, id } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const open = async (): Promise<Response> =>
+    fetch(`${running.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}` },
+      body: JSON.stringify({ model: 'acme/famC-5.5', messages: [], stream: true }),
+    })
+  const [short, long] = [await open(), await open()]
+  running.child.kill('SIGTERM')
+  await running.saw(/Draining 2 running requests/)
+  finish[0]?.()
+  t.match(await short.text(), /\[DONE\]/)
+  await t.rejects(open(), 'nobody new is let in')
+  t.match(await long.text(), /data: \{"error":\{"message":"The gateway is restarting\. Try again\."/)
+  t.equal(await running.closed, 0)
+  const history = await place.run('audit', '--key', id)
+  t.match(history, { code: 0, out: /1 accounts, 2 entries, 0 with drift/ }, 'both were settled before the end')
+})
+
+t.test('after kill -9 the next start finds the store, and what was held comes back', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+  }
+  const place = new Place(t, yaml => yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'))
+  const first = await place.start(t, upstreamEnv(upstream.url))
+  const { key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const open = await fetch(`${first.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}` },
+    body: JSON.stringify({ model: 'acme/famC-5.5', messages: [], stream: true }),
+  })
+  t.equal(open.status, 200)
+  await first.stop('SIGKILL')
+  const second = await place.start(t, upstreamEnv(upstream.url))
+  await until(async () => (await heldBy(second, key)) === '0')
+  t.match(await place.run('audit'), { code: 0 })
+  const history = (await (await fetch(`${second.url}/api/v1/key-info/history`, { headers: { authorization: `Bearer ${key}` } })).json()) as any
+  t.match(history.data, [{ type: 'reaped', usage_source: 'estimated' }])
+})
+
+t.test(
+  'a managed store that is slow to answer is not started a second time',
+  { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
+  async t => {
+    const place = new Place(t)
+    const running = await place.start(t)
+    const { id, key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')).out)
+    const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })
+    const pid = Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1])
+    redis.disconnect()
+    process.kill(pid, 'SIGSTOP')
+    const topup = place.run('keys', 'topup', id, '10')
+    await new Promise(resolve => setTimeout(resolve, 2500))
+    process.kill(pid, 'SIGCONT')
+    t.match(await topup, { code: 0, out: /has 11 credits now/ })
+    const balance = await fetch(`${running.url}/api/v1/keys/lookup/balance`, { headers: { authorization: `Bearer ${key}` } })
+    t.equal(((await balance.json()) as { balance: number }).balance, 11, 'the gateway and the command speak to the same server')
+  },
+)
