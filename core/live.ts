@@ -176,14 +176,16 @@ export class LiveExchange implements Exchange, Seated {
     return this.#gone ? { kind: 'broken', by: 'client', status: reply.status, attempts: this.attempts } : { kind: 'answered', status: reply.status }
   }
 
-  /** Sends an error in the exchange's format. Only for exchanges whose reply has not begun. */
+  /** Sends an error in the exchange's format, in place of a reply of which nothing has gone out. */
   async fail(error: GatewayError): Promise<Outcome> {
     if (this.#gone) {
       // Nobody is there to be told; the failure came first all the same.
-    } else if (this.begun) {
+    } else if (this.res.headersSent) {
       // Whoever began the reply was to end it; an error that comes here is a defect, and only the socket can tell of it.
       this.res.destroy()
     } else {
+      // What there was of a reply has not reached its client, and is not to be paid for.
+      this.delivered = 0
       const body = Buffer.from(JSON.stringify(this.format.error(error, this.id)))
       await this.#sendWhole(this.format.status(error), errorHeaders(error), body)
     }

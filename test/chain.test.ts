@@ -30,6 +30,9 @@ async function withProbe(t: Test, upstream: ScriptedUpstream, hooks: string, hea
 }
 
 const BODY = { model: 'acme/famC-5.5', messages: [] }
+const STREAM =
+  'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n' +
+  'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
 const REPLY = { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } }
 
 t.test('hooks run down, then up, then settle once', async t => {
@@ -72,21 +75,24 @@ const misbehaviour: [string, string, number][] = [
   ['gives an undeclared fact', `{ request: () => ({ surprise: 1 }) }`, 500],
   ['throws a gateway error in response', `{ response() { throw new GatewayError('unavailable') } }`, 503],
   ['throws in response', `{ response() { throw new Error('secret detail') } }`, 500],
+  ['makes a header that cannot be sent', `{ response(_x, head) { head.reply['x-probe'] = 'secret detail\\n' } }`, 500],
   ['throws in event', `{ event() { throw new Error('secret detail') } }`, 200],
   ['throws in settle', `{ settle() { throw new Error('secret detail') } }`, 200],
 ]
 for (const [name, hooks, status] of misbehaviour) {
   t.test(`a plugin that ${name} hurts its own exchange at most`, async t => {
     const upstream = await ScriptedUpstream.start(t)
-    upstream.script = (_received, res) => json(res, REPLY)
+    upstream.script = ({ json: { stream } }, res) => (stream ? sse(res, STREAM) : json(res, REPLY))
     const { g } = await withProbe(t, upstream, hooks)
-    const key = await g.key('famC')
-    const answer = await g.call('/v1/chat/completions', { key, body: BODY })
-    t.equal(answer.status, status)
-    t.notMatch(answer.text, 'secret detail')
-    const [entry] = await g.settled(key)
-    if (status === 200) t.match(entry, { type: 'settle', output_tokens: 1 }, 'the money is settled all the same')
-    else t.ok(entry === undefined || entry['cost_nano'] === '0')
+    for (const stream of [false, true]) {
+      const key = await g.key('famC')
+      const answer = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream } })
+      t.equal(answer.status, status)
+      t.notMatch(answer.text, 'secret detail')
+      const [entry] = await g.settled(key)
+      if (status === 200) t.match(entry, { type: 'settle', output_tokens: 1 }, 'the money is settled all the same')
+      else t.ok(entry === undefined || entry['cost_nano'] === '0')
+    }
   })
 }
 
