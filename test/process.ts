@@ -51,6 +51,11 @@ export class Place {
     return new Promise(resolve => child.on('close', code => resolve({ code, out, err })))
   }
 
+  /** Makes a key. */
+  async key(type: string, credits: string): Promise<{ id: string; key: string }> {
+    return JSON.parse((await this.run('keys', 'create', '--type', type, '--credits', credits, '--json')).out) as { id: string; key: string }
+  }
+
   /** Starts a gateway; resolves when it listens. */
   async start(t: Test, env: Record<string, string> = {}): Promise<Running> {
     const child = this.spawn(['start'], env)
@@ -59,6 +64,11 @@ export class Place {
     await running.saw(/Tollgate listens on (\S+)/)
     return running
   }
+}
+
+/** Asks for a chat completion. */
+export function chat({ url }: Running, key: string, body: object): Promise<Response> {
+  return fetch(`${url}/v1/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify(body) })
 }
 
 /** What is held of a key's balance, in nano-credits. */

@@ -37,7 +37,7 @@ async function lossy(t: Test, redis: RealRedis): Promise<string> {
 t.test('a top-up whose answer is lost is done once, by the command that is told then', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const make = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url })
-  const { id, key } = JSON.parse((await make.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')).out)
+  const { id, key } = await make.key('famC', '1')
   const place = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: await lossy(t, redis) })
   const { code, err } = await place.run('keys', 'topup', key, '10')
   t.equal(code, 1)

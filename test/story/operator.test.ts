@@ -40,7 +40,7 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
     void res.writeHead(500, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message: `bad ${credential}` } }))
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(upstream.url, credential))
-  const { key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const { key } = await place.key('famC', '5')
   for (const path of ['/v1/chat/completions', `/v1/${key}`, `/v1/models/${key}`]) {
     await fetch(running.url + path, {
       method: 'POST',

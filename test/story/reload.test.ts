@@ -31,7 +31,7 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
 t.test('keys of a type that has gone from the file are refused, and shown as such', async t => {
   const place = new Place(t)
   const running = await place.start(t)
-  const { id, key } = JSON.parse((await place.run('keys', 'create', '--type', 'famB', '--credits', '1', '--json')).out)
+  const { id, key } = await place.key('famB', '1')
   writeFileSync(place.file, readFileSync(place.file, 'utf8').replace(/(keyTypes:[^]*?\n {2})famB:/, '$1famZ:'))
   await running.saw(/"keyTypes":\["famB"\],"msg":"key types have gone from the file: their keys are refused"/)
   t.equal((await fetch(`${running.url}/api/v1/key-info`, { headers: { 'x-api-key': key } })).status, 401)

@@ -16,7 +16,7 @@ t.test('SIGTERM lets a running stream end, refuses new connections and ends what
   }
   const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
   const running = await place.start(t, upstreamEnv(upstream.url))
-  const { key, id } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const { key, id } = await place.key('famC', '5')
   const open = async (): Promise<Response> =>
     fetch(`${running.url}/v1/chat/completions`, {
       method: 'POST',
@@ -43,7 +43,7 @@ t.test('after kill -9 the next start finds the store, and what was held comes ba
   }
   const place = new Place(t, yaml => yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'))
   const first = await place.start(t, upstreamEnv(upstream.url))
-  const { key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')).out)
+  const { key } = await place.key('famC', '5')
   const open = await fetch(`${first.url}/v1/chat/completions`, {
     method: 'POST',
     headers: { authorization: `Bearer ${key}` },
@@ -64,7 +64,7 @@ t.test(
   async t => {
     const place = new Place(t)
     const running = await place.start(t)
-    const { id, key } = JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')).out)
+    const { id, key } = await place.key('famC', '1')
     const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })
     const pid = Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1])
     redis.disconnect()

@@ -1,31 +1,16 @@
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { findServer } from '../../core/store/managed.ts'
 import { until, upstreamEnv } from '../gateway.ts'
-import { Place, type Running } from '../process.ts'
-import { ownPrefix, RealRedis } from '../redis.ts'
+import { chat, heldBy, Place, type Running } from '../process.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 
 /** More than one process on one store: workers of one gateway, and gateways of their own. */
 
-const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 /** What such a request holds, in nano-credits. */
 const HELD = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
 const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
 const FINISH = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
-
-interface Customer {
-  readonly id: string
-  readonly key: string
-}
-
-async function customer(place: Place, credits: string): Promise<Customer> {
-  return JSON.parse((await place.run('keys', 'create', '--type', 'famC', '--credits', credits, '--json')).out) as Customer
-}
-
-const post = ({ url }: Running, { key }: Customer, body: object = BODY): Promise<Response> =>
-  fetch(url + CHAT, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify(body) })
 
 /** Ids of a process's children, as the system knows them. */
 function children(pid: number | undefined): number[] {
@@ -33,9 +18,9 @@ function children(pid: number | undefined): number[] {
   return list.filter(child => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('tollgate.js'))
 }
 
-async function started(t: Test, upstream: ScriptedUpstream): Promise<{ place: Place; running: Running }> {
+async function started(t: Test, upstream: ScriptedUpstream, lease = '60s'): Promise<{ place: Place; running: Running }> {
   const edit = (yaml: string): string =>
-    yaml.replace('workers: 1 ', 'workers: 2 ').replace('lease: 60s', 'lease: 600ms').replace('reapEvery: 10s', 'reapEvery: 50ms')
+    yaml.replace('workers: 1 ', 'workers: 2 ').replace('lease: 60s', `lease: ${lease}`).replace('reapEvery: 10s', 'reapEvery: 50ms')
   const place = new Place(t, edit, upstreamEnv(upstream.url))
   return { place, running: await place.start(t) }
 }
@@ -49,17 +34,17 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
     json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 10 } })
   }
   const { place, running } = await started(t, upstream)
-  const one = await customer(place, String((HELD * 10) / 1e9))
+  const one = await place.key('famC', String((HELD * 10) / 1e9))
   let refused = 0
   const calls = Array.from({ length: 100 }, async () => {
-    const { status } = await post(running, one)
+    const { status } = await chat(running, one.key, BODY)
     if (status === 429) refused++
     return status
   })
   await until(() => refused === 90)
   release()
   t.equal((await Promise.all(calls)).filter(status => status === 200).length, 10)
-  await until(async () => JSON.parse((await place.run('keys', 'show', one.id, '--json')).out).held === '0')
+  await until(async () => (await heldBy(running, one.key)) === '0')
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /10 entries, 0 with drift/ })
 })
 
@@ -67,7 +52,7 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   const upstream = await ScriptedUpstream.start(t)
   const replies = begun(upstream, DELTA)
   const { place, running } = await started(t, upstream)
-  const one = await customer(place, '1')
+  const one = await place.key('famC', '1')
   const yaml = readFileSync(place.file, 'utf8')
   place.write(yaml.replace('upstream: famC', 'upstream: famX'))
   await running.saw(/there is no upstream "famX"/)
@@ -75,7 +60,7 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   await running.saw(/"generation":2[^]*"generation":2/)
   t.notMatch(running.output, '"generation":3')
   t.equal(running.output.match(/there is no upstream/g)?.length, 1, 'told once')
-  const streams = await Promise.all(Array.from({ length: 4 }, () => post(running, one, { ...BODY, stream: true })))
+  const streams = await Promise.all(Array.from({ length: 4 }, () => chat(running, one.key, { ...BODY, stream: true })))
   running.child.kill('SIGTERM')
   await running.saw(/Draining 2 workers/)
   for (const res of replies) res.end(FINISH)
@@ -90,9 +75,9 @@ t.test(
   async t => {
     const upstream = await ScriptedUpstream.start(t)
     const replies = begun(upstream, DELTA)
-    const { place, running } = await started(t, upstream)
-    const one = await customer(place, '1')
-    const streams = await Promise.all(Array.from({ length: 8 }, () => post(running, one, { ...BODY, stream: true })))
+    const { place, running } = await started(t, upstream, '2s')
+    const one = await place.key('famC', '1')
+    const streams = await Promise.all(Array.from({ length: 8 }, () => chat(running, one.key, { ...BODY, stream: true })))
     const ends = streams.map(stream =>
       stream.text().then(
         text => text.includes('[DONE]'),
@@ -106,7 +91,7 @@ t.test(
     t.ok(children(running.child.pid).includes(other ?? 0), 'the other one runs on')
     for (const res of replies) res.end(FINISH)
     await Promise.all(ends)
-    await until(async () => JSON.parse((await place.run('keys', 'show', one.id, '--json')).out).held === '0')
+    await until(async () => (await heldBy(running, one.key)) === '0')
     t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
     // The next one has another store in the file, and then a file that is not sound: a replacement runs on what is in force.
     const yaml = readFileSync(place.file, 'utf8')
@@ -116,7 +101,7 @@ t.test(
     await running.saw(/the old one stays in force/)
     for (const worker of children(running.child.pid)) process.kill(worker, 'SIGKILL')
     const asked = (): Promise<number> =>
-      post(running, one, { ...BODY, model: 'nobody' }).then(
+      chat(running, one.key, { ...BODY, model: 'nobody' }).then(
         ({ status }) => status,
         () => 0,
       )
@@ -133,40 +118,3 @@ t.test('workers that cannot listen end the start with a reason', async t => {
   const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
   t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })
 })
-
-t.test(
-  'two gateways on one Redis, with files of their own, keep the limits and the balance of a key together',
-  { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
-  async t => {
-    const redis = await RealRedis.start(t)
-    const upstream = await ScriptedUpstream.start(t)
-    let open = 0
-    let most = 0
-    upstream.script = async (_received, res) => {
-      most = Math.max(most, ++open)
-      await new Promise(resolve => setTimeout(resolve, 2))
-      json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 60 } })
-      open--
-    }
-    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
-    const limited = (yaml: string): string => ownPrefix(yaml).replaceAll(/^( {4}default: acme\/famC)/gm, '    concurrency: 5\n$1')
-    const cheap = new Place(t, limited, env)
-    const dear = new Place(t, yaml => limited(yaml).replace('- { id: acme/famC-5.5, price: medium }', '- { id: acme/famC-5.5, price: large }'), env)
-    const gateways = await Promise.all([cheap.start(t), dear.start(t)])
-    const one = await customer(cheap, '0.05')
-    const statuses = new Map<number, number>()
-    await Promise.all(
-      Array.from({ length: 300 }, async (_, index) => {
-        const { status } = await post(gateways[index % 2] as Running, one)
-        statuses.set(status, (statuses.get(status) ?? 0) + 1)
-      }),
-    )
-    t.same([...statuses.keys()].sort(), [200, 429])
-    t.ok(most <= 5, `never more than five at a time: ${most}`)
-    await until(async () => JSON.parse((await cheap.run('keys', 'show', one.id, '--json')).out).held === '0')
-    const shown = JSON.parse((await cheap.run('keys', 'show', one.id, '--json')).out)
-    t.ok(Number(shown.balance) >= 0, shown.balance)
-    t.match(await dear.run('audit'), { code: 0 })
-    t.equal(statuses.get(200), upstream.requests.length)
-  },
-)
