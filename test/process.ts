@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
-import { storeEnv, testYaml } from './gateway.ts'
+import { storeEnv, testYaml, upstreamEnv } from './gateway.ts'
 
 const BIN = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url))
 
@@ -122,4 +122,12 @@ export class Running {
     if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal)
     return this.closed
   }
+}
+
+/** Starts a gateway of two workers. */
+export async function startWorkers(t: Test, upstream: string, lease = '60s'): Promise<{ place: Place; running: Running }> {
+  const edit = (yaml: string): string =>
+    yaml.replace('workers: 1 ', 'workers: 2 ').replace('lease: 60s', `lease: ${lease}`).replace('reapEvery: 10s', 'reapEvery: 50ms')
+  const place = new Place(t, edit, upstreamEnv(upstream))
+  return { place, running: await place.start(t) }
 }

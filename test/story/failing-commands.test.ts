@@ -3,7 +3,7 @@ import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
-import { freePort, ownPrefix, RealRedis, replicated } from '../redis.ts'
+import { ownPrefix, RealRedis, replicated } from '../redis.ts'
 import { listening } from '../upstream.ts'
 
 /** What a command says of a store that fails it. Without a redis-server of its own a test cannot make one fail. */
@@ -50,28 +50,6 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
   t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), { code: 2, err: /letters, digits and/ })
   t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), { code: 0, out: /has 13 credits now/ })
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
-})
-
-t.test('a store that is not there is told of by each command, and not waited for', { skip }, async t => {
-  const node = await RealRedis.start(t, '--cluster-enabled', 'yes')
-  const nowhere = `127.0.0.1:${await freePort()}`
-  const locked = await RealRedis.start(t)
-  await locked.command('CONFIG', 'SET', 'requirepass', 'another')
-  const cases = [
-    [`redis://${nowhere}`, 'connect ECONNREFUSED'],
-    [`redis+sentinel://${nowhere}/mine`, 'no sentinel names its master'],
-    [`redis+cluster://${nowhere}`, 'no node of the cluster answers'],
-    [`redis+cluster://127.0.0.1:${node.port}`, 'the cluster is not in order'],
-    [`redis://:top-secret@127.0.0.1:${locked.port}`, 'WRONGPASS'],
-  ] as const
-  for (const [url, why] of cases) {
-    const place = new Place(t, ownPrefix, { REDIS_URL: url })
-    for (const { code, out, err } of await Promise.all([place.run('audit'), place.run('start')])) {
-      t.notMatch(out + err, 'top-secret')
-      t.equal(code, 1, url)
-      t.match(err, `tollgate: the store cannot be reached: ${why}`)
-    }
-  }
 })
 
 t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {

@@ -1,29 +1,16 @@
 import { readFileSync } from 'node:fs'
-import t, { type Test } from 'tap'
-import { until, upstreamEnv } from '../gateway.ts'
-import { chat, heldBy, Place, type Running } from '../process.ts'
+import t from 'tap'
+import { until } from '../gateway.ts'
+import { chat, heldBy, Place, startWorkers } from '../process.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 
-/** More than one process on one store: workers of one gateway, and gateways of their own. */
+/** Workers of one gateway. */
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 /** What such a request holds, in nano-credits. */
 const HELD = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
 const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
 const FINISH = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
-
-/** Ids of a process's children, as the system knows them. */
-function children(pid: number | undefined): number[] {
-  const list = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number)
-  return list.filter(child => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('tollgate.js'))
-}
-
-async function started(t: Test, upstream: ScriptedUpstream, lease = '60s'): Promise<{ place: Place; running: Running }> {
-  const edit = (yaml: string): string =>
-    yaml.replace('workers: 1 ', 'workers: 2 ').replace('lease: 60s', `lease: ${lease}`).replace('reapEvery: 10s', 'reapEvery: 50ms')
-  const place = new Place(t, edit, upstreamEnv(upstream.url))
-  return { place, running: await place.start(t) }
-}
 
 t.test('two workers on one port admit what the balance pays for, and no more', async t => {
   const upstream = await ScriptedUpstream.start(t)
@@ -33,7 +20,7 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
     await gate
     json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 10 } })
   }
-  const { place, running } = await started(t, upstream)
+  const { place, running } = await startWorkers(t, upstream.url)
   const one = await place.key('famC', String((HELD * 10) / 1e9))
   let refused = 0
   const calls = Array.from({ length: 100 }, async () => {
@@ -51,7 +38,7 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
 t.test('a changed file reaches every worker, a bad one none; a stop drains them all', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const replies = begun(upstream, DELTA)
-  const { place, running } = await started(t, upstream)
+  const { place, running } = await startWorkers(t, upstream.url)
   const one = await place.key('famC', '1')
   const yaml = readFileSync(place.file, 'utf8')
   place.write(yaml.replace('upstream: famC', 'upstream: famX'))
@@ -69,51 +56,9 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /4 entries, 0 with drift/ })
 })
 
-t.test(
-  'a worker that is killed is replaced, and its streams are charged what was received',
-  { skip: process.platform !== 'linux' && 'needs /proc' },
-  async t => {
-    const upstream = await ScriptedUpstream.start(t)
-    const replies = begun(upstream, DELTA)
-    const { place, running } = await started(t, upstream, '2s')
-    const one = await place.key('famC', '1')
-    const streams = await Promise.all(Array.from({ length: 8 }, () => chat(running, one.key, { ...BODY, stream: true })))
-    const ends = streams.map(stream =>
-      stream.text().then(
-        text => text.includes('[DONE]'),
-        () => false,
-      ),
-    )
-    const [victim = 0, other] = children(running.child.pid)
-    process.kill(victim, 'SIGKILL')
-    await running.saw(/a worker ended; another takes its place/)
-    await until(() => children(running.child.pid).length === 2)
-    t.ok(children(running.child.pid).includes(other ?? 0), 'the other one runs on')
-    for (const res of replies) res.end(FINISH)
-    await Promise.all(ends)
-    await until(async () => (await heldBy(running, one.key)) === '0')
-    t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
-    // The next one has another store in the file, and then a file that is not sound: a replacement runs on what is in force.
-    const yaml = readFileSync(place.file, 'utf8')
-    place.write(yaml.replace(/prefix: \S+/, 'prefix: elsewhere'))
-    await running.saw(/a change of \\"store\\" takes effect at the next start/)
-    place.write(`${yaml}\n  - nobody\n`)
-    await running.saw(/the old one stays in force/)
-    for (const worker of children(running.child.pid)) process.kill(worker, 'SIGKILL')
-    const asked = (): Promise<number> =>
-      chat(running, one.key, { ...BODY, model: 'nobody' }).then(
-        ({ status }) => status,
-        () => 0,
-      )
-    await until(async () => (await asked()) !== 0)
-    const answers = await Promise.all(Array.from({ length: 20 }, asked))
-    t.same([...new Set(answers)], [404], 'on the same port, with the same store')
-  },
-)
-
 t.test('workers that cannot listen end the start with a reason', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const { running } = await started(t, upstream)
+  const { running } = await startWorkers(t, upstream.url)
   const { port } = new URL(running.url)
   const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
   t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })

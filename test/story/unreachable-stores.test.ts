@@ -1,0 +1,29 @@
+import t from 'tap'
+import { findServer } from '../../core/store/managed.ts'
+import { Place } from '../process.ts'
+import { freePort, ownPrefix, RealRedis } from '../redis.ts'
+
+/** Without a redis-server of its own a test cannot have one that refuses. */
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+t.test('a store that is not there is told of by each command, and not waited for', { skip }, async t => {
+  const node = await RealRedis.start(t, '--cluster-enabled', 'yes')
+  const nowhere = `127.0.0.1:${await freePort()}`
+  const locked = await RealRedis.start(t)
+  await locked.command('CONFIG', 'SET', 'requirepass', 'another')
+  const cases = [
+    [`redis://${nowhere}`, 'connect ECONNREFUSED'],
+    [`redis+sentinel://${nowhere}/mine`, 'no sentinel names its master'],
+    [`redis+cluster://${nowhere}`, 'no node of the cluster answers'],
+    [`redis+cluster://127.0.0.1:${node.port}`, 'the cluster is not in order'],
+    [`redis://:top-secret@127.0.0.1:${locked.port}`, 'WRONGPASS'],
+  ] as const
+  for (const [url, why] of cases) {
+    const place = new Place(t, ownPrefix, { REDIS_URL: url })
+    for (const { code, out, err } of await Promise.all([place.run('audit'), place.run('start')])) {
+      t.notMatch(out + err, 'top-secret')
+      t.equal(code, 1, url)
+      t.match(err, `tollgate: the store cannot be reached: ${why}`)
+    }
+  }
+})

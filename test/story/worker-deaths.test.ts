@@ -1,0 +1,57 @@
+import { readFileSync } from 'node:fs'
+import t from 'tap'
+import { until } from '../gateway.ts'
+import { chat, heldBy, startWorkers } from '../process.ts'
+import { begun, ScriptedUpstream } from '../upstream.ts'
+
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+const FINISH = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
+
+/** Ids of a process's children, as the system knows them. */
+function children(pid: number | undefined): number[] {
+  const list = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number)
+  return list.filter(child => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('tollgate.js'))
+}
+
+t.test(
+  'a worker that is killed is replaced, and its streams are charged what was received',
+  { skip: process.platform !== 'linux' && 'needs /proc' },
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const replies = begun(upstream, DELTA)
+    const { place, running } = await startWorkers(t, upstream.url, '2s')
+    const one = await place.key('famC', '1')
+    const streams = await Promise.all(Array.from({ length: 8 }, () => chat(running, one.key, { ...BODY, stream: true })))
+    const ends = streams.map(stream =>
+      stream.text().then(
+        text => text.includes('[DONE]'),
+        () => false,
+      ),
+    )
+    const [victim = 0, other] = children(running.child.pid)
+    process.kill(victim, 'SIGKILL')
+    await running.saw(/a worker ended; another takes its place/)
+    await until(() => children(running.child.pid).length === 2)
+    t.ok(children(running.child.pid).includes(other ?? 0), 'the other one runs on')
+    for (const res of replies) res.end(FINISH)
+    await Promise.all(ends)
+    await until(async () => (await heldBy(running, one.key)) === '0')
+    t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
+    // The next one has another store in the file, and then a file that is not sound: a replacement runs on what is in force.
+    const yaml = readFileSync(place.file, 'utf8')
+    place.write(yaml.replace(/prefix: \S+/, 'prefix: elsewhere'))
+    await running.saw(/a change of \\"store\\" takes effect at the next start/)
+    place.write(`${yaml}\n  - nobody\n`)
+    await running.saw(/the old one stays in force/)
+    for (const worker of children(running.child.pid)) process.kill(worker, 'SIGKILL')
+    const asked = (): Promise<number> =>
+      chat(running, one.key, { ...BODY, model: 'nobody' }).then(
+        ({ status }) => status,
+        () => 0,
+      )
+    await until(async () => (await asked()) !== 0)
+    const answers = await Promise.all(Array.from({ length: 20 }, asked))
+    t.same([...new Set(answers)], [404], 'on the same port, with the same store')
+  },
+)
