@@ -14,11 +14,26 @@ child.on('exit', code => {
   const lines = readFileSync(results, 'utf8').split('\n')
   // Assertions are the lines at any depth that are not the sum of a deeper level.
   const points = lines.filter(line => /^\s*(?:not )?ok\b/.test(line) && !line.endsWith('{') && !/# time=/.test(line))
-  let failed = points.filter(line => /^\s*not ok\b/.test(line) && !/# (?:todo|skip)/i.test(line)).length
   const skipped = points.filter(line => /# skip/i.test(line)).length
+  const failed = failures(lines)
+  const passed = points.length - failed.length - skipped
   // A file that could not even run has no assertion to its name.
-  if (code !== 0 && failed === 0) failed = 1
-  // On a line of its own, whatever the reporter left on the last one.
-  console.log(`\n${points.length - failed - skipped} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`)
+  if (code !== 0 && failed.length === 0) failed.push('tap itself')
+  // Once more, where nobody has to scroll, and below whatever the reporter left on the last line.
+  console.log(['', ...failed.map(name => `failed: ${name}`)].join('\n'))
+  console.log(`${passed} passed, ${failed.length} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`)
   process.exit(code ?? 1)
 })
+
+/** The failed assertions and the expired tests, each with the file and the tests that it is in. */
+function failures(lines: string[]): string[] {
+  const within: string[] = []
+  return lines.flatMap(line => {
+    const [, indent = '', subtest, failed] = /^( *)(?:# Subtest: (.*)|not ok \d+(?: - (.*))?)$/.exec(line) ?? []
+    const depth = indent.length / 4
+    if (subtest !== undefined) within.splice(depth, Infinity, subtest)
+    if (!/^ *not ok/.test(line) || /# (?:time=|todo|skip)/i.test(line)) return []
+    // An expired file fails in its own place, one level above what is in it.
+    return [[...within.slice(0, depth || 1), failed ?? 'unnamed'].join(' > ')]
+  })
+}
