@@ -38,7 +38,9 @@ export class Place {
   }
 
   spawn(args: readonly string[], env: Record<string, string> = {}): ChildProcess {
-    return spawn(process.execPath, [BIN, ...args], { cwd: this.folder, env: { ...this.#env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+    // tap loads its instruments into each child of a test; an operator's process has none, and starts in half the time.
+    const command = ['-u', 'NODE_OPTIONS', process.execPath, BIN, ...args]
+    return spawn('/usr/bin/env', command, { cwd: this.folder, env: { ...this.#env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   }
 
   /** Runs a command to its end. */
@@ -66,17 +68,6 @@ export class Place {
   }
 }
 
-/** Asks for a chat completion. */
-export function chat({ url }: Running, key: string, body: object): Promise<Response> {
-  return fetch(`${url}/v1/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify(body) })
-}
-
-/** What is held of a key's balance, in nano-credits. */
-export async function heldBy({ url }: Running, key: string): Promise<string> {
-  const response = await fetch(`${url}/api/v1/keys/lookup/balance`, { headers: { authorization: `Bearer ${key}` } })
-  return ((await response.json()) as { exact: { held: string } }).exact.held
-}
-
 export class Running {
   readonly child: ChildProcess
   readonly closed: Promise<number | null>
@@ -101,6 +92,22 @@ export class Running {
 
   get url(): string {
     return /Tollgate listens on (\S+)/.exec(this.output)?.[1] ?? ''
+  }
+
+  /** Asks for a chat completion. */
+  chat(key: string, body: object): Promise<Response> {
+    return fetch(`${this.url}/v1/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify(body) })
+  }
+
+  /** What a look-up says of a key. */
+  async lookUp(what: 'keys/lookup/balance' | 'key-info' | 'key-info/history', key: string): Promise<{ status: number; json: any }> {
+    const response = await fetch(`${this.url}/api/v1/${what}`, { headers: { authorization: `Bearer ${key}` } })
+    return { status: response.status, json: await response.json() }
+  }
+
+  /** What is held of a key's balance, in nano-credits. */
+  async held(key: string): Promise<string> {
+    return (await this.lookUp('keys/lookup/balance', key)).json.exact.held
   }
 
   /** Waits until the process has printed something. */

@@ -28,12 +28,19 @@ child.on('exit', code => {
 /** The failed assertions and the expired tests, each with the file and the tests that it is in. */
 function failures(lines: string[]): string[] {
   const within: string[] = []
-  return lines.flatMap(line => {
+  return lines.flatMap((line, at) => {
     const [, indent = '', subtest, failed] = /^( *)(?:# Subtest: (.*)|not ok \d+(?: - (.*))?)$/.exec(line) ?? []
     const depth = indent.length / 4
     if (subtest !== undefined) within.splice(depth, Infinity, subtest)
     if (!/^ *not ok/.test(line) || /# (?:time=|todo|skip)/i.test(line)) return []
-    // An expired file fails in its own place, one level above what is in it.
-    return [[...within.slice(0, depth || 1), failed ?? 'unnamed'].join(' > ')]
+    // A file that expired is told of at the end, among all the others.
+    const path =
+      depth > 0
+        ? within.slice(0, depth)
+        : lines
+            .slice(at)
+            .flatMap(below => /^ {2}expired: (.*)/.exec(below)?.[1] ?? [])
+            .slice(0, 1)
+    return [[...path, failed ?? 'unnamed'].join(' > ')]
   })
 }

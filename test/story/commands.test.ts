@@ -7,15 +7,11 @@ t.test('keys are made and managed from the command line while the gateway runs',
   const made = await place.run('keys', 'create', '--type', 'famB', '--credits', '25', '--name', 'Ann', '--expires', '30d', '--json')
   const key = JSON.parse(made.out)
   t.match(key, { id: /^key_/, key: /^sk-[A-Za-z0-9]{48}$/, type: 'famB', credits: 25 })
-  const info = async (secret: string): Promise<{ status: number; json: any }> => {
-    const response = await fetch(`${running.url}/api/v1/key-info`, { headers: { authorization: `Bearer ${secret}` } })
-    return { status: response.status, json: await response.json() }
-  }
-  t.match(await info(key.key), { status: 200, json: { id: key.id, name: 'Ann', balance: 25 } })
+  t.match(await running.lookUp('key-info', key.key), { status: 200, json: { id: key.id, name: 'Ann', balance: 25 } })
   t.match((await place.run('keys', 'topup', key.id, '0.5')).out, /25\.5 credits/)
-  t.match(await info(key.key), { json: { balance: 25.5 } })
+  t.match(await running.lookUp('key-info', key.key), { json: { balance: 25.5 } })
   const rotated = JSON.parse((await place.run('keys', 'rotate', key.id, '--json')).out)
-  t.match(await info(rotated.key), { json: { id: key.id, balance: 25.5 } })
+  t.match(await running.lookUp('key-info', rotated.key), { json: { id: key.id, balance: 25.5 } })
   t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'active', balance: '25.5', name: 'Ann' })
   t.match((await place.run('keys', 'disable', key.id)).out, /disabled/)
   t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'disabled' })
@@ -34,5 +30,5 @@ t.test('keys are made and managed from the command line while the gateway runs',
     [['keys', 'creat'], /unknown command 'creat'/],
     [['keys', 'create', '--credits', '5'], /required option '--type <type>' not specified/],
   ]
-  for (const [args, message] of mistakes) t.match(await place.run(...args), { code: 2, err: message })
+  await Promise.all(mistakes.map(async ([args, err]) => t.match(await place.run(...args), { code: 2, err })))
 })

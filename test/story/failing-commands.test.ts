@@ -56,8 +56,7 @@ t.test('a grant that the replicas have not confirmed is not called done', { skip
   const { master, replica } = await replicated(t)
   const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: master.url }
   const place = new Place(t, yaml => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 '), env)
-  const made = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
-  const { id } = JSON.parse(made.out)
+  const { id } = await place.key('famC', '1')
   await replica.kill()
   const doubtful = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
   t.match(doubtful, { code: 1, err: /only 0 of 1 replicas have it/ })

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { until, upstreamEnv } from '../gateway.ts'
-import { chat, heldBy, Place, type Running } from '../process.ts'
+import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
@@ -30,13 +30,13 @@ t.test(
     const statuses = new Map<number, number>()
     await Promise.all(
       Array.from({ length: 300 }, async (_, index) => {
-        const { status } = await chat(gateways[index % 2] as Running, one.key, BODY)
+        const { status } = await (gateways[index % 2] as Running).chat(one.key, BODY)
         statuses.set(status, (statuses.get(status) ?? 0) + 1)
       }),
     )
     t.same([...statuses.keys()].sort(), [200, 429])
     t.ok(most <= 5, `never more than five at a time: ${most}`)
-    await until(async () => (await heldBy(gateways[0], one.key)) === '0')
+    await until(async () => (await gateways[0].held(one.key)) === '0')
     const shown = JSON.parse((await cheap.run('keys', 'show', one.id, '--json')).out)
     t.ok(Number(shown.balance) >= 0, shown.balance)
     t.match(await dear.run('audit'), { code: 0 })

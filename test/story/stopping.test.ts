@@ -3,8 +3,10 @@ import { Redis } from 'ioredis'
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { until, upstreamEnv } from '../gateway.ts'
-import { heldBy, Place } from '../process.ts'
+import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
+
+const STREAM = { model: 'acme/famC-5.5', messages: [], stream: true }
 
 t.test('SIGTERM lets a running stream end, refuses new connections and ends what takes too long in its format', async t => {
   const upstream = await ScriptedUpstream.start(t)
@@ -17,12 +19,7 @@ t.test('SIGTERM lets a running stream end, refuses new connections and ends what
   const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
   const running = await place.start(t, upstreamEnv(upstream.url))
   const { key, id } = await place.key('famC', '5')
-  const open = async (): Promise<Response> =>
-    fetch(`${running.url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key}` },
-      body: JSON.stringify({ model: 'acme/famC-5.5', messages: [], stream: true }),
-    })
+  const open = (): Promise<Response> => running.chat(key, STREAM)
   const [short, long] = [await open(), await open()]
   running.child.kill('SIGTERM')
   await running.saw(/Draining 2 running requests/)
@@ -44,18 +41,12 @@ t.test('after kill -9 the next start finds the store, and what was held comes ba
   const place = new Place(t, yaml => yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'))
   const first = await place.start(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')
-  const open = await fetch(`${first.url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${key}` },
-    body: JSON.stringify({ model: 'acme/famC-5.5', messages: [], stream: true }),
-  })
-  t.equal(open.status, 200)
+  t.equal((await first.chat(key, STREAM)).status, 200)
   await first.stop('SIGKILL')
   const second = await place.start(t, upstreamEnv(upstream.url))
-  await until(async () => (await heldBy(second, key)) === '0')
+  await until(async () => (await second.held(key)) === '0')
   t.match(await place.run('audit'), { code: 0 })
-  const history = (await (await fetch(`${second.url}/api/v1/key-info/history`, { headers: { authorization: `Bearer ${key}` } })).json()) as any
-  t.match(history.data, [{ type: 'reaped', usage_source: 'estimated' }])
+  t.match((await second.lookUp('key-info/history', key)).json.data, [{ type: 'reaped', usage_source: 'estimated' }])
 })
 
 t.test(
@@ -73,7 +64,6 @@ t.test(
     await new Promise(resolve => setTimeout(resolve, 2500))
     process.kill(pid, 'SIGCONT')
     t.match(await topup, { code: 0, out: /has 11 credits now/ })
-    const balance = await fetch(`${running.url}/api/v1/keys/lookup/balance`, { headers: { authorization: `Bearer ${key}` } })
-    t.equal(((await balance.json()) as { balance: number }).balance, 11, 'the gateway and the command speak to the same server')
+    t.equal((await running.lookUp('keys/lookup/balance', key)).json.balance, 11, 'the gateway and the command speak to the same server')
   },
 )

@@ -154,10 +154,8 @@ t.test('a settlement that waits outlives its gateway and its store', { skip }, a
   const { redis, upstream, replies } = await scene(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
   const first = await place.start(t)
-  const created = await place.run('keys', 'create', '--type', 'famC', '--credits', '5', '--json')
-  const { key, id } = JSON.parse(created.out) as { key: string; id: string }
-  const headers = { authorization: `Bearer ${key}` }
-  const stream = await fetch(first.url + CHAT, { method: 'POST', headers, body: JSON.stringify(BODY) })
+  const { key, id } = await place.key('famC', '5')
+  const stream = await first.chat(key, BODY)
   await redis.kill()
   replies[0]?.end(FINISH)
   t.match(await stream.text(), /\[DONE\]/)
@@ -166,7 +164,7 @@ t.test('a settlement that waits outlives its gateway and its store', { skip }, a
   await first.stop('SIGKILL')
   await redis.run()
   const second = await place.start(t)
-  const history = async (): Promise<any> => ((await (await fetch(`${second.url}/api/v1/key-info/history`, { headers })).json()) as any).data
+  const history = async (): Promise<any> => (await second.lookUp('key-info/history', key)).json.data
   await until(async () => (await history()).length > 0)
   t.match(await history(), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
   t.match(await place.run('audit', '--key', id), { code: 0 })

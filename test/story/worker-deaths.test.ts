@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { until } from '../gateway.ts'
-import { chat, heldBy, startWorkers } from '../process.ts'
+import { startWorkers } from '../process.ts'
 import { begun, ScriptedUpstream } from '../upstream.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
@@ -22,7 +22,7 @@ t.test(
     const replies = begun(upstream, DELTA)
     const { place, running } = await startWorkers(t, upstream.url, '2s')
     const one = await place.key('famC', '1')
-    const streams = await Promise.all(Array.from({ length: 8 }, () => chat(running, one.key, { ...BODY, stream: true })))
+    const streams = await Promise.all(Array.from({ length: 8 }, () => running.chat(one.key, { ...BODY, stream: true })))
     const ends = streams.map(stream =>
       stream.text().then(
         text => text.includes('[DONE]'),
@@ -36,7 +36,7 @@ t.test(
     t.ok(children(running.child.pid).includes(other ?? 0), 'the other one runs on')
     for (const res of replies) res.end(FINISH)
     await Promise.all(ends)
-    await until(async () => (await heldBy(running, one.key)) === '0')
+    await until(async () => (await running.held(one.key)) === '0')
     t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
     // The next one has another store in the file, and then a file that is not sound: a replacement runs on what is in force.
     const yaml = readFileSync(place.file, 'utf8')
@@ -46,7 +46,7 @@ t.test(
     await running.saw(/the old one stays in force/)
     for (const worker of children(running.child.pid)) process.kill(worker, 'SIGKILL')
     const asked = (): Promise<number> =>
-      chat(running, one.key, { ...BODY, model: 'nobody' }).then(
+      running.chat(one.key, { ...BODY, model: 'nobody' }).then(
         ({ status }) => status,
         () => 0,
       )

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { until } from '../gateway.ts'
-import { chat, heldBy, Place, startWorkers } from '../process.ts'
+import { Place, startWorkers } from '../process.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 
 /** Workers of one gateway. */
@@ -24,14 +24,14 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
   const one = await place.key('famC', String((HELD * 10) / 1e9))
   let refused = 0
   const calls = Array.from({ length: 100 }, async () => {
-    const { status } = await chat(running, one.key, BODY)
+    const { status } = await running.chat(one.key, BODY)
     if (status === 429) refused++
     return status
   })
   await until(() => refused === 90)
   release()
   t.equal((await Promise.all(calls)).filter(status => status === 200).length, 10)
-  await until(async () => (await heldBy(running, one.key)) === '0')
+  await until(async () => (await running.held(one.key)) === '0')
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /10 entries, 0 with drift/ })
 })
 
@@ -47,7 +47,7 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   await running.saw(/"generation":2[^]*"generation":2/)
   t.notMatch(running.output, '"generation":3')
   t.equal(running.output.match(/there is no upstream/g)?.length, 1, 'told once')
-  const streams = await Promise.all(Array.from({ length: 4 }, () => chat(running, one.key, { ...BODY, stream: true })))
+  const streams = await Promise.all(Array.from({ length: 4 }, () => running.chat(one.key, { ...BODY, stream: true })))
   running.child.kill('SIGTERM')
   await running.saw(/Draining 2 workers/)
   for (const res of replies) res.end(FINISH)
