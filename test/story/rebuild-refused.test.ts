@@ -1,0 +1,38 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { findServer } from '../../core/store/managed.ts'
+import { upstreamEnv } from '../gateway.ts'
+import { Place } from '../process.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
+
+/** Without a redis-server of its own a test cannot lose what one holds. */
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+t.test('a store is rebuilt only where it is empty, and from files that are whole', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const place = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url })
+  await place.key('famC', '1')
+  const trail = join(place.folder, 'data', 'grants.jsonl')
+  const exported = join(place.folder, 'export.jsonl')
+  writeFileSync(exported, (await place.run('export')).out)
+  const torn = join(place.folder, 'torn.jsonl')
+  writeFileSync(torn, readFileSync(exported, 'utf8').trimEnd().slice(0, -1))
+  const rebuild = (...files: string[]): Promise<unknown> => place.run('rebuild', '--from', ...files)
+  t.match(await rebuild(trail), { code: 1, err: /the store has accounts/ })
+
+  await redis.command('FLUSHALL')
+  const early = await place.start(t)
+  await early.saw(/The store is EMPTY, and \S+grants\.jsonl tells of keys that were made/)
+  t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
+  await early.stop('SIGTERM')
+  t.match(await Promise.all([rebuild(trail, torn), rebuild(join(place.folder, 'nothing')), rebuild(trail, exported, exported)]), [
+    { code: 2, err: /torn\.jsonl is not a whole export/ },
+    { code: 2, err: /cannot be read/ },
+    { code: 1, err: /two exports tell of the history/ },
+  ])
+  // As one leaves it that was killed.
+  await redis.command('SET', 't:rebuilding', '1')
+  const brokenOff = { code: 1, err: /was broken off: empty the store/ }
+  t.match(await Promise.all([rebuild(trail, exported), place.run('start')]), [brokenOff, brokenOff])
+})
