@@ -6,7 +6,7 @@ import authPlugin from '../plugins/auth.ts'
 import gatePlugin from '../plugins/model-gate.ts'
 import { Body, GatewayError } from '../core/plugin.ts'
 import { drive } from './drive.ts'
-import { startGateway, type TestGateway } from './gateway.ts'
+import { startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
 
 /** A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through `globalThis`. */
@@ -56,7 +56,7 @@ t.test('hooks run down, then up, then settle once', async t => {
   t.equal(answer.headers.get('x-probe'), 'seen')
   t.same(notes, ['request', 'response 200', 'event {"choices":[', 'event {"choices":[', 'event [DONE]', 'settle relayed'])
   await g.gateway.reload()
-  while (!notes.includes('close')) await new Promise(resolve => setImmediate(resolve))
+  await until(() => notes.includes('close'))
   t.pass('the old generation is closed when it has drained')
 })
 

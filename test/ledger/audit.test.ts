@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { startGateway } from '../gateway.ts'
+import { startGateway, until } from '../gateway.ts'
 
 /** An account of a running gateway, with so many settled requests of 10 nano-credits each. */
 async function account(t: Test, settled: number): Promise<{ ledger: Ledger; id: string }> {
@@ -13,7 +13,7 @@ async function account(t: Test, settled: number): Promise<{ ledger: Ledger; id: 
     const notes = { requestId: `r${request}`, endpoint: '/x', model: 'm', stream: false }
     ledger.settle({ account: id, id: `r${request}` }, { charge: 10n, kind: 'settle', notes })
   }
-  while ((await ledger.balance(id)).settled < BigInt(settled) * 10n) await turn()
+  await until(async () => (await ledger.balance(id)).settled >= BigInt(settled) * 10n)
   return { ledger, id }
 }
 

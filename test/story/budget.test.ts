@@ -6,7 +6,7 @@ import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { FORMATS } from '../../core/formats/index.ts'
 import { parseDecimal } from '../../core/ledger/money.ts'
-import { startGateway, type TestGateway } from '../gateway.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, type Script, ScriptedUpstream } from '../upstream.ts'
 
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
@@ -143,7 +143,7 @@ t.test('a long stream of a customer who can pay is extended in time and never cu
       await turn()
       if (piece % 50 !== 49) continue
       // What was delivered is never more than what is held.
-      while (BigInt((await g.balance(key)).exact.held) <= BigInt(piece) * 10n * OUTPUT) await turn()
+      await until(async () => BigInt((await g.balance(key)).exact.held) > BigInt(piece) * 10n * OUTPUT)
       const now = BigInt((await g.balance(key)).exact.held)
       t.ok(now > held, `held ${now}`)
       held = now

@@ -1,8 +1,7 @@
-import { setImmediate as turn } from 'node:timers/promises'
-import type { Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { gzipSync, brotliCompressSync } from 'node:zlib'
 import t from 'tap'
-import { startGateway } from '../gateway.ts'
+import { startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }], input: 'hi' }
@@ -244,13 +243,12 @@ t.test('a reader that does not read holds the upstream back and is cut in the en
   }
   const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 200ms') })
   const key = await g.key('famC')
-  const { connect } = await import('node:net')
   const body = JSON.stringify({ ...BODY, stream: true })
   const socket = connect(g.gateway.port, '127.0.0.1', () => {
     socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
     socket.pause()
   })
-  while (!gone) await turn()
+  await until(() => gone)
   t.ok(sent < 500, 'the upstream was held back')
   socket.destroy()
   t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'estimated' }])
@@ -295,13 +293,12 @@ t.test('a client that takes none of a JSON reply is cut, and pays what the upstr
     json(res, { choices: [{ message: { content: 'x'.repeat(30_000_000) }, finish_reason: 'stop' }], usage: { prompt_tokens: 2, completion_tokens: 3 } })
   const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 100ms') })
   const key = await g.key('famC')
-  const { connect } = await import('node:net')
   const body = JSON.stringify(BODY)
   const socket = connect(g.gateway.port, '127.0.0.1', () => {
     socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
     socket.pause()
   })
-  while (upstream.requests.length === 0) await turn()
+  await until(() => upstream.requests.length > 0)
   t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 2, output_tokens: 3 }])
   socket.destroy()
 })
