@@ -25,14 +25,6 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   await second.stop('SIGINT')
 })
 
-t.test('two gateways do not share one managed store', async t => {
-  const place = new Place(t)
-  if (place.spawn === undefined || process.env['REDIS_URL'] !== undefined) return t.end()
-  await place.start(t)
-  const other = await place.run('start')
-  t.match(other, { code: 1, err: /another gateway \(process \d+\) runs on/ })
-})
-
 t.test('no key and no credential is in anything the gateway prints', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const credential = 'upstream-credential-4711'

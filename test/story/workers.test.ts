@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import t from 'tap'
 import { until } from '../gateway.ts'
 import { Place, startWorkers } from '../process.ts'
-import { begun, json, ScriptedUpstream } from '../upstream.ts'
+import { begun, json, listening, ScriptedUpstream } from '../upstream.ts'
 
 /** Workers of one gateway. */
 
@@ -57,9 +58,9 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
 })
 
 t.test('workers that cannot listen end the start with a reason', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const { running } = await startWorkers(t, upstream.url)
-  const { port } = new URL(running.url)
+  const taken = createServer()
+  t.teardown(() => taken.close())
+  const { port } = new URL(await listening(taken))
   const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
   t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })
 })
