@@ -29,18 +29,12 @@ child.on('exit', code => {
 function failures(lines: string[]): string[] {
   const within: string[] = []
   return lines.flatMap((line, at) => {
-    const [, indent = '', subtest, failed] = /^( *)(?:# Subtest: (.*)|not ok \d+(?: - (.*))?)$/.exec(line) ?? []
+    const [, indent = '', subtest, failed] = /^( *)(?:# Subtest: (.*)|not ok \d+(?: - )?(.*))$/.exec(line) ?? []
     const depth = indent.length / 4
     if (subtest !== undefined) within.splice(depth, Infinity, subtest)
-    if (!/^ *not ok/.test(line) || /# (?:time=|todo|skip)/i.test(line)) return []
+    if (failed === undefined || /# (?:time=|todo|skip)/i.test(failed)) return []
     // A file that expired is told of at the end, among all the others.
-    const path =
-      depth > 0
-        ? within.slice(0, depth)
-        : lines
-            .slice(at)
-            .flatMap(below => /^ {2}expired: (.*)/.exec(below)?.[1] ?? [])
-            .slice(0, 1)
-    return [[...path, failed ?? 'unnamed'].join(' > ')]
+    const expired = /^ {2}expired: (.*)/.exec(lines[at + 2] ?? '')?.slice(1)
+    return [[...(expired ?? within.slice(0, depth)), failed].join(' > ')]
   })
 }

@@ -38,7 +38,7 @@ export interface Client {
   /** What this client is to get. */
   readonly told: Said
   /** Asks, and gives the text of the answer. */
-  ask(stream: boolean): Promise<string>
+  readonly ask: (stream: boolean) => Promise<string>
 }
 
 /** Has a test of each case: the upstream, what it is to say, and who asks it. */

@@ -24,7 +24,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
 
   const first = await place.start(t)
   const one = await keys('create', '--type', 'famC', '--credits', '1', '--name', 'one')
-  const two = await keys('create', '--type', 'famC', '--credits', '2')
+  const two = await place.key('famC', '2')
   for (let request = 0; request < 3; request++) t.equal(await ask(first, one.key), 200)
   await until(async () => (await first.held(one.key)) === '0')
   const exported = join(place.folder, 'export.jsonl')
