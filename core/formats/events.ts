@@ -49,6 +49,7 @@ function parsed(text: string): unknown {
  * `needles`, or about all of them when it names none.
  */
 export interface Rewriter {
+  /** A word in quotes is the name of a member, or its value, but never a whole piece of the model's text. */
   readonly needles?: readonly string[]
   /**
    * What can be taken out of the events' bytes, as latin-1, before they are looked at: for what stands in every event and

@@ -1,66 +1,11 @@
 /**
- * Looks at a stream's bytes without parsing them: finds which events can tell something, and how much model output they
- * carry. Only events that somebody wants are handed to the SSE parser.
+ * What a stream's bytes go through on their way: they pass as they are, but for the events that somebody wants, which
+ * alone are handed to the SSE parser; or they are translated.
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
-import { LRUCache } from 'lru-cache'
 import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
-import { blankLines, eventsIn, framed, nextBoundary, previousBoundary, terminated } from './sse.ts'
-
-/**
- * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
- * @param latin1 the bytes as a latin-1 string: one character a byte, and searched faster than a buffer
- * @param names an array that stays: the expression that looks for them is kept with it
- */
-export function textBytes(latin1: string, names: readonly string[]): number {
-  const opening = expressionOf(names, () => `"(?:${anyOf(names)})": *"`)
-  let total = 0
-  for (opening.lastIndex = 0; opening.test(latin1);) {
-    const start = opening.lastIndex
-    const end = closingQuote(latin1, start)
-    total += end - start
-    opening.lastIndex = end
-  }
-  return total
-}
-
-/** Expressions of the formats' own words: one for all of them goes through the bytes once. */
-const expressions = new WeakMap<readonly string[], RegExp>()
-
-function expressionOf(words: readonly string[], source: () => string): RegExp {
-  let expression = expressions.get(words)
-  if (!expression) expressions.set(words, (expression = new RegExp(source(), 'g')))
-  return expression
-}
-
-/** Expressions of words that rewriters have brought; streams of one kind have the same ones. */
-const searches = new LRUCache<string, RegExp>({ max: 100 })
-
-function searchFor(needles: readonly string[]): RegExp {
-  const name = JSON.stringify(needles)
-  let search = searches.get(name)
-  if (!search) searches.set(name, (search = new RegExp(anyOf(needles), 'g')))
-  return search
-}
-
-function anyOf(words: readonly string[]): string {
-  return words.map(literal).join('|')
-}
-
-function literal(text: string): string {
-  return text.replace(/[$()*+./?[\\\]^{|}]/g, '\\$&')
-}
-
-/** The index of the quote that closes the JSON string whose text begins at `start`. */
-function closingQuote(latin1: string, start: number): number {
-  for (let at = start; ; at++) {
-    at = latin1.indexOf('"', at)
-    if (at === -1) return latin1.length
-    let slashes = 0
-    while (at - 1 - slashes >= start && latin1.charCodeAt(at - 1 - slashes) === 0x5c) slashes++
-    if (slashes % 2 === 0) return at
-  }
-}
+import { blankLines, eventsIn, framed, terminated } from './sse.ts'
+import { Survey, textBytes } from './survey.ts'
 
 /** What is wanted of a stream. */
 export interface Wanted {
@@ -85,18 +30,12 @@ export interface Passage {
   push(bytes: Buffer): Buffer
 }
 
-/** Stands in every event. */
-const EVERY = new RegExp('', 'g')
-
 /** Lets a stream's bytes pass as they are, but for events that a rewriter changes. */
 export class Scanner implements Passage {
-  /** Bytes of model output so far. */
-  delivered = 0
   readonly changes: boolean
   readonly #format: Format
   readonly #wanted: Wanted
-  /** Finds what makes an event worth parsing; any of them may be. */
-  readonly #telling: RegExp
+  readonly #survey: Survey
   readonly #strikes: readonly RegExp[]
   #looked = false
 
@@ -104,17 +43,18 @@ export class Scanner implements Passage {
     this.#format = format
     this.#wanted = wanted
     this.changes = wanted.rewriters.length > 0
-    const { telling } = format
-    const others = wanted.rewriters.filter(({ needles }) => needles !== telling)
-    if (wanted.all || others.some(({ needles }) => needles === undefined)) this.#telling = EVERY
-    else if (others.length === 0) this.#telling = expressionOf(telling, () => anyOf(telling))
-    else this.#telling = searchFor([...telling, ...others.flatMap(({ needles = [] }) => needles)])
-    this.#strikes = this.#telling === EVERY ? [] : others.flatMap(({ strikes }) => strikes ?? [])
+    const others = wanted.rewriters.filter(({ needles }) => needles !== format.telling)
+    const all = wanted.all || others.some(({ needles }) => needles === undefined)
+    this.#survey = new Survey(format, all ? undefined : others.flatMap(({ needles = [] }) => needles))
+    this.#strikes = all ? [] : others.flatMap(({ strikes }) => strikes ?? [])
+  }
+
+  get delivered(): number {
+    return this.#survey.delivered
   }
 
   push(bytes: Buffer): Buffer {
     const latin1 = bytes.toString('latin1')
-    this.delivered += textBytes(latin1, this.#format.text.stream)
     const left = this.#strikes.reduce((text, strike) => text.replace(strike, ''), latin1)
     return left === latin1 ? this.#rewrite(bytes, latin1) : this.#rewrite(Buffer.from(left, 'latin1'), left)
   }
@@ -122,7 +62,7 @@ export class Scanner implements Passage {
   #rewrite(bytes: Buffer, latin1: string): Buffer {
     const changed: Buffer[] = []
     let sent = 0
-    for (const { start, end } of this.#worthParsing(latin1, blankLines(bytes))) {
+    for (const { start, end } of this.#survey.worthParsing(latin1, blankLines(bytes))) {
       const instead = this.#look(bytes.subarray(start, end))
       if (instead === undefined) continue
       changed.push(bytes.subarray(sent, start), instead)
@@ -131,18 +71,6 @@ export class Scanner implements Passage {
     if (sent === 0) return bytes
     changed.push(bytes.subarray(sent))
     return Buffer.concat(changed)
-  }
-
-  *#worthParsing(latin1: string, ends: readonly string[]): Generator<{ start: number; end: number }> {
-    const search = this.#telling
-    for (let at = 0; at < latin1.length;) {
-      search.lastIndex = at
-      const hit = search.exec(latin1)?.index
-      if (hit === undefined) return
-      const start = Math.max(at, previousBoundary(latin1, hit, ends))
-      at = nextBoundary(latin1, hit, ends)
-      yield { start, end: at }
-    }
   }
 
   /** Parses one event's bytes, closing the last one of a stream that leaves it open; returns what to send instead of them, if anything changed. */

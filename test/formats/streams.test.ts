@@ -1,8 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
 import { Body } from '../../core/body.ts'
-import { FORMATS, type Rewriter } from '../../core/formats/index.ts'
-import { Scanner } from '../../core/upstream/scanner.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { STREAMS, type RecordedStream } from './streams.ts'
@@ -80,52 +78,6 @@ t.test('a client that did not ask sees neither the extra chunk nor the null memb
     const answer = await g.call('/v1/chat/completions', { key, body: { model: 'acme/famC-5.5', messages: [], stream: true } })
     t.equal(answer.text, expected, `in pieces of ${size}`)
   }
-})
-
-t.test('what is taken out of events unparsed is what is taken out of parsed ones', t => {
-  const format = FORMATS['chat-completions']
-  const hide = format.prepare(new Body(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
-  const { strikes: _strikes, ...parsing } = hide
-  const lines = [
-    'data: {"choices":[{"delta":{"content":"a"}}],"usage":null}',
-    'data: {"choices":[{"delta":{"content":"a"}}],"usage":null,"obfuscation":"x"}',
-    'data: {"choices":[{"delta":{"content":"a"}}],"usage":null,"obfuscation":"\\"}"}',
-    'data: {"choices":[{"delta":{"content":"],\\"usage\\":null}"}}],"usage":null}',
-    'data: {"choices":[{"delta":{"content":"b"},"n":{"a":[],"usage":null}}]}',
-    'data: {"choices":[{"delta":{"content":"b"},"n":{"a":[],"usage":null}}],"usage":null}',
-    'data: {"choices":[],\ndata: "n":{"a":[],"usage":null}\ndata: }',
-    'data: {"n":\ndata: {"a":[],"usage":null}\ndata: ,"choices":[],"usage":null}',
-    'data:{"choices":[1],"usage":null}',
-    'data: {"choices":[1], "usage": null}',
-    'event: e\ndata: {"choices":[1],"usage":null}',
-    'data: {"choices":[1],"usage":null}\nid: 7',
-    'data: {"choices":[1],"usage":null,"more":1}',
-    'data: {"usage":null,"choices":[{"finish_reason":"stop"}]}',
-    'data: {"choices":[],"usage":{"prompt_tokens":1}}',
-    ': a comment with [],"usage":null}',
-  ]
-  const passed = (rewriter: Rewriter, ends: string): string => {
-    const scanner = new Scanner(format, { all: false, rewriters: [rewriter], onEvent: () => {} })
-    return scanner.push(Buffer.from(lines.map(line => line.replaceAll('\n', ends) + ends + ends).join(''))).toString()
-  }
-  for (const ends of ['\n', '\r\n']) t.equal(passed(hide, ends), passed(parsing, ends))
-  t.notMatch(passed(hide, '\n'), /content":"a"[^\n]*usage/)
-  t.end()
-})
-
-t.test('the count of delivered text sees through escapes, spaces and look-alikes', t => {
-  const scan = (text: string): number => {
-    const scanner = new Scanner(FORMATS['chat-completions'], { all: false, rewriters: [], onEvent: () => {} })
-    scanner.push(Buffer.from(text))
-    return scanner.delivered
-  }
-  t.equal(scan('data: {"content":"abc"}\n\n'), 3)
-  t.equal(scan('data: {"content": "abc"}\n\n'), 3)
-  t.equal(scan('data: {"content":"a\\"b\\\\"}\n\n'), 6)
-  t.equal(scan('data: {"content":null,"x":"content"}\n\n'), 0)
-  t.equal(scan('data: {"content":"\\"content\\":\\"abc\\""}\n\n'), 19)
-  t.equal(scan('data: {"content":"a","reasoning_content":"bc"}\n\ndata: {"content":"d"}\n\n'), 4)
-  t.end()
 })
 
 t.test('a body changes only where it is told to', t => {

@@ -1,0 +1,147 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { Body } from '../../core/body.ts'
+import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
+import { Scanner } from '../../core/upstream/scanner.ts'
+
+t.test('what is taken out of events unparsed is what is taken out of parsed ones', t => {
+  const format = FORMATS['chat-completions']
+  const hide = format.prepare(new Body(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
+  const { strikes: _strikes, ...parsing } = hide
+  const lines = [
+    'data: {"choices":[{"delta":{"content":"a"}}],"usage":null}',
+    'data: {"choices":[{"delta":{"content":"a"}}],"usage":null,"obfuscation":"x"}',
+    'data: {"choices":[{"delta":{"content":"a"}}],"usage":null,"obfuscation":"\\"}"}',
+    'data: {"choices":[{"delta":{"content":"],\\"usage\\":null}"}}],"usage":null}',
+    'data: {"choices":[{"delta":{"content":"b"},"n":{"a":[],"usage":null}}]}',
+    'data: {"choices":[{"delta":{"content":"b"},"n":{"a":[],"usage":null}}],"usage":null}',
+    'data: {"choices":[],\ndata: "n":{"a":[],"usage":null}\ndata: }',
+    'data: {"n":\ndata: {"a":[],"usage":null}\ndata: ,"choices":[],"usage":null}',
+    'data:{"choices":[1],"usage":null}',
+    'data: {"choices":[1], "usage": null}',
+    'event: e\ndata: {"choices":[1],"usage":null}',
+    'data: {"choices":[1],"usage":null}\nid: 7',
+    'data: {"choices":[1],"usage":null,"more":1}',
+    'data: {"usage":null,"choices":[{"finish_reason":"stop"}]}',
+    'data: {"choices":[],"usage":{"prompt_tokens":1}}',
+    ': a comment with [],"usage":null}',
+  ]
+  const passed = (rewriter: Rewriter, ends: string): string => {
+    const scanner = new Scanner(format, { all: false, rewriters: [rewriter], onEvent: () => {} })
+    return scanner.push(Buffer.from(lines.map(line => line.replaceAll('\n', ends) + ends + ends).join(''))).toString()
+  }
+  for (const ends of ['\n', '\r\n']) t.equal(passed(hide, ends), passed(parsing, ends))
+  t.notMatch(passed(hide, '\n'), /content":"a"[^\n]*usage/)
+  t.end()
+})
+
+t.test('the count of delivered text sees through escapes, spaces and look-alikes', t => {
+  const scan = (text: string): number => {
+    const scanner = new Scanner(FORMATS['chat-completions'], { all: false, rewriters: [], onEvent: () => {} })
+    scanner.push(Buffer.from(text))
+    return scanner.delivered
+  }
+  t.equal(scan('data: {"content":"abc"}\n\n'), 3)
+  t.equal(scan('data: {"content": "abc"}\n\n'), 3)
+  t.equal(scan('data: {"content":"a\\"b\\\\"}\n\n'), 6)
+  t.equal(scan('data: {"content":null,"x":"content"}\n\n'), 0)
+  t.equal(scan('data: {"content":"\\"content\\":\\"abc\\""}\n\n'), 19)
+  t.equal(scan('data: {"content":"a","reasoning_content":"bc"}\n\ndata: {"content":"d"}\n\n'), 4)
+  t.end()
+})
+
+/** How each format streams a text, and what it tells something by. */
+const EVENTS: Readonly<Record<FormatName, { readonly text: (json: string) => string; readonly telling: readonly string[] }>> = {
+  'chat-completions': {
+    text: json => `data: {"model":"m","choices":[{"index":0,"delta":{"content":${json}},"finish_reason":null}],"usage":null}`,
+    telling: [
+      'data: {"model":"m","choices":[{"index":0,"delta":{"content":"end"},"finish_reason":"stop"}],"usage":null}',
+      'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}',
+      'data: {"error":{"message":"no"}}',
+      'data: [DONE]',
+    ],
+  },
+  messages: {
+    text: json => `event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":${json}}}`,
+    telling: [
+      'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"begun"}}',
+      'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}',
+      'event: message_stop\ndata: {"type":"message_stop"}',
+    ],
+  },
+  responses: {
+    text: json => `event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":${json}}`,
+    telling: [
+      'event: response.completed\ndata: {"type":"response.completed","response":{"usage":{"output_tokens":2}}}',
+      'event: error\ndata: {"type":"error","message":"no"}',
+    ],
+  },
+}
+
+const DULL = [': a comment', 'data: {"type":"ping"}', 'data: {"text":null,"content":[],"delta":{}}']
+
+/** Texts that look like what is looked for, and texts that come again. */
+const texts = fc.oneof(
+  fc.string({ unit: 'binary', maxLength: 8 }),
+  fc.constantFrom('', ' the', '"', '\\', '\\"', 'data: [DONE]', '"error"', '"usage":{"total_tokens":1}', '"content":"x"', '","delta":"'),
+)
+
+interface Line {
+  readonly line: string
+  readonly bytes: number
+  readonly tells: boolean
+}
+
+const streamOf = (name: FormatName): fc.Arbitrary<readonly Line[]> => {
+  const { text, telling } = EVENTS[name]
+  return fc.array(
+    fc.oneof(
+      { weight: 6, arbitrary: texts.map(words => ({ line: text(JSON.stringify(words)), bytes: Buffer.byteLength(JSON.stringify(words)) - 2, tells: false })) },
+      { weight: 1, arbitrary: fc.constantFrom(...telling).map(line => ({ line, bytes: (/"(?:end|begun)"/.exec(line)?.[0].length ?? 2) - 2, tells: true })) },
+      { weight: 1, arbitrary: fc.constantFrom(...DULL).map(line => ({ line, bytes: 0, tells: false })) },
+    ),
+    { maxLength: 12 },
+  )
+}
+
+/** None, words that stand in events, one that stands in texts, a text's own name, and all events. */
+const NEEDLES: readonly (readonly string[] | undefined)[] = [[], ['"usage"', '"model"'], ['the'], ['"content"', '"delta"'], undefined]
+
+/** The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it counted. */
+function scanned(format: Format, needles: readonly string[] | undefined, parts: readonly string[]): { seen: string[]; out: string; delivered: number } {
+  const seen: string[] = []
+  const idle: Rewriter = { ...(needles && { needles }), event: () => undefined }
+  const scanner = new Scanner(format, { all: false, rewriters: [idle], onEvent: ({ data }) => void seen.push(data) })
+  const out = parts.map(part => scanner.push(Buffer.from(part)).toString()).join('')
+  return { seen, out, delivered: scanner.delivered }
+}
+
+const dataOf = (lines: readonly Line[]): string[] => lines.flatMap(({ line }) => /^data: (.*)$/m.exec(line)?.[1] ?? [])
+
+/** A line without its values, where a word in quotes is not looked for. */
+const namesOf = (line: string): string => line.replace(/"(?:[^"\\]|\\.)*"(?!:)/g, '')
+
+/** Whether the one is the other without some of its members. */
+function isWithin(some: readonly string[], all: readonly string[]): boolean {
+  let at = 0
+  for (const one of all) if (one === some[at]) at++
+  return at === some.length
+}
+
+for (const name of Object.keys(EVENTS) as FormatName[]) {
+  t.test(`${name}: what tells something is parsed, little else is, and every byte of text is counted, whatever stands around it`, t => {
+    const format = FORMATS[name]
+    const property = fc.property(streamOf(name), fc.constantFrom(...NEEDLES), fc.constantFrom('\n', '\r\n', '\r'), fc.nat(12), (lines, needles, end, cut) => {
+      const events = lines.map(({ line }) => line.replaceAll('\n', end) + end + end)
+      const { seen, out, delivered } = scanned(format, needles, [events.slice(0, cut).join(''), events.slice(cut).join('')])
+      const asked = (line: string): boolean => needles?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
+      const must = lines.filter(({ line, tells }) => tells || asked(line))
+      const may = lines.filter(({ line }) => [...format.telling, ...(needles ?? [''])].some(word => line.includes(word)))
+      return (
+        out === events.join('') && delivered === lines.reduce((sum, { bytes }) => sum + bytes, 0) && isWithin(dataOf(must), seen) && isWithin(seen, dataOf(may))
+      )
+    })
+    fc.assert(property, { numRuns: 2000 })
+    t.end()
+  })
+}
