@@ -4,7 +4,7 @@
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
-import { blankLines, eventsIn, framed, terminated } from './sse.ts'
+import { BlankLines, eventsIn, framed, terminated } from './sse.ts'
 import { Survey, textBytes } from './survey.ts'
 
 /** What is wanted of a stream. */
@@ -62,7 +62,7 @@ export class Scanner implements Passage {
   #rewrite(bytes: Buffer, latin1: string): Buffer {
     const changed: Buffer[] = []
     let sent = 0
-    for (const { start, end } of this.#survey.worthParsing(latin1, blankLines(bytes))) {
+    for (const { start, end } of this.#survey.worthParsing(latin1, new BlankLines(bytes, latin1))) {
       const instead = this.#look(bytes.subarray(start, end))
       if (instead === undefined) continue
       changed.push(bytes.subarray(sent, start), instead)

@@ -5,46 +5,55 @@ import { frame, ReplyEvent, type Format } from '../formats/index.ts'
 const LF = 0x0a
 const CR = 0x0d
 
+const SPELLINGS_OF_LF = ['\n\n']
+const SPELLINGS = ['\n\n', '\n\r\n', '\r\r']
+
 /** The index just behind the last blank line of the bytes, where an event ends; 0 when there is none. */
 export function lastBoundary(bytes: Buffer): number {
   const length = bytes.length
   if (length > 1 && bytes[length - 1] === LF && bytes[length - 2] === LF) return length
-  return previousBoundary(bytes, length, blankLines(bytes))
-}
-
-/** Bytes, or a text that has one character for each. */
-interface Searched {
-  readonly length: number
-  indexOf(text: string, from: number): number
-  lastIndexOf(text: string, from: number): number
-}
-
-const LINES_OF_LF = ['\n\n']
-const LINES_OF_ALL = ['\n\n', '\n\r\n', '\r\r']
-
-/** The spellings of a blank line that can stand in a stream. A single byte is found in a buffer much sooner than a text. */
-export function blankLines(bytes: Buffer): readonly string[] {
-  return bytes.includes(CR) ? LINES_OF_ALL : LINES_OF_LF
-}
-
-/** The index just behind the first blank line at or after `from`; the length when there is none. */
-export function nextBoundary(bytes: Searched, from: number, ends: readonly string[]): number {
-  let nearest = bytes.length
-  for (const end of ends) {
-    const at = bytes.indexOf(end, from)
-    if (at !== -1) nearest = Math.min(nearest, at + end.length)
+  let last = 0
+  for (const blank of bytes.includes(CR) ? SPELLINGS : SPELLINGS_OF_LF) {
+    const at = bytes.lastIndexOf(blank)
+    if (at !== -1) last = Math.max(last, at + blank.length)
   }
-  return nearest
+  return last
 }
 
-/** The index just behind the last blank line before `before`; 0 when there is none. */
-export function previousBoundary(bytes: Searched, before: number, ends: readonly string[]): number {
-  let nearest = 0
-  for (const end of ends) {
-    const at = bytes.lastIndexOf(end, before - 1)
-    if (at !== -1) nearest = Math.max(nearest, at + end.length)
+const BLANK = /\n\r?\n|\r\r/g
+
+/** The blank lines of a text, asked about from its beginning to its end: nothing of it is gone through for each of them. */
+export class BlankLines {
+  readonly #text: string
+  readonly #plain: boolean
+
+  /** @param latin1 the same bytes, one character for each */
+  constructor(bytes: Buffer, latin1 = bytes.toString('latin1')) {
+    this.#text = latin1
+    // A single byte is found in a buffer much sooner than in a text.
+    this.#plain = !bytes.includes(CR)
   }
-  return nearest
+
+  /** The index just behind the first blank line at or after `from`; the length when there is none. */
+  next(from: number): number {
+    if (this.#plain) {
+      const at = this.#text.indexOf('\n\n', from)
+      return at === -1 ? this.#text.length : at + 2
+    }
+    BLANK.lastIndex = from
+    return BLANK.test(this.#text) ? BLANK.lastIndex : this.#text.length
+  }
+
+  /** The index just behind the last blank line between two indices; the first of them where there is none. */
+  last(from: number, to: number): number {
+    if (this.#plain) {
+      const at = this.#text.lastIndexOf('\n\n', to - 2)
+      return at < from ? from : at + 2
+    }
+    let last = from
+    for (let end = this.next(from); end <= to; end = this.next(end)) last = end
+    return last
+  }
 }
 
 /** The text of events; the last of them is closed where it lacks its end. */
@@ -69,9 +78,9 @@ export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): Rep
 
 /** The first event of a stream's bytes; comments before it do not count. */
 export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
-  const ends = blankLines(bytes)
+  const lines = new BlankLines(bytes)
   for (let at = 0; at < bytes.length;) {
-    const end = nextBoundary(bytes, at, ends)
+    const end = lines.next(at)
     const [event] = eventsIn(format, bytes.subarray(at, end), at === 0)
     if (event) return event
     at = end

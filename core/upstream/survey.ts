@@ -4,7 +4,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import type { Format } from '../formats/index.ts'
-import { nextBoundary, previousBoundary } from './sse.ts'
+import type { BlankLines } from './sse.ts'
 
 /**
  * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
@@ -83,18 +83,17 @@ export class Survey {
   readonly #format: Format
   readonly #search: Search
 
-  /** @param needles what makes an event worth parsing beside what its format tells something by; undefined where each event is */
+  /** @param needles what makes an event worth parsing beside what its format tells something by; undefined, or an empty one, where each event is */
   constructor(format: Format, needles: readonly string[] | undefined) {
     this.#format = format
-    this.#search = needles ? searchFor(format, needles) : EVERY
+    this.#search = needles && !needles.includes('') ? searchFor(format, needles) : EVERY
   }
 
   /**
    * The events that are worth parsing, in order.
    * @param latin1 whole events
-   * @param ends the spellings of a blank line that may stand in it
    */
-  worthParsing(latin1: string, ends: readonly string[]): readonly Span[] {
+  worthParsing(latin1: string, lines: BlankLines): readonly Span[] {
     const { expression, measures } = this.#search
     if (!measures) this.delivered += textBytes(latin1, this.#format.text.stream)
     const found: Span[] = []
@@ -109,8 +108,9 @@ export class Survey {
       if (hit[1] === undefined) {
         plain = false
         if (hit.index < passed) continue
-        passed = nextBoundary(latin1, hit.index, ends)
-        found.push({ start: previousBoundary(latin1, hit.index, ends), end: passed })
+        const start = lines.last(passed, hit.index)
+        passed = lines.next(hit.index)
+        found.push({ start, end: passed })
         if (!measures) expression.lastIndex = passed
       } else if (expression.lastIndex > measured) {
         // What stands between one text and the next is often the same again, and then tells as little as before.

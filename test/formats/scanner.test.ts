@@ -104,8 +104,8 @@ const streamOf = (name: FormatName): fc.Arbitrary<readonly Line[]> => {
   )
 }
 
-/** None, words that stand in events, one that stands in texts, a text's own name, and all events. */
-const NEEDLES: readonly (readonly string[] | undefined)[] = [[], ['"usage"', '"model"'], ['the'], ['"content"', '"delta"'], undefined]
+/** None, words that stand in events, one that stands in texts, a text's own name, and all events, in two ways. */
+const NEEDLES: readonly (readonly string[] | undefined)[] = [[], ['"usage"', '"model"'], ['the'], ['"content"', '"delta"'], [''], undefined]
 
 /** The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it counted. */
 function scanned(format: Format, needles: readonly string[] | undefined, parts: readonly string[]): { seen: string[]; out: string; delivered: number } {
@@ -142,6 +142,23 @@ for (const name of Object.keys(EVENTS) as FormatName[]) {
       )
     })
     fc.assert(property, { numRuns: 2000 })
+    t.end()
+  })
+}
+
+/** Whatever looks back from each of these for what it has passed already takes minutes for a megabyte. */
+const LONG: Readonly<Record<string, string>> = {
+  'events that tell something, with CRLF': 'data: [DONE]\r\n\r\n'.repeat(65_000),
+  'events that tell something, behind a lone CR': `\r${'data: [DONE]\n\n'.repeat(75_000)}`,
+  'a line full of what is taken out at its end': `data: {"c":[${'{"b":[],"usage":null},'.repeat(50_000)}1]}\n\n`,
+  'blank lines': '\n'.repeat(1_000_000),
+}
+
+for (const [name, text] of Object.entries(LONG)) {
+  t.test(`a megabyte of ${name} passes as it is`, t => {
+    const hide = FORMATS['chat-completions'].prepare(new Body(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
+    const scanner = new Scanner(FORMATS['chat-completions'], { all: false, rewriters: [hide], onEvent: () => {} })
+    t.ok(scanner.push(Buffer.from(text)).equals(Buffer.from(text)))
     t.end()
   })
 }

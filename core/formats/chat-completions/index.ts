@@ -13,7 +13,8 @@ import { encodeRequest } from './encode-request.ts'
 const hideUsage: Rewriter = {
   needles: ['"usage"'],
   // As vendors write it, at the end of the object that is the whole of an event in one line; other spellings are parsed.
-  strikes: /,"usage":null(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)/g,
+  // What comes after is looked at first: the line is gone back over once, not for each time the member might stand in it.
+  strikes: /,"usage":null(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)/g,
   event(event: ReplyEvent): OutgoingEvent[] | undefined {
     const chunk = object(event.json)
     if (!chunk || !('usage' in chunk)) return undefined
