@@ -22,7 +22,7 @@ export function lastBoundary(bytes: Buffer): number {
 
 const BLANK = /\n\r?\n|\r\r/g
 
-/** The blank lines of a text, asked about from its beginning to its end: nothing of it is gone through for each of them. */
+/** The blank lines of a text. Asking about them from its beginning to its end goes through it once, however lines end in it. */
 export class BlankLines {
   readonly #text: string
   readonly #plain: boolean
