@@ -23,6 +23,8 @@ const REPEAT_AFTER_MS = 500
 const TRIM_EVERY_MS = 3_600_000
 /** Entries that one call of the script looks at: the store must not be kept from others for long. */
 const TRIM_PAGE = 200
+/** Holds that one call ends, likewise. */
+const REAP_PAGE = 1000
 
 /** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
 const OPEN_FOR = 7200
@@ -237,8 +239,12 @@ export class Ledger extends Reads {
     let ended = 0
     for (let at = 0; at < accounts.length; at += 2) {
       const [account = '', noted = '0'] = [accounts[at], accounts[at + 1]]
-      const [, reaped = '0', live = '0'] = (await this.scripts.run('reap', account, '', ['1000'])) as string[]
-      ended += Number(reaped)
+      let live = '0'
+      for (let page = REAP_PAGE; page === REAP_PAGE; ended += page) {
+        const [, reaped = '0', left = '0'] = (await this.scripts.run('reap', account, '', [String(REAP_PAGE)])) as string[]
+        page = Number(reaped)
+        live = left
+      }
       if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
     }
     return ended

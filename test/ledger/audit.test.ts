@@ -64,6 +64,19 @@ t.test('an audit finds each way in which an account can be wrong', async t => {
   }
 })
 
+t.test('holds that ran out while no gateway ran are ended by the audit, however many, and are no drift', async t => {
+  const { ledger, id } = await account(t, 1)
+  const { redis } = ledger.scripts
+  const key = (part: string): string => ledger.scripts.key(id, part)
+  const notes = { requestId: 'r', endpoint: '/x', model: 'm', stream: false }
+  await ledger.hold({ account: id, id: 'held', amount: 1000n, least: 1000n, version: '1', notes, floor: () => 0n })
+  const others = Array.from({ length: 1500 }, (_, index) => `h${index}`)
+  await redis.hset(key('d'), ...others.flatMap(hold => [hold, '0:0:{}']))
+  await redis.zadd(key('h'), ...['held', ...others].flatMap(hold => [1, hold]))
+  t.same((await audit(ledger, [id])).drifts, [])
+  t.match(await ledger.balance(id), { held: 0n, settled: 10n })
+})
+
 t.test('old entries go, their sum stays, and the audit closes before, after and meanwhile', async t => {
   const { ledger, id } = await account(t, 450)
   const { redis } = ledger.scripts
