@@ -219,6 +219,11 @@ export class Resolver {
       return undefined
     }
     if (raw.as !== undefined && raw.thinking !== undefined) this.#add([...path, 'thinking'], 'an alias reasons as what it is an alias of')
+    const context = raw.context ?? target.context
+    const maxOutput = raw.maxOutput ?? target.maxOutput
+    const named = (['maxOutput', 'context'] as const).find(member => raw[member] !== undefined)
+    if (named && (maxOutput ?? 0) > (context ?? Infinity))
+      this.#add([...path, named], `${maxOutput} tokens of output do not fit into a context window of ${context}`)
     if (raw.as !== undefined && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
     const priceName = target.price
     const price = priceName === undefined ? undefined : prices.get(priceName)
@@ -234,8 +239,8 @@ export class Resolver {
       sends: raw.sends ?? target.sends ?? target.id,
       price: price as Price,
       priceName: priceName ?? '',
-      context: raw.context ?? target.context,
-      maxOutput: raw.maxOutput ?? target.maxOutput,
+      context,
+      maxOutput,
       thinking: target.thinking ?? 'adaptive',
       aliasOf: raw.as,
     }

@@ -90,7 +90,7 @@ const UPSTREAM = {
       description: 'the base address without /v1, or `simulated` for the built-in simulated provider',
     },
     speaks: FORMATS,
-    accounts: { type: 'array', minItems: 1, maxItems: 1, items: ACCOUNT, description: 'a list of one account' },
+    accounts: { type: 'array', minItems: 1, maxItems: 1, items: ACCOUNT, description: 'a list of one account, such as [{ key: !env FAMA_KEY }]' },
     allowPrivate: { type: 'boolean', default: false, description: 'true to permit link-local addresses and plain http to other hosts' },
     onDisconnect: {
       type: 'string',
@@ -158,7 +158,7 @@ export const SCHEMA = {
   additionalProperties: false,
   required: ['upstreams', 'prices', 'keyTypes', 'chain'],
   properties: {
-    listen: section('host and port', {
+    listen: section('host and port, such as { host: 0.0.0.0, port: 8080 }', {
       host: { type: 'string', minLength: 1, default: '127.0.0.1', description: 'an address to listen on' },
       port: { type: 'integer', minimum: 0, maximum: 65535, default: 8080, description: 'a port; 0 takes a free one' },
     }),
