@@ -39,10 +39,13 @@ export interface Failure {
   readonly param?: string
 }
 
-/** Raw usage in normal form. `sound` is false when a count was no plain whole number: then the counts are worthless. */
+/** Raw usage in normal form. */
 export interface CountedUsage {
   readonly usage: Usage
+  /** Every count is a plain whole number; else all of them are worthless. */
   readonly sound: boolean
+  /** Both the input and the output were told; of what was not, the count is 0. */
+  readonly whole: boolean
   /** What the upstream says the request costs the operator, in its own units, where it does. */
   readonly cost?: number
 }

@@ -106,6 +106,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
       reasoning: Math.min(reasoning, output),
     },
     sound: counter.sound,
+    whole: input !== undefined && reported !== undefined,
     ...(cost !== undefined && { cost }),
   }
 }

@@ -98,7 +98,7 @@ export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
   const believable = reported?.sound === true && plausible(reported.usage, x)
   const quarantined = reported !== undefined && !believable
   // What was reported with the end of the reply is the whole truth, whether or not the client waited for it.
-  if (believable && !failed && (!cut || x.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
+  if (believable && reported.whole && !failed && (!cut || x.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   return { ...nothing, ...priced(observed(x, rates), x), source: 'estimated', quarantined }
 }
 

@@ -121,28 +121,47 @@ t.test('every kind of reported usage is charged as it says', async t => {
 t.test('usage that is missing is estimated and marked; usage that cannot be is estimated and quarantined', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
-  const cases: [string, unknown, boolean][] = [
+  const cases: [string, unknown, boolean, Record<string, number>?][] = [
     ['missing', undefined, false],
     ['null', null, false],
+    ['the output is not told', { prompt_tokens: 10 }, false, { input_tokens: 10 }],
+    ['the input is not told', { prompt_tokens: null, completion_tokens: 70 }, false, { output_tokens: 70 }],
     ['negative', { prompt_tokens: -5, completion_tokens: 5 }, true],
     ['fractional', { prompt_tokens: 1.5, completion_tokens: 5 }, true],
     ['text', { prompt_tokens: '10', completion_tokens: 5 }, true],
     ['beyond exact numbers', { prompt_tokens: 2 ** 60, completion_tokens: 5 }, true],
     ['far more output than the request allowed', { prompt_tokens: 5, completion_tokens: 1_000_000 }, true],
   ]
-  for (const [name, usage, quarantined] of cases) {
+  for (const [name, usage, quarantined, told] of cases) {
     upstream.script = (_received, res) => json(res, reply(usage))
     const key = await g.key('famC')
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
     const [entry] = await g.settled(key)
-    const input = Math.ceil(JSON.stringify(BODY).length / 3)
+    const estimate = { input_tokens: Math.ceil(JSON.stringify(BODY).length / 3), output_tokens: Math.ceil('Hello there'.length / 3) }
     t.equal((await g.gateway.ledger.summary(await g.id(key))).quarantined, quarantined ? 1 : 0, 'counted')
-    t.match(entry, { type: 'settle', usage_source: 'estimated', quarantined, input_tokens: input, output_tokens: Math.ceil('Hello there'.length / 3) }, name)
+    t.match(entry, { type: 'settle', usage_source: 'estimated', quarantined, ...estimate, ...told }, name)
   }
   upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 50_000_000, output_tokens: 1 } })
   const key = await g.key('famA')
   await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5' } })
   t.match(await g.settled(key), [{ quarantined: true, usage_source: 'estimated' }], 'more than the context window holds')
+})
+
+t.test('what a messages stream tells of its output at its start is not taken for the output', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const events = [
+    { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } },
+    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+    { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'x'.repeat(300) } },
+    { type: 'content_block_stop', index: 0 },
+    { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
+    { type: 'message_stop' },
+  ]
+  upstream.script = (_received, res) => sse(res, events.map(event => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famA')
+  await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5', stream: true } })
+  t.match(await g.settled(key), [{ status: 'ok', usage_source: 'estimated', input_tokens: 10, output_tokens: 100 }])
 })
 
 t.test('what fails costs nothing and leaves an entry that says so', async t => {
@@ -186,7 +205,7 @@ t.test('a client that leaves cancels the upstream and is charged what it was giv
 })
 
 t.test('a hold that nobody renews is reaped at its floor, and a late settlement makes the difference good', async t => {
-  const g = await startGateway(t, { edit: yaml => yaml.replace('lease: 60s', 'lease: 50ms').replace('reapEvery: 10s', 'reapEvery: 1h') })
+  const g = await startGateway(t, { edit: yaml => yaml.replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 1h') })
   const { ledger } = g.gateway
   const key = await g.key('famC', 1n)
   const account = await g.id(key)
@@ -196,7 +215,7 @@ t.test('a hold that nobody renews is reaped at its floor, and a late settlement 
   t.equal((await hold('lost')).kind, 'held', 'the same id again changes nothing')
   t.equal((await ledger.balance(account)).held, 1000n)
   // Until the lease is over the hold has been renewed with its floor at least once; then this process forgets it.
-  await new Promise(resolve => setTimeout(resolve, 120))
+  await new Promise(resolve => setTimeout(resolve, 1600))
   t.equal(await ledger.reapAll(), 0, 'a live hold is never reaped, however old')
   await forget(ledger, 'lost')
   await until(async () => (await ledger.reapAll()) > 0)

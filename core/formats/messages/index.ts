@@ -13,8 +13,11 @@ import { count, tell } from './usage.ts'
 function read(json: unknown): Reading {
   const event = object(json)
   switch (event?.['type']) {
-    case 'message_start':
-      return withUsage(object(event['message'])?.['usage'], false)
+    case 'message_start': {
+      const usage = object(object(event['message'])?.['usage'])
+      // What it tells of the output was counted before there was any.
+      return withUsage(usage && { ...usage, output_tokens: undefined }, false)
+    }
     case 'message_delta':
       return withUsage(event['usage'], false)
     case 'message':

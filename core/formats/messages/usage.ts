@@ -25,7 +25,8 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   // After a compaction the top-level counters tell only of the last pass: the passes are billed together.
   const passes = Array.isArray(raw['iterations']) ? raw['iterations'].map(object).filter(pass => pass !== undefined) : []
   if (passes.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
-  const parts = (passes.length > 0 ? passes : [raw]).map(pass => countOnce(pass, counter))
+  const told = passes.length > 0 ? passes : [raw]
+  const parts = told.map(pass => countOnce(pass, counter))
   const sum = (part: keyof CountedUsage['usage']) => parts.reduce((all, usage) => all + usage[part], 0)
   return {
     usage: {
@@ -37,6 +38,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
       reasoning: sum('reasoning'),
     },
     sound: counter.sound,
+    whole: told.every(pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined),
   }
 }
 
