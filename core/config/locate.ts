@@ -97,9 +97,13 @@ function dotted(path: Path): string {
 export function nearest(written: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
   let tied = false
+  const all = [...candidates]
+  // The first word of a name may be further from it than from another.
+  const begun = all.filter(candidate => candidate.toLowerCase().startsWith(`${written.toLowerCase()}-`))
+  if (begun.length === 1) return begun[0]
   // A word all of whose letters would have to change was not meant.
   let distance = Math.min(Math.max(2, Math.floor(written.length / 3)) + 1, written.length)
-  for (const candidate of candidates) {
+  for (const candidate of all) {
     const d = leven(written.toLowerCase(), candidate.toLowerCase())
     if (d > distance || (d === distance && best === undefined)) continue
     tied = d === distance
@@ -145,13 +149,16 @@ export function render(problems: readonly Problem[], text: string): string {
     .replace(/[^\P{Cc}\n\t]/gu, '·')
 }
 
-/** Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made up. */
+/**
+ * Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made up,
+ * whose looks `cacheWrite5m` has as well.
+ */
 const CREDENTIALS = [
   /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+)?)(?![\s[{}\],]|!env\s|simulated\b)(.*\S)/gi,
   /(header:\s*)(?!x-api-key\b|authorization\b)([^\s,}]+)/g,
   /(:\/{1,2})([^/\s].*)(?=@)/g,
   /(:\/\/:|[?#]\w+=)([^\s@]+)/g,
-  /()\b((?=[A-Za-z]*\d)(?=\d*[A-Za-z])(?:[A-Za-z0-9]{12,}|(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{8,}))/g,
+  /()\b(?!cacheWrite)((?=[A-Za-z]*\d)(?=\d*[A-Za-z])(?:[A-Za-z0-9]{12,}|(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{8,}))/g,
 ]
 
 /** The message of a problem. What it quotes at a credential's own place is one, unless it is the setting's name. */

@@ -42,8 +42,8 @@ const MODEL = {
     as: { ...MODEL_ID, description: 'the id of another model of this key type, which this one is an alias of' },
     sends: { ...MODEL_ID, description: "the upstream's own name for the model; the id by default" },
     price: { type: 'string', description: 'the name of an entry of `prices`' },
-    context: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'a number of tokens: the context window' },
-    maxOutput: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'a number of tokens: the most output of one reply' },
+    context: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'the context window, a number of tokens' },
+    maxOutput: { type: 'integer', minimum: 1, maximum: MOST_TOKENS, description: 'the most output of one reply, a number of tokens' },
     thinking: {
       type: 'string',
       enum: ['adaptive', 'budget'],
@@ -63,7 +63,7 @@ const ACCOUNT = {
       type: 'string',
       enum: ['authorization', 'x-api-key'],
       default: 'authorization',
-      description: 'the header that carries the key: authorization (as a bearer credential) or x-api-key',
+      description: 'authorization (as a bearer credential) or x-api-key: which header carries the key',
     },
     quota: {
       type: 'object',

@@ -9,7 +9,7 @@ import { Pieces } from '../pieces.ts'
 import { left, refuse, stopped } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
-import { firstEvent, framed } from './sse.ts'
+import { firstEvent, framed, lastBoundary } from './sse.ts'
 import { WholeEvents } from './whole-events.ts'
 
 /** Time limits of the upstream, in milliseconds. */
@@ -79,11 +79,16 @@ export class StreamRelay {
 
   /** Ends the stream at once, so that what came last and the end go out in one write; in the middle of events, behind them. */
   #finish(end: End): void {
-    this.#end ??= end
+    this.#end ??= this.#reached(end)
     if (this.#passing || this.#over) return
     this.#over = true
     this.#stop()
     this.#resolve(this.#close(this.#end))
+  }
+
+  /** A reply that has said its last is whole, however its connection ends then. */
+  #reached(end: End): End {
+    return this.#x.complete && end !== 'client' && typeof end === 'string' ? 'complete' : end
   }
 
   #fail(error: unknown): void {
@@ -102,9 +107,9 @@ export class StreamRelay {
       const now = performance.now()
       // While the upstream is held back, its silence is ours.
       if (this.#holding > 0) heard = now
-      // A reply that has said its last and then neither ends nor goes on has ended.
-      if (this.#x.complete && now - heard >= Math.min(keepalive, idle)) return this.#finish('complete')
-      if (now - heard >= idle || now - started >= total) return this.#finish(this.#x.complete ? 'complete' : 'timeout')
+      // One that has said its last and then neither ends nor goes on has ended.
+      const patience = this.#x.complete ? Math.min(keepalive, idle) : idle
+      if (now - heard >= patience || now - started >= total) return this.#finish('timeout')
       // Between events, as whole events are all that ever goes out.
       if (this.#x.begun) this.#write(KEEPALIVE)
       silence.refresh()
@@ -119,7 +124,7 @@ export class StreamRelay {
     this.#body.on('end', () => {
       // The last event may lack its end.
       this.#flush()
-      this.#finish(this.#x.complete ? 'complete' : 'upstream')
+      this.#finish('upstream')
     })
     this.#body.on('close', () => this.#finish('upstream'))
     if (this.#body.destroyed) this.#finish('upstream')
@@ -141,7 +146,7 @@ export class StreamRelay {
     } catch (error) {
       if (!this.#x.begun && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
-      this.#end ??= 'upstream'
+      this.#end ??= this.#reached('upstream')
     }
     this.#passing = false
     if (this.#end) this.#finish(this.#end)
@@ -240,7 +245,7 @@ export class StreamRelay {
       const code = end === 'timeout' ? 'upstream_timeout' : end === 'drain' ? 'unavailable' : 'upstream_failed'
       throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${typeof end === 'string' ? end : 'budget'}`) })
     }
-    const words = Buffer.from(this.#lastWords(end))
+    const words = Buffer.from(this.#apart(this.#lastWords(end)))
     this.#kept?.push(words)
     await x.end(this.#kept ? this.#kept.take() : words)
     const status = x.res.statusCode
@@ -266,6 +271,12 @@ export class StreamRelay {
     if (typeof end === 'string') return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     return this.#rewrittenLast(events)
+  }
+
+  /** Words that stand by themselves, where the upstream's last event lacks its end as well. */
+  #apart(words: string): string {
+    const open = !this.#translation && this.#recent && lastBoundary(this.#recent) < this.#recent.length
+    return open && words !== '' ? `\n\n${words}` : words
   }
 
   /** A stage that cannot even rewrite the end must not keep it from the client. */

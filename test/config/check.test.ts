@@ -2,6 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import t from 'tap'
 import { render, type Problem } from '../../core/config/locate.ts'
+import { SCHEMA } from '../../core/config/schema.ts'
 import { loadConfig } from '../../core/config/load.ts'
 import { findPlugins } from '../../core/plugins.ts'
 import { Place } from '../process.ts'
@@ -111,6 +112,23 @@ t.test('what is wrong with a credential is said, and no more of it shown', async
   t.match(await shown('{ key: simulated }', '{ key: "" }'), /accounts\[0\]\.key: [^*]+\n/)
   t.match(await shown('{ key: simulated }', '{ apiKey: made-up }'), /accounts\[0\]\.apiKey: there is no setting "apiKey" here\n/)
   t.match(await shown('{ key: simulated }', '{ key: !env NOPE }'), /\| .*\{ key: !env NOPE \}/, 'a variable is none')
+})
+
+t.test('no name of a setting, and nothing that is said of one, is taken for a credential', t => {
+  const words: string[] = []
+  const walk = (schema: object): void => {
+    for (const [name, value] of Object.entries(schema)) {
+      if (name === 'description') words.push(`expected ${value}`)
+      if (name === 'properties') words.push(...Object.keys(value as object).flatMap(setting => [`there is no setting "${setting}"`, `  ${setting}: 18.75`]))
+      if (typeof value === 'object' && value !== null) walk(value as object)
+    }
+  }
+  walk(SCHEMA)
+  for (const message of words) {
+    // What stands behind these words is hidden, whatever it is.
+    if (!/^ +(?:key|accounts|header):/.test(message)) t.match(render([{ file: 'f', line: 1, col: 1, width: 1, path: '', message }], ''), message.trim())
+  }
+  t.end()
 })
 
 t.test('aliases that stand for more than memory holds are refused', async t => {

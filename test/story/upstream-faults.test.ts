@@ -262,6 +262,60 @@ t.test('a stream whose end comes in the middle of an event loses that half event
   t.ok(answer.text.startsWith(`${EVENT}data: {"error":`), answer.text)
 })
 
+t.test('a connection that breaks behind the last event of a reply has broken nothing', async t => {
+  let events = ''
+  const upstream = await rawUpstream(t, socket => void socket.end(`${head('content-type: text/event-stream\r\ntransfer-encoding: chunked')}${chunk(events)}`))
+  const g = await startGateway(t, { upstream: upstream.url })
+  const chat = `${EVENT}data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n`
+  const typed = (...all: object[]): string => all.map(event => `event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`).join('')
+  const message = typed(
+    { type: 'message_start', message: { id: 'm', type: 'message', role: 'assistant', content: [], usage: { input_tokens: 1 } } },
+    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+    { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'whole' } },
+    { type: 'content_block_stop', index: 0 },
+    { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 1 } },
+    { type: 'message_stop' },
+  )
+  const response = typed(
+    { type: 'response.created', response: { id: 'r', status: 'in_progress', output: [] } },
+    { type: 'response.output_text.delta', delta: 'whole' },
+    { type: 'response.completed', response: { id: 'r', status: 'completed', output: [], usage: { input_tokens: 1, output_tokens: 1 } } },
+  )
+  const cases: [string, string, string, object][] = [
+    [chat, 'editor', CHAT, { ...BODY, model: 'acme/famB-4.5', stream_options: { include_usage: true } }],
+    [message, 'famA', '/v1/messages', MESSAGES],
+    [response, 'famC', '/v1/responses', { model: BODY.model, input: 'hi' }],
+    [message, 'famA', CHAT, MESSAGES],
+    [chat, 'editor', '/v1/messages', { ...MESSAGES, model: 'acme/famB-4.5' }],
+    [chat, 'editor', '/v1/responses', { model: 'acme/famB-4.5', input: 'hi' }],
+  ]
+  for (const [said, type, path, body] of cases) {
+    events = said
+    const key = await g.key(type)
+    const { text } = await g.call(path, { key, body: { ...body, stream: true } })
+    t.notMatch(text, /"type":"error"|"error":\{|response.failed/, `${type} ${path}`)
+    t.match(await g.settled(key), [{ status: 'ok', usage_source: 'upstream' }])
+  }
+})
+
+t.test('an error stands apart from the last event, where that lacks its end as well', async t => {
+  let events = ''
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => sse(res, events)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('editor')
+  for (const end of ['', '\n', '\r', '\r\n']) {
+    events = EVENT.trimEnd() + end
+    const { text } = await g.call(CHAT, { key, body: { ...BODY, model: 'acme/famB-4.5', stream: true } })
+    const data = text.split(/(?:\r\n|\r|\n){2,}/).map(event => event.replace('data: ', ''))
+    t.match(
+      data.slice(0, 2).map(event => JSON.parse(event)),
+      [JSON.parse(EVENT.slice(6)), { error: { type: 'server_error' } }],
+      JSON.stringify(end),
+    )
+  }
+})
+
 t.test('comments before a failure do not commit to a reply', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
