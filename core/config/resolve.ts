@@ -96,7 +96,7 @@ export class Resolver {
         this.#add(
           account.key === SIMULATED ? [...at, 'key'] : [...path, 'url'],
           'a simulated url goes with a simulated key, a real one with a real one',
-          'set both the URL and the key in the environment, or neither',
+          'set both the URL and the key, in the environment or here, or neither',
         )
       }
       const quota = account.quota && {

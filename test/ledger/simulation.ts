@@ -65,6 +65,8 @@ interface Account {
   readonly reaped: Map<string, bigint>
   /** Attempts at a request that found no other yet. */
   readonly attempts: Map<string, { part: Part; charge: bigint }[]>
+  /** Until when they count, in milliseconds. */
+  readonly waits: Map<string, number>
 }
 
 /** How many of each thing happened, by name. */
@@ -74,6 +76,8 @@ export type Tally = ReadonlyMap<string, number>
 const FAULTS = ['none', 'none', 'none', 'none', 'lost', 'late', 'dropped', 'twice'] as const
 
 const REMEMBER = '3600000'
+/** For so long a reply that came waits for the attempts before it. */
+const RETRY_WAITS_MS = 60_000
 const NOTES = JSON.stringify({ requestId: 'r', endpoint: '/x', model: 'm', stream: true })
 
 export class Simulation {
@@ -96,7 +100,16 @@ export class Simulation {
   /** Takes steps and looks at every account that one has touched. @throws Error that says which rule was broken at which step */
   async run(accounts: readonly string[], steps: number): Promise<Tally> {
     for (const account of accounts) {
-      this.#accounts.set(account, { granted: 0n, balance: 0n, settled: 0n, holds: new Map(), ended: new Set(), reaped: new Map(), attempts: new Map() })
+      this.#accounts.set(account, {
+        granted: 0n,
+        balance: 0n,
+        settled: 0n,
+        holds: new Map(),
+        ended: new Set(),
+        reaped: new Map(),
+        attempts: new Map(),
+        waits: new Map(),
+      })
     }
     for (let step = 0; step < steps; step++) {
       const account = this.#random.pick(accounts) as string
@@ -272,10 +285,13 @@ export class Simulation {
   #waived(own: Account, request: string, part: Part, charge: bigint): bigint {
     const attempts = own.attempts.get(request) ?? []
     own.attempts.set(request, attempts)
+    // The only thing that real time has a part in: on a slow machine it is up before the last step.
+    if ((own.waits.get(request) ?? Infinity) < Date.now()) attempts.splice(0)
     const [other] = attempts
     if (part === 'again' && other?.part === 'lost') {
       const waived = other.charge < charge ? other.charge : charge
       attempts[0] = { part: 'lost', charge: other.charge > charge ? other.charge : charge }
+      own.waits.set(request, Infinity)
       return waived
     }
     if (part === 'again') return this.#waived(own, request, 'lost', charge)
@@ -284,6 +300,7 @@ export class Simulation {
       return other.charge < charge ? other.charge : charge
     }
     attempts.unshift({ part, charge })
+    own.waits.set(request, part === 'retry' ? Date.now() + RETRY_WAITS_MS : Infinity)
     attempts.splice(128)
     return 0n
   }
