@@ -79,16 +79,12 @@ export class StreamRelay {
 
   /** Ends the stream at once, so that what came last and the end go out in one write; in the middle of events, behind them. */
   #finish(end: End): void {
-    this.#end ??= this.#reached(end)
+    // A reply that has said its last is whole, however its connection ends then.
+    this.#end ??= this.#x.complete && end !== 'client' && typeof end === 'string' ? 'complete' : end
     if (this.#passing || this.#over) return
     this.#over = true
     this.#stop()
     this.#resolve(this.#close(this.#end))
-  }
-
-  /** A reply that has said its last is whole, however its connection ends then. */
-  #reached(end: End): End {
-    return this.#x.complete && end !== 'client' && typeof end === 'string' ? 'complete' : end
   }
 
   #fail(error: unknown): void {
@@ -146,7 +142,7 @@ export class StreamRelay {
     } catch (error) {
       if (!this.#x.begun && !this.#end) return this.#fail(error)
       this.#up.log.error({ exchange: this.#x.id, err: error }, 'stream broken off')
-      this.#end ??= this.#reached('upstream')
+      this.#end ??= 'upstream'
     }
     this.#passing = false
     if (this.#end) this.#finish(this.#end)

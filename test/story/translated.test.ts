@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import Anthropic, { APIError as AnthropicError, BadRequestError as AnthropicBadRequest, OverloadedError } from '@anthropic-ai/sdk'
 import OpenAI, { APIError, BadRequestError, InternalServerError } from 'openai'
 import t from 'tap'
@@ -163,7 +164,7 @@ t.test('a balance that runs out ends a translated stream by its length, with the
     res.write(START + OPEN)
     while (!cancelled) {
       res.write(text('words and more words '.repeat(50)))
-      await new Promise(resolve => setTimeout(resolve, 5))
+      await sleep(5)
     }
   }
   const final = openai(thin)
@@ -256,7 +257,7 @@ t.test('a client hears of a reply at once, and of silence that only pings fill',
     res.write(START)
     for (let pings = 0; !heard && pings < 200; pings++) {
       res.write(event('ping'))
-      await new Promise(resolve => setTimeout(resolve, 20))
+      await sleep(20)
     }
     res.end(OPEN + text('Hi') + end(1))
   }
@@ -299,20 +300,22 @@ t.test('a stage that cannot rewrite even the end does not keep it from the clien
 })
 
 t.test('usage that comes a little after the finish is waited for, whatever the client got meanwhile', async t => {
-  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 400ms') })
+  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 4s') })
   const key = await own.key('editor')
   const chunk = (members: object): string => `data: ${JSON.stringify({ id: 'c', ...members })}\n\n`
   const choice = (delta: object, finish_reason: string | null): object => ({ choices: [{ index: 0, delta, finish_reason }] })
+  let told = ''
   upstream.script = async (_received, res) => {
-    const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(chunk(choice({ role: 'assistant', content: '' }, '')))
-    await pause(350)
+    // The finish is heard in the middle of what is waited before a comment goes out, and the usage behind that comment.
+    await sleep(2000)
     res.write(chunk(choice({}, 'length')))
-    await pause(200)
+    await until(() => told.includes(': keepalive'))
     res.end(`${chunk({ choices: [], usage: { prompt_tokens: 100, completion_tokens: 77, total_tokens: 177 } })}data: [DONE]\n\n`)
   }
-  const { text: told } = await own.call('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 77, messages: MESSAGES, stream: true } })
+  const response = await own.open('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 77, messages: MESSAGES, stream: true } })
+  for await (const part of response.body as unknown as AsyncIterable<Uint8Array>) told += Buffer.from(part).toString()
   t.match(told, /"stop_reason":"max_tokens"[^]*"output_tokens":77/)
   t.match((await own.settled(key))[0], { type: 'settle', status: 'ok', input_tokens: 100, output_tokens: 77 })
 })
