@@ -1,11 +1,9 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { render, type Problem } from '../../core/config/locate.ts'
 import { SCHEMA } from '../../core/config/schema.ts'
 import { loadConfig } from '../../core/config/load.ts'
 import { findPlugins } from '../../core/plugins.ts'
-import { Place } from '../process.ts'
 
 const FOLDER = new URL('bad/', import.meta.url)
 const ENV = { PRESENT: 'secret-value' }
@@ -144,60 +142,4 @@ t.test('a long line is shown around its problem, and no control character is', a
   t.match(shown, /there is no setting/)
   t.ok(shown.length < 1000)
   t.notMatch(shown, '\u001b')
-})
-
-t.test('check prints every problem at once, with its line, and exits 78', async t => {
-  const place = new Place(t, yaml => yaml.replace('fillDefault: true', 'fillDefaults: true').replace('price: small }          # cheaper', 'price: smal }'))
-  const { code, err } = await place.run('check')
-  t.equal(code, 78)
-  t.match(
-    err,
-    /gateway\.yaml:\d+:5 keyTypes\.famB\.fillDefaults: there is no setting "fillDefaults" here\n +\d+ \| +fillDefaults: true.*\n +\| +\^{12}\n += did you mean fillDefault\?/,
-  )
-  t.match(err, /1 problem/)
-  const start = await place.run('start')
-  t.equal(start.code, 78, 'start refuses it alike')
-})
-
-t.test('a plugin whose file cannot be used is told of where the chain asks for it', async t => {
-  const place = new Place(t, yaml => yaml.replace('  - health\n', '  - health\n  - broken\n  - other\n'))
-  mkdirSync(join(place.folder, 'plugins'))
-  const write = (name: string, text: string): void => writeFileSync(join(place.folder, 'plugins', `${name}.ts`), text)
-  write('broken', 'oops(\n')
-  write('named', "export default { name: 'other', setup: () => ({}) }\n")
-  write('unused', 'export const nothing = 1\n')
-  const { code, err } = await place.run('check')
-  t.equal(code, 78)
-  t.match(err, /chain\[2\]: plugin file .*\/broken\.ts cannot be loaded: .*\n +\d+ \| {3}- broken\n/)
-  t.match(err, /chain\[3\]: plugin file .*\/named\.ts defines "other": .*\n +\d+ \| {3}- other\n/)
-  t.match(err, /chain: plugin file .*\/unused\.ts has no default export made by definePlugin\n +\d+ \| chain:/)
-  t.match(err, /3 problems\n$/, 'and nothing that only follows from it')
-})
-
-t.test('a file that cannot be read is told so, wherever one is named', async t => {
-  const place = new Place(t)
-  t.match(await place.run('check', 'nothing.yaml'), { code: 78, err: /^nothing\.yaml:1:1 the file cannot be read: ENOENT.*\n\n1 problem\n$/ })
-  t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 the file cannot be read: EISDIR/ })
-  writeFileSync(join(place.folder, 'utf16.yaml'), Buffer.from('\ufefflimits: {}\n', 'utf16le'))
-  t.match(await place.run('check', 'utf16.yaml'), { code: 78, err: /^utf16\.yaml:1:1 the file cannot be read: it is not UTF-8 text/ })
-})
-
-t.test('a file that goes away leaves the one in force, and is told of in one line', async t => {
-  const place = new Place(t)
-  const running = await place.start(t)
-  rmSync(place.file)
-  await running.saw(/gateway\.yaml:1:1 the file cannot be read: ENOENT/)
-  await running.saw(/"problems":1,.*the old one stays in force/)
-  t.notMatch(running.output, /"stack"/)
-  t.equal((await fetch(`${running.url}/health`)).status, 200)
-})
-
-t.test('check says that a sound file is sound; plan and plugins describe it', async t => {
-  const place = new Place(t)
-  t.match(await place.run('check'), { code: 0, out: /is sound: 4 key types/ })
-  t.match(
-    (await place.run('plan')).out,
-    /POST \/v1\/messages\n {2}access-log > auth > json-body > default-model > model-gate > router > upstream-errors > sse-tap > usage-meter/,
-  )
-  t.match((await place.run('plugins')).out, /usage-meter\n.*\n {2}needs key, secret, body, model, route, tally\n {2}gives cover/)
 })

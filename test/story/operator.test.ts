@@ -46,23 +46,3 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   t.notMatch(running.output, credential)
   t.notMatch(running.output, 'say sk-')
 })
-
-t.test('a store that is first look only says so, and is refused in production', async t => {
-  const place = new Place(t)
-  const env = { PATH: '/nonexistent', REDIS_URL: '' }
-  const refused = place.spawn(['start'], { ...env, NODE_ENV: 'production', ...upstreamEnv('https://provider.example') })
-  let complaint = ''
-  refused.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
-  t.equal(await new Promise(resolve => refused.on('close', resolve)), 1)
-  t.match(complaint, /embedded store is refused in production/)
-  const running = await place.start(t, env)
-  await running.saw(/lookup\/balance.*\n/)
-  t.match(running.output, /EMBEDDED, for a first look only/)
-  t.match(await (await fetch(`${running.url}/health`)).json(), { status: 'ok', store: 'embedded (first look only)' })
-  const [curl = ''] = running.output.split('\n').filter(line => line.startsWith('curl '))
-  t.match(spawnSync('sh', ['-c', `${curl} -s`], SHELL).stdout, /simulated provider/)
-  await running.stop('SIGTERM')
-  const again = await place.start(t, env)
-  await again.saw(/This is the first start[^]*lookup\/balance/)
-  t.notMatch(again.output, 'rebuild', 'what it has forgotten is not missed')
-})
