@@ -1,7 +1,8 @@
 import { spawnSync } from 'node:child_process'
+import { createServer } from 'node:net'
 import t from 'tap'
 import { Place } from '../process.ts'
-import { ScriptedUpstream } from '../upstream.ts'
+import { listening, ScriptedUpstream } from '../upstream.ts'
 import { upstreamEnv } from '../gateway.ts'
 
 const SHELL = { encoding: 'utf8' } as const
@@ -45,4 +46,12 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   t.notMatch(running.output, key)
   t.notMatch(running.output, credential)
   t.notMatch(running.output, 'say sk-')
+})
+
+t.test('workers that cannot listen end the start with a reason', async t => {
+  const taken = createServer()
+  t.teardown(() => taken.close())
+  const { port } = new URL(await listening(taken))
+  const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
+  t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })
 })

@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import t from 'tap'
 import { until } from '../gateway.ts'
-import { Place, startWorkers } from '../process.ts'
-import { begun, json, listening, ScriptedUpstream } from '../upstream.ts'
+import { startWorkers } from '../process.ts'
+import { begun, json, ScriptedUpstream } from '../upstream.ts'
 
 /** Workers of one gateway. */
 
@@ -55,12 +54,4 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   for (const stream of streams) t.match(await stream.text(), '[DONE]')
   t.equal(await running.closed, 0)
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /4 entries, 0 with drift/ })
-})
-
-t.test('workers that cannot listen end the start with a reason', async t => {
-  const taken = createServer()
-  t.teardown(() => taken.close())
-  const { port } = new URL(await listening(taken))
-  const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
-  t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })
 })
