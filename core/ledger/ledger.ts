@@ -247,6 +247,7 @@ export class Ledger extends Reads {
       }
       if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
     }
+    if (ended > 0) this.#log.warn({ holds: ended }, 'holds that nobody renewed are ended; what was delivered is charged')
     return ended
   }
 
