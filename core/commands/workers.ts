@@ -3,6 +3,8 @@
  * each worker is a gateway of its own on the same port and the same store.
  */
 import cluster, { type Worker } from 'node:cluster'
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { Sound } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
@@ -14,7 +16,7 @@ import type { Shell } from './shell.ts'
 
 /** What the host tells its workers. A worker reads no file: all of them run on what the host found sound. */
 type Message =
-  | { readonly kind: 'start'; readonly first: string; readonly current: string; readonly port: number | undefined }
+  | { readonly kind: 'start'; readonly first: string; readonly current: string; readonly port: number }
   | { readonly kind: 'reload'; readonly text: string }
   | { readonly kind: 'stop' }
 
@@ -31,7 +33,7 @@ export class Workers {
   readonly store: Store
   readonly keys: Keys
   /** The port they listen on. */
-  port = 0
+  readonly port: number
   readonly #surround: Surround
   /** The file as it was at the start, which says where to listen and what the store is, and as it is in force. */
   readonly #first: string
@@ -45,25 +47,27 @@ export class Workers {
   static async start(surround: Surround, sound: Sound): Promise<Workers> {
     // Each accepts for itself. Handed out by the host, a connection is lost between the two when its worker dies.
     cluster.schedulingPolicy = cluster.SCHED_NONE
+    const port = await portOf(sound.config.listen)
     const store = await openStore(sound.config.store, 'gateway', surround.log, surround)
-    const workers = new Workers(surround, sound, store)
+    const workers = new Workers(surround, sound, store, port)
     try {
       await Promise.all(Array.from({ length: sound.config.workers }, () => workers.#listening()))
     } catch (thrown) {
       await workers.stop()
       throw thrown
     }
-    cluster.on('exit', worker => workers.#replace(worker))
+    cluster.on('exit', (worker, code, signal) => workers.#replace(worker, signal ?? code))
     workers.#unwatch = watchFile(surround.file, sound.text, surround.log, () => void workers.reload())
     return workers
   }
 
-  private constructor(surround: Surround, { config, text }: Sound, store: Store) {
+  private constructor(surround: Surround, { config, text }: Sound, store: Store, port: number) {
     this.#surround = surround
     this.config = config
     this.#first = text
     this.#current = text
     this.store = store
+    this.port = port
     this.keys = new Keys(new Ledger(store, config, surround.log), 0, surround.now)
   }
 
@@ -97,10 +101,7 @@ export class Workers {
   #listening(): Promise<void> {
     return new Promise((resolve, reject) => {
       const worker = this.#fork()
-      worker.once('listening', ({ port }) => {
-        this.port = port
-        resolve()
-      })
+      worker.once('listening', () => resolve())
       worker.once('exit', () => reject(new Error('a worker ended before it listened')))
     })
   }
@@ -108,15 +109,19 @@ export class Workers {
   #fork(): Worker {
     const worker = cluster.fork()
     worker.on('error', cause => this.#surround.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'))
-    tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port === 0 ? undefined : this.port })
+    tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port })
     return worker
   }
 
-  #replace(dead: Worker): void {
+  /** @param by its exit code, or the signal that ended it */
+  #replace(dead: Worker, by: number | string): void {
     if (this.#stopping) return
-    this.#surround.log.error({ worker: dead.id }, 'a worker ended; another takes its place')
+    const { log } = this.#surround
+    log.error({ worker: dead.id, by }, 'a worker ended; another takes its place')
     setTimeout(() => {
-      if (!this.#stopping) this.#fork()
+      if (this.#stopping) return
+      const next = this.#fork()
+      next.once('listening', () => log.info({ worker: next.id }, 'a worker has taken the place of one that ended'))
     }, REPLACE_MS)
   }
 }
@@ -159,7 +164,18 @@ async function fileOf(surround: Surround, { first, current, port }: Extract<Mess
   // The host has found both sound; a plugin's file may have changed since.
   if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
   const { listen, workers, store, ledger } = then.config
-  return { ...now, config: { ...now.config, listen: { ...listen, port: port ?? listen.port }, workers, store, ledger } }
+  return { ...now, config: { ...now.config, listen: { ...listen, port }, workers, store, ledger } }
+}
+
+/** A port of the system's choice is chosen once: a replacement's `0` would be another, and the number of a shared `0` is in use. */
+async function portOf({ host, port }: Config['listen']): Promise<number> {
+  if (port !== 0) return port
+  const server = createServer().listen(0, host)
+  await once(server, 'listening')
+  const chosen = (server.address() as AddressInfo).port
+  server.close()
+  await once(server, 'close')
+  return chosen
 }
 
 function all(): Worker[] {
