@@ -1,6 +1,6 @@
 /** Tollgate as an operator runs it: the command line in a process of its own. */
 import { spawn, type ChildProcess } from 'node:child_process'
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -123,6 +123,13 @@ export class Running {
       this.#waiting.add(look)
       look()
     })
+  }
+
+  /** Ids of its worker processes, as the system knows them. */
+  workers(): number[] {
+    const { pid } = this.child
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number)
+    return children.filter(child => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('tollgate.js'))
   }
 
   async stop(signal: NodeJS.Signals): Promise<number | null> {

@@ -1,0 +1,30 @@
+import { readFileSync } from 'node:fs'
+import t from 'tap'
+import { until } from '../gateway.ts'
+import { startWorkers } from '../process.ts'
+import { ScriptedUpstream } from '../upstream.ts'
+
+const BODY = { model: 'nobody', messages: [{ role: 'user', content: 'hi' }] }
+
+t.test(
+  'workers that replace killed ones listen on the same port, with the same store, whatever the file says by then',
+  { skip: process.platform !== 'linux' && 'needs /proc' },
+  async t => {
+    const { place, running } = await startWorkers(t, (await ScriptedUpstream.start(t)).url)
+    const one = await place.key('famC', '1')
+    const yaml = readFileSync(place.file, 'utf8')
+    place.write(yaml.replace(/prefix: \S+/, 'prefix: elsewhere'))
+    await running.saw(/a change of \\"store\\" takes effect at the next start/)
+    place.write(`${yaml}\n  - nobody\n`)
+    await running.saw(/the old one stays in force/)
+    for (const worker of running.workers()) process.kill(worker, 'SIGKILL')
+    const asked = (): Promise<number> =>
+      running.chat(one.key, BODY).then(
+        ({ status }) => status,
+        () => 0,
+      )
+    await until(async () => (await asked()) !== 0)
+    const answers = await Promise.all(Array.from({ length: 20 }, asked))
+    t.same([...new Set(answers)], [404])
+  },
+)
