@@ -77,7 +77,7 @@ function dedented(stage: unknown): string | undefined {
   return given === null && options.length > 0 ? `indent ${options.join(', ')} further, to stand below ${name}` : undefined
 }
 
-const BOOLEANS: Readonly<Record<string, string>> = { yes: 'true', on: 'true', no: 'false', off: 'false' }
+const BOOLEANS: ReadonlyMap<string, string> = new Map(Object.entries({ yes: 'true', on: 'true', no: 'false', off: 'false' }))
 
 /** What is looked at of a schema. */
 interface Shape {
@@ -93,7 +93,7 @@ function meant({ data, parentSchema }: ErrorObject): string | undefined {
   const text = String(data)
   switch (type) {
     case 'boolean':
-      return /^(?:true|false)$/.test(text) ? UNQUOTED : didYouMean(BOOLEANS[text.toLowerCase()])
+      return /^(?:true|false)$/.test(text) ? UNQUOTED : didYouMean(BOOLEANS.get(text.toLowerCase()))
     case 'integer':
       return /^\d{1,9}$/.test(text) ? UNQUOTED : didYouMean(wholeNumber(text))
     case 'number':

@@ -23,7 +23,7 @@ function envTag(env: Env): ScalarTag {
         onError('this names no variable')
         return new EnvScalar('', '', undefined)
       }
-      const set = env[name] || undefined
+      const set = (Object.hasOwn(env, name) && env[name]) || undefined
       const text = set ?? fallback
       if (text === undefined) onError(`${NOT_SET}: ${name}`)
       return new EnvScalar(text ?? '', typed(text ?? ''), set && name)

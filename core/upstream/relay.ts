@@ -62,19 +62,19 @@ function ebb(reply: UpstreamReply, ms: number): void {
   body.resume()
 }
 
-const DECODERS: Readonly<Record<string, () => NodeJS.ReadWriteStream>> = {
-  gzip: createGunzip,
-  'x-gzip': createGunzip,
-  deflate: createInflate,
-  br: createBrotliDecompress,
-  zstd: createZstdDecompress,
-}
+const DECODERS = new Map<string, () => NodeJS.ReadWriteStream>([
+  ['gzip', createGunzip],
+  ['x-gzip', createGunzip],
+  ['deflate', createInflate],
+  ['br', createBrotliDecompress],
+  ['zstd', createZstdDecompress],
+])
 
 /** The body as it is without its content encoding; identity was asked for, but some upstreams compress all the same. */
 function decoded(reply: UpstreamReply): ReplyBody {
   const encoding = (reply.headers['content-encoding'] ?? 'identity').toLowerCase()
   if (encoding === 'identity') return reply.body
-  const decoder = DECODERS[encoding]
+  const decoder = DECODERS.get(encoding)
   if (!decoder) {
     reply.abort()
     throw new GatewayError('upstream_failed', { cause: new Error(`content-encoding ${encoding}`) })

@@ -167,7 +167,7 @@ class Passage implements Dispatcher.DispatchHandler {
     if (!this.#settle()) return controller.abort(new Error('not wanted any more'))
     const body = new UpstreamBody(controller)
     this.#reply = body
-    this.#settling.resolve({ status, headers, body, abort: () => body.destroy() })
+    this.#settling.resolve({ status, headers: single(headers), body, abort: () => body.destroy() })
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -229,4 +229,13 @@ class StaleConnection extends GatewayError {
   constructor(cause: unknown) {
     super('upstream_failed', { cause })
   }
+}
+
+/** Headers as their types have them: of one that is repeated, undici gives a list, and the first counts, as in Node's own client. */
+function single(headers: IncomingHttpHeaders): IncomingHttpHeaders {
+  for (const name in headers) {
+    const value = headers[name]
+    if (Array.isArray(value) && name !== 'set-cookie') headers[name] = value[0]
+  }
+  return headers
 }
