@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Forward } from './chain.ts'
+import { deadline, type Deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
@@ -21,11 +22,19 @@ interface Connection extends Seated {
   readonly socket: Socket
 }
 
+/**
+ * Node looks for late headers so often in their time, and they get as much longer: behind a pause of the process they may
+ * lie unread in the socket. Both together are the eighth that every limit may be late.
+ */
+const LOOKS = 16
+
 export class GatewayServer {
   readonly #host: ServerHost
   readonly #server: Server
   readonly #running = new Roster<LiveExchange>()
   readonly #connections = new Roster<Connection>()
+  /** Connections whose time for headers is up. */
+  readonly #late = new WeakMap<Socket, Deadline>()
   #draining = false
 
   constructor(host: ServerHost) {
@@ -36,7 +45,7 @@ export class GatewayServer {
       headersTimeout: limits.headersTime,
       // Bodies have their own limits, counted from when they are wanted.
       requestTimeout: 0,
-      connectionsCheckingInterval: 1000,
+      connectionsCheckingInterval: Math.ceil(limits.headersTime / LOOKS),
       keepAliveTimeout: limits.idleConnection,
       noDelay: true,
     })
@@ -49,7 +58,11 @@ export class GatewayServer {
     this.#server.on('request', (req, res) => this.#take(req, res))
     // Whether a client may send its body is decided when the body is wanted, not before.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
-    this.#server.on('clientError', answerBrokenRequest)
+    this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+      const answer = (): void => answerBrokenRequest(error, socket)
+      if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT' || this.#late.has(socket)) return answer()
+      this.#late.set(socket, deadline(limits.headersTime / LOOKS, answer))
+    })
     this.#server.on('connect', (_req, socket: Socket) => {
       // Node has let go of this socket: its errors are nobody's but ours.
       socket.on('error', () => {})
@@ -105,6 +118,8 @@ export class GatewayServer {
   }
 
   #take(req: IncomingMessage, res: ServerResponse): void {
+    this.#late.get(req.socket)?.clear()
+    this.#late.delete(req.socket)
     const generation = this.#host.current()
     const surroundings: Surroundings = { id: this.#host.newId(), limits: generation.config.limits, now: this.#host.now }
     const x = new LiveExchange(req, res, surroundings)

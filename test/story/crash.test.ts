@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/ledger/money.ts'
@@ -79,18 +81,25 @@ function pause(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }
 
-t.test('a pause of the gateway itself is not taken for a silence of its store or its upstream', async t => {
+t.test('a pause of the gateway itself is not taken for a silence of its store, its upstream or its client', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
     json(res, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
     // What has been written lies in the gateway's socket now.
     pause(3000)
   }
-  const limits = (yaml: string): string => yaml.replaceAll('speaks:', 'timeouts: { firstByte: 2s }\n    speaks:')
+  const limits = (yaml: string): string => yaml.replace('headersTime: 10s', 'headersTime: 2s').replaceAll('speaks:', 'timeouts: { firstByte: 2s }\n    speaks:')
   const g = await startGateway(t, { upstream: upstream.url, edit: limits })
   const answer = await g.call('/v1/chat/completions', { key: await g.key('famC'), body: { model: 'acme/famC-5.5', messages: [] } })
   t.match(answer, { status: 200 })
   const asked = g.gateway.store.redis.ping()
   pause(3000)
   t.equal(await asked, 'PONG')
+  const client = connect(g.gateway.port, '127.0.0.1')
+  const answered = once(client, 'data')
+  // Who connected before is accepted before.
+  await g.call('/health')
+  client.write('GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n')
+  pause(3500)
+  t.match(String(await answered), /^HTTP\/1\.1 200/)
 })
