@@ -23,43 +23,66 @@ function known(x: LiveExchange): Known {
   return x as unknown as Known
 }
 
-/** The way up: the stages that let the request pass, asked in reverse order. */
+/** The stages of a chain that have a hook for a reply, last one first: what comes from an upstream has passed all of them. */
+class Hooks {
+  readonly response: readonly PlacedStage[]
+  readonly rewrite: readonly PlacedStage[]
+  readonly event: readonly PlacedStage[]
+  readonly progress: readonly PlacedStage[]
+  /** Whether an event hook wants all events, not only the telling ones. */
+  readonly wantsAll: boolean
+
+  constructor(stages: readonly PlacedStage[]) {
+    const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] => stages.filter(({ stage }) => hook in stage).reverse()
+    this.response = having('response')
+    this.rewrite = having('rewrite')
+    this.event = having('event')
+    this.progress = having('progress')
+    this.wantsAll = this.event.some(({ stage }) => 'event' in stage && stage.events !== 'telling')
+  }
+}
+
+/** The way up, in the order opposite to the way down. */
 export class Up {
   readonly #x: LiveExchange
-  readonly #passed: PlacedStage[] = []
+  readonly #stages: readonly PlacedStage[]
+  readonly #hooks: Hooks
   readonly #limit: number
   readonly log: Log
+  /** How many stages the request has passed. */
+  #passed = 0
 
-  constructor(x: LiveExchange, log: Log, limit: number) {
+  constructor(x: LiveExchange, stages: readonly PlacedStage[], hooks: Hooks, log: Log, limit: number) {
     this.#x = x
+    this.#stages = stages
+    this.#hooks = hooks
     this.log = log
     this.#limit = limit
   }
 
-  /** A stage joins once its request hook has resolved. */
-  join(placed: PlacedStage): void {
-    this.#passed.unshift(placed)
+  /** A stage has let the request pass, once its request hook has resolved. */
+  passed(): void {
+    this.#passed++
   }
 
   /** @throws GatewayError from a stage that replaces the upstream's reply; Instead, when it does so by a reply of its own */
   response(head: Head): void {
-    for (const { stage } of this.#passed) {
+    for (const { stage } of this.#hooks.response) {
       const reply = stage.response?.(known(this.#x), head)
       if (reply) throw new Instead(reply)
     }
   }
 
   rewriters(head: Head): Rewriter[] {
-    return this.#passed.map(({ stage }) => stage.rewrite?.(known(this.#x), head)).filter(rewriter => rewriter !== undefined)
+    return this.#hooks.rewrite.map(({ stage }) => stage.rewrite?.(known(this.#x), head)).filter(rewriter => rewriter !== undefined)
   }
 
-  /** Whether an event hook wants all events, not only the telling ones. */
-  wantsAll(): boolean {
-    return this.#passed.some(({ stage }) => 'event' in stage && stage.events !== 'telling')
+  get wantsAll(): boolean {
+    return this.#hooks.wantsAll
   }
 
   event(event: ReplyEvent): void {
-    for (const placed of this.#passed) {
+    for (const placed of this.#hooks.event) {
       try {
         placed.stage.event?.(known(this.#x), event)
       } catch (cause) {
@@ -70,7 +93,7 @@ export class Up {
 
   /** The stages that watch a stream's progress, as one call that answers with what to wait for, if anything; undefined when none does. */
   progress(): (() => readonly Promise<unknown>[] | undefined) | undefined {
-    const watching = this.#passed.filter(({ stage }) => 'progress' in stage)
+    const watching = this.#hooks.progress
     if (watching.length === 0) return undefined
     return () => {
       let waiting: Promise<unknown>[] | undefined
@@ -92,7 +115,8 @@ export class Up {
   }
 
   async settle(outcome: Outcome): Promise<void> {
-    for (const placed of this.#passed) {
+    while (this.#passed > 0) {
+      const placed = this.#stages[--this.#passed] as PlacedStage
       try {
         const settling = placed.stage.settle?.(known(this.#x), outcome)
         if (settling instanceof Promise) await within(settling, this.#limit, 'settle hook')
@@ -116,38 +140,41 @@ class Instead extends Error {
 /** The stages of one endpoint. */
 export class Chain {
   readonly #stages: readonly PlacedStage[]
+  readonly #hooks: Hooks
   readonly #log: Log
   readonly #limit: number
 
   /** @param limit milliseconds that one request hook may take */
   constructor(stages: readonly PlacedStage[], log: Log, limit: number) {
     this.#stages = stages
+    this.#hooks = new Hooks(stages)
     this.#log = log
     this.#limit = limit
   }
 
   /** Takes an exchange to its end, whatever it is. Never rejects. */
   async run(x: LiveExchange, forward: Forward): Promise<void> {
-    const up = new Up(x, this.#log, this.#limit)
+    const up = new Up(x, this.#stages, this.#hooks, this.#log, this.#limit)
     let outcome: Outcome
     try {
       const reply = await this.#down(x, up)
-      outcome = reply ? await x.answer(reply) : await this.#forwarded(x, up, forward)
+      outcome = reply ? await x.answer(reply) : await forward(x, up)
     } catch (thrown) {
-      const error = GatewayError.from(thrown)
-      if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
-      outcome = await x.fail(error)
+      outcome = await this.#instead(x, thrown)
     }
     await up.settle(outcome)
   }
 
-  async #forwarded(x: LiveExchange, up: Up, forward: Forward): Promise<Outcome> {
+  /** What goes to the client when something was thrown on the way to its reply. */
+  async #instead(x: LiveExchange, thrown: unknown): Promise<Outcome> {
     try {
-      return await forward(x, up)
-    } catch (thrown) {
-      if (thrown instanceof Instead) return x.answer(await thrown.reply)
-      throw thrown
+      if (thrown instanceof Instead) return await x.answer(await thrown.reply)
+    } catch (worse) {
+      return this.#instead(x, worse)
     }
+    const error = GatewayError.from(thrown)
+    if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
+    return x.fail(error)
   }
 
   async #down(x: LiveExchange, up: Up): Promise<Reply | undefined> {
@@ -156,7 +183,7 @@ export class Chain {
       const given: unknown = result instanceof Promise ? await this.#limited(result, x, placed) : result
       if (given instanceof Reply) return given
       if (given !== undefined) x.learn(given as object, placed.plugin)
-      up.join(placed)
+      up.passed()
     }
     return undefined
   }

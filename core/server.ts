@@ -124,15 +124,21 @@ export class GatewayServer {
     const surroundings: Surroundings = { id: this.#host.newId(), limits: generation.config.limits, now: this.#host.now }
     const x = new LiveExchange(req, res, surroundings)
     if (this.#draining) res.setHeader('connection', 'close')
-    this.#running.add(x)
-    generation.enter()
-    void this.#serve(generation, req, x).finally(() => {
-      generation.leave()
-      this.#running.delete(x)
-    })
+    void this.#serve(generation, req, x)
   }
 
-  #serve(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
+  async #serve(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
+    this.#running.add(x)
+    generation.enter()
+    try {
+      await this.#run(generation, req, x)
+    } finally {
+      generation.leave()
+      this.#running.delete(x)
+    }
+  }
+
+  #run(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
     const broken = malformed(req, generation.config.limits.url)
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
@@ -153,12 +159,12 @@ const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
 function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
   if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
   if (req.httpVersionMajor !== 1) return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are spoken here.' })
-  const seen = new Set<string>()
+  const seen: string[] = []
   for (let at = 0; at < req.rawHeaders.length; at += 2) {
     const name = req.rawHeaders[at]?.toLowerCase() ?? ''
     if (!SINGLE.has(name)) continue
-    if (seen.has(name)) return new GatewayError('bad_request', { message: `The header ${name} stands twice.` })
-    seen.add(name)
+    if (seen.includes(name)) return new GatewayError('bad_request', { message: `The header ${name} stands twice.` })
+    seen.push(name)
   }
   return undefined
 }

@@ -8,7 +8,8 @@ export default definePlugin({
   setup(_options, host) {
     return {
       settle(x, outcome) {
-        const attempts = 'attempts' in outcome ? outcome.attempts : []
+        const attempts = outcome.kind === 'answered' || outcome.attempts.length === 0 ? undefined : outcome.attempts
+        // A member that is undefined is not written.
         host.log.info({
           exchange: x.id,
           method: x.method,
@@ -16,10 +17,10 @@ export default definePlugin({
           key: x.key?.id,
           model: x.model?.entry.id,
           outcome: outcome.kind,
-          ...('status' in outcome && { status: outcome.status }),
-          ...('error' in outcome && { status: x.format.status(outcome.error), code: outcome.error.code }),
-          ...('by' in outcome && { by: outcome.by }),
-          ...(attempts.length > 0 && { attempts }),
+          status: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
+          code: outcome.kind === 'failed' ? outcome.error.code : undefined,
+          by: outcome.kind === 'broken' ? outcome.by : undefined,
+          attempts,
           firstByteMs: x.firstByteAfter,
           ms: host.now() - x.startedAt,
         })

@@ -21,12 +21,14 @@ export default definePlugin({
 })
 
 function check(body: Body, format: Format): void {
-  for (const [name, type] of Object.entries(format.required)) {
+  for (const name in format.required) {
+    const type = format.required[name]
     const value = body.get(name)
     if (value === undefined) throw invalid(name, `The required member "${name}" is missing.`)
     if (type === 'array' && !Array.isArray(value)) throw invalid(name, `"${name}" must be an array.`)
   }
-  for (const [name, type] of Object.entries(format.typed)) {
+  for (const name in format.typed) {
+    const type = format.typed[name]
     const value = body.get(name)
     if (value === undefined || value === null) continue
     if (type === 'boolean' && typeof value !== 'boolean') throw invalid(name, `"${name}" must be true or false.`)

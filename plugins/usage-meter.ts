@@ -128,9 +128,9 @@ function typeOf({ key }: Known, { config }: Host): KeyType {
 
 /** Holds everywhere at once; a key whose record changed since it was looked up is looked up anew, once. */
 async function holdAll(requests: readonly HoldRequest[], x: Known, host: Host): Promise<HoldAnswer[]> {
-  const answers = await settleAll(requests, request => host.ledger.hold(request), host)
-  const [own] = requests
-  if (answers[0]?.kind !== 'stale' || !own) return answers
+  const [own] = requests as readonly [HoldRequest]
+  const answers = requests.length === 1 ? [await host.ledger.hold(own)] : await settleAll(requests, request => host.ledger.hold(request), host)
+  if (answers[0]?.kind !== 'stale') return answers
   try {
     const key: Key | undefined = await host.keys.refind(x.secret)
     if (!key || key.status !== 'active') return [{ kind: 'disabled' }, ...answers.slice(1)]
@@ -143,8 +143,6 @@ async function holdAll(requests: readonly HoldRequest[], x: Known, host: Host): 
 
 /** All answers; when one request fails, what the others hold is given back before its error goes on. */
 async function settleAll(requests: readonly HoldRequest[], hold: (request: HoldRequest) => Promise<HoldAnswer>, host: Host): Promise<HoldAnswer[]> {
-  const [only, ...others] = requests
-  if (only && others.length === 0) return [await hold(only)]
   const results = await Promise.allSettled(requests.map(hold))
   const answers = results.filter(result => result.status === 'fulfilled').map(({ value }) => value)
   const failed = results.find(result => result.status === 'rejected')
@@ -223,10 +221,10 @@ function attemptOf(x: Known, { billed }: Bill): Attempts | undefined {
 
 const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget' } as const
 
-function finalNotes(x: Known, outcome: Outcome, result: Bill, host: Host): Notes {
+function finalNotes(x: With<'cover'> & Known, outcome: Outcome, result: Bill, host: Host): Notes {
   const status = outcome.kind === 'broken' ? BROKEN_BY[outcome.by] : result.failed ? 'failed' : 'ok'
   return {
-    ...firstNotes(x),
+    ...x.cover.notes,
     status,
     httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
     ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),

@@ -4,7 +4,7 @@ import type { CountedUsage, Format, RawUsage } from './format.ts'
 export class UsageTally {
   readonly #format: Pick<Format, 'count'>
   #raw: RawUsage | undefined
-  #mostOutput = 0
+  #counted: CountedUsage | undefined
 
   constructor(format: Pick<Format, 'count'>) {
     this.#format = format
@@ -15,13 +15,14 @@ export class UsageTally {
     const raw = { ...this.#raw }
     for (const [name, value] of Object.entries(usage)) if (value !== null && value !== undefined) raw[name] = value
     this.#raw = raw
-    this.#mostOutput = Math.max(this.#mostOutput, this.#format.count(this.#raw)?.usage.output ?? 0)
+    const counted = this.#format.count(raw)
+    const before = this.#counted?.usage.output ?? 0
+    // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
+    this.#counted = counted && before > counted.usage.output ? { ...counted, usage: { ...counted.usage, output: before } } : counted
   }
 
   /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */
   usage(): CountedUsage | undefined {
-    const counted = this.#raw && this.#format.count(this.#raw)
-    // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
-    return counted && { ...counted, usage: { ...counted.usage, output: Math.max(counted.usage.output, this.#mostOutput) } }
+    return this.#counted
   }
 }

@@ -3,6 +3,7 @@ import { beyond, bill, type Billable, observed, outputLimit, type Rates, running
 import type { Hold } from './hold.ts'
 import type { Ledger } from './ledger.ts'
 import { tokensFor, type Usage } from './money.ts'
+import type { Notes } from './records.ts'
 
 /** A stream whose holds are to grow with it. */
 export interface Covered extends Billable {
@@ -33,6 +34,11 @@ export class Cover {
   /** Less is held than was wanted. */
   get thin(): boolean {
     return this.#thin
+  }
+
+  /** What was noted when it began. */
+  get notes(): Notes {
+    return (this.holds[0] as Hold).request.notes
   }
 
   /** What is held, in nano-credits. */

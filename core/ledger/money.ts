@@ -77,12 +77,17 @@ export function tokensFor(nano: bigint, price: bigint): number {
  */
 export function charge(usage: Usage, price: Price): bigint {
   const exact =
-    BigInt(usage.input) * price.input +
-    BigInt(usage.cacheRead) * price.cacheRead +
-    BigInt(usage.cacheWrite5m) * price.cacheWrite5m +
-    BigInt(usage.cacheWrite1h) * price.cacheWrite1h +
-    BigInt(usage.output - usage.reasoning) * price.output +
-    BigInt(usage.reasoning) * price.reasoning
+    times(usage.input, price.input) +
+    times(usage.cacheRead, price.cacheRead) +
+    times(usage.cacheWrite5m, price.cacheWrite5m) +
+    times(usage.cacheWrite1h, price.cacheWrite1h) +
+    times(usage.output - usage.reasoning, price.output) +
+    times(usage.reasoning, price.reasoning)
   const nano = (exact + PER - 1n) / PER
   return nano > MAX_AMOUNT ? MAX_AMOUNT : nano
+}
+
+/** Most classes are empty, and a number is turned into a BigInt at some cost. */
+function times(tokens: number, price: bigint): bigint {
+  return tokens === 0 ? 0n : BigInt(tokens) * price
 }

@@ -39,7 +39,7 @@ export class UpstreamBody extends EventEmitter {
 
   override on(event: string, listener: Parameters<EventEmitter['on']>[1]): this {
     super.on(event, listener)
-    if (event === 'data' && !this.#flowing) process.nextTick(() => this.resume())
+    if (event === 'data' && !this.#flowing) this.resume()
     return this
   }
 

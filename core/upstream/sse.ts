@@ -62,7 +62,7 @@ export function terminated(bytes: Buffer): string {
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
 }
 
-const found: EventSourceMessage[] = []
+let found: EventSourceMessage[] = []
 const parser = createParser({ onEvent: event => found.push(event) })
 
 /**
@@ -70,10 +70,11 @@ const parser = createParser({ onEvent: event => found.push(event) })
  * @param beginning they are a stream's first, where a byte order mark does not count
  */
 export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): ReplyEvent[] {
+  found = []
   parser.reset()
   if (!beginning) parser.feed('\n')
   parser.feed(terminated(bytes))
-  return found.splice(0).map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
+  return found.map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
 }
 
 /** The first event of a stream's bytes; comments before it do not count. */

@@ -189,7 +189,7 @@ export class StreamRelay {
     if (this.#body.whole) this.#kept = new Pieces()
     // What comes first may be nothing in the client's format.
     else if (this.#translation) x.sendHead()
-    const wanted = { all: this.#up.wantsAll(), rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
+    const wanted = { all: this.#up.wantsAll, rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
     return this.#translation ? new Translator(x.route.format, x.format, this.#translation, wanted) : new Scanner(x.format, wanted)
   }
 

@@ -58,7 +58,7 @@ const EVERY: Search = { expression: /[^]/g, measures: false }
 const searches = new LRUCache<string, Search>({ max: 100 })
 
 function searchFor(format: Format, needles: readonly string[]): Search {
-  const name = JSON.stringify([format.name, ...needles])
+  const name = needles.length === 0 ? format.name : JSON.stringify([format.name, ...needles])
   let search = searches.get(name)
   if (!search) searches.set(name, (search = makeSearch(format, needles)))
   return search
