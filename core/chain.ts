@@ -3,7 +3,7 @@ import { deadline } from './deadline.ts'
 import { GatewayError, Reply } from './errors.ts'
 import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from './exchange.ts'
 import type { LiveExchange } from './live.ts'
-import type { Log } from './log.ts'
+import { type Log, reasonOf } from './log.ts'
 import type { Plugin, Stage } from './plugin.ts'
 import { within } from './within.ts'
 
@@ -173,7 +173,9 @@ export class Chain {
       return this.#instead(x, worse)
     }
     const error = GatewayError.from(thrown)
-    if (error.details.cause !== undefined) this.#log.warn({ exchange: x.id, code: error.code, err: error.details.cause }, 'failed')
+    const { code, details } = error
+    if (code === 'internal') this.#log.error({ exchange: x.id, code, err: details.cause }, 'failed')
+    else if (details.cause !== undefined) this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
     return x.fail(error)
   }
 

@@ -38,6 +38,15 @@ function told(cause: unknown): unknown {
   return Object.fromEntries(Object.entries(others).map(([name, part]) => [name, told(part)]))
 }
 
+/** Why something failed, in a line, where a stack would say no more: what an upstream or the store has answered is no defect. */
+export function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  const { message, code } = cause as NodeJS.ErrnoException
+  // Node tells of the addresses that it has tried one by one, and of all together by a code alone.
+  if (cause instanceof AggregateError && message === '') return cause.errors.map(reasonOf).join('; ')
+  return code === undefined || message.includes(code) ? message : `${message} (${code})`
+}
+
 /** A log to standard output. @param level pino's level names; `silent` for none */
 export function createLog(scrubber: Scrubber, level: string): Log {
   // In the other mode each line that joins a batch copies all of it. A write wakes a thread, however small: it may have 16 KiB.

@@ -4,7 +4,7 @@
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
-import type { Log } from '../log.ts'
+import { type Log, reasonOf } from '../log.ts'
 import { Roster } from '../roster.ts'
 import { onTakeover, type Store } from '../store/store.ts'
 import { formatCredits, inputTokens } from './money.ts'
@@ -183,7 +183,7 @@ export class Ledger extends Reads {
       await this.#send(settlement)
       if (!again) this.#recent?.add(settlement)
     } catch (cause) {
-      this.#log.warn({ exchange: id, account, err: (cause as GatewayError).details.cause }, 'settlement waits for the store')
+      this.#log.warn({ exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) }, 'settlement waits for the store')
       await this.#outbox?.put(settlement)
     } finally {
       if (--this.#settling === 0) this.#settled?.()
