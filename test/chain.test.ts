@@ -68,6 +68,27 @@ t.test('a stage can answer by itself; those below it are never asked', async t =
   t.same(notes, [], 'a stage that ends the way down has not let the request pass')
 })
 
+for (const [name, made] of [
+  ['a reply', `Reply.json({ hello: 1 }, {}, 202)`],
+  ['the promise of one', `Promise.resolve(Reply.json({ hello: 1 }, {}, 202))`],
+] as const) {
+  t.test(`a stage can put ${name} in the place of the upstream's, which costs nothing then`, async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    upstream.script = ({ json: { stream } }, res) => (stream ? sse(res, STREAM) : json(res, REPLY))
+    const { g, notes } = await withProbe(t, upstream, `{ response: () => ${made}, settle(_x, outcome) { note(outcome.kind) } }`)
+    const key = await g.key('famC')
+    for (const stream of [false, true]) {
+      const { status, json } = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream } })
+      t.same([status, json], [202, { hello: 1 }])
+    }
+    t.same(
+      (await g.settled(key)).map(({ cost_nano }) => cost_nano),
+      ['0', '0'],
+    )
+    t.same(notes, ['answered', 'answered'])
+  })
+}
+
 const misbehaviour: [string, string, number][] = [
   ['throws in request', `{ request() { throw new Error('secret detail') } }`, 500],
   ['rejects in request', `{ async request() { throw new Error('secret detail') } }`, 500],
@@ -75,6 +96,9 @@ const misbehaviour: [string, string, number][] = [
   ['gives an undeclared fact', `{ request: () => ({ surprise: 1 }) }`, 500],
   ['throws a gateway error in response', `{ response() { throw new GatewayError('unavailable') } }`, 503],
   ['throws in response', `{ response() { throw new Error('secret detail') } }`, 500],
+  ['rejects in response', `{ async response() { throw new Error('secret detail') } }`, 500],
+  ['replaces the reply by one that cannot be sent', `{ response: () => Reply.json({}, { 'x-probe': 'secret detail\\n' }) }`, 500],
+  ['throws in rewrite', `{ rewrite() { throw new Error('secret detail') } }`, 500],
   ['makes a header that cannot be sent', `{ response(_x, head) { head.reply['x-probe'] = 'secret detail\\n' } }`, 500],
   ['throws in event', `{ event() { throw new Error('secret detail') } }`, 200],
   ['throws in settle', `{ settle() { throw new Error('secret detail') } }`, 200],
