@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { createServer } from 'node:net'
 import t from 'tap'
 import { Place } from '../process.ts'
+import { freePort } from '../redis.ts'
 import { listening, ScriptedUpstream } from '../upstream.ts'
 import { upstreamEnv } from '../gateway.ts'
 
@@ -46,6 +47,15 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   t.notMatch(running.output, key)
   t.notMatch(running.output, credential)
   t.notMatch(running.output, 'say sk-')
+})
+
+t.test('the log tells in a line why a request failed', async t => {
+  const place = new Place(t)
+  const running = await place.start(t, upstreamEnv(`http://127.0.0.1:${await freePort()}`))
+  const { key } = await place.key('famC', '5')
+  t.equal((await running.chat(key, { model: 'acme/famC-5.5', messages: [] })).status, 502)
+  await running.saw(/"code":"upstream_failed","reason":"connect ECONNREFUSED [\d.]+:\d+","msg":"failed"}\n/)
+  t.notMatch(running.output, 'node:', 'a stack is for defects')
 })
 
 t.test('workers that cannot listen end the start with a reason', async t => {
