@@ -38,7 +38,7 @@ class Hooks {
     this.rewrite = having('rewrite')
     this.event = having('event')
     this.progress = having('progress')
-    this.wantsAll = this.event.some(({ stage }) => 'event' in stage && stage.events !== 'telling')
+    this.wantsAll = this.event.some(({ stage }) => stage.events !== 'telling')
   }
 }
 

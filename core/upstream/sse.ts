@@ -70,11 +70,12 @@ const parser = createParser({ onEvent: event => found.push(event) })
  * @param beginning they are a stream's first, where a byte order mark does not count
  */
 export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): ReplyEvent[] {
-  found = []
   parser.reset()
   if (!beginning) parser.feed('\n')
   parser.feed(terminated(bytes))
-  return found.map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
+  const events = found
+  found = []
+  return events.map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
 }
 
 /** The first event of a stream's bytes; comments before it do not count. */
