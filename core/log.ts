@@ -1,7 +1,8 @@
 /**
- * The log: JSON lines on standard output, written in batches. Every finished line is scrubbed of customers' keys and of
- * the upstreams' credentials, so that no call of it can leak one by mistake.
+ * The log: JSON lines, written in batches. What is written is scrubbed of customers' keys and of the
+ * upstreams' credentials, so that no call of it can leak one by mistake.
  */
+import type { Writable } from 'node:stream'
 import { pino, type Logger } from 'pino'
 import type { Config } from './config/config.ts'
 
@@ -17,7 +18,7 @@ export class Scrubber {
   }
 
   scrub(text: string): string {
-    // Most lines have none, and saying so is cheaper than looking for one.
+    // Most batches have none, and saying so is cheaper than looking for one.
     let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}/g, 'sk-***') : text
     for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
     return clean
@@ -47,18 +48,52 @@ export function reasonOf(cause: unknown): string {
   return code === undefined || message.includes(code) ? message : `${message} (${code})`
 }
 
-/** A log to standard output. @param level pino's level names; `silent` for none */
-export function createLog(scrubber: Scrubber, level: string): Log {
-  // In the other mode each line that joins a batch copies all of it. A write wakes a thread, however small: it may have 16 KiB.
-  const destination = pino.destination({ dest: 1, sync: false, contentMode: 'buffer', minLength: 12_288, periodicFlush: 500 })
-  // A reader that went away (EPIPE), or a full disk, costs log lines and nothing else.
-  destination.on('error', () => {})
-  const scrubbed = {
-    // Its types know of strings alone.
-    write: (line: string) => destination.write(Buffer.from(scrubber.scrub(line)) as unknown as string),
-    flush: (done: () => void) => destination.flush(done),
-    flushSync: () => destination.flushSync(),
+/** Lines in one batch: some 15 KB of the access log's. */
+const BATCH = 40
+/** Milliseconds that a line waits for others. */
+const BATCH_MS = 500
+/** Bytes that may wait for whoever reads the log: lines that come beyond them are lost. */
+const BACKLOG = 16 * 1024 * 1024
+
+/** Lines on their way out. A reader that went away costs log lines and nothing else, and so does one that does not keep up. */
+class Batches {
+  readonly #scrubber: Scrubber
+  readonly #out: Writable
+  #lines = ''
+  #count = 0
+  #lost = 0
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(scrubber: Scrubber, out: Writable) {
+    this.#scrubber = scrubber
+    this.#out = out
   }
+
+  write(line: string): void {
+    this.#lines += line
+    this.#timer ??= setTimeout(() => this.flush(), BATCH_MS).unref()
+    if (++this.#count === BATCH) this.flush()
+  }
+
+  flush(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    if (this.#count === 0) return
+    const [lines, count] = [this.#lines, this.#count]
+    this.#lines = ''
+    this.#count = 0
+    if (this.#out.writableLength > BACKLOG) {
+      this.#lost += count
+      return
+    }
+    const loss = { level: 'warn', time: Date.now(), lines: this.#lost, msg: 'lines were lost here: whoever reads them did not keep up' }
+    this.#out.write((this.#lost > 0 ? `${JSON.stringify(loss)}\n` : '') + this.#scrubber.scrub(lines))
+    this.#lost = 0
+  }
+}
+
+/** A log of JSON lines. @param level pino's level names; `silent` for none */
+export function createLog(scrubber: Scrubber, level: string, out: Writable): Log {
   const serializers = { err: (cause: Error) => told(pino.stdSerializers.err(cause)) }
-  return pino({ level, base: null, serializers, formatters: { level: label => ({ level: label }) } }, scrubbed)
+  return pino({ level, base: null, serializers, formatters: { level: label => ({ level: label }) } }, new Batches(scrubber, out))
 }

@@ -1,5 +1,6 @@
 /** The command line, and the only file that touches the process. */
 import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Command, CommanderError } from 'commander'
 import manifest from '../package.json' with { type: 'json' }
 import { runAudit } from './commands/audit.ts'
@@ -9,8 +10,11 @@ import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
 import { createLog, Scrubber } from './log.ts'
 
+/** Milliseconds for which the end waits for whoever reads what was printed. */
+const LAST_WORDS_MS = 2000
+
 const scrubber = new Scrubber()
-const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'info')
+const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'info', process.stdout)
 
 const shell: Shell = {
   env: process.env,
@@ -23,14 +27,17 @@ const shell: Shell = {
   now: Date.now,
   newId: randomUUID,
   onSignal: (signal, handler) => void process.on(signal, handler),
-  exit: code => {
+  exit: async code => {
     log.flush()
-    process.exit(code)
+    const { stdout } = process
+    // A pipe takes little at a time.
+    if (stdout.writableLength > 0) await Promise.race([new Promise(resolve => stdout.write('', resolve)), sleep(LAST_WORDS_MS)])
+    return process.exit(code)
   },
 }
 
 /** Commands other than `start` speak to a person: their log goes nowhere. */
-const quiet: Shell = { ...shell, log: createLog(scrubber, 'silent') }
+const quiet: Shell = { ...shell, log: createLog(scrubber, 'silent', process.stdout) }
 
 // A reader that went away is no reason to stop taking requests.
 process.stdout.on('error', () => {})
@@ -39,7 +46,7 @@ process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled r
 process.on('uncaughtException', cause => {
   log.fatal({ err: cause }, 'uncaught exception')
   shell.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
-  shell.exit(1)
+  void shell.exit(1)
 })
 
 const program = new Command('tollgate')
@@ -140,7 +147,7 @@ try {
   await program.parseAsync()
 } catch (thrown) {
   // What commander found it has said by itself: help, which is no mistake, or what the mistake is.
-  if (thrown instanceof CommanderError) shell.exit(thrown.exitCode === 0 ? 0 : 2)
+  if (thrown instanceof CommanderError) await shell.exit(thrown.exitCode === 0 ? 0 : 2)
   shell.complain(`tollgate: ${(thrown as Error).message}`)
-  shell.exit(thrown instanceof UsageError ? 2 : 1)
+  await shell.exit(thrown instanceof UsageError ? 2 : 1)
 }

@@ -28,7 +28,7 @@ export async function drive(plugin: Plugin, { options = {}, exchange = {}, facts
   if (!valid(filled)) throw new Error(JSON.stringify(valid.errors))
   const stage = await plugin.setup(
     filled as never,
-    { now: Date.now, newId: () => 'id', config: {} as Config, log: createLog(new Scrubber(), 'silent'), ...host } as Host,
+    { now: Date.now, newId: () => 'id', config: {} as Config, log: createLog(new Scrubber(), 'silent', process.stdout), ...host } as Host,
   )
   const path = exchange.path ?? '/v1/chat/completions'
   const x = {

@@ -114,7 +114,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
   const rejected: Loaded[] = []
   const scrubber = new Scrubber()
-  const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent')
+  const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent', process.stdout)
   const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
   const gateway = await Gateway.start(surround, loaded)
   t.teardown(() => gateway.stop())

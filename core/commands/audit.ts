@@ -14,5 +14,5 @@ export async function runAudit(shell: Shell, config: Config, options: { key?: st
     const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
     shell.print(`${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`)
   }
-  if (report.drifts.length > 0) shell.exit(1)
+  if (report.drifts.length > 0) await shell.exit(1)
 }

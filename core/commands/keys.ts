@@ -71,7 +71,7 @@ export async function topUp(shell: Shell, config: Config, id: string, credits: s
       again = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
       shell.onSignal('SIGINT', () => {
         shell.complain(unknown('it was broken off', again))
-        shell.exit(130)
+        void shell.exit(130)
       })
       await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
       return describe(ledger, key, config, shell.now())

@@ -21,7 +21,8 @@ export interface Shell {
   readonly now: () => number
   readonly newId: () => string
   onSignal(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', handler: () => void): void
-  exit(code: number): never
+  /** Ends the process when what was printed has been read, or after a moment. */
+  exit(code: number): Promise<never>
 }
 
 /** Exit status for a configuration that cannot be used, from sysexits.h. */

@@ -31,7 +31,7 @@ function stopOnSignals(shell: Shell, gateway: Running): void {
   let since: number | undefined
   const stop = (): void => {
     if (since !== undefined) {
-      if (shell.now() - since > ECHO_MS) shell.exit(1)
+      if (shell.now() - since > ECHO_MS) void shell.exit(1)
       return
     }
     since = shell.now()
@@ -40,7 +40,7 @@ function stopOnSignals(shell: Shell, gateway: Running): void {
       () => shell.exit(0),
       (cause: unknown) => {
         shell.complain(`The end was not clean: ${(cause as Error).message}`)
-        shell.exit(1)
+        return shell.exit(1)
       },
     )
   }

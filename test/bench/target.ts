@@ -46,7 +46,16 @@ async function tollgate(file: string): Promise<void> {
   const loaded = await loadConfig(file, process.env, findPlugins)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
   const scrubber = new Scrubber()
-  const surround = { file, env: process.env, pid: process.pid, log: createLog(scrubber, 'info'), scrubber, now: Date.now, newId: randomUUID, reject: () => {} }
+  const surround = {
+    file,
+    env: process.env,
+    pid: process.pid,
+    log: createLog(scrubber, 'info', process.stdout),
+    scrubber,
+    now: Date.now,
+    newId: randomUUID,
+    reject: () => {},
+  }
   const gateway = await Gateway.start(surround, loaded)
   const wish = { type: 'famC', name: 'bench', credits: 100_000n * NANO, expiresAt: undefined }
   const keys = await Promise.all(Array.from({ length: CUSTOMERS }, () => gateway.keys.create(wish)))

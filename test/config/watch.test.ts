@@ -12,7 +12,7 @@ t.test('a file that has become a pipe is not waited for, and is noticed when it 
   const file = join(folder, 'gateway.yaml')
   spawnSync('mkfifo', [file])
   await new Promise<void>(resolve => {
-    t.teardown(watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent'), resolve))
+    t.teardown(watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent', process.stdout), resolve))
     // Later than a look at the pipe would have been.
     const later = setTimeout(() => {
       writeFileSync(join(folder, 'next'), 'as it is now')
@@ -28,7 +28,7 @@ t.test('a change that fell between the reading of a file and its watching is tol
   const file = join(folder, 'gateway.yaml')
   writeFileSync(file, 'as it is now')
   await new Promise<void>(resolve => {
-    const stop = watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent'), resolve)
+    const stop = watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent', process.stdout), resolve)
     t.teardown(stop)
   })
 })

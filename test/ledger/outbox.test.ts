@@ -19,7 +19,7 @@ interface Scene {
 function scene(t: Test): Scene {
   const folder = join(mkdtempSync(join(tmpdir(), 'tollgate-outbox-')), 'outbox')
   t.teardown(() => rmSync(join(folder, '..'), { recursive: true, force: true }))
-  const log = createLog(new Scrubber(), 'silent')
+  const log = createLog(new Scrubber(), 'silent', process.stdout)
   const place: Scene = {
     folder,
     taken: [],

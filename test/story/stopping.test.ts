@@ -67,3 +67,27 @@ t.test(
     t.equal((await running.lookUp('keys/lookup/balance', key)).json.balance, 11, 'the gateway and the command speak to the same server')
   },
 )
+
+t.test('a gateway whose log nobody reads serves on, and stops as it is told to', async t => {
+  const running = await new Place(t).start(t)
+  running.child.stdout?.destroy()
+  // A batch of lines, and those that come after it has failed.
+  for (let line = 0; line < 100; line++) await fetch(`${running.url}/health`)
+  t.equal((await fetch(`${running.url}/health`)).status, 200)
+  t.equal(await running.stop('SIGTERM'), 0)
+})
+
+t.test('what is logged last reaches a reader that is slow', async t => {
+  const running = await new Place(t).start(t)
+  const { url, child } = running
+  child.stdout?.pause()
+  // More than pipe and reader take by themselves.
+  const path = `/${'x'.repeat(199)}`
+  const asked = 1000
+  for (let line = 0; line < asked; line++) await fetch(url + path).then(reply => reply.arrayBuffer())
+  child.kill('SIGTERM')
+  // Nothing but the log tells when all else is done, which takes a moment.
+  setTimeout(() => child.stdout?.resume(), 500)
+  t.equal(await running.closed, 0)
+  t.equal(running.output.split(path).length - 1, asked)
+})
