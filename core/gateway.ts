@@ -9,7 +9,7 @@ import { Generation } from './generation.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
-import { credentialsOf, type Log, type Scrubber } from './log.ts'
+import { configureLog, type Log, type Scrubber } from './log.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
@@ -55,7 +55,7 @@ export class Gateway {
    * @throws Error in words for the operator
    */
   static async start(surround: Surround, { config, text }: Sound, role: Role = 'gateway'): Promise<Gateway> {
-    surround.scrubber.watch(credentialsOf(config))
+    configureLog(surround, config)
     const store = await openStore(config.store, role, surround.log, surround)
     const simulated = await startSimulated(surround.newId)
     const gateway = new Gateway(surround, config, store, simulated)
@@ -133,7 +133,7 @@ export class Gateway {
   }
 
   async #reload(text: string | undefined): Promise<boolean> {
-    const { log, scrubber } = this.#surround
+    const { log } = this.#surround
     if (this.#draining) return false
     const config = (await soundFile(this.#surround, text))?.config
     if (!config) return false
@@ -141,10 +141,11 @@ export class Gateway {
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
-    scrubber.watch(credentialsOf(config))
+    configureLog(this.#surround, config)
     try {
       this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
+      configureLog(this.#surround, old.config)
       log.error({ err: cause }, 'the configuration cannot be set up; the old one stays in force')
       return false
     }

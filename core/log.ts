@@ -25,6 +25,12 @@ export class Scrubber {
   }
 }
 
+/** Has a log write what a configuration asks for, and nothing that it keeps secret. */
+export function configureLog({ log, scrubber }: { readonly log: Log; readonly scrubber: Scrubber }, config: Config): void {
+  scrubber.watch(credentialsOf(config))
+  log.level = config.log
+}
+
 /** Every credential that a configuration holds. */
 export function credentialsOf({ upstreams, store }: Config): string[] {
   const accounts = [...upstreams.values()].flatMap(upstream => upstream.accounts)

@@ -14,7 +14,7 @@ import { createLog, Scrubber } from './log.ts'
 const LAST_WORDS_MS = 2000
 
 const scrubber = new Scrubber()
-const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'info', process.stdout)
+const log = createLog(scrubber, 'info', process.stdout)
 
 const shell: Shell = {
   env: process.env,

@@ -108,13 +108,19 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const store = storeEnv()
   const yaml = testYaml(store.prefix)
   writeFileSync(file, options.edit ? options.edit(yaml) : yaml)
-  const env = { ...store.env, PORT: '0', ...(options.upstream !== undefined && upstreamEnv(options.upstream)), ...options.env }
+  const env = {
+    ...store.env,
+    PORT: '0',
+    LOG_LEVEL: process.env['LOG_LEVEL'] ?? 'silent',
+    ...(options.upstream !== undefined && upstreamEnv(options.upstream)),
+    ...options.env,
+  }
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const loaded = await loadConfig(file, env, findPlugins)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
   const rejected: Loaded[] = []
   const scrubber = new Scrubber()
-  const log = createLog(scrubber, process.env['LOG_LEVEL'] ?? 'silent', process.stdout)
+  const log = createLog(scrubber, 'silent', process.stdout)
   const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
   const gateway = await Gateway.start(surround, loaded)
   t.teardown(() => gateway.stop())

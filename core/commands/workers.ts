@@ -11,6 +11,7 @@ import { watchFile } from '../config/watch.ts'
 import { Gateway, soundFile, type Surround } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
+import { configureLog } from '../log.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Shell } from './shell.ts'
 
@@ -45,6 +46,7 @@ export class Workers {
 
   /** Starts the workers and waits until all of them listen. @throws Error when one cannot */
   static async start(surround: Surround, sound: Sound): Promise<Workers> {
+    configureLog(surround, sound.config)
     // Each accepts for itself. Handed out by the host, a connection is lost between the two when its worker dies.
     cluster.schedulingPolicy = cluster.SCHED_NONE
     const port = await portOf(sound.config.listen)
@@ -84,6 +86,7 @@ export class Workers {
   async #reload(): Promise<void> {
     const found = await soundFile(this.#surround)
     if (!found || this.#stopping) return
+    configureLog(this.#surround, found.config)
     this.#current = found.text
     for (const worker of all()) tell(worker, { kind: 'reload', text: found.text })
   }

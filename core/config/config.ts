@@ -126,6 +126,8 @@ export interface Config {
   readonly listen: { readonly host: string; readonly port: number }
   /** Processes that share the port. */
   readonly workers: number
+  /** The least that is logged. */
+  readonly log: 'debug' | 'info' | 'warn' | 'error' | 'silent'
   readonly store: StoreConfig
   readonly ledger: LedgerConfig
   readonly limits: Limits

@@ -46,6 +46,7 @@ export class Resolver {
       file: this.#file,
       listen: raw.listen,
       workers: raw.workers,
+      log: raw.log,
       store: {
         address: this.#address(raw.store),
         replicas: raw.store.replicas,

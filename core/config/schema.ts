@@ -164,6 +164,12 @@ export const SCHEMA = {
     }),
     workers: { type: 'integer', minimum: 1, maximum: 256, default: 1, description: 'a number of processes, which share the port' },
     production: { type: 'boolean', default: false, description: 'true or false: whether to refuse what is only good for a first look' },
+    log: {
+      type: 'string',
+      enum: ['debug', 'info', 'warn', 'error', 'silent'],
+      default: 'info',
+      description: 'debug, info, warn, error or silent: the least that is logged',
+    },
     store: section('where balances live', {
       redis: { type: 'string', minLength: 1, default: 'auto', description: 'a redis://, redis+sentinel:// or redis+cluster:// URL, or `auto`' },
       replicas: {

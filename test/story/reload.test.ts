@@ -28,6 +28,20 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
+t.test('the file says what is logged, from the start and from a change on; a level that there is none of is told', async t => {
+  const place = new Place(t, undefined, { LOG_LEVEL: 'warn' })
+  const running = await place.start(t)
+  await fetch(`${running.url}/v1/models?before`)
+  const yaml = readFileSync(place.file, 'utf8')
+  place.write(yaml.replace('!env LOG_LEVEL info', 'info'))
+  await running.saw(/"generation":2/)
+  await fetch(`${running.url}/health`)
+  await running.saw(/"path":"\/health"/)
+  t.notMatch(running.output, '/v1/models')
+  place.write(yaml.replace('!env LOG_LEVEL info', 'loud'))
+  t.match(await place.run('check'), { code: 78, err: /gateway\.yaml:7:6 log: expected one of debug, info, warn, error, silent/ })
+})
+
 t.test('keys of a type that has gone from the file are refused, and shown as such', async t => {
   const place = new Place(t)
   const running = await place.start(t)
