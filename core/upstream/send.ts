@@ -1,13 +1,13 @@
 /**
  * http-proxy-3 behind one promise: sends a checked body to an upstream and resolves with the head of its answer.
  *
- * http-proxy-3 is handed stand-ins for the client's request and response. What the stand-in request does not carry
- * cannot leak upstream, and the real response closing does not by itself tear the upstream connection down: whether a
- * client that left cancels its upstream is decided by the relay. Its `fetch` option is where undici takes over, which
- * costs a good part less than Node's own client.
+ * http-proxy-3 is handed a stand-in for the client's request. What that does not carry cannot leak upstream, and the real
+ * response closing does not by itself tear the upstream connection down: whether a client that left cancels its upstream
+ * is decided by the relay. Of http-proxy-3's passes the one that sends is ours: undici costs a good part less than Node's
+ * own client, and the library's `fetch` option would make headers and a URL by the fetch standard for nobody.
  */
-import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
-import { createProxyServer, type ServerOptions } from 'http-proxy-3'
+import type { IncomingHttpHeaders } from 'node:http'
+import { createProxyServer } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
 import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
@@ -42,8 +42,12 @@ export interface Client {
 /** Sends requests; its connections are shared by all exchanges of the process. */
 export class Sender {
   readonly #connections = new Connections()
-  readonly #proxy = createProxyServer({ selfHandleResponse: true, toProxy: true, prependPath: false })
+  readonly #proxy = createProxyServer()
   readonly #addresses = new WeakMap<URL, Address>()
+
+  constructor() {
+    this.#proxy.before('web', 'stream', passage => (passage as unknown as Passage).dispatch())
+  }
 
   /**
    * Sends a POST and waits for the head of the answer. A kept-alive connection that the upstream closed just as it was
@@ -70,28 +74,22 @@ export class Sender {
   #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
     if (client.gone) return Promise.resolve('unsent')
     const { timeouts } = to
-    const { origin, base, target } = this.#address(to.url)
+    const { origin, base } = this.#address(to.url)
     return new Promise((resolve, reject) => {
       const lease = this.#connections.take(origin, timeouts.connect)
       const giveBack = (): void => this.#connections.give(lease)
       const passage = new Passage(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
       passage.forget = client.whenOver(() => passage.takeBack())
-      this.#proxy.web(
-        passage as unknown as IncomingMessage,
-        passage.response as unknown as ServerResponse,
-        { target, fetch: passage.dispatch as never, fetchOptions: NO_HEADERS },
-        error => passage.failed(error),
-      )
+      // Nothing answers but the passage itself.
+      this.#proxy.web(passage as never, NO_RESPONSE as never, { target: to.url })
     })
   }
 
   #address(url: URL): Address {
     let address = this.#addresses.get(url)
     if (!address) {
-      const { protocol, hostname, origin, pathname } = url
-      const port = Number(url.port || (protocol === 'https:' ? 443 : 80))
-      address = { origin, base: pathname.replace(/\/$/, ''), target: { protocol, host: hostname, hostname, port } }
-      this.#addresses.set(url, address)
+      const { origin, pathname } = url
+      this.#addresses.set(url, (address = { origin, base: pathname.replace(/\/$/, '') }))
     }
     return address
   }
@@ -102,15 +100,9 @@ interface Address {
   readonly origin: string
   /** What its paths begin with. */
   readonly base: string
-  /** http-proxy-3 takes a plain object as it is; a URL it would parse anew for each request. */
-  readonly target: NonNullable<ServerOptions['target']>
 }
 
-/** The passage knows its headers; http-proxy-3 need not copy them into an object of the fetch standard. */
-const NO_HEADERS = { requestOptions: { headers: {} } }
-
-/** What http-proxy-3 is told of a reply: that there is one, and nothing to do about it. */
-const HANDLED = { status: 200, statusText: '', headers: new Map<string, string>(), body: null }
+const NO_RESPONSE = {}
 
 interface Settling {
   resolve(reply: UpstreamReply | TakenBack): void
@@ -118,14 +110,11 @@ interface Settling {
   giveBack(): void
 }
 
-/** The stand-ins of one attempt, with the members http-proxy-3 reads and no others, and the attempt itself. */
+/** The stand-in of one attempt, with the members that http-proxy-3's passes read and no others, and the attempt itself. */
 class Passage implements Dispatcher.DispatchHandler {
   readonly method = 'POST'
   readonly url: string
   readonly headers: Record<string, string>
-  readonly httpVersionMajor = 1
-  readonly socket = { destroyed: false }
-  readonly response = { headersSent: false, finished: false, writableEnded: false, writableFinished: false, on: (_event: string, _listener: () => void) => {} }
   /** Stops listening for the client's leaving. */
   forget: () => void = () => {}
   readonly #body: Buffer
@@ -146,15 +135,10 @@ class Passage implements Dispatcher.DispatchHandler {
     this.#firstByte = deadline(firstByte, () => this.#fail(new GatewayError('upstream_timeout', { cause: new Error('no first byte in time') })))
   }
 
-  /** http-proxy-3 listens for errors of the client's request; the stand-in has none. */
-  on(): this {
-    return this
-  }
-
-  /** Takes the place of `fetch`. */
-  readonly dispatch = (): Promise<typeof HANDLED> => {
+  /** The pass that sends. @returns true: it is the last */
+  dispatch(): true {
     this.#lease.client.dispatch({ path: this.url, method: 'POST', headers: this.headers, body: this.#body }, this)
-    return Promise.resolve(HANDLED)
+    return true
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
