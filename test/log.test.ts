@@ -34,10 +34,20 @@ t.test('lines are JSON in the order of their calls, without keys and credentials
   log.debug('not asked for')
   log.info({ path: '/v1/models', code: undefined })
   log.warn({ err: Object.assign(new Error('upstream-credential-4711'), { command: { args: ['password'] } }) }, 'said sk-0123456789')
+  const circle: Record<string, unknown> = { large: 90071992547409931n }
+  circle['itself'] = circle
+  log.info(circle)
+  log.child({ stage: 'quiet-hours' }).info({ open: true })
+  log.info({})
+  log.info('%d of %d', 1, 2)
   log.flush()
   t.match(reader.lines, [
     { level: 'info', time: Number, path: '/v1/models' },
     { level: 'warn', err: { message: '***' }, msg: 'said sk-***' },
+    { large: Number, itself: { itself: '[Circular]' } },
+    { stage: 'quiet-hours', open: true },
+    { level: 'info', time: Number },
+    { msg: '1 of 2' },
   ])
   t.notMatch(reader.text, /4711|password|0123456789|code/)
 })
