@@ -1,6 +1,6 @@
 /**
- * The log: JSON lines, written in batches. What is written is scrubbed of customers' keys and of the
- * upstreams' credentials, so that no call of it can leak one by mistake.
+ * The log: JSON lines, several in a write. What is written is scrubbed of customers' keys and of the upstreams' credentials,
+ * so that no call of it can leak one by mistake.
  */
 import type { Writable } from 'node:stream'
 import { pino, type Logger, type LogFn } from 'pino'
@@ -18,7 +18,7 @@ export class Scrubber {
   }
 
   scrub(text: string): string {
-    // Most batches have none, and saying so is cheaper than looking for one.
+    // Most lines have none, and saying so is cheaper than looking for one.
     let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}/g, 'sk-***') : text
     for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
     return clean
@@ -54,21 +54,28 @@ export function reasonOf(cause: unknown): string {
   return code === undefined || message.includes(code) ? message : `${message} (${code})`
 }
 
-/** Lines in one batch: some 15 KB of the access log's. */
-const BATCH = 40
+/** Bytes of lines that go out as one: a pipe takes so many whole, whichever other process writes to it. */
+const PIECE = 4096
 /** Milliseconds that a line waits for others. */
-const BATCH_MS = 500
+const PIECE_MS = 500
 /** Bytes that may wait for whoever reads the log: lines that come beyond them are lost. */
 const BACKLOG = 16 * 1024 * 1024
+const LOST = 'lines were lost here: whoever reads them did not keep up'
 
 /** Lines on their way out. A reader that went away costs log lines and nothing else, and so does one that does not keep up. */
-class Batches {
+class Lines {
   readonly #scrubber: Scrubber
   readonly #out: Writable
-  #lines = ''
+  /** Lines that are to go out as one. */
+  #piece = ''
+  #bytes = 0
   #count = 0
-  #lost = 0
   #timer: NodeJS.Timeout | undefined
+  /** Pieces whose turn has not come: a stream that has several writes them together. */
+  readonly #waiting: string[] = []
+  #waitingBytes = 0
+  #lost = 0
+  #whenRead: (() => void) | undefined
 
   constructor(scrubber: Scrubber, out: Writable) {
     this.#scrubber = scrubber
@@ -76,25 +83,48 @@ class Batches {
   }
 
   write(line: string): void {
-    this.#lines += line
-    this.#timer ??= setTimeout(() => this.flush(), BATCH_MS).unref()
-    if (++this.#count === BATCH) this.flush()
+    const bytes = Buffer.byteLength(line)
+    if (this.#bytes + bytes > PIECE) this.#finish()
+    this.#piece += line
+    this.#bytes += bytes
+    this.#count++
+    this.#timer ??= setTimeout(this.#finish, PIECE_MS).unref()
   }
 
-  flush(): void {
+  /** @param read called when there is nothing that waits for its reader */
+  flush(read: () => void): void {
+    this.#whenRead = read
+    this.#finish()
+    this.#send()
+  }
+
+  readonly #finish = (): void => {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    if (this.#count === 0) return
-    const [lines, count] = [this.#lines, this.#count]
-    this.#lines = ''
-    this.#count = 0
-    if (this.#out.writableLength > BACKLOG) {
-      this.#lost += count
-      return
+    if (this.#waitingBytes > BACKLOG) this.#lost += this.#count
+    else {
+      if (this.#lost > 0) this.#keep(`${JSON.stringify({ level: 'warn', time: Date.now(), lines: this.#lost, msg: LOST })}\n`)
+      if (this.#count > 0) this.#keep(this.#scrubber.scrub(this.#piece))
+      this.#lost = 0
     }
-    const loss = { level: 'warn', time: Date.now(), lines: this.#lost, msg: 'lines were lost here: whoever reads them did not keep up' }
-    this.#out.write((this.#lost > 0 ? `${JSON.stringify(loss)}\n` : '') + this.#scrubber.scrub(lines))
-    this.#lost = 0
+    this.#piece = ''
+    this.#bytes = 0
+    this.#count = 0
+    this.#send()
+  }
+
+  #keep(piece: string): void {
+    this.#waiting.push(piece)
+    this.#waitingBytes += piece.length
+  }
+
+  readonly #send = (): void => {
+    while (this.#out.writableLength === 0) {
+      const piece = this.#waiting.shift()
+      if (piece === undefined) return this.#whenRead?.()
+      this.#waitingBytes -= piece.length
+      this.#out.write(piece, this.#send)
+    }
   }
 }
 
@@ -111,15 +141,15 @@ function membersOf(said: object): string | undefined {
 
 /** A log of JSON lines. @param level pino's level names; `silent` for none */
 export function createLog(scrubber: Scrubber, level: string, out: Writable): Log {
-  const batches = new Batches(scrubber, out)
-  // Most lines, one for each exchange, have members alone, and pino takes three times as long for them.
+  const lines = new Lines(scrubber, out)
+  // Most lines, one for each exchange, have members alone, and pino takes twice as long for them.
   function logMethod(this: Log, said: Parameters<LogFn>, log: LogFn, number: number): void {
     const [first, ...others] = said
     const members = this === root && others.length === 0 && typeof first === 'object' && first !== null ? membersOf(first) : undefined
     if (members === undefined) log.apply(this, said)
-    else batches.write(`{"level":"${pino.levels.labels[number]}","time":${Date.now()},${members}\n`)
+    else lines.write(`{"level":"${pino.levels.labels[number]}","time":${Date.now()},${members}\n`)
   }
   const serializers = { err: (cause: Error) => told(pino.stdSerializers.err(cause)) }
-  const root = pino({ level, base: null, serializers, hooks: { logMethod }, formatters: { level: label => ({ level: label }) } }, batches)
+  const root = pino({ level, base: null, serializers, hooks: { logMethod }, formatters: { level: label => ({ level: label }) } }, lines)
   return root
 }

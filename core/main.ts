@@ -28,10 +28,8 @@ const shell: Shell = {
   newId: randomUUID,
   onSignal: (signal, handler) => void process.on(signal, handler),
   exit: async code => {
-    log.flush()
-    const { stdout } = process
     // A pipe takes little at a time.
-    if (stdout.writableLength > 0) await Promise.race([new Promise(resolve => stdout.write('', resolve)), sleep(LAST_WORDS_MS)])
+    await Promise.race([new Promise<void>(resolve => log.flush(() => resolve())), sleep(LAST_WORDS_MS)])
     return process.exit(code)
   },
 }
@@ -46,7 +44,8 @@ process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled r
 process.on('uncaughtException', cause => {
   log.fatal({ err: cause }, 'uncaught exception')
   shell.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
-  void shell.exit(1)
+  log.flush()
+  process.exit(1)
 })
 
 const program = new Command('tollgate')

@@ -55,3 +55,20 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   t.equal(await running.closed, 0)
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /4 entries, 0 with drift/ })
 })
+
+t.test('lines of the log are whole, whoever writes at the same time and however slowly they are read', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const { running } = await startWorkers(t, upstream.url)
+  const { url, child } = running
+  child.stdout?.pause()
+  const path = `/${'x'.repeat(199)}`
+  const asked = 1500
+  // Each connection is one worker's.
+  const ask = async (): Promise<void> => fetch(url + path, { headers: { connection: 'close' } }).then(async reply => void (await reply.arrayBuffer()))
+  for (let at = 0; at < asked; at += 10) await Promise.all(Array.from({ length: 10 }, ask))
+  child.stdout?.resume()
+  await running.stop('SIGTERM')
+  const lines = running.output.split('\n').filter(line => line.includes(path))
+  t.equal(lines.length, asked)
+  for (const line of lines) if (!/^\{"level":"info",.*\}$/.test(line)) t.fail(line)
+})
