@@ -3,6 +3,7 @@ import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded, type Sound } from './config/load.ts'
+import { place } from './config/locate.ts'
 import { watchFile } from './config/watch.ts'
 import type { Env } from './config/yaml.ts'
 import { Generation } from './generation.ts'
@@ -211,7 +212,7 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   }
   if (loaded.config) return loaded
   surround.reject(loaded)
-  log.error({ problems: loaded.problems.length }, 'the configuration has problems; the old one stays in force')
+  log.error({ problems: loaded.problems.map(place) }, 'the configuration has problems; the old one stays in force')
   return undefined
 }
 

@@ -14,12 +14,14 @@ export class Scrubber {
 
   /** The credentials to remove from now on; short words are left alone, as they would mutilate ordinary text. */
   watch(secrets: readonly string[]): void {
-    this.#secrets = [...new Set([...this.#secrets, ...secrets.filter(secret => secret.length >= 8)])]
+    const long = secrets.filter(secret => secret.length >= 8)
+    // In a line of JSON it may stand in other characters.
+    this.#secrets = [...new Set([...this.#secrets, ...long, ...long.map(secret => JSON.stringify(secret).slice(1, -1))])]
   }
 
   scrub(text: string): string {
     // Most lines have none, and saying so is cheaper than looking for one.
-    let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}/g, 'sk-***') : text
+    let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}|sk-[A-Za-z0-9_-]{20,}/g, 'sk-***') : text
     for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
     return clean
   }
@@ -60,21 +62,30 @@ const PIECE = 4096
 const PIECE_MS = 500
 /** Bytes that may wait for whoever reads the log: lines that come beyond them are lost. */
 const BACKLOG = 16 * 1024 * 1024
-const LOST = 'lines were lost here: whoever reads them did not keep up'
+const LOST = 'lines were lost here: they could not be written, or whoever reads them did not keep up'
 
-/** Lines on their way out. A reader that went away costs log lines and nothing else, and so does one that does not keep up. */
+interface Piece {
+  readonly text: string
+  /** Lines in it, or told by it to be lost. */
+  readonly count: number
+}
+
+/** Lines on their way out. A reader that went away costs log lines and nothing else, as do one that does not keep up and a full disk. */
 class Lines {
   readonly #scrubber: Scrubber
   readonly #out: Writable
   /** Lines that are to go out as one. */
-  #piece = ''
+  #lines = ''
   #bytes = 0
   #count = 0
   #timer: NodeJS.Timeout | undefined
-  /** Pieces whose turn has not come: a stream that has several writes them together. */
-  readonly #waiting: string[] = []
+  /** What goes out when the piece before has: a stream that has several writes them together. */
+  readonly #waiting: Piece[] = []
   #waitingBytes = 0
+  #writing = false
   #lost = 0
+  /** What went out last may lack its end. */
+  #torn = false
   #whenRead: (() => void) | undefined
 
   constructor(scrubber: Scrubber, out: Writable) {
@@ -85,45 +96,50 @@ class Lines {
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
     if (this.#bytes + bytes > PIECE) this.#finish()
-    this.#piece += line
+    this.#lines += line
     this.#bytes += bytes
     this.#count++
     this.#timer ??= setTimeout(this.#finish, PIECE_MS).unref()
   }
 
-  /** @param read called when there is nothing that waits for its reader */
+  /** @param read called when nothing waits for its reader, here or in the stream */
   flush(read: () => void): void {
     this.#whenRead = read
     this.#finish()
-    this.#send()
   }
 
   readonly #finish = (): void => {
     clearTimeout(this.#timer)
     this.#timer = undefined
     if (this.#waitingBytes > BACKLOG) this.#lost += this.#count
-    else {
-      if (this.#lost > 0) this.#keep(`${JSON.stringify({ level: 'warn', time: Date.now(), lines: this.#lost, msg: LOST })}\n`)
-      if (this.#count > 0) this.#keep(this.#scrubber.scrub(this.#piece))
-      this.#lost = 0
-    }
-    this.#piece = ''
+    else if (this.#count > 0) this.#keep()
+    this.#lines = ''
     this.#bytes = 0
     this.#count = 0
-    this.#send()
+    if (!this.#writing) this.#next()
   }
 
-  #keep(piece: string): void {
-    this.#waiting.push(piece)
-    this.#waitingBytes += piece.length
+  #keep(): void {
+    const loss = this.#lost > 0 ? `${JSON.stringify({ level: 'warn', time: Date.now(), lines: this.#lost, msg: LOST })}\n` : ''
+    const text = loss + this.#scrubber.scrub(this.#lines)
+    this.#waiting.push({ text, count: this.#count + this.#lost })
+    this.#waitingBytes += text.length
+    this.#lost = 0
   }
 
-  readonly #send = (): void => {
-    while (this.#out.writableLength === 0) {
-      const piece = this.#waiting.shift()
-      if (piece === undefined) return this.#whenRead?.()
-      this.#waitingBytes -= piece.length
-      this.#out.write(piece, this.#send)
+  #next(): void {
+    const piece = this.#waiting.shift()
+    this.#writing = piece !== undefined
+    if (piece) {
+      this.#waitingBytes -= piece.text.length
+      this.#out.write(this.#torn ? `\n${piece.text}` : piece.text, cause => {
+        this.#torn = Boolean(cause)
+        if (cause) this.#lost += piece.count
+        this.#next()
+      })
+    } else if (this.#whenRead) {
+      this.#out.write('', this.#whenRead)
+      this.#whenRead = undefined
     }
   }
 }

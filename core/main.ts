@@ -29,7 +29,9 @@ const shell: Shell = {
   onSignal: (signal, handler) => void process.on(signal, handler),
   exit: async code => {
     // A pipe takes little at a time.
-    await Promise.race([new Promise<void>(resolve => log.flush(() => resolve())), sleep(LAST_WORDS_MS)])
+    const printed = new Promise<void>(resolve => log.flush(() => resolve()))
+    const complained = new Promise<void>(resolve => process.stderr.write('', () => resolve()))
+    await Promise.race([Promise.all([printed, complained]), sleep(LAST_WORDS_MS)])
     return process.exit(code)
   },
 }
@@ -73,7 +75,7 @@ program
   .action((given?: string) => check(quiet, file(given)))
 program
   .command('plan [file]')
-  .description('print each endpoint with the stages its requests go through')
+  .description('print each endpoint with the stages its requests go through, until one answers')
   .action((given?: string) => plan(quiet, file(given)))
 program
   .command('plugins')
@@ -94,7 +96,8 @@ program
   .command('rebuild')
   .description('put keys, grants and history from files into an empty store')
   .requiredOption('--from <files...>', 'data/grants.jsonl, and an export')
-  .action(({ from }: { from: string[] }) => onConfig(config => runRebuild(quiet, config, from)))
+  .option('--forget-usage', 'there is no export: every key gets its whole allocation back')
+  .action((options: { from: string[]; forgetUsage?: boolean }) => onConfig(config => runRebuild(quiet, config, options)))
 
 const keys = program.command('keys').description("make and manage customers' keys")
 const JSON_OPTION = ['--json', 'print JSON'] as const

@@ -17,7 +17,8 @@ export { charge, formatCredits, type Usage } from './ledger/money.ts'
 export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
 export type { Attempts, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { quotaAccount } from './ledger/reads.ts'
-export type { HistoryEntry, Notes } from './ledger/records.ts'
+export { failureCause } from './upstream/endings.ts'
+export { type HistoryEntry, type Notes, STATUSES } from './ledger/records.ts'
 
 export type Awaitable<T> = T | Promise<T>
 

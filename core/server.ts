@@ -58,6 +58,8 @@ export class GatewayServer {
     this.#server.on('request', (req, res) => this.#take(req, res))
     // Whether a client may send its body is decided when the body is wanted, not before.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
+    // What else a client expects is nothing to refuse it for.
+    this.#server.on('checkExpectation', (req, res) => this.#take(req, res))
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
       const answer = (): void => answerBrokenRequest(error, socket)
       if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT' || this.#late.has(socket)) return answer()

@@ -13,7 +13,7 @@ export default definePlugin({
         host.log.info({
           exchange: x.id,
           method: x.method,
-          path: x.path.slice(0, 200),
+          path: (x.inference ? x.path : legible(x.path)).slice(0, 200),
           key: x.key?.id,
           model: x.model?.entry.id,
           outcome: outcome.kind,
@@ -28,3 +28,8 @@ export default definePlugin({
     }
   },
 })
+
+/** A path without needless escapes: a key that someone has put there is found, and not logged. */
+function legible(path: string): string {
+  return path.replace(/%[2-7][0-9a-f]/gi, code => String.fromCharCode(Number.parseInt(code.slice(1), 16)))
+}

@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, type HistoryEntry, PRIVATE, Reply, shownEntry } from '../core/plugin.ts'
+import { definePlugin, GatewayError, type HistoryEntry, PRIVATE, Reply, shownEntry, STATUSES } from '../core/plugin.ts'
 
 /** Entries of a page when none are asked for, and at most. */
 const PAGE = 50
@@ -79,9 +79,9 @@ function read(query: URLSearchParams): Wish {
   if ((page - 1) * size > MOST_SKIPPED) throw invalid('page', `Pages end at entry ${MOST_SKIPPED}; go on with "cursor".`)
   const filters = {
     model: of('model'),
-    status: of('status'),
+    status: oneOf(STATUSES, of('status'), 'status'),
     endpoint: of('endpoint'),
-    stream: of('stream'),
+    stream: oneOf(['true', 'false'], of('stream'), 'stream'),
     request_id: of('request_id'),
   }
   const wanted = Object.entries(filters).filter((filter): filter is [string, string] => filter[1] !== undefined)
@@ -98,6 +98,11 @@ function read(query: URLSearchParams): Wish {
       return wanted.every(([name, value]) => String(shown[name]) === value || (name === 'model' && shown['requested_model'] === value))
     },
   }
+}
+
+function oneOf(words: readonly string[], text: string | undefined, name: string): string | undefined {
+  if (text === undefined || words.includes(text)) return text
+  throw invalid(name, `"${name}" must be one of ${words.join(', ')}.`)
 }
 
 function whole(text: string | undefined, standard: number, name: string, most: number): number {

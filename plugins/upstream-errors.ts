@@ -1,4 +1,4 @@
-import { definePlugin, type Failure, GatewayError, type Head, overflowOf, type Rewriter, type With } from '../core/plugin.ts'
+import { definePlugin, type Failure, failureCause, GatewayError, type Head, overflowOf, type Rewriter, type With } from '../core/plugin.ts'
 
 /** Longest wait that is passed on from an upstream, in milliseconds. */
 const MOST_WAIT_MS = 60_000
@@ -40,11 +40,11 @@ export default definePlugin({
 type Known = With<'route'>
 
 function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
-  const cause = new Error(`upstream status ${head.status}: ${failure.type ?? ''} ${failure.code ?? ''} ${failure.message}`.slice(0, 500))
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
   if (head.status === 400 || head.status === 413 || head.status === 422 || (head.status === 200 && CLIENTS_FAULT.test(kind))) {
-    return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
+    return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), failureCause(head.status, failure, true))
   }
+  const cause = failureCause(head.status, failure)
   if (head.status === 429 || head.status === 503 || head.status === 529 || (head.status === 200 && OVERLOAD.test(kind))) {
     // The account's credit being used up looks like a rate limit and is none of the customer's business.
     return new GatewayError('overloaded', { cause, retryAfterMs: wait(head.headers, now) })

@@ -7,9 +7,18 @@ class Reader extends Writable {
   text = ''
   #taken: (() => void) | undefined
 
-  override _write(piece: Buffer, _encoding: string, done: () => void): void {
-    this.text += piece.toString()
-    this.#taken = done
+  /** It has room for the beginning of a piece, and no more. */
+  full = false
+
+  override _write(piece: Buffer, _encoding: string, done: (cause?: Error) => void): void {
+    this.text += this.full ? piece.toString().slice(0, 12) : piece.toString()
+    this.#taken = this.full ? () => done(new Error('ENOSPC')) : done
+  }
+
+  /** Goes on after an error, as standard output does. */
+  override _destroy(cause: Error | null, done: (cause?: Error | null) => void): void {
+    done(cause)
+    ;(this as unknown as { _undestroy(): void })._undestroy()
   }
 
   take(): void {
@@ -29,9 +38,10 @@ class Reader extends Writable {
 t.test('lines are JSON in the order of their calls, without keys and credentials, whatever they are made of', async t => {
   const reader = new Reader()
   const scrubber = new Scrubber()
-  scrubber.watch(['upstream-credential-4711'])
+  scrubber.watch(['upstream-credential-4711', 'quoted"4711\\slashed'])
   const log = createLog(scrubber, 'info', reader)
   log.debug('not asked for')
+  log.info({ reason: 'bad key quoted"4711\\slashed', path: '/v1/models/x_sk-01234567890123456789' })
   log.info({ path: '/v1/models', code: undefined })
   log.warn({ err: Object.assign(new Error('upstream-credential-4711'), { command: { args: ['password'] } }) }, 'said sk-0123456789')
   const circle: Record<string, unknown> = { large: 90071992547409931n }
@@ -42,6 +52,7 @@ t.test('lines are JSON in the order of their calls, without keys and credentials
   log.info('%d of %d', 1, 2)
   log.flush()
   t.match(reader.lines, [
+    { reason: 'bad key ***', path: '/v1/models/x_sk-***' },
     { level: 'info', time: Number, path: '/v1/models' },
     { level: 'warn', err: { message: '***' }, msg: 'said sk-***' },
     { large: Number, itself: { itself: '[Circular]' } },
@@ -73,4 +84,36 @@ t.test('a reader that does not keep up costs lines, of which the log tells, and 
   const [loss, last] = lines.slice(-2)
   t.match([loss, last], [{ level: 'warn', msg: /lines were lost here/ }, { msg: 'read again' }])
   t.equal(lines.length - 2 + loss.lines, told, 'each is there or counted')
+})
+
+t.test('what others write to the same stream does not hold the log up', async t => {
+  const reader = new Reader()
+  const log = createLog(new Scrubber(), 'info', reader)
+  for (let line = 0; line < 100; line++) log.info({ line, text: 'x'.repeat(100) })
+  reader.write('Draining')
+  for (let line = 100; line < 200; line++) log.info({ line, text: 'x'.repeat(100) })
+  const read = new Promise<void>(resolve => log.flush(() => resolve()))
+  const reading = setInterval(() => reader.take())
+  await read
+  clearInterval(reading)
+  t.equal(reader.text.match(/"line":/g)?.length, 200)
+  t.match(reader.text, 'Draining')
+})
+
+t.test('lines that cannot be written are told of, and the next one begins on a line of its own', async t => {
+  const reader = new Reader()
+  const log = createLog(new Scrubber(), 'info', reader)
+  const flushed = (): Promise<void> => new Promise(resolve => log.flush(() => resolve()))
+  reader.on('error', () => {})
+  log.info({ line: 1 })
+  const taking = setInterval(() => reader.take())
+  await flushed()
+  reader.full = true
+  log.info({ line: 2 })
+  await flushed()
+  reader.full = false
+  log.info({ line: 3 })
+  await flushed()
+  clearInterval(taking)
+  t.match(reader.text.split('\n'), [/"line":1/, /^\{"level":"in$/, /"lines":1,"msg":"lines were lost here/, /"line":3/, ''])
 })

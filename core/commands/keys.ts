@@ -39,7 +39,8 @@ export async function createKey(shell: Shell, config: Config, options: CreateOpt
 
 export async function listKeys(shell: Shell, config: Config, options: Output): Promise<void> {
   await onLedger(shell, config, async (ledger, keys) => {
-    for await (const key of keys.all()) {
+    const all = await Array.fromAsync(keys.all())
+    for (const key of all.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))) {
       const shown = await describe(ledger, key, config, shell.now())
       if (options.json) shell.print(JSON.stringify(shown))
       else shell.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, shown.name].join('  '))
@@ -66,17 +67,18 @@ export async function topUp(shell: Shell, config: Config, id: string, credits: s
   const sum = amount(credits)
   let again = ''
   try {
-    const shown = await onLedger(shell, config, async (ledger, keys) => {
+    const [added, shown] = await onLedger(shell, config, async (ledger, keys) => {
       const key = await find(keys, id)
       again = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
       shell.onSignal('SIGINT', () => {
         shell.complain(unknown('it was broken off', again))
         void shell.exit(130)
       })
-      await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
-      return describe(ledger, key, config, shell.now())
+      const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
+      return [now, await describe(ledger, key, config, shell.now())] as const
     })
-    shell.print(options.json ? JSON.stringify(shown) : `${shown.id} has ${shown.balance} credits now.`)
+    const told = added ? '' : ' These were added before, and not again.'
+    shell.print(options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} has ${shown.balance} credits now.${told}`)
   } catch (thrown) {
     if (again === '' || !(thrown instanceof StoreFailure)) throw thrown
     throw new Error(unknown(thrown.message, again), { cause: thrown })

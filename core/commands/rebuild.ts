@@ -12,11 +12,18 @@ export async function runExport(shell: Shell, config: Config): Promise<void> {
   })
 }
 
-/** Puts what files tell of into an empty store. */
-export async function runRebuild(shell: Shell, config: Config, files: readonly string[]): Promise<void> {
-  const lines = files.flatMap(file => linesOf(shell, file))
-  const { accounts, grants, entries } = await onLedger(shell, config, ledger => rebuild(ledger, lines, config.ledger.remember))
-  shell.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run tollgate audit`)
+/** Puts what files tell of into an empty store that no gateway uses. */
+export async function runRebuild(shell: Shell, config: Config, { from, forgetUsage }: { from: readonly string[]; forgetUsage?: boolean }): Promise<void> {
+  const lines = from.flatMap(file => linesOf(shell, file))
+  if (!forgetUsage && !lines.some(({ kind }) => kind === 'history')) {
+    throw new UsageError('no file has a history, so every key would get its whole allocation back: name the last export as well, or say --forget-usage')
+  }
+  const { accounts, grants, entries } = await onLedger(shell, config, async (ledger, _keys, store) => {
+    // What it settles meanwhile would be counted twice, or not at all.
+    if (await store.served()) throw new Error('a gateway runs on this store: stop it first')
+    return rebuild(ledger, lines, config.ledger.remember)
+  })
+  shell.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run npx tollgate audit`)
 }
 
 function linesOf(shell: Shell, file: string): Line[] {

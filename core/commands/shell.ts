@@ -8,7 +8,7 @@ import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { credentialsOf, type Log, type Scrubber } from '../log.ts'
 import { findPlugins } from '../plugins.ts'
-import { inWords, openStore } from '../store/store.ts'
+import { inWords, openStore, type Store } from '../store/store.ts'
 
 export interface Shell {
   readonly env: Env
@@ -55,12 +55,12 @@ export function complainAbout(shell: Shell, { problems, text }: Loaded): void {
 }
 
 /** Runs a command on the store that the file names, beside a running gateway or without one. */
-export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Ledger, keys: Keys) => Promise<T>): Promise<T> {
+export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>): Promise<T> {
   // A command is not in a hurry, and its person wants to hear the reason rather than a quick no.
   const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'guest', shell.log, shell)
   try {
     const ledger = new Ledger(store, config, shell.log)
-    return await use(ledger, new Keys(ledger, 0, shell.now))
+    return await use(ledger, new Keys(ledger, 0, shell.now), store)
   } catch (thrown) {
     throw thrown instanceof GatewayError && thrown.cause instanceof Error ? new StoreFailure(`the store failed: ${inWords(thrown.cause.message)}`) : thrown
   } finally {

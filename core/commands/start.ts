@@ -63,7 +63,8 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
   }
   // The embedded store forgets by its nature.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
-  if (lost !== undefined) shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made: stop, and run tollgate rebuild --from ${lost}.`)
+  if (lost !== undefined)
+    shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run: npx tollgate rebuild --from ${lost} and your last export`)
   else if (simulated.length > 0) await offerFirstKeys(shell, gateway, config, base)
 }
 
@@ -71,7 +72,7 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
 async function offerFirstKeys(shell: Shell, gateway: Running, config: Config, base: string): Promise<void> {
   for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
-  shell.print('\nThis is the first start: here is a key of each type, shown once.')
+  shell.print('\nThis is the first start: here is a key of each type that the simulated provider answers for, shown once.')
   for (const { name, upstream } of config.keyTypes.values()) {
     if (upstream.url !== undefined) continue
     const wish = { type: name, name: 'first start', credits: FIRST_CREDITS * NANO, expiresAt: undefined }

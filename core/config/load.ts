@@ -38,7 +38,9 @@ export async function loadConfig(file: string, env: Env, findPlugins: FindPlugin
   try {
     read = text ?? textOf(path)
   } catch (cause) {
-    const message = `the file cannot be read: ${(cause as Error).message}`
+    // Its name stands before the message.
+    const [reason] = (cause as Error).message.split(', open')
+    const message = `the file cannot be read: ${reason}`
     return failed([{ file, line: 1, col: 1, width: 1, path: '', message }], '')
   }
   return loadText(file, path, read, env, findPlugins)

@@ -128,6 +128,11 @@ export function suggest(written: string, candidates: Iterable<string>): string |
 /** Characters of a line that are shown on either side of a problem. */
 const SHOWN = 120
 
+/** Where a problem is: `file:line:col` and the setting. */
+export function place({ file, line, col, path }: Problem): string {
+  return `${file}:${line}:${col}${path === '' ? '' : ` ${masked(path)}`}`
+}
+
 /** The problems as text: `file:line:col`, the line with its marked part, and what to write instead. No control character, and no secret, gets out. */
 export function render(problems: readonly Problem[], text: string): string {
   const lines = text.split('\n')
@@ -135,12 +140,11 @@ export function render(problems: readonly Problem[], text: string): string {
     .map(problem => {
       const number = String(problem.line)
       const margin = ' '.repeat(number.length)
-      const place = problem.path === '' ? '' : `${problem.path}: `
       const start = Math.max(0, problem.col - 1 - SHOWN)
       const width = Math.min(problem.width, SHOWN)
       const line = masked(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
-        `${problem.file}:${problem.line}:${problem.col} ${masked(place)}${said(problem)}`,
+        `${place(problem)}${problem.path === '' ? '' : ':'} ${said(problem)}`,
         ...(text === '' ? [] : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
         ...(problem.hint === undefined ? [] : [` ${margin} = ${masked(problem.hint)}`]),
       ].join('\n')

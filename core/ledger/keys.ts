@@ -188,7 +188,7 @@ function keyOf(id: string, values: readonly (string | null | undefined)[]): Key 
 }
 
 /** What is done but unconfirmed is told of at the end: nobody else knows the secret. */
-async function doubtOf(done: Promise<void>): Promise<Unconfirmed | undefined> {
+async function doubtOf(done: Promise<unknown>): Promise<Unconfirmed | undefined> {
   try {
     await done
     return undefined

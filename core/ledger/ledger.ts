@@ -214,15 +214,17 @@ export class Ledger extends Reads {
 
   /**
    * Adds to an account's allocation; an id that was granted to it adds nothing again.
+   * @returns whether it was added now
    * @throws GatewayError unavailable; RangeError when there is no such account, or the id was for another amount
    */
-  async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<void> {
+  async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
     const [kind, done] = (await this.scripts.run('grant', account, id, [id, String(amount), JSON.stringify(notes)])) as string[]
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
     const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
     if (before !== undefined && before !== String(amount)) throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
     await this.confirm(this.scripts.key(account, 'a'))
     await this.trail.add({ kind: 'grant', account, at: Date.now(), id, amount: String(amount), notes })
+    return before === undefined
   }
 
   /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */

@@ -1,6 +1,9 @@
 /** What the ledger tells of an account, read from the store's own words. */
 import type { Usage } from './money.ts'
 
+/** How an exchange can have ended. */
+export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget'] as const
+
 /** What a history entry tells besides its amounts. */
 export interface Notes {
   readonly requestId: string
@@ -8,7 +11,7 @@ export interface Notes {
   readonly model: string
   readonly stream: boolean
   readonly requestedModel?: string
-  readonly status?: 'ok' | 'failed' | 'client_gone' | 'broken' | 'budget'
+  readonly status?: (typeof STATUSES)[number]
   readonly httpStatus?: number
   readonly errorCode?: string
   readonly usage?: Usage

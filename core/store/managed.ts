@@ -35,6 +35,18 @@ const LOCK_MS = 1000
 /** How long a server may take to load its data and answer, in milliseconds. */
 const READY_MS = 60_000
 
+/** What the name of a gateway's connection begins with; its process follows. */
+export const GATEWAY = 'tollgate-gateway-'
+
+/** The connections that a server has. */
+export async function clientsOf(redis: Redis): Promise<{ id: number; name: string }[]> {
+  const list = String(await redis.client('LIST'))
+  return list.split('\n').map(line => ({
+    id: Number(/\bid=(\d+)/.exec(line)?.[1] ?? 0),
+    name: /\bname=(\S*)/.exec(line)?.[1] ?? '',
+  }))
+}
+
 export class ManagedServer {
   readonly name: string
   readonly socket: string
@@ -69,12 +81,12 @@ export class ManagedServer {
    */
   async claim(redis: Redis): Promise<void> {
     const mine = await redis.client('ID')
-    const others = (await this.#clients(redis)).filter(({ id, name }) => name.startsWith('tollgate-gateway-') && id < mine)
+    const others = (await clientsOf(redis)).filter(({ id, name }) => name.startsWith(GATEWAY) && id < mine)
     const other = others[0]
     if (!other) return
     redis.disconnect()
     throw new Error(
-      `another gateway (process ${other.name.slice('tollgate-gateway-'.length)}) runs on ${this.#data}; give this one its own store.data, or both the same REDIS_URL`,
+      `another gateway (process ${other.name.slice(GATEWAY.length)}) runs on ${this.#data}; give this one its own store.data, or both the same REDIS_URL`,
     )
   }
 
@@ -89,20 +101,12 @@ export class ManagedServer {
     try {
       // Of several that leave at once, the last must not take the others for users.
       await redis.client('SETNAME', 'leaving')
-      const others = (await this.#clients(redis)).filter(({ name }) => name.startsWith('tollgate-'))
+      const others = (await clientsOf(redis)).filter(({ name }) => name.startsWith('tollgate-'))
       if (others.length === 0) await redis.shutdown('NOSAVE').catch(() => {})
     } catch {
       // A server that does not answer cannot be asked to stop; the next gateway finds it.
     }
     redis.disconnect()
-  }
-
-  async #clients(redis: Redis): Promise<{ id: number; name: string }[]> {
-    const list = String(await redis.client('LIST'))
-    return list.split('\n').map(line => ({
-      id: Number(/\bid=(\d+)/.exec(line)?.[1] ?? 0),
-      name: /\bname=(\S*)/.exec(line)?.[1] ?? '',
-    }))
   }
 
   /** Starts a server where none listens: one that is slow to answer is there all the same. */

@@ -10,7 +10,7 @@ import type { Log } from '../log.ts'
 import { describeAddress, type Address } from './address.ts'
 import { weaknesses } from './durability.ts'
 import { joinEmbedded, startEmbedded } from './embedded.ts'
-import { findServer, ManagedServer } from './managed.ts'
+import { clientsOf, findServer, GATEWAY, ManagedServer } from './managed.ts'
 
 export interface Store {
   /** A cluster's client has the same commands, as long as each touches one slot. */
@@ -22,6 +22,8 @@ export interface Store {
   readonly kind: 'redis' | 'managed' | 'embedded'
   /** What it is, in words for the operator; holds no credential. */
   readonly description: string
+  /** Whether a gateway uses it, as far as the server that is asked knows. */
+  served(): Promise<boolean>
   /** Closes the connection, and the server where it is ours. To be called when everything has settled. */
   close(): Promise<void>
 }
@@ -47,7 +49,8 @@ export async function openStore(config: StoreConfig, role: Role, log: Log, host:
 }
 
 async function openGiven(config: StoreConfig, address: Address, role: Role, log: Log): Promise<Store> {
-  const redis = await connect(clientOf(address, config, log, `tollgate-${role}`), role, log)
+  const nameOf = (of: Role): string => `tollgate-${of}-${config.prefix}`
+  const redis = await connect(clientOf(address, config, log, nameOf(role)), role, log)
   if (role === 'gateway') {
     try {
       await judge(redis, config, log)
@@ -58,7 +61,8 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
   }
   const scattered = address.kind === 'cluster'
   const replicated = config.replicas > 0 || address.kind !== 'single'
-  return { redis, scattered, replicated, kind: 'redis', description: describeAddress(address), close: () => quit(redis) }
+  const served = async (): Promise<boolean> => (await clientsOf(redis)).some(({ name }) => name === nameOf('gateway'))
+  return { redis, scattered, replicated, kind: 'redis', description: describeAddress(address), served, close: () => quit(redis) }
 }
 
 /** Says what is wrong with a store; in production it is not used. @throws Error naming everything that is wrong */
@@ -91,6 +95,7 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
     replicated: false,
     kind: 'managed',
     description: `managed ${server.name}, files in ${config.data}`,
+    served: async () => (await clientsOf(redis)).some(({ name }) => name.startsWith(GATEWAY)),
     close: () => server.release(redis),
   }
 }
@@ -112,7 +117,15 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     const port = await joinEmbedded(config.data)
     if (port === undefined) throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
     const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }), role, log)
-    return { redis, scattered: false, replicated: false, kind: 'embedded', description: 'embedded', close: () => quit(redis) }
+    return {
+      redis,
+      scattered: false,
+      replicated: false,
+      kind: 'embedded',
+      description: 'embedded',
+      served: () => Promise.resolve(true),
+      close: () => quit(redis),
+    }
   }
   if (config.production) {
     throw new Error('no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server')
@@ -125,6 +138,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     replicated: false,
     kind: 'embedded',
     description: 'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
+    served: () => Promise.resolve(true),
     close: async () => {
       redis.disconnect()
       await embedded.close()

@@ -11,7 +11,7 @@ const HEADERS_MAX = 64 * 1024
 /** A connection in use. */
 export interface Lease {
   readonly client: Client
-  /** It has carried a request before this one. */
+  /** It is a connection that has carried a request before this one. */
   readonly reused: boolean
   /** Where it goes when it is given back. */
   readonly idle: Client[]
@@ -25,7 +25,7 @@ export class Connections {
   take(origin: string, connect: number): Lease {
     const idle = this.#of(origin, connect)
     const client = idle.pop()
-    if (client) return { client, reused: true, idle }
+    if (client) return { client, reused: client.stats.connected, idle }
     const options = {
       pipelining: 1,
       allowH2: false,

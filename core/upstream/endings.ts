@@ -1,13 +1,26 @@
 /** How an exchange that reached its upstream can end without a whole reply. */
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
-import type { Head, Outcome } from '../exchange.ts'
+import type { Failure, Head, Outcome } from '../exchange.ts'
 import type { LiveExchange } from '../live.ts'
 
 /** A failed answer is given to the stages; if none makes an error of it, it is a plain failure. */
 export function refuse(up: Up, head: Head): never {
   up.response(head)
-  throw new GatewayError('upstream_failed', { cause: new Error(`upstream status ${head.status}: ${head.failure?.message ?? ''}`) })
+  throw new GatewayError('upstream_failed', { cause: failureCause(head.status, head.failure) })
+}
+
+/** Quoted text that is more than a name. */
+const QUOTED = /(?<=^|[\s([{:=])(["'`]).{12,}\1(?=$|[\s.,;:)\]}])/gs
+
+/**
+ * What an upstream said went wrong, for the log: without what it quotes, which may be the customer's. Where the request
+ * was at fault, its words are for the customer alone.
+ */
+export function failureCause(status: number, failure: Failure | undefined, rejected = false): Error {
+  const { type, code, message = '' } = failure ?? {}
+  const words = rejected ? undefined : message.replace(QUOTED, '…').slice(0, 400)
+  return new Error(`upstream status ${[status, type, code, words].filter(Boolean).join(' ')}`)
 }
 
 /** The client left. */

@@ -18,6 +18,9 @@ t.test('keys are made and managed from the command line while the gateway runs',
   t.match((await place.run('keys', 'enable', key.id)).out, /active/)
   const listed = await place.run('keys', 'list', '--json')
   t.ok(listed.out.split('\n').some(line => line.includes(key.id)))
+  const later = [await place.key('famA', '1'), await place.key('famA', '1')]
+  const { out } = await place.run('keys', 'list')
+  t.match(out, new RegExp([key, ...later].map(({ id }) => `${id} .*\\n`).join('')), 'in the order in which they were made')
   t.notMatch(listed.out, rotated.key, 'a secret is shown once')
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
   const mistakes: [string[], RegExp][] = [

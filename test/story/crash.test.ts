@@ -18,7 +18,7 @@ const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of 
 /** What a customer owes, in nano-credits, who has received so many bytes of deltas. */
 const owed = (bytes: number): bigint => BigInt(Math.ceil(JSON.stringify(BODY).length / 3)) * 3000n + BigInt((bytes / DELTA.length) * 10) * 15_000n
 
-t.test(`kill -9 with ${STREAMS} streams open: each customer pays for what he had received, to within one renewal`, { skip }, async t => {
+t.test('kill -9 with 200 streams open: each customer pays for what he had received, to within one renewal', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const upstream = await ScriptedUpstream.start(t)
   const more: (() => void)[] = []

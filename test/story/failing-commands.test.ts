@@ -46,6 +46,8 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
   const [, again = ''] = /\n {2}npx tollgate (.*)\n$/.exec(err) ?? []
   t.match(again, `-c ${place.file} keys topup ${id} 10 --idempotency-key `)
   for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /has 11 credits now/ })
+  t.match((await place.run(...again.split(' '))).out, /These were added before, and not again\.\n$/)
+  t.match(JSON.parse((await place.run(...again.split(' '), '--json')).out), { balance: '11', added: false })
   t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), { code: 1, err: /by this name 10 credits were added already/ })
   t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), { code: 2, err: /letters, digits and/ })
   t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), { code: 0, out: /has 13 credits now/ })

@@ -35,7 +35,8 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(upstream.url, credential))
   const { key } = await place.key('famC', '5')
-  for (const path of ['/v1/chat/completions', `/v1/${key}`, `/v1/models/${key}`]) {
+  const hidden = [`/v1/models/x_${key}`, `/v1/models/%73${key.slice(1)}`, `/v1/models/${key.replace('-', '%2d')}`]
+  for (const path of ['/v1/chat/completions', `/v1/${key}`, `/v1/models/${key}`, ...hidden]) {
     await fetch(running.url + path, {
       method: 'POST',
       headers: { authorization: `Bearer ${key}` },
@@ -44,9 +45,27 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   }
   await running.stop('SIGTERM')
   t.match(running.output, /"outcome":"failed"/)
-  t.notMatch(running.output, key)
+  t.notMatch(running.output, key.slice(3))
   t.notMatch(running.output, credential)
   t.notMatch(running.output, 'say sk-')
+})
+
+t.test('what customers say is not in the log, though an upstream says it again', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const said = 'nobody else is to hear of this'
+  const messages = [`Invalid value: '${said}'`, `"${said}" isn't allowed`, `Why? [\`${said}\nand more\`]`]
+  let status = 0
+  let message = ''
+  upstream.script = (_received, res) =>
+    void res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message, type: 'some_type' } }))
+  const place = new Place(t)
+  const running = await place.start(t, upstreamEnv(upstream.url))
+  const { key } = await place.key('famC', '5')
+  for (status of [400, 500, 503]) for (message of messages) await running.chat(key, { model: 'acme/famC-5.5', messages: [] })
+  await running.stop('SIGTERM')
+  t.match(running.output, /"reason":"upstream status 500 some_type Invalid value: …"/)
+  t.match(running.output, /"reason":"upstream status 400 some_type"/, 'whose request was at fault is told the words')
+  t.notMatch(running.output, 'nobody else')
 })
 
 t.test('the log tells in a line why a request failed', async t => {

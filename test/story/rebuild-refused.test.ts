@@ -19,13 +19,15 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
   const torn = join(place.folder, 'torn.jsonl')
   writeFileSync(torn, readFileSync(exported, 'utf8').trimEnd().slice(0, -1))
   const rebuild = (...files: string[]): Promise<unknown> => place.run('rebuild', '--from', ...files)
-  t.match(await rebuild(trail), { code: 1, err: /the store has accounts/ })
+  t.match(await rebuild(trail, exported), { code: 1, err: /the store has accounts/ })
 
   await redis.command('FLUSHALL')
   const early = await place.start(t)
-  await early.saw(/The store is EMPTY, and \S+grants\.jsonl tells of keys that were made/)
+  await early.saw(/The store is EMPTY, and \S+grants\.jsonl tells of keys that were made.* npx tollgate rebuild --from \S+ and your last export/)
   t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
+  t.match(await rebuild(trail, exported), { code: 1, err: /a gateway runs on this store: stop it first/ })
   await early.stop('SIGTERM')
+  t.match(await rebuild(trail), { code: 2, err: /every key would get its whole allocation back: name the last export as well, or say --forget-usage/ })
   t.match(await Promise.all([rebuild(trail, torn), rebuild(join(place.folder, 'nothing')), rebuild(trail, exported, exported)]), [
     { code: 2, err: /torn\.jsonl is not a whole export/ },
     { code: 2, err: /cannot be read/ },
@@ -35,4 +37,6 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
   await redis.command('SET', 't:rebuilding', '1')
   const brokenOff = { code: 1, err: /was broken off: empty the store/ }
   t.match(await Promise.all([rebuild(trail, exported), place.run('start')]), [brokenOff, brokenOff])
+  await redis.command('FLUSHALL')
+  t.match(await rebuild(trail, '--forget-usage'), { code: 0, out: /1 accounts, 1 grants, 0 entries/ })
 })

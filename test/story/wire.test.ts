@@ -96,6 +96,8 @@ t.test('a client that asks before it sends is told to go on only when its body i
   t.equal(status(large), 413)
   const wanted = await raw(post(`${ask}: ${BODY.length}`))
   t.match(wanted, /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/)
+  const other = await raw(post(`expect: miracles\r\nconnection: close\r\ncontent-length: ${BODY.length}`))
+  t.match(other, /HTTP\/1\.1 200 OK/, 'what else it expects is nothing to refuse it for')
 })
 
 t.test('slow headers, slow bodies and idle connections are cut', async t => {

@@ -1,0 +1,128 @@
+import t from 'tap'
+import { type Answer, startGateway } from '../gateway.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+const CHAT = '/v1/chat/completions'
+const HISTORY = '/api/v1/key-info/history'
+const USAGE = { prompt_tokens: 10, completion_tokens: 20 }
+const BODY = { max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+
+const upstream = await ScriptedUpstream.start(t)
+upstream.script = ({ json: asked }, res) => {
+  if (asked['user'] === 'fail') void res.writeHead(500).end('{}')
+  else if (asked['stream'] === true)
+    sse(res, 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":20}}\n\ndata: [DONE]\n\n') // prettier-ignore
+  else json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: USAGE })
+}
+const g = await startGateway(t, { upstream: upstream.url })
+const key = await g.key('famC')
+const models = ['acme/famC-5.5', 'acme/famC-5.6-luna']
+const asked: Answer[] = []
+for (let request = 0; request < 9; request++) {
+  const model = models[request % 2]
+  asked.push(await g.call(CHAT, { key, body: { ...BODY, model, ...(request === 4 && { stream: true }), ...(request === 7 && { user: 'fail' }) } }))
+  // One after the other, in the history as well.
+  await g.settled(key)
+}
+const ids = asked.map(({ headers }) => headers.get('x-request-id')).toReversed()
+
+const look = (query: string, as = key): Promise<Answer> => g.call(`${HISTORY}?${query}`, { key: as })
+const found = async (query: string): Promise<string[]> => (await look(query)).json.data.map((entry: { request_id: string }) => entry.request_id)
+
+t.test('by page, the history is read from the newest to the oldest, each entry once', async t => {
+  const pages = await Promise.all([1, 2, 3, 4].map(page => look(`page=${page}&page_size=4`)))
+  t.same(
+    pages.flatMap(({ json: { data } }) => data.map((entry: { request_id: string }) => entry.request_id)),
+    ids,
+  )
+  t.match(
+    pages.map(answer => answer.json),
+    [4, 4, 1, 0].map((length, index) => ({ object: 'list', data: { length }, has_more: index < 2, page: index + 1, page_size: 4, total: 9 })),
+  )
+})
+
+t.test('a cursor goes on where it was, whatever is added meanwhile', async t => {
+  const busy = await g.key('famC')
+  const ask = async (): Promise<void> => {
+    await g.call(CHAT, { key: busy, body: { ...BODY, model: models[0] } })
+    await g.settled(busy)
+  }
+  for (let request = 0; request < 3; request++) await ask()
+  const before = (await look('', busy)).json.data
+  const first = (await look('limit=2', busy)).json
+  await ask()
+  const second = (await look(`limit=2&cursor=${first.next_cursor}`, busy)).json
+  t.same([...first.data, ...second.data], before)
+  t.match(second, { has_more: false, next_cursor: null })
+  t.equal((await look('', busy)).json.data.length, 4)
+})
+
+t.test('filters leave what was asked for, through every page', async t => {
+  const first = (await look('')).json.data
+  const [newest, oldest] = [first.at(0), first.at(-1)]
+  const odd = ids.filter((_id, index) => index % 2 === 1)
+  t.same(await found(`model=${models[1]}`), odd)
+  t.same(await found(`model=${models[1]}&page_size=3&page=2`), odd.slice(3))
+  t.same(await found('stream=true'), [ids[4]])
+  t.same(await found('status=failed'), [ids[1]])
+  t.same(await found(`request_id=${ids[2]}`), [ids[2]])
+  t.same(await found(`endpoint=${CHAT}&status=ok`), ids.toSpliced(1, 1))
+  t.same(await found('endpoint=/v1/messages'), [])
+  t.same(await found(`from=${newest.created_at}`), [ids[0]])
+  t.same(await found(`to=${oldest.created_at}`), [ids[8]])
+  const day = newest.created_at.slice(0, 10)
+  t.same(await found(`from=${oldest.created_at.slice(0, 10)}&to=${day}`), ids, 'a date as the end is the whole of its day')
+  t.same(await found(`from=${Date.parse(newest.created_at)}`), [ids[0]], 'milliseconds')
+  t.equal((await look('stream=false')).json.total, null)
+})
+
+t.test('an entry tells what was asked, how it ended, what it used and what it cost', async t => {
+  const { data } = (await look('page_size=2')).json
+  t.match(data, [
+    {
+      request_id: ids[0],
+      type: 'settle',
+      endpoint: CHAT,
+      model: models[0],
+      stream: false,
+      status: 'ok',
+      http_status: 200,
+      input_tokens: 10,
+      output_tokens: 20,
+      cost: 0.00033,
+      cost_nano: '330000',
+      usage_source: 'upstream',
+    },
+    { request_id: ids[1], type: 'void', status: 'failed', http_status: 502, error_code: 'upstream_failed', cost: 0, cost_nano: '0', usage_source: null },
+  ])
+  const { balance, exact } = await g.balance(key)
+  t.equal(data[0].balance_after, balance)
+  const charged = (await look('')).json.data.reduce((sum: bigint, { cost_nano: nano }: { cost_nano: string }) => sum + BigInt(nano), 0n)
+  t.equal(exact.used, String(charged))
+})
+
+t.test('a question that cannot be meant is refused, and named', async t => {
+  const cases: [query: string, param: string][] = [
+    ['page_size=0', 'page_size'],
+    ['page_size=501', 'page_size'],
+    ['page_size=many', 'page_size'],
+    ['page=-1', 'page'],
+    ['page=201&page_size=51', 'page'],
+    ['cursor=yesterday', 'cursor'],
+    ['cursor=1-1&page=2', 'page'],
+    ['from=yesterday', 'from'],
+    ['to=-5', 'to'],
+    ['status=nope', 'status'],
+    ['stream=maybe', 'stream'],
+  ]
+  for (const [query, param] of cases) {
+    const answer = await look(query)
+    t.match(answer, { status: 400, json: { error: { type: 'invalid_request_error', param } } }, query)
+  }
+  t.equal((await g.call(HISTORY)).status, 401)
+})
+
+t.test('nobody sees the history of another key', async t => {
+  const other = await g.key('famC')
+  t.same((await look(`request_id=${ids[0]}`, other)).json.data, [])
+})
