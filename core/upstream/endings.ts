@@ -10,8 +10,10 @@ export function refuse(up: Up, head: Head): never {
   throw new GatewayError('upstream_failed', { cause: failureCause(head.status, head.failure) })
 }
 
-/** Quoted text that is more than a name. */
-const QUOTED = /(?<=^|[\s([{:=])(["'`]).{12,}\1(?=$|[\s.,;:)\]}])/gs
+/** Characters of an upstream's words that are of use. */
+const WORDS = 400
+/** Quoted text that is more than a name, also where its end is cut off. */
+const QUOTED = /(?<=^|[\s([{:=])(["'`])(?:.{12,}\1(?=$|[\s.,;:)\]}])|(?:(?!\1(?=[\s.,;:)\]}])).){12,}$)/gs
 
 /**
  * What an upstream said went wrong, for the log: without what it quotes, which may be the customer's. Where the request
@@ -19,7 +21,7 @@ const QUOTED = /(?<=^|[\s([{:=])(["'`]).{12,}\1(?=$|[\s.,;:)\]}])/gs
  */
 export function failureCause(status: number, failure: Failure | undefined, rejected = false): Error {
   const { type, code, message = '' } = failure ?? {}
-  const words = rejected ? undefined : message.replace(QUOTED, '…').slice(0, 400)
+  const words = rejected ? undefined : message.slice(0, WORDS).replace(QUOTED, '…')
   return new Error(`upstream status ${[status, type, code, words].filter(Boolean).join(' ')}`)
 }
 

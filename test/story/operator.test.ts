@@ -53,7 +53,12 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
 t.test('what customers say is not in the log, though an upstream says it again', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const said = 'nobody else is to hear of this'
-  const messages = [`Invalid value: '${said}'`, `"${said}" isn't allowed`, `Why? [\`${said}\nand more\`]`]
+  const messages = [
+    `Invalid value: '${said}'`,
+    `"${said}" isn't allowed`,
+    `Why? [\`${said}\nand more\`]`,
+    `Input: "${said}${' and more'.repeat(99)}" is too long`,
+  ]
   let status = 0
   let message = ''
   upstream.script = (_received, res) =>
