@@ -56,8 +56,8 @@ export function reasonOf(cause: unknown): string {
   return code === undefined || message.includes(code) ? message : `${message} (${code})`
 }
 
-/** Bytes of lines that go out as one: a pipe takes so many whole, whichever other process writes to it. */
-const PIECE = 4096
+/** Bytes of lines that go out as one: 4 KiB, with a line break before them, a pipe takes whole, whichever other process writes to it. */
+const PIECE = 4095
 /** Milliseconds that a line waits for others. */
 const PIECE_MS = 500
 /** Bytes that may wait for whoever reads the log: lines that come beyond them are lost. */
@@ -112,22 +112,29 @@ class Lines {
     clearTimeout(this.#timer)
     this.#timer = undefined
     if (this.#waitingBytes > BACKLOG) this.#lost += this.#count
-    else if (this.#count > 0) this.#keep()
+    else if (this.#count > 0) {
+      this.#tellLoss()
+      this.#keep(this.#scrubber.scrub(this.#lines), this.#count)
+    }
     this.#lines = ''
     this.#bytes = 0
     this.#count = 0
     if (!this.#writing) this.#next()
   }
 
-  #keep(): void {
-    const loss = this.#lost > 0 ? `${JSON.stringify({ level: 'warn', time: Date.now(), lines: this.#lost, msg: LOST })}\n` : ''
-    const text = loss + this.#scrubber.scrub(this.#lines)
-    this.#waiting.push({ text, count: this.#count + this.#lost })
-    this.#waitingBytes += text.length
+  #tellLoss(): void {
+    if (this.#lost > 0) this.#keep(`${JSON.stringify({ level: 'warn', time: Date.now(), lines: this.#lost, msg: LOST })}\n`, this.#lost)
     this.#lost = 0
   }
 
+  #keep(text: string, count: number): void {
+    this.#waiting.push({ text, count })
+    this.#waitingBytes += text.length
+  }
+
   #next(): void {
+    // A loss is told of as soon as there is room, where there may be any.
+    if (this.#waiting.length === 0 && !this.#torn) this.#tellLoss()
     const piece = this.#waiting.shift()
     this.#writing = piece !== undefined
     if (piece) {
@@ -149,7 +156,7 @@ function membersOf(said: object): string | undefined {
   if (Object.getPrototypeOf(said) !== Object.prototype || 'err' in said) return undefined
   try {
     const json = JSON.stringify(said)
-    return json === '{}' ? undefined : json.slice(1)
+    return json.startsWith('{"') ? json.slice(1) : undefined
   } catch {
     return undefined
   }

@@ -10,7 +10,7 @@ import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
 import { createLog, Scrubber } from './log.ts'
 
-/** Milliseconds for which the end waits for whoever reads what was printed. */
+/** Milliseconds for which a gateway's end waits for whoever reads what it printed. */
 const LAST_WORDS_MS = 2000
 
 const scrubber = new Scrubber()
@@ -28,25 +28,36 @@ const shell: Shell = {
   newId: randomUUID,
   onSignal: (signal, handler) => void process.on(signal, handler),
   exit: async code => {
-    // A pipe takes little at a time.
-    const printed = new Promise<void>(resolve => log.flush(() => resolve()))
-    const complained = new Promise<void>(resolve => process.stderr.write('', () => resolve()))
-    await Promise.race([Promise.all([printed, complained]), sleep(LAST_WORDS_MS)])
+    await Promise.race([printed(), sleep(LAST_WORDS_MS)])
     return process.exit(code)
   },
 }
 
-/** Commands other than `start` speak to a person: their log goes nowhere. */
-const quiet: Shell = { ...shell, log: createLog(scrubber, 'silent', process.stdout) }
+/** Resolves when what was printed has been read: a pipe takes little at a time. */
+async function printed(): Promise<void> {
+  await new Promise<void>(resolve => log.flush(() => resolve()))
+  await new Promise<void>(resolve => process.stderr.write('', () => resolve()))
+}
+
+/** Commands other than `start` speak to a person, who reads at leisure: their log goes nowhere. */
+const quiet: Shell = {
+  ...shell,
+  log: createLog(scrubber, 'silent', process.stdout),
+  exit: async code => {
+    await printed()
+    return process.exit(code)
+  },
+}
 
 // A reader that went away is no reason to stop taking requests.
 process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
+// A worker ends at once when its host has died.
+process.on('exit', () => log.flush())
 process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled rejection'))
 process.on('uncaughtException', cause => {
   log.fatal({ err: cause }, 'uncaught exception')
   shell.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
-  log.flush()
   process.exit(1)
 })
 

@@ -29,7 +29,8 @@ export default definePlugin({
   },
 })
 
-/** A path without needless escapes: a key that someone has put there is found, and not logged. */
+/** A path without needless escapes, and without what may be a key that someone has put there. */
 function legible(path: string): string {
-  return path.replace(/%[2-7][0-9a-f]/gi, code => String.fromCharCode(Number.parseInt(code.slice(1), 16)))
+  const plain = path.replace(/%[2-7][0-9a-f]/gi, code => String.fromCharCode(Number.parseInt(code.slice(1), 16)))
+  return plain.replace(/[A-Za-z0-9]{32,}/g, '***')
 }

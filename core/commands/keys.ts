@@ -6,7 +6,7 @@ import type { Key, Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../ledger/money.ts'
 import { isoTime, standing } from '../lookup.ts'
-import { onLedger, type Shell, StoreFailure, UsageError } from './shell.ts'
+import { onLedger, quoted, type Shell, StoreFailure, UsageError } from './shell.ts'
 
 interface Output {
   readonly json?: boolean
@@ -87,11 +87,6 @@ export async function topUp(shell: Shell, config: Config, id: string, credits: s
 
 function unknown(why: string, again: string): string {
   return `${why}: whether it is done is not known. This sees to it, and does nothing twice:\n  ${again}`
-}
-
-/** A path as a shell takes it for one word. */
-function quoted(path: string): string {
-  return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
 }
 
 export async function setStatus(shell: Shell, config: Config, id: string, status: Key['status'], options: Output): Promise<void> {

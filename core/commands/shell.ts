@@ -21,7 +21,7 @@ export interface Shell {
   readonly now: () => number
   readonly newId: () => string
   onSignal(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', handler: () => void): void
-  /** Ends the process when what was printed has been read, or after a moment. */
+  /** Ends the process when what was printed has been read; a gateway, after a moment at the latest. */
   exit(code: number): Promise<never>
 }
 
@@ -66,4 +66,9 @@ export async function onLedger<T>(shell: Shell, config: Config, use: (ledger: Le
   } finally {
     await store.close()
   }
+}
+
+/** A path as a shell takes it for one word. */
+export function quoted(path: string): string {
+  return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
 }

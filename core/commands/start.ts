@@ -3,7 +3,7 @@ import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import type { Loaded } from '../config/load.ts'
 import { NANO } from '../ledger/money.ts'
-import { complainAbout, sound, type Shell } from './shell.ts'
+import { complainAbout, quoted, sound, type Shell } from './shell.ts'
 import { isWorker, work, Workers } from './workers.ts'
 
 /** Credits of a key that the first start makes. */
@@ -63,9 +63,10 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
   }
   // The embedded store forgets by its nature.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
-  if (lost !== undefined)
-    shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run: npx tollgate rebuild --from ${lost} and your last export`)
-  else if (simulated.length > 0) await offerFirstKeys(shell, gateway, config, base)
+  if (lost !== undefined) {
+    shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`)
+    shell.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
+  } else if (simulated.length > 0) await offerFirstKeys(shell, gateway, config, base)
 }
 
 /** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */

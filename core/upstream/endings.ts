@@ -12,8 +12,11 @@ export function refuse(up: Up, head: Head): never {
 
 /** Characters of an upstream's words that are of use. */
 const WORDS = 400
-/** Quoted text that is more than a name, also where its end is cut off. */
-const QUOTED = /(?<=^|[\s([{:=])(["'`])(?:.{12,}\1(?=$|[\s.,;:)\]}])|(?:(?!\1(?=[\s.,;:)\]}])).){12,}$)/gs
+/** The beginning of something quoted; an apostrophe in a word is none. */
+const OPENING = /["`“«]|(?<!\p{L})['‘]|\bb'/u
+const CLOSING = ['"', '`', '”', '»', "'", '’']
+/** What is quoted and no longer than this is the name of something. */
+const NAME = 12
 
 /**
  * What an upstream said went wrong, for the log: without what it quotes, which may be the customer's. Where the request
@@ -21,8 +24,19 @@ const QUOTED = /(?<=^|[\s([{:=])(["'`])(?:.{12,}\1(?=$|[\s.,;:)\]}])|(?:(?!\1(?=
  */
 export function failureCause(status: number, failure: Failure | undefined, rejected = false): Error {
   const { type, code, message = '' } = failure ?? {}
-  const words = rejected ? undefined : message.slice(0, WORDS).replace(QUOTED, '…')
-  return new Error(`upstream status ${[status, type, code, words].filter(Boolean).join(' ')}`)
+  const kinds = [type, code].filter(kind => kind !== undefined && /^[\w.:/-]{1,64}$/.test(kind))
+  return new Error(`upstream status ${[status, ...kinds, rejected ? '' : unquoted(message)].filter(part => part !== '').join(' ')}`)
+}
+
+/** A text's beginning, without what stands between the first quotation mark and the last. */
+function unquoted(message: string): string {
+  const text = message.slice(0, WORDS)
+  const open = text.search(OPENING)
+  if (open === -1) return text
+  const close = Math.max(...CLOSING.map(mark => text.lastIndexOf(mark)))
+  // The end of a quotation may have been cut off.
+  const whole = text.length === message.length && close > open
+  return whole && close - open <= NAME ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`
 }
 
 /** The client left. */

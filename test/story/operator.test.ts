@@ -35,7 +35,7 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(upstream.url, credential))
   const { key } = await place.key('famC', '5')
-  const hidden = [`/v1/models/x_${key}`, `/v1/models/%73${key.slice(1)}`, `/v1/models/${key.replace('-', '%2d')}`]
+  const hidden = [`/v1/${key.replace('-', '%252D')}`, `/v1/models/x_${key}`, `/v1/models/%73${key.slice(1)}`, `/v1/models/${key.replace('-', '%2d')}`]
   for (const path of ['/v1/chat/completions', `/v1/${key}`, `/v1/models/${key}`, ...hidden]) {
     await fetch(running.url + path, {
       method: 'POST',
@@ -58,11 +58,14 @@ t.test('what customers say is not in the log, though an upstream says it again',
     `"${said}" isn't allowed`,
     `Why? [\`${said}\nand more\`]`,
     `Input: "${said}${' and more'.repeat(99)}" is too long`,
+    `Blocked “${said}”`,
+    `not parsed: {\\"prompt\\":\\"${said}\\"}`,
+    `b'${said}'`,
   ]
   let status = 0
   let message = ''
   upstream.script = (_received, res) =>
-    void res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message, type: 'some_type' } }))
+    void res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message, type: 'some_type', code: `"${said}"` } }))
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')

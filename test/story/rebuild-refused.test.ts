@@ -23,7 +23,9 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
 
   await redis.command('FLUSHALL')
   const early = await place.start(t)
-  await early.saw(/The store is EMPTY, and \S+grants\.jsonl tells of keys that were made.* npx tollgate rebuild --from \S+ and your last export/)
+  await early.saw(
+    /The store is EMPTY, and \S+grants\.jsonl tells of keys that were made.*:\n {2}npx tollgate -c \S+gateway\.yaml rebuild --from \S+grants\.jsonl\n/,
+  )
   t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
   t.match(await rebuild(trail, exported), { code: 1, err: /a gateway runs on this store: stop it first/ })
   await early.stop('SIGTERM')

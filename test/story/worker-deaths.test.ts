@@ -33,3 +33,12 @@ t.test(
     t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
   },
 )
+
+t.test('what a worker has to log is not lost with its host', async t => {
+  const { place, running } = await startWorkers(t, 'http://127.0.0.1:1')
+  await fetch(`${running.url}/v1/gone`).then(reply => reply.arrayBuffer())
+  await running.stop('SIGKILL')
+  t.match(running.output, /"path":"\/v1\/gone"/)
+  // Its end stops the store as well.
+  await place.start(t)
+})

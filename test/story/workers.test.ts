@@ -61,7 +61,7 @@ t.test('lines of the log are whole, whoever writes at the same time and however 
   const { running } = await startWorkers(t, upstream.url)
   const { url, child } = running
   child.stdout?.pause()
-  const path = `/${'x'.repeat(199)}`
+  const path = `/${'x-'.repeat(99)}`
   const asked = 1500
   // Each connection is one worker's.
   const ask = async (): Promise<void> => fetch(url + path, { headers: { connection: 'close' } }).then(async reply => void (await reply.arrayBuffer()))
