@@ -27,26 +27,23 @@ const shell: Shell = {
   now: Date.now,
   newId: randomUUID,
   onSignal: (signal, handler) => void process.on(signal, handler),
-  exit: async code => {
-    await Promise.race([printed(), sleep(LAST_WORDS_MS)])
+  exit: exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
+}
+
+/** Commands other than `start` speak to a person, who reads at leisure: their log goes nowhere. */
+const quiet: Shell = { ...shell, log: createLog(scrubber, 'silent', process.stdout), exit: exitAfter(printed) }
+
+function exitAfter(read: () => Promise<void>): Shell['exit'] {
+  return async code => {
+    await read()
     return process.exit(code)
-  },
+  }
 }
 
 /** Resolves when what was printed has been read: a pipe takes little at a time. */
 async function printed(): Promise<void> {
   await new Promise<void>(resolve => log.flush(() => resolve()))
   await new Promise<void>(resolve => process.stderr.write('', () => resolve()))
-}
-
-/** Commands other than `start` speak to a person, who reads at leisure: their log goes nowhere. */
-const quiet: Shell = {
-  ...shell,
-  log: createLog(scrubber, 'silent', process.stdout),
-  exit: async code => {
-    await printed()
-    return process.exit(code)
-  },
 }
 
 // A reader that went away is no reason to stop taking requests.

@@ -42,7 +42,9 @@ type Known = With<'route'>
 function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
   if (head.status === 400 || head.status === 413 || head.status === 422 || (head.status === 200 && CLIENTS_FAULT.test(kind))) {
-    return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), failureCause(head.status, failure, true))
+    // Its words are for the customer alone.
+    const cause = failureCause(head.status, { ...failure, message: '' })
+    return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
   }
   const cause = failureCause(head.status, failure)
   if (head.status === 429 || head.status === 503 || head.status === 529 || (head.status === 200 && OVERLOAD.test(kind))) {

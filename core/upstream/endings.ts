@@ -18,14 +18,11 @@ const CLOSING = ['"', '`', '”', '»', "'", '’']
 /** What is quoted and no longer than this is the name of something. */
 const NAME = 12
 
-/**
- * What an upstream said went wrong, for the log: without what it quotes, which may be the customer's. Where the request
- * was at fault, its words are for the customer alone.
- */
-export function failureCause(status: number, failure: Failure | undefined, rejected = false): Error {
+/** What an upstream said went wrong, for the log: without what it quotes, which may be the customer's. */
+export function failureCause(status: number, failure: Failure | undefined): Error {
   const { type, code, message = '' } = failure ?? {}
   const kinds = [type, code].filter(kind => kind !== undefined && /^[\w.:/-]{1,64}$/.test(kind))
-  return new Error(`upstream status ${[status, ...kinds, rejected ? '' : unquoted(message)].filter(part => part !== '').join(' ')}`)
+  return new Error(`upstream status ${[status, ...kinds, unquoted(message)].filter(part => part !== '').join(' ')}`)
 }
 
 /** A text's beginning, without what stands between the first quotation mark and the last. */
