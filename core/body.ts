@@ -8,23 +8,6 @@ import { GatewayError } from './errors.ts'
 
 /** Deepest nesting of objects and arrays; deeper bodies serve nobody but those who attack parsers. */
 const MAX_DEPTH = 64
-/** Strings shorter than this are never looked at as embedded media. */
-const MEDIA_MIN = 1024
-const MEDIA_NAMES = new Set(['url', 'image_url', 'data', 'file_data'])
-const MEDIA_HEAD = 64
-
-/**
- * Whether a JSON string is an embedded image, sound or file, whose text says nothing of its tokens.
- * @param name of the member it is the value of
- */
-export function isMedia(name: string, value: string): boolean {
-  return value.length > MEDIA_MIN && MEDIA_NAMES.has(name) && isEncoded(value.slice(0, MEDIA_HEAD))
-}
-
-function isEncoded(head: string): boolean {
-  return /^(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/=_-]+$/.test(head)
-}
-
 interface Span {
   readonly start: number
   readonly end: number
@@ -35,8 +18,6 @@ export class Body {
   readonly received: Buffer
   /** The parsed body; edits do not show in it, `get` does. */
   readonly json: Readonly<Record<string, unknown>>
-  /** Embedded images, audio and files: how many, and the bytes their encoded text takes. */
-  readonly media: { readonly parts: number; readonly bytes: number }
   readonly #spans: ReadonlyMap<string, Span>
   readonly #first: number
   readonly #edits = new Map<string, unknown>()
@@ -51,7 +32,6 @@ export class Body {
     this.json = parse(received)
     this.#spans = scan.members
     this.#first = scan.first
-    this.media = { parts: scan.mediaParts, bytes: scan.mediaBytes }
   }
 
   /** A top-level member as it will be sent. */
@@ -124,8 +104,6 @@ class Scanner {
   readonly members = new Map<string, Span>()
   /** Just behind the opening brace: where a new member goes. */
   first = 0
-  mediaParts = 0
-  mediaBytes = 0
   readonly #bytes: Buffer
   #depth = 0
   #name = ''
@@ -142,10 +120,8 @@ class Scanner {
     for (let at = 0; at < bytes.length; at++) {
       switch (bytes[at]) {
         case QUOTE: {
-          const previous: Span = { start: stringStart, end: stringEnd }
           stringStart = at
           stringEnd = closingQuote(bytes, at) + 1
-          if (stringEnd - stringStart > MEDIA_MIN) this.#weigh(previous, { start: stringStart, end: stringEnd })
           at = stringEnd - 1
           break
         }
@@ -204,15 +180,6 @@ class Scanner {
       if (/^-?\d/.test(text)) throw invalid(`The request body holds a number out of range: ${text}`)
     }
     return end
-  }
-
-  /** Base64 is not text: counting it as tokens would lock away a customer's whole allocation for one picture. */
-  #weigh(previous: Span, value: Span): void {
-    const name = this.#bytes.toString('latin1', previous.start + 1, previous.end - 1)
-    if (!MEDIA_NAMES.has(name)) return
-    if (!isEncoded(this.#bytes.toString('latin1', value.start + 1, value.start + 1 + MEDIA_HEAD))) return
-    this.mediaParts++
-    this.mediaBytes += value.end - value.start
   }
 }
 

@@ -109,6 +109,17 @@ export class Up {
     }
   }
 
+  /** Tells the stages whether anybody listens to a reply that is read on. */
+  listening(anybody: boolean): void {
+    for (const placed of this.#stages) {
+      try {
+        placed.stage.listening?.(known(this.#x), anybody)
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'listening hook failed')
+      }
+    }
+  }
+
   /** What a hook throws on the way up is logged; the bytes go on. */
   #hookFailed({ plugin }: PlacedStage, cause: unknown, message: string): void {
     this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, message)

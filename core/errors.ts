@@ -37,6 +37,11 @@ export const ERRORS = {
   },
   not_found: { status: 404, retry: false, words: 'There is nothing at this path.' },
   method_not_allowed: { status: 405, retry: false, words: 'This path does not take this method.' },
+  request_conflict: {
+    status: 409,
+    retry: false,
+    words: 'This request is under way or done already, and its reply cannot be repeated. To send it again, use a new idempotency-key.',
+  },
   request_timeout: { status: 408, retry: true, words: 'The request did not arrive in time.' },
   url_too_long: { status: 414, retry: false, words: 'The request URL is too long.' },
   headers_too_large: { status: 431, retry: false, words: 'The request headers are too large.' },

@@ -5,6 +5,7 @@ import type { GatewayError } from './errors.ts'
 import type { Failure, Format, ReplyEvent, Rewriter, Translation } from './formats/index.ts'
 import type { Key } from './ledger/keys.ts'
 import type { Usage } from './ledger/money.ts'
+import type { Outlet } from './outlet.ts'
 import type { Account, ModelEntry, Upstream } from './config/config.ts'
 
 /** The model of a request, once the gate has let it through. */
@@ -25,6 +26,12 @@ export interface Route {
   readonly candidates: readonly { readonly upstream: Upstream; readonly account: Account }[]
 }
 
+/** State that lies with a provider and that a request refers to, as far as the key that sends it has made it. */
+export interface Stored {
+  /** Input tokens that all of it stands for. */
+  readonly tokens: number
+}
+
 /**
  * What the chain has learnt about an exchange. Each fact is given once, by one stage, and read-only after.
  * Plugins add theirs by declaration merging.
@@ -34,6 +41,8 @@ export interface Facts {
   body: Body
   model: Model
   route: Route
+  /** The stored state that the request refers to. */
+  stored: Stored
 }
 export type Fact = keyof Facts
 
@@ -50,7 +59,7 @@ export interface Attempt {
 /** Every exchange ends in exactly one of these. */
 export type Outcome =
   | { readonly kind: 'answered'; readonly status: number }
-  | { readonly kind: 'failed'; readonly error: GatewayError; readonly attempts: readonly Attempt[] }
+  | { readonly kind: 'failed'; readonly error: GatewayError; readonly attempts: readonly Attempt[]; readonly by?: 'client' | StopReason }
   | { readonly kind: 'relayed'; readonly status: number; readonly attempts: readonly Attempt[] }
   | {
       readonly kind: 'broken'
@@ -59,8 +68,8 @@ export type Outcome =
       readonly attempts: readonly Attempt[]
     }
 
-/** Why the gateway itself ends a running reply. */
-export type StopReason = 'budget' | 'drain'
+/** Why the gateway itself ends a running reply: the balance is used up, the gateway stops, or the key is off. */
+export type StopReason = 'budget' | 'drain' | 'disabled'
 
 /** The upstream's answer before anything of it has gone to the client. */
 export interface Head {
@@ -102,17 +111,31 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly complete: boolean
   /** Bytes of model output that went to the client so far, as text: what an estimate is made from. */
   readonly delivered: number
+  /** Bytes of reasoning that came encrypted, or as signatures. */
+  readonly sealedBytes: number
+  /** Milliseconds in which the upstream has sent nothing that shows what its model does, since the last sealed reasoning. */
+  readonly silentMs: number
+  /** All clients have left; the reply may be read on. */
+  readonly gone: boolean
+  /** Nobody waits for the reply any more, and it is not read on. */
+  readonly over: boolean
+  /** Where the reply goes. */
+  readonly outlet: Outlet
   /**
    * The request body.
    * @throws GatewayError body_too_large, unsupported_encoding, or request_timeout
    */
   read(limit: number): Promise<Buffer>
   /**
-   * Ends a running reply: by `drain` the way its format reports a failure, by `budget` as one whose output limit is
-   * reached. Does nothing once the reply has ended.
+   * Ends a running reply: by `drain` the way its format reports a failure, with `disabled` as the error that is given, by
+   * `budget` as one whose output limit is reached. One of which nothing has gone out becomes an error. Does nothing once
+   * the reply has ended.
    */
   stop(reason: 'drain'): void
+  stop(reason: 'disabled', error: GatewayError): void
   stop(reason: 'budget', usage: Usage): void
+  /** Ends the reading of a reply whose clients have left. Does nothing while one listens. */
+  giveUp(): void
 }
 
 /** An exchange on which the named facts are known. */

@@ -1,6 +1,7 @@
 /** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
+import { Attempts } from './attempts.ts'
 import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded, type Sound } from './config/load.ts'
 import { place } from './config/locate.ts'
@@ -36,6 +37,7 @@ export class Gateway {
   readonly store: Store
   readonly ledger: Ledger
   readonly keys: Keys
+  readonly attempts: Attempts
   /** The port it listens on. */
   port = 0
   readonly #surround: Surround
@@ -89,6 +91,10 @@ export class Gateway {
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
+    this.attempts = new Attempts(config.ledger.retries, config.limits.keptReplies, ({ account, name }) => {
+      // A claim that is not given back ends with its lease.
+      if (name !== undefined) this.ledger.unclaim(account, name).catch(() => {})
+    })
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
     this.#server = undefined as unknown as GatewayServer
@@ -176,7 +182,7 @@ export class Gateway {
 
   #host(config: Config): Host {
     const { log, now, newId } = this.#surround
-    return { config, ledger: this.ledger, keys: this.keys, log, now, newId, status: this.#status(config) }
+    return { config, ledger: this.ledger, keys: this.keys, attempts: this.attempts, log, now, newId, status: this.#status(config) }
   }
 
   #status(config: Config): Status {

@@ -2,12 +2,12 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from './body.ts'
 import { readBody } from './read.ts'
-import { GatewayError, type Reply } from './errors.ts'
+import { GatewayError, Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
-import { NOTHING } from './pieces.ts'
+import { ClientReply, Outlet } from './outlet.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
 
@@ -20,7 +20,22 @@ export interface Surroundings {
 }
 
 /** Why an exchange ends before its reply does. */
-export type Why = 'client' | 'drain' | { readonly budget: Usage }
+export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly disabled: GatewayError }
+
+/** What becomes of a reply whose clients have left. */
+export interface Afterlife {
+  /** All clients have left. */
+  left(): void
+  /** A retry listens to it now. */
+  joined(): void
+  /** The last content of the reply has come. */
+  rested(): void
+  /** The reply is over. */
+  over(): void
+}
+
+/** Milliseconds without any visible output that count as silence: shorter gaps lie between the tokens of a text. */
+const SILENCE_MS = 500
 
 export class LiveExchange implements Exchange, Seated {
   seat = -1
@@ -43,27 +58,34 @@ export class LiveExchange implements Exchange, Seated {
   readonly attempts: Attempt[] = []
   /** There is a reply, even if none of it has gone out. */
   begun = false
-  /** The gateway gave the exchange up before its reply began. */
-  stopped = false
+  /** Why the gateway gave the exchange up before its reply began, where it did. */
+  stopped: Why | undefined = undefined
   /** The client is being waited for. */
   reading = false
-  /** Asked when the client leaves: reads its reply on without it until the callback is called, and returns what to call at its end. */
-  outlive: ((over: () => void) => (() => void) | undefined) | undefined = undefined
-  /** To be called when a reply that outlived its client has ended. */
-  ended: (() => void) | undefined = undefined
-  /** Nobody waits for the reply any more. */
+  /** Decides whether the reply is read on when nobody listens any more; without one it is not. */
+  afterlife: Afterlife | undefined = undefined
+  /** Nobody waits for the reply any more, and its upstream is to be closed. */
   over = false
+  sealedBytes = 0
+  /** The last event that there is has gone to a client. */
+  told = false
+  /** The events of a stream that came last. */
+  recent: Buffer | undefined = undefined
+  /** Where the reply goes. */
+  readonly outlet: Outlet
   readonly #now: () => number
   readonly #req: IncomingMessage
-  readonly res: ServerResponse
+  /** This exchange's own client. */
+  readonly #reply: ClientReply
   readonly #rawQuery: string
   #query: URLSearchParams | undefined
-  /** The reply's headers, until they go out. */
-  #head: Readonly<Record<string, string>> | undefined
   #signal: AbortSignal | undefined
-  #gone = false
-  #closed: (() => void) | undefined
   readonly #whenOver = new Set<(why: Why) => void>()
+  /** Milliseconds of silence before the last visible output, by the clock of `performance`; and when that output came. */
+  #silentMs = 0
+  #heardAt: number | undefined
+  /** When the upstream was closed. */
+  #stillAt: number | undefined
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
     const url = req.url ?? '/'
@@ -80,14 +102,13 @@ export class LiveExchange implements Exchange, Seated {
     this.format = format ?? formatAbove(this.path) ?? PLAIN
     this.inference = format !== undefined && this.method === 'POST'
     this.#req = req
-    this.res = res
-    res.on('close', () => {
-      this.#closed?.()
-      if (res.writableFinished) return
-      this.#gone = true
-      this.ended = this.outlive?.(() => this.#leave('client'))
-      if (!this.ended) this.#leave('client')
-    })
+    this.#reply = new ClientReply(res, this.id, () => this.#closing(), this.limits.writeIdle)
+    this.outlet = new Outlet(this.#reply)
+    this.outlet.onEmpty = () => {
+      if (this.afterlife) this.afterlife.left()
+      else this.#leave('client')
+    }
+    this.outlet.onJoin = () => this.afterlife?.joined()
   }
 
   get query(): URLSearchParams {
@@ -114,23 +135,59 @@ export class LiveExchange implements Exchange, Seated {
     return () => this.#whenOver.delete(callback)
   }
 
-  /** The client has gone before its reply was complete. */
   get gone(): boolean {
-    return this.#gone
+    return this.outlet.empty
+  }
+
+  get silentMs(): number {
+    if (this.#heardAt === undefined) return 0
+    const gap = (this.#stillAt ?? performance.now()) - this.#heardAt
+    return this.#silentMs + (gap > SILENCE_MS ? gap : 0)
+  }
+
+  /** The request goes out to the upstream: its model may be at work from now on. */
+  sent(): void {
+    this.#heardAt ??= performance.now()
+  }
+
+  /** Output has come that shows what the model does. @param sealed it is encrypted reasoning of so many bytes, which stands for all silence before it */
+  heard(sealed = 0): void {
+    const now = performance.now()
+    const gap = now - (this.#heardAt ?? now)
+    this.#silentMs = sealed > 0 ? 0 : gap > SILENCE_MS ? this.#silentMs + gap : this.#silentMs
+    this.sealedBytes += sealed
+    this.#heardAt = now
+  }
+
+  /** The upstream has ended, or was closed. */
+  still(): void {
+    this.#stillAt ??= performance.now()
   }
 
   async read(limit: number): Promise<Buffer> {
     this.reading = true
     try {
-      return await readBody(this.#req, this.res, limit, this.limits)
+      return await readBody(this.#req, this.#reply.res, limit, this.limits)
     } finally {
       this.reading = false
     }
   }
 
-  stop(reason: StopReason, usage: Usage = NO_USAGE): void {
-    if (!this.begun) this.stopped = true
-    this.#leave(reason === 'drain' ? reason : { budget: usage })
+  stop(reason: StopReason, what: Usage | GatewayError = NO_USAGE): void {
+    const why: Why = what instanceof GatewayError ? { disabled: what } : reason === 'budget' ? { budget: what } : 'drain'
+    if (!this.begun) this.stopped ??= why
+    this.#leave(why)
+  }
+
+  /** Nothing will come that is worth waiting for when nobody listens. */
+  endAfterlife(): void {
+    this.afterlife?.over()
+    this.afterlife = undefined
+    this.giveUp()
+  }
+
+  giveUp(): void {
+    if (this.gone) this.#leave('client')
   }
 
   #leave(why: Why): void {
@@ -149,92 +206,43 @@ export class LiveExchange implements Exchange, Seated {
 
   /** Begins the reply. Its head goes out with the first of its bytes; where these are all there are, with their length. */
   begin(status: number, headers: Readonly<Record<string, string>>): void {
-    if (!this.#gone) this.firstByteAfter = this.#now() - this.startedAt
+    if (!this.gone) this.firstByteAfter = this.#now() - this.startedAt
     this.begun = true
-    this.res.statusCode = status
-    this.#head = headers
-  }
-
-  /** @returns false where the client has enough for now */
-  write(bytes: Buffer): boolean {
-    this.sendHead()
-    return this.res.write(bytes)
-  }
-
-  /** @param length of all that follows, in bytes, where it is known */
-  sendHead(length?: number): void {
-    if (!this.#head) return
-    const known = length !== undefined && { 'content-length': length }
-    this.res.writeHead(this.res.statusCode, { 'x-request-id': this.id, 'request-id': this.id, ...this.#head, ...known, ...this.#closing() })
-    this.#head = undefined
+    this.outlet.begin(status, headers)
   }
 
   /** Sends a stage's reply whole. */
   async answer(reply: Reply): Promise<Outcome> {
-    const body = typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body
-    await this.#sendWhole(reply.status, reply.headers, body)
-    return this.#gone ? { kind: 'broken', by: 'client', status: reply.status, attempts: this.attempts } : { kind: 'answered', status: reply.status }
+    if (reply instanceof JoinedReply) await reply.outlet.join(this.#reply)
+    else await this.#sendWhole(reply.status, reply.headers, typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body)
+    return this.#reply.gone ? { kind: 'broken', by: 'client', status: reply.status, attempts: this.attempts } : { kind: 'answered', status: reply.status }
   }
 
   /** Sends an error in the exchange's format, in place of a reply of which nothing has gone out. */
   async fail(error: GatewayError): Promise<Outcome> {
-    if (this.#gone) {
+    const by = this.over && this.stopped !== undefined ? reasonOf(this.stopped) : undefined
+    if (this.gone) {
       // Nobody is there to be told; the failure came first all the same.
-    } else if (this.res.headersSent) {
+    } else if (this.outlet.headSent) {
       // Whoever began the reply was to end it; an error that comes here is a defect, and only the socket can tell of it.
-      this.res.destroy()
+      this.outlet.destroy()
     } else {
       // What there was of a reply has not reached its client, and is not to be paid for.
       this.delivered = 0
       const body = Buffer.from(JSON.stringify(this.format.error(error, this.id)))
       await this.#sendWhole(this.format.status(error), errorHeaders(error), body)
     }
-    return { kind: 'failed', error, attempts: this.attempts }
-  }
-
-  /**
-   * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that
-   * takes none of it for `limits.writeIdle` is cut.
-   */
-  async end(last: Buffer = NOTHING): Promise<void> {
-    const { res } = this
-    const joined = this.#head !== undefined && last.length <= JOINED_MAX
-    this.sendHead(last.length)
-    const closed = new Promise<void>(resolve => {
-      if (res.destroyed) resolve()
-      // It closes right after its last byte has gone, also where its connection stays.
-      else this.#closed = resolve
-    })
-    if (last.length === 0) res.end()
-    // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
-    else if (joined) res.end(last.toString('latin1'), 'latin1')
-    else res.end(last)
-    const stop = this.watchReader()
-    await closed
-    stop()
-  }
-
-  /** Cuts a client that takes nothing of what waits for it for `limits.writeIdle`. @returns what ends the watch */
-  watchReader(): () => void {
-    const { socket } = this.res
-    if (!socket || socket.writableLength === 0) return () => {}
-    let taken = socket.bytesWritten - socket.writableLength
-    const watch = setInterval(() => {
-      const now = socket.bytesWritten - socket.writableLength
-      if (now === taken) this.res.destroy()
-      taken = now
-    }, this.limits.writeIdle)
-    return () => clearInterval(watch)
+    return { kind: 'failed', error, attempts: this.attempts, ...(by !== undefined && { by }) }
   }
 
   async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {
     this.begin(status, headers)
-    if (this.#req.complete || !hasBody(this.#req)) return this.end(body)
+    if (this.#req.complete || !hasBody(this.#req)) return this.outlet.end(body)
     // The answer is out before the request was read: let the client see it before the connection goes.
-    this.sendHead(body.length)
-    this.write(body)
+    this.outlet.sendHead(body.length)
+    this.outlet.write(body)
     await lingered(this.#req)
-    return this.end()
+    return this.outlet.end()
   }
 
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
@@ -243,12 +251,25 @@ export class LiveExchange implements Exchange, Seated {
   }
 }
 
+/** A reply that is another exchange's: the client gets it from its start, and what follows as it comes. */
+export class JoinedReply extends Reply {
+  readonly outlet: Outlet
+
+  constructor(outlet: Outlet) {
+    super(outlet.status, '')
+    this.outlet = outlet
+  }
+}
+
+/** Why an exchange ended, as its outcome says it. */
+export function reasonOf(why: Why): 'client' | StopReason {
+  if (typeof why === 'string') return why
+  return 'budget' in why ? 'budget' : 'disabled'
+}
+
 function hasBody(req: IncomingMessage): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
 }
-
-/** Bytes of a body that is sent as one with its head. */
-const JOINED_MAX = 16 * 1024
 
 /** Longest time, in milliseconds, for which the rest of an unwanted body is thrown away. */
 const LINGER_MS = 1000

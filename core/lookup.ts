@@ -117,7 +117,7 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
       output: formatCredits(price.output),
       reasoning: formatCredits(price.reasoning),
     })),
-    rate_limits: type.concurrency === undefined ? [] : [{ window: 'concurrent', limit: type.concurrency }],
+    rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
     max_request_bytes: config.limits.body,
   }
 }
@@ -155,6 +155,8 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     price: notes.price ?? null,
     duration_ms: notes.durationMs ?? null,
     ttft_ms: notes.ttftMs ?? null,
+    credits_entry: notes.entry ?? null,
+    credit_reason: notes.reason ?? null,
     client_disconnected: notes.status === 'client_gone',
   }
 }

@@ -5,6 +5,7 @@ import { Command, CommanderError } from 'commander'
 import manifest from '../package.json' with { type: 'json' }
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
+import { creditEntry, type CreditOptions } from './commands/credit.ts'
 import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions, type TopUpOptions } from './commands/keys.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
@@ -95,6 +96,14 @@ program
   .option('--key <id>', 'this key only')
   .option('--json', 'print JSON')
   .action((options: { key?: string; json?: boolean }) => onConfig(config => runAudit(quiet, config, options)))
+
+program
+  .command('credit <entry>')
+  .description('give back what an entry of the history charged')
+  .requiredOption('--reason <text>', 'why: it is kept with the entry')
+  .option('--key <id>', 'the key whose entry it is')
+  .option('--json', 'print JSON')
+  .action((entry: string, options: CreditOptions) => onConfig(config => creditEntry(quiet, config, entry, options)))
 
 program
   .command('export')

@@ -29,6 +29,11 @@ export class Pieces {
     return (this.#length = length)
   }
 
+  /** A copy of all there are. */
+  copy(): Buffer {
+    return Buffer.from(this.#room.subarray(0, this.#length))
+  }
+
   /** All there are; none are left. */
   take(): Buffer {
     const bytes = this.#room.subarray(0, this.#length)

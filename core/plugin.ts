@@ -1,5 +1,6 @@
 /** All that the author of a plugin sees. */
 import type { FromSchema, JSONSchema } from 'json-schema-to-ts'
+import type { Attempts } from './attempts.ts'
 import type { Config } from './config/config.ts'
 import type { Reply } from './errors.ts'
 import type { Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from './exchange.ts'
@@ -7,15 +8,16 @@ import type { Keys } from './ledger/keys.ts'
 import type { Ledger } from './ledger/ledger.ts'
 import type { Log } from './log.ts'
 
-export { Body, isMedia } from './body.ts'
+export { Attempt, digestOf } from './attempts.ts'
+export { Body } from './body.ts'
 export { credentialOf } from './credential.ts'
 export { GatewayError, Reply } from './errors.ts'
 export type * from './exchange.ts'
 export type { Config, KeyType, ModelEntry } from './config/config.ts'
-export { type CountedUsage, overflowOf, type RawUsage, renamed, Translation, UsageTally } from './formats/index.ts'
-export { charge, formatCredits, type Usage } from './ledger/money.ts'
+export { attachmentsOf, storedIds, storedReferences, type CountedUsage, overflowOf, type RawUsage, renamed, Translation, UsageTally } from './formats/index.ts'
+export { charge, formatCredits, inputTokens, type Usage } from './ledger/money.ts'
 export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
-export type { Attempts, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
+export type { Attempts, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { quotaAccount } from './ledger/reads.ts'
 export { failureCause } from './upstream/endings.ts'
 export { type HistoryEntry, type Notes, STATUSES } from './ledger/records.ts'
@@ -46,6 +48,11 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    * waits for a promise that it returns.
    */
   progress?(x: With<N | G>): Promise<void> | undefined | void
+  /**
+   * Up: all clients of a reply have left and it is read on without them (`anybody` is false), or a retry has taken it over
+   * (true).
+   */
+  listening?(x: With<N | G>, anybody: boolean): void
   /** Which events `event` wants: all, or only those its format can learn usage, failure or the end from. All by default. */
   readonly events?: 'all' | 'telling'
   /** Up: once, after the last byte, however the exchange ended. */
@@ -59,6 +66,8 @@ export interface Host {
   readonly config: Config
   readonly ledger: Ledger
   readonly keys: Keys
+  /** Requests that may be asked again. */
+  readonly attempts: Attempts
   readonly log: Log
   /** Milliseconds since the epoch. */
   readonly now: () => number

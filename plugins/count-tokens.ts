@@ -1,33 +1,60 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { type Body, definePlugin, isMedia, Reply } from '../core/plugin.ts'
+import { LRUCache } from 'lru-cache'
+import { attachmentsOf, type Body, definePlugin, GatewayError, Reply, type With } from '../core/plugin.ts'
 
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
+
+const MINUTE_MS = 60_000
 
 /** Statuses by which an upstream says that it counts no tokens. */
 const NOT_THERE = new Set([404, 405, 501])
 
 /**
  * How many tokens a request would take, for clients that want to know before they send it. The upstream counts where it
- * can; else the text is weighed, in slices, so that a large one holds nobody up. Nothing is billed.
+ * can; else the text is weighed, in slices, so that a large one holds nobody up. Nothing is billed, so a key may ask only so
+ * often, and one that is disabled or expired not at all.
  */
 export default definePlugin({
   name: 'count-tokens',
   summary: 'Answers POST /v1/messages/count_tokens where the upstream does not: with an estimate. Costs nothing.',
   on: 'counting',
-  needs: ['body', 'route'],
+  needs: ['key', 'secret', 'body', 'route'],
   gives: [],
   options: {
     type: 'object',
     additionalProperties: false,
     properties: {
       mediaTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 1600, description: 'tokens of one embedded image, sound or file' },
+      perMinute: { type: 'integer', minimum: 1, default: 300, description: 'the times one key may ask in a minute' },
     },
   },
-  setup({ mediaTokens }) {
+  setup({ mediaTokens, perMinute }, { keys, now }) {
+    /** How often each key has asked since when, in milliseconds since the epoch. */
+    const asked = new LRUCache<string, { count: number; since: number }>({ max: 10_000 })
+
+    function limit(key: string): void {
+      const at = now()
+      let seen = asked.get(key)
+      if (!seen || at - seen.since >= MINUTE_MS) asked.set(key, (seen = { count: 0, since: at }))
+      if (++seen.count <= perMinute) return
+      throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs: seen.since + MINUTE_MS - at })
+    }
+
+    /** Nothing is held for a count, so that nothing else would notice that the key is off. */
+    async function admit({ key: { id }, secret }: With<'key' | 'secret'>): Promise<void> {
+      limit(id)
+      const key = await keys.refind(secret)
+      if (key?.status !== 'active') throw new GatewayError('invalid_key')
+      if (key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
+    }
+
     const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body.json, mediaTokens) })
     return {
-      request: ({ format, route, body }) => (route.format === format ? undefined : answer(body)),
+      async request(x) {
+        await admit(x)
+        return x.route.format === x.format ? undefined : answer(x.body)
+      },
       response: ({ body }, head) => (NOT_THERE.has(head.status) ? answer(body) : undefined),
     }
   },
@@ -35,6 +62,7 @@ export default definePlugin({
 
 async function estimate(json: Readonly<Record<string, unknown>>, mediaTokens: number): Promise<number> {
   const { messages, system, tools } = json
+  const media = new Set(attachmentsOf(json).flatMap(({ encoded }) => encoded ?? []))
   const levels: Level[] = [levelOf({ messages, system, tools })]
   let weight = 0
   let walked = 0
@@ -45,11 +73,10 @@ async function estimate(json: Readonly<Record<string, unknown>>, mediaTokens: nu
       levels.pop()
       continue
     }
-    const name = level.names?.[at] ?? ''
-    const value = level.of[level.names ? name : at]
+    const value = level.of[level.names ? (level.names[at] ?? '') : at]
     if (typeof value === 'object' && value !== null) levels.push(levelOf(value))
     if (typeof value !== 'string') weight += 1
-    else if (isMedia(name, value)) weight += mediaTokens
+    else if (media.has(value)) weight += mediaTokens
     else weight += await stringWeight(value)
   }
   return Math.max(1, Math.ceil(weight))

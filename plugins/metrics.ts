@@ -24,6 +24,7 @@ export default definePlugin({
           ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
           ...metric('holds', 'gauge', 'Holds that this process keeps alive.', [['', ledger.live]]),
           ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [['', ledger.quarantined]]),
+          ...metric('quarantine_suspensions_total', 'counter', 'Times that charges above the estimate were suspended for a model.', [['', ledger.suspensions]]),
           ...metric(
             'exchanges_total',
             'counter',

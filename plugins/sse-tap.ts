@@ -4,6 +4,8 @@ import { definePlugin, type Failure, type Format, type Rewriter, UsageTally } fr
 export class Tally extends UsageTally {
   /** The failure it reported, if it did. */
   failure: Failure | undefined
+  /** No later event can change the usage. */
+  final = false
   /** Takes what was asked for on the customer's behalf out of his stream again. */
   readonly hide: Rewriter | undefined
 
@@ -36,7 +38,10 @@ export default definePlugin({
       },
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
       event({ tally }, { reading }) {
-        if (reading.usage) tally.learn(reading.usage)
+        if (reading.usage) {
+          tally.learn(reading.usage)
+          tally.final = reading.final === true
+        }
         if (reading.failure) tally.failure ??= reading.failure
       },
     }

@@ -1,9 +1,12 @@
 import { createHash } from 'node:crypto'
-import { bill, holdFor, outputLimit, outputOf, runningCharge, type Bill, type Rates } from '../core/ledger/bill.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { bill, deliveredCharge, holdFor, outputLimit, outputOf, type Bill, type Terms } from '../core/ledger/bill.ts'
 import { Cover } from '../core/ledger/cover.ts'
+import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
 import {
   type Attempts,
   definePlugin,
+  type EndReason,
   type Exchange,
   formatCredits,
   GatewayError,
@@ -28,8 +31,12 @@ declare module '../core/exchange.ts' {
 
 /** A quota that comes back within this time, in milliseconds, is worth a retry. */
 const NEAR_MS = 60_000
-
+/** Milliseconds between two looks at replies that cost while nothing of them comes. */
+const TICK_MS = 1000
+/** Milliseconds between two tries to begin a request whose key has too many under way, and how much they vary. */
+const BUSY_MS = { least: 50, spread: 100 } as const
 type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'tally'>
+type Metered = With<'cover'> & Known
 
 /** Sets the cost of a request aside before it is sent, and settles what it really cost when it has ended. */
 export default definePlugin({
@@ -48,7 +55,14 @@ export default definePlugin({
         minimum: 1,
         maximum: 1_000_000,
         default: 16,
-        description: 'a number of output tokens, which a balance must cover for a request to be admitted',
+        description: 'a number of output tokens, which a balance must cover for a stream to be admitted',
+      },
+      leastLimit: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 1_000_000,
+        default: 4096,
+        description: 'a number of output tokens, below which the limit of a JSON request is not lowered',
       },
       unlimitedOutput: {
         type: 'integer',
@@ -57,20 +71,43 @@ export default definePlugin({
         default: 32_768,
         description: 'a number of output tokens, which are held for a JSON reply that nothing limits',
       },
-      mediaTokens: {
+      mediaTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3000, description: 'tokens held and estimated for one image' },
+      pageTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3500, description: 'tokens held and estimated for one page of a document' },
+      soundBytesPerToken: { type: 'integer', minimum: 1, maximum: 100_000, default: 64, description: 'bytes of encoded sound that count as one token' },
+      bytesPerToken: {
         type: 'integer',
         minimum: 1,
-        maximum: 10_000_000,
-        default: 3000,
-        description: 'tokens held and estimated for one embedded image, sound or file',
+        maximum: 100,
+        default: 3,
+        description: 'bytes of text that count as one token where an upstream reports no usage of a whole reply',
       },
-      bytesPerToken: { type: 'integer', minimum: 1, maximum: 100, default: 3, description: 'bytes of text that estimates count as one token' },
+      outputRate: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 100_000,
+        default: 150,
+        description: 'tokens a second, the 95th percentile, of models that say none and have not been learned',
+      },
+      cacheLifetime: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 86_400,
+        default: 300,
+        description: "seconds for which a conversation's cached input counts as cached again",
+      },
     },
   },
   setup(rates, host) {
+    /** Replies that may cost while nothing of them comes. */
+    const silent = new Map<Exchange & Known, Cover>()
+    const ticking = setInterval(() => {
+      for (const [x, cover] of silent) cover.tick(x)
+    }, TICK_MS)
+    ticking.unref()
     return {
       async request(x) {
-        const requests = holdRequests(x, host, rates)
+        const terms = termsOf(x, rates, host.ledger, host.now())
+        const requests = holdRequests(x, host, terms)
         const answers = await holdAll(requests, x, host)
         const no = answers.findIndex(({ kind }) => kind !== 'held')
         if (no !== -1) {
@@ -78,47 +115,85 @@ export default definePlugin({
           giveBack(answers, error, host)
           throw error
         }
-        const type = typeOf(x, host)
         const choices = x.format.choices(x.body)
-        const cover = new Cover(holdsOf(answers), host.ledger, rates, type.holdAhead * choices)
-        if (type.clampOutput && cover.thin) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, rates) / choices))
+        const cover = new Cover(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
+        if (cover.thin && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, terms) / choices))
+        if (terms.reasoning === 'hidden' && (streams(x) || !x.model.entry.reasoningInLimit)) silent.set(x, cover)
         return { cover }
       },
       response(x, head) {
         // Whoever gets less than he asked for is to see it.
-        if (x.cover.thin && typeOf(x, host).clampOutput) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
+        if (x.cover.thin && lowers(x, host)) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
       events: 'telling',
       event(x, { reading }) {
         if (reading.usage) x.cover.look()
       },
       progress: x => x.cover.progress(x),
+      listening(x, anybody) {
+        const done = anybody ? host.ledger.rejoin(x.cover.own) : host.ledger.abandon(x.cover.own, typeOf(x, host).abandoned, !streams(x))
+        done.catch((cause: unknown) => host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'))
+      },
       settle(x, outcome) {
-        const result = bill(x, outcome, rates)
+        silent.delete(x)
+        const model = modelOf(x)
+        const result = bill(x, outcome, x.cover.terms, !host.ledger.learned.suspended(model, host.now()))
         const notes = finalNotes(x, outcome, result, host)
         const kind = result.billed ? 'settle' : 'void'
-        const attempt = attemptOf(x, result)
+        const attempt = attemptOf(x, outcome, result)
         // The upstream account has paid for every attempt: its quota knows of no retries.
         x.cover.holds.forEach((hold, index) => host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }))
-        if (result.quarantined) host.log.warn({ exchange: x.id, key: x.key.id, model: notes.model }, 'implausible usage; charged the estimate')
+        if (result.quarantined) quarantine(x, model, host)
+        else if (result.billed && result.source === 'upstream') learn(x, x.cover.terms, result.usage, notes.durationMs ?? 0, host.ledger, host.now())
       },
+      close: () => clearInterval(ticking),
     }
   },
 })
 
-function holdRequests(x: Exchange & Known, host: Host, rates: Rates): HoldRequest[] {
+function streams({ body }: Known): boolean {
+  return body.get('stream') === true
+}
+
+/** Whether the request's limit of output is lowered to what is held for it. */
+function lowers(x: Known, host: Host): boolean {
+  return !streams(x) || typeOf(x, host).clampOutput
+}
+
+/** A usage report that cannot be: the operator is to see it, and to hear of several. */
+function quarantine(x: Metered, model: string, { ledger, log, now }: Host): void {
+  log.warn({ exchange: x.id, key: x.key.id, model }, 'implausible usage; charged what is possible of it')
+  if (!ledger.learned.quarantine(model, now())) return
+  ledger.suspensions++
+  log.error(
+    { model, upstream: x.route.candidates[0]?.upstream.name },
+    'three implausible usages of a model within an hour: only estimates are charged for such reports now',
+  )
+}
+
+function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldRequest[] {
   const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
   const limit = outputLimit(x)
-  const stream = x.body.get('stream') === true
+  const stream = streams(x)
   // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
   const choices = x.format.choices(x.body)
-  const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? rates.unlimitedOutput * choices : limit
-  const amount = holdFor(x, ahead, rates)
-  const least = stream || clampOutput ? holdFor(x, Math.min(ahead, rates.leastOutput * choices), rates) : amount
-  const base = { id: x.id, amount, least, notes: firstNotes(x), floor: () => runningCharge(x, rates) }
+  const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? terms.unlimitedOutput * choices : limit
+  const amount = holdFor(x, ahead, terms)
+  const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit
+  const least = holdFor(x, Math.min(ahead, leastOutput * choices), terms)
+  const base = { id: x.id, amount, least, notes: firstNotes(x), floor: () => deliveredCharge(x, terms) }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
-  const own: HoldRequest = { ...base, account: x.key.id, version: x.key.version, concurrency }
+  const { id, version, rotation } = x.key
+  const own: HoldRequest = { ...base, account: id, version, rotation, concurrency, half: !stream && !clampOutput, end: why => end(x, why, host) }
   return account.quota ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }] : [own]
+}
+
+/** The ledger wants an exchange to end. */
+function end(x: Exchange & Known, why: EndReason, host: Host): void {
+  if (why === 'crowded' || x.gone) return x.giveUp()
+  // A JSON reply comes whole, and is paid for.
+  if (typeOf(x, host).onDisabled === 'finish' || !streams(x) || x.complete) return
+  x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))
 }
 
 /** A type that the file no longer has serves nobody: the gate has refused its keys. */
@@ -126,30 +201,31 @@ function typeOf({ key }: Known, { config }: Host): KeyType {
   return config.keyTypes.get(key.type) as KeyType
 }
 
-/** Holds everywhere at once; a key whose record changed since it was looked up is looked up anew, once. */
-async function holdAll(requests: readonly HoldRequest[], x: Known, host: Host): Promise<HoldAnswer[]> {
-  const [own] = requests as readonly [HoldRequest]
-  const answers = requests.length === 1 ? [await host.ledger.hold(own)] : await settleAll(requests, request => host.ledger.hold(request), host)
-  if (answers[0]?.kind !== 'stale') return answers
+/** Holds on the key's account, and then on the upstream account's quota where it has one; up to the first that is refused. */
+async function holdAll([own, ...others]: readonly HoldRequest[], x: Exchange & Known, host: Host): Promise<HoldAnswer[]> {
+  const answers = [await holdOwn(own as HoldRequest, x, host)]
   try {
-    const key: Key | undefined = await host.keys.refind(x.secret)
-    if (!key || key.status !== 'active') return [{ kind: 'disabled' }, ...answers.slice(1)]
-    return [await host.ledger.hold({ ...own, version: key.version }), ...answers.slice(1)]
+    for (const other of others) if (answers.at(-1)?.kind === 'held') answers.push(await host.ledger.hold(other))
   } catch (thrown) {
     giveBack(answers, GatewayError.from(thrown), host)
     throw thrown
   }
+  return answers
 }
 
-/** All answers; when one request fails, what the others hold is given back before its error goes on. */
-async function settleAll(requests: readonly HoldRequest[], hold: (request: HoldRequest) => Promise<HoldAnswer>, host: Host): Promise<HoldAnswer[]> {
-  const results = await Promise.allSettled(requests.map(hold))
-  const answers = results.filter(result => result.status === 'fulfilled').map(({ value }) => value)
-  const failed = results.find(result => result.status === 'rejected')
-  if (!failed) return answers
-  const error = GatewayError.from(failed.reason)
-  giveBack(answers, error, host)
-  throw error
+/** Holds on the key's account. A key that has too many requests under way waits; one whose record changed is looked up anew. */
+async function holdOwn(request: HoldRequest, x: Exchange & Known, host: Host): Promise<HoldAnswer> {
+  const { concurrencyWait } = typeOf(x, host)
+  const until = host.now() + concurrencyWait
+  let answer = await host.ledger.hold(request)
+  while (answer.kind === 'busy' && !x.gone && host.now() < until) {
+    await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
+    answer = await host.ledger.hold(request)
+  }
+  if (answer.kind !== 'stale') return answer
+  const key: Key | undefined = await host.keys.refind(x.secret)
+  if (!key || key.status !== 'active') return { kind: 'disabled' }
+  return host.ledger.hold({ ...request, version: key.version, rotation: key.rotation })
 }
 
 function holdsOf(answers: readonly HoldAnswer[]): Hold[] {
@@ -203,26 +279,29 @@ function firstNotes(x: Exchange & Known): Notes {
 }
 
 /**
- * The part of an exchange among the attempts at its request, when it has one: it brought its client nothing, or it comes
- * after one that may have. SDKs count their retries and repeat the body; others may name the request by a key.
+ * The part of an exchange among the attempts at its request, when it has one: its client left before anything came, or it is
+ * a retry that succeeded. SDKs count their retries and repeat the body; others may name the request by a key.
  */
-function attemptOf(x: Known, { billed }: Bill): Attempts | undefined {
+function attemptOf(x: Known, outcome: Outcome, { billed }: Bill): Attempts | undefined {
   const count = x.headers['x-stainless-retry-count']
   const name = x.headers['idempotency-key']
+  if (!billed || (count === undefined && name === undefined)) return undefined
   const repeated = name !== undefined || Number(count) > 0
-  const part = x.firstByteAfter === undefined ? (repeated ? 'again' : 'lost') : repeated ? 'retry' : undefined
-  if (!billed || !part || (count === undefined && name === undefined)) return undefined
+  // A whole reply that nobody got is kept for the retry.
+  const lost = x.firstByteAfter === undefined && !x.complete
+  const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
+  if (!part) return undefined
   const digest = createHash('sha256')
     .update(`${x.path}\n${String(name ?? '')}\n`)
     .update(x.body.received)
-  const request = digest.digest('hex').slice(0, 32)
-  return { request, part }
+  return { request: digest.digest('hex').slice(0, 32), part }
 }
 
-const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget' } as const
+const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget', disabled: 'disabled' } as const
 
 function finalNotes(x: With<'cover'> & Known, outcome: Outcome, result: Bill, host: Host): Notes {
-  const status = outcome.kind === 'broken' ? BROKEN_BY[outcome.by] : result.failed ? 'failed' : 'ok'
+  const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
+  const status = by ? BROKEN_BY[by] : result.failed ? 'failed' : 'ok'
   return {
     ...x.cover.notes,
     status,

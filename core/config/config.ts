@@ -29,10 +29,21 @@ export interface Upstream {
   /** Output tokens that are asked for where the format wants a number and nobody names one. */
   readonly defaultOutput: number
   readonly accounts: readonly Account[]
-  /** The most replies that are read on at a time for clients that have left; 0 cancels them all. */
-  readonly drains: number
-  /** Milliseconds. */
-  readonly timeouts: { readonly connect: number; readonly firstByte: number; readonly idle: number; readonly total: number; readonly drain: number }
+  /** What becomes of a stream whose client leaves before its last content; undefined where format and model decide. */
+  readonly onDisconnect: 'cancel' | 'finish' | undefined
+  readonly timeouts: UpstreamTimeouts
+}
+
+/** How long an upstream may take, in milliseconds. */
+export interface UpstreamTimeouts {
+  readonly connect: number
+  readonly firstByte: number
+  readonly idle: number
+  readonly total: number
+  /** How long a stream is read on before its last content for a client that has left. */
+  readonly finish: number
+  /** How long a stream is read on after its last content for its usage. */
+  readonly usage: number
 }
 
 /** A model of a key type, as its customers name it. */
@@ -48,6 +59,14 @@ export interface ModelEntry {
   readonly maxOutput: number | undefined
   /** Output tokens to ask for where the upstream's format wants a number and the request has none. */
   readonly output: number
+  /** What becomes of the model's reasoning: billed and never sent, sent, or there is none. Undefined where the file does not say. */
+  readonly reasoning: 'hidden' | 'shown' | 'none' | undefined
+  /** Whether a request's output limit bounds the reasoning as well. */
+  readonly reasoningInLimit: boolean
+  /** Tokens a second, the 95th percentile; undefined where it is learned. */
+  readonly outputRate: number | undefined
+  /** Input tokens that the upstream adds by itself; undefined where they are learned. */
+  readonly overhead: number | undefined
   /** How the model is told to reason, where the messages format is translated into. */
   readonly thinking: 'adaptive' | 'budget'
   /** The id this one is an alias of. */
@@ -60,8 +79,14 @@ export interface KeyType {
   readonly formats: readonly Format[]
   readonly default: ModelEntry
   readonly fillDefault: boolean
-  /** The most requests of one key at a time; undefined for no limit. */
-  readonly concurrency: number | undefined
+  /** The most requests of one key at a time. */
+  readonly concurrency: number
+  /** Milliseconds for which a request waits for others of its key to end. */
+  readonly concurrencyWait: number
+  /** The most replies of one key that are read on at a time for clients that have left. */
+  readonly abandoned: number
+  /** Whether running streams of a key that is disabled, expired or rotated are ended. */
+  readonly onDisabled: 'end' | 'finish'
   /** Output tokens of a running stream that are held for at a time. */
   readonly holdAhead: number
   /** Whether a request's output limit is lowered to what the balance pays for. */
@@ -83,6 +108,8 @@ export interface Limits {
   readonly headers: number
   readonly body: number
   readonly reply: number
+  /** Of all replies that are kept for retries. */
+  readonly keptReplies: number
   /** Milliseconds. */
   readonly headersTime: number
   readonly bodyIdle: number
@@ -116,6 +143,10 @@ export interface LedgerConfig {
   readonly remember: number
   readonly history: number
   readonly retries: number
+  /** Waivers of one key in an hour. */
+  readonly waivers: number
+  /** Milliseconds for which it is remembered which key made what lies with a provider. */
+  readonly stored: number
   readonly auditEvery: number
   readonly keyCache: number
 }

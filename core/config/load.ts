@@ -17,6 +17,8 @@ import { readYaml, type Env } from './yaml.ts'
 export interface Sound {
   readonly config: Config
   readonly problems: readonly []
+  /** What the file leaves to defaults that cost money: it can be put in force all the same. */
+  readonly warnings: readonly Problem[]
   readonly text: string
 }
 
@@ -88,7 +90,7 @@ async function refer(source: Source, path: string, raw: RawConfig, shape: readon
   const referred = [...resolver.problems, ...absentFolders(source, config.plugins), ...chain.problems]
   const all = [...shape, ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col))]
   if (all.length > 0) return failed(all, source.text)
-  return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], text: source.text }
+  return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], warnings: resolver.warnings, text: source.text }
 }
 
 /** Folders of plugins that the file names; the one that it need not name may be absent. */

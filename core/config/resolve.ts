@@ -14,11 +14,15 @@ type RawUpstream = RawConfig['upstreams'][string]
 type RawKeyType = RawConfig['keyTypes'][string]
 type RawModel = RawKeyType['models'][number]
 
+/** What the model itself is like, whichever name it goes by. */
+const OF_THE_MODEL = ['thinking', 'reasoning', 'reasoningInLimit', 'outputRate', 'overhead'] as const
+
 /** The word that asks for the simulated provider, as a url and as its account's key. */
 const SIMULATED = 'simulated'
 
 export class Resolver {
   readonly problems: Problem[] = []
+  readonly warnings: Problem[] = []
   readonly #source: Source
   readonly #file: string
   readonly #env: Env
@@ -61,6 +65,8 @@ export class Resolver {
         remember: duration(raw.ledger.remember),
         history: duration(raw.ledger.history),
         retries: duration(raw.ledger.retries),
+        waivers: raw.ledger.waivers,
+        stored: duration(raw.ledger.stored),
         auditEvery: duration(raw.ledger.auditEvery),
         keyCache: duration(raw.ledger.keyCache),
       },
@@ -112,13 +118,14 @@ export class Resolver {
       speaks: formats(raw.speaks),
       defaultOutput: raw.defaultOutput,
       accounts,
-      drains: raw.onDisconnect === 'drain' ? raw.drains : 0,
+      onDisconnect: raw.onDisconnect,
       timeouts: {
         connect: duration(raw.timeouts.connect),
         firstByte: duration(raw.timeouts.firstByte),
         idle: duration(raw.timeouts.idle),
         total: duration(raw.timeouts.total),
-        drain: duration(raw.timeouts.drain),
+        finish: duration(raw.timeouts.finish),
+        usage: duration(raw.timeouts.usage),
       },
     }
   }
@@ -189,6 +196,9 @@ export class Resolver {
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
       concurrency: raw.concurrency,
+      concurrencyWait: duration(raw.concurrencyWait),
+      abandoned: raw.abandoned,
+      onDisabled: raw.onDisabled,
       holdAhead: raw.holdAhead,
       clampOutput: raw.clampOutput,
       models,
@@ -201,12 +211,29 @@ export class Resolver {
       if (byId.has(model.id)) this.#add([...path, 'models', index, 'id'], `"${model.id}" stands twice in this list`)
       byId.set(model.id, model)
     })
+    this.#warn(raw, path, 'reasoning', 'say hidden, shown or none: hidden is assumed where the upstream does not tell, and holds grow with the clock')
+    this.#warn(raw, path, 'maxOutput', 'name the most output tokens of one reply: without it a JSON request without a limit is held for unlimitedOutput tokens')
     const models = new Map<string, ModelEntry>()
     raw.models.forEach((model, index) => {
       const entry = this.#model(model, [...path, 'models', index], byId, prices)
-      if (entry) models.set(model.id, { ...entry, output: entry.maxOutput ?? output })
+      if (entry) models.set(model.id, { ...entry, output: Math.min(entry.maxOutput ?? Infinity, output) })
     })
     return models
+  }
+
+  /** Warns of a setting that models lack, once a key type. */
+  #warn(raw: RawKeyType, path: Path, name: 'reasoning' | 'maxOutput', hint: string): void {
+    const lacking = raw.models.filter(model => model.as === undefined && model[name] === undefined)
+    const [first] = lacking
+    if (!first) return
+    const others = lacking.length > 1 ? ` and ${lacking.length - 1} more` : ''
+    this.warnings.push(
+      this.#source.problem(
+        [...path, 'models', raw.models.indexOf(first)],
+        `"${first.id}"${others} of this key type ${others === '' ? 'has' : 'have'} no "${name}"`,
+        hint,
+      ),
+    )
   }
 
   #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): Omit<ModelEntry, 'output'> | undefined {
@@ -219,7 +246,9 @@ export class Resolver {
       this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target.as === raw.id ? 'name another model' : didYouMean(target.as))
       return undefined
     }
-    if (raw.as !== undefined && raw.thinking !== undefined) this.#add([...path, 'thinking'], 'an alias reasons as what it is an alias of')
+    for (const member of OF_THE_MODEL) {
+      if (raw.as !== undefined && raw[member] !== undefined) this.#add([...path, member], `an alias has the "${member}" of what it is an alias of`)
+    }
     const context = raw.context ?? target.context
     const maxOutput = raw.maxOutput ?? target.maxOutput
     const named = (['maxOutput', 'context'] as const).find(member => raw[member] !== undefined)
@@ -242,6 +271,10 @@ export class Resolver {
       priceName: priceName ?? '',
       context,
       maxOutput,
+      reasoning: target.reasoning,
+      reasoningInLimit: target.reasoningInLimit ?? true,
+      outputRate: target.outputRate,
+      overhead: target.overhead,
       thinking: target.thinking ?? 'adaptive',
       aliasOf: raw.as,
     }
@@ -262,6 +295,7 @@ function limits(raw: RawConfig['limits']): Limits {
     bodyIdle: duration(raw.bodyIdle),
     bodyTime: duration(raw.bodyTime),
     reply: size(raw.reply),
+    keptReplies: size(raw.keptReplies),
     writeIdle: duration(raw.writeIdle),
     keepalive: duration(raw.keepalive),
     idleConnection: duration(raw.idleConnection),

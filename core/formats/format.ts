@@ -22,6 +22,10 @@ export interface Reading {
   readonly last?: boolean
   /** Nothing comes after this event. */
   readonly terminal?: boolean
+  /** The usage of this event is that of the whole reply: no later event can change it. */
+  readonly final?: boolean
+  /** Bytes of reasoning that the event carries encrypted, or as a signature that stands for it. */
+  readonly sealedBytes?: number
   /** The event reports a failure. */
   readonly failure?: Failure
   /** Numbers of the parts of the reply that begin or end with this event. */
@@ -81,10 +85,14 @@ export interface Format {
   choices(body: Pick<Body, 'get'>): number
   /** Whether a stream is complete of which so many parts have ended. */
   ends(closed: number, choices: number): boolean
-  /** Output tokens the request asks for at most, in each choice; undefined when it names no limit. */
+  /** Output tokens the request asks for at most, in each choice; the largest where several members say; undefined when none does. */
   outputLimit(body: Pick<Body, 'get'>): number | undefined
-  /** Makes the outgoing request ask for at most so many output tokens, in each choice. */
+  /** Makes the outgoing request ask for at most so many output tokens, in each choice, in every member that limits them. */
   limitOutput(body: Body, tokens: number): void
+  /** A stream tells its input at its beginning, and shows what it reasons: little is unknown of one that is cut short. */
+  readonly tellsEarly: boolean
+  /** Whether a stream may have sent its last content, by the text of the events that came last. */
+  rests(recent: string): boolean
   /** Request headers that go upstream where the client sent none of the name. */
   readonly defaultHeaders: Readonly<Record<string, string>>
   /**

@@ -29,6 +29,7 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   unsupported_encoding: invalid('unsupported_encoding'),
   not_found: invalid('not_found'),
   method_not_allowed: invalid('method_not_allowed'),
+  request_conflict: invalid('request_conflict'),
   request_timeout: invalid('request_timeout'),
   url_too_long: invalid('url_too_long'),
   headers_too_large: invalid('headers_too_large'),

@@ -1,4 +1,5 @@
 /** Small readers that the formats share: vendors' JSON is never trusted to have the promised shape. */
+import type { Body } from '../body.ts'
 import { inputTokens, type Usage } from '../ledger/money.ts'
 import type { CountedUsage, Failure, RawUsage } from './format.ts'
 
@@ -50,6 +51,27 @@ export class Counter {
     }
     return undefined
   }
+}
+
+/** Members by which requests limit their output in one format or another; upstreams may heed any of them. */
+const LIMITS = ['max_completion_tokens', 'max_tokens', 'max_output_tokens'] as const
+
+/** The largest of the limits of output that a request names. */
+export function largestLimit(body: Pick<Body, 'get'>): number | undefined {
+  const stated = LIMITS.map(name => positive(body.get(name))).filter(limit => limit !== undefined)
+  return stated.length === 0 ? undefined : Math.max(...stated)
+}
+
+/** Sets every limit of output that a request names; the one named by `name` where it names none. */
+export function setLimits(body: Body, tokens: number, name: (typeof LIMITS)[number]): void {
+  const present = LIMITS.filter(limit => positive(body.get(limit)) !== undefined)
+  for (const limit of present.length === 0 ? [name] : present) if (body.get(limit) !== tokens) body.set(limit, tokens)
+}
+
+/** Where several members limit the output, lets all say what the largest says: which of them an upstream heeds is not known. */
+export function levelLimits(body: Body): void {
+  const limit = largestLimit(body)
+  if (limit !== undefined) setLimits(body, limit, 'max_tokens')
 }
 
 /** What the two formats that count inclusively call the members of their usage. */

@@ -87,8 +87,8 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
     const { kind, requestId, charge, before } = historyEntry(id, raw)
     settled += charge - before
     entries++
-    // A late entry corrects the reaped one before it.
-    if (kind === 'late') continue
+    // A late entry corrects the reaped one before it, and a credit one that has ended.
+    if (kind === 'late' || kind === 'credit') continue
     if (ended.has(requestId)) findings.push(`request ${requestId} ended twice`)
     if (ended.size < COMPARED) ended.add(requestId)
   }

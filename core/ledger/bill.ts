@@ -1,28 +1,44 @@
-/** What an exchange costs: the usage its upstream reported, or a marked estimate where it reported none worth believing. */
+/** What an exchange costs: the usage its upstream reported, or a marked estimate where it reported none that is possible. */
+import { SAFE_BYTES_PER_TOKEN, weigh, type Weights } from './input.ts'
 import type { Body } from '../body.ts'
 import type { CountedUsage, Failure } from '../formats/index.ts'
 import type { Exchange, Model, Outcome } from '../exchange.ts'
+import type { KnownPrefix } from './prefixes.ts'
 import { charge, inputTokens, NO_USAGE, tokensFor, type Price, type Usage } from './money.ts'
 
-/** How text and media are turned into tokens where nobody counted them. */
-export interface Rates {
-  /** Output tokens that a balance must cover for a request to be admitted. */
+/** How text and media become tokens where nobody counted them: the options of the stage that meters. */
+export interface Rates extends Weights {
+  /** Output tokens that a balance must cover for a stream to be admitted. */
   readonly leastOutput: number
+  /** Output tokens below which the limit of a JSON request is not lowered. */
+  readonly leastLimit: number
   /** Output tokens that are held for a JSON reply that nothing limits. */
   readonly unlimitedOutput: number
-  /** Tokens of one embedded image, sound or file. */
-  readonly mediaTokens: number
   /** Bytes of text that an estimate counts as one token. */
   readonly bytesPerToken: number
 }
 
-/** What a bill is made from. */
-export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete'> {
-  readonly body: Body
-  readonly model: Model
-  readonly tally: { readonly failure: Failure | undefined; usage(): CountedUsage | undefined }
+/** The rates, and what is known of the model and the conversation of one exchange. */
+export interface Terms extends Rates {
+  readonly reasoning: 'hidden' | 'shown' | 'none'
+  /** Tokens that the model makes in a second, the 95th percentile. */
+  readonly outputRate: number
+  /** Input tokens that the upstream adds by itself. */
+  readonly overhead: number
+  /** Input tokens that the stored state stands for to which the request refers; undefined where nobody recorded them. */
+  readonly storedTokens: number | undefined
+  /** What the upstream told of the input of an earlier request with the same beginning. */
+  readonly prefix: KnownPrefix | undefined
 }
 
+/** What a bill is made from. */
+export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete' | 'silentMs' | 'sealedBytes'> {
+  readonly body: Body
+  readonly model: Model
+  readonly tally: { readonly failure: Failure | undefined; readonly final: boolean; usage(): CountedUsage | undefined }
+}
+
+/** What an exchange that has ended costs, and how that is known. */
 export interface Bill {
   /** Nano-credits. */
   readonly charge: bigint
@@ -38,28 +54,30 @@ export interface Bill {
   readonly failed: boolean
 }
 
-/** Two bytes of text are never less than one token in practice, so a hold on this many rarely falls short. */
-const HOLD_BYTES_PER_TOKEN = 2
-/** More bytes than this a token has only now and then, so that many more than a limit allows are beyond it. */
+/** A token rarely has more bytes than this, so more bytes than so many a token are beyond a limit of output. */
 const MOST_BYTES_PER_TOKEN = 12
-/** Reports beyond this many context windows are mistakes. */
+/** A report of more input than this many context windows is implausible. */
 const IMPLAUSIBLE_WINDOWS = 2
 /** So is output of more than this many times what the request allowed: tools that run at the provider take several passes. */
 const IMPLAUSIBLE_LIMITS = 10
 /** Output tokens that are plausible whatever was asked for. */
 const PLAUSIBLE_OUTPUT = 4096
-/** Tokens of context that a model without a `context` of its own is taken to have. */
-const LARGEST_WINDOW = 1_000_000
+/** Passes of the model that tools at the provider can bring about, each of which reads the whole input again. */
+const MOST_PASSES = 10
+/** Seconds for which an upstream may go on after its connection was closed. */
+const STOP_LAG_S = 1
 
 /** What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits. */
-export function holdFor({ body, model }: Billable, output: number, rates: Rates): bigint {
-  return charge({ ...NO_USAGE, input: estimateInput(body, rates, HOLD_BYTES_PER_TOKEN), ...dearest(output, model.entry.price) }, model.entry.price)
+export function holdFor(x: Pick<Billable, 'body' | 'model'>, output: number, terms: Terms): bigint {
+  const { price } = x.model.entry
+  const input = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
+  return charge({ ...NO_USAGE, input, ...dearest(output, price) }, price)
 }
 
 /** How many output tokens a hold covers beside the input. */
-export function outputOf(x: Billable, hold: bigint, rates: Rates): number {
+export function outputOf(x: Billable, hold: bigint, terms: Terms): number {
   const { price } = x.model.entry
-  return tokensFor(hold - holdFor(x, 0, rates), price.reasoning > price.output ? price.reasoning : price.output)
+  return tokensFor(hold - holdFor(x, 0, terms), price.reasoning > price.output ? price.reasoning : price.output)
 }
 
 /** The most output tokens that the reply may have, all choices together; Infinity when neither the request nor the model's entry says. */
@@ -74,32 +92,47 @@ export function beyond(tokens: number): number {
   return tokens * MOST_BYTES_PER_TOKEN + 1
 }
 
-/** What has come so far and, on top of it, so many output tokens, in nano-credits. */
-export function runningCharge(x: Billable, rates: Rates, ahead = 0): bigint {
+/** What was delivered so far costs, with its input, in nano-credits: what is charged when the gateway dies. */
+export function deliveredCharge(x: Billable, terms: Terms): bigint {
   if (x.delivered === 0 && !x.tally.usage()) return 0n
-  const usage = observed(x, rates)
-  return charge({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, outputLimit(x))) }, x.model.entry.price)
+  return charge(observed(x, terms), x.model.entry.price)
 }
 
-/** The bill of an exchange that has ended. */
-export function bill(x: Billable, outcome: Outcome, rates: Rates): Bill {
+/** What the exchange may have cost the upstream by now and, on top of it, so many output tokens, in nano-credits. */
+export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
+  if (x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
+  const usage = cutUsage(x, terms)
+  const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
+  return charge({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price)
+}
+
+/** Whether the cost of the reply grows while nothing of it is delivered. */
+export function growsByClock({ silentMs }: Pick<Billable, 'silentMs'>, { reasoning }: Terms): boolean {
+  return reasoning === 'hidden' && silentMs > 0
+}
+
+/** The bill of an exchange that has ended. @param careful false: a report that cannot be is not charged beyond the estimate */
+export function bill(x: Billable, outcome: Outcome, terms: Terms, careful = true): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const reported = x.tally.usage()
   const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: reported?.cost, failed }
-  if (outcome.kind === 'answered' || (outcome.kind === 'failed' && x.delivered === 0)) return nothing
-  const clientLeft = outcome.kind === 'broken' && outcome.by === 'client'
-  // What used a balance up was worth something, if only its input.
-  const owed = clientLeft || (outcome.kind === 'broken' && outcome.by === 'budget')
+  const by = outcome.kind === 'failed' || outcome.kind === 'broken' ? outcome.by : undefined
+  // What a customer, or the end of his balance, cut short is owed as the upstream saw it.
+  const owed = by === 'client' || by === 'budget' || by === 'disabled'
+  if (outcome.kind === 'answered' || (outcome.kind === 'failed' && !owed && x.delivered === 0)) return nothing
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
-  if (clientLeft && outcome.attempts.length === 0) return nothing
+  if (owed && outcome.attempts.length === 0) return nothing
   const cut = failed || outcome.kind === 'broken'
   if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
   const believable = reported?.sound === true && plausible(reported.usage, x)
-  const quarantined = reported !== undefined && !believable
-  // What was reported with the end of the reply is the whole truth, whether or not the client waited for it.
-  if (believable && reported.whole && !failed && (!cut || x.complete)) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
-  return { ...nothing, ...priced(observed(x, rates), x), source: 'estimated', quarantined }
+  // What was reported as final is the whole truth, whether or not the client waited for it.
+  const final = reported?.whole === true && !x.tally.failure && (x.tally.final || x.complete || !cut)
+  if (believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
+  const estimate = owed ? cutUsage(x, terms) : observed(x, terms)
+  if (!reported || believable) return { ...nothing, ...priced(estimate, x), source: 'estimated' }
+  const usage = reported.sound && careful ? bounded(reported.usage, estimate, possible(x, terms)) : estimate
+  return { ...nothing, ...priced(usage, x), source: 'estimated', quarantined: true }
 }
 
 function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'charge'> {
@@ -112,22 +145,96 @@ function dearest(output: number, price: Price): Pick<Usage, 'output' | 'reasonin
 }
 
 /** The greater of what was reported so far and what the bytes on either side suggest. */
-export function observed(x: Billable, rates: Rates): Usage {
-  const estimate = estimateInput(x.body, rates, rates.bytesPerToken)
-  const output = Math.min(Math.ceil(x.delivered / rates.bytesPerToken), outputLimit(x))
+export function observed(x: Billable, terms: Terms): Usage {
+  return withReported(x, estimateInput(x, terms, terms.bytesPerToken), visibleOutput(x, terms.bytesPerToken))
+}
+
+/**
+ * The usage of a reply that ends now: its input, what was delivered, and what its model may have reasoned unseen. Bytes count
+ * as more tokens than in `observed`: the customer chooses this end, and must not gain by it.
+ */
+export function cutUsage(x: Billable, terms: Terms): Usage {
+  const visible = visibleOutput(x, SAFE_BYTES_PER_TOKEN)
+  const hidden = Math.min(hiddenOutput(x, terms), x.model.entry.reasoningInLimit ? Math.max(0, outputLimit(x) - visible) : Infinity)
+  const usage = withReported(x, knownInput(x, terms), visible + hidden)
+  const { price } = x.model.entry
+  return price.reasoning > price.output ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) } : usage
+}
+
+/** Lays an estimate under what was reported, where that can be. */
+function withReported(x: Billable, input: Usage | number, output: number): Usage {
+  const estimate = typeof input === 'number' ? { ...NO_USAGE, input } : input
   const reported = x.tally.usage()
-  if (!reported?.sound || !plausible(reported.usage, x)) return { ...NO_USAGE, input: estimate, output }
+  if (!reported?.sound || !plausible(reported.usage, x)) return { ...estimate, output }
   // Input that was reported, from cache perhaps, is known better than any estimate of it.
   const known = inputTokens(reported.usage) > 0
-  return { ...reported.usage, ...(!known && { input: estimate }), output: Math.max(reported.usage.output, output) }
+  return { ...reported.usage, ...(!known && { ...estimate, reasoning: reported.usage.reasoning }), output: Math.max(reported.usage.output, output) }
 }
 
-function estimateInput(body: Body, rates: Rates, bytesPerToken: number): number {
-  return Math.ceil((body.received.length - body.media.bytes) / bytesPerToken) + body.media.parts * rates.mediaTokens
+function visibleOutput(x: Billable, bytesPerToken: number): number {
+  return Math.min(Math.ceil(x.delivered / bytesPerToken), outputLimit(x))
 }
+
+/** What the model may have reasoned unseen: by the clock, or by the size of what it sent encrypted. */
+function hiddenOutput({ silentMs, sealedBytes }: Billable, { reasoning, outputRate }: Terms): number {
+  if (reasoning === 'none') return 0
+  return Math.ceil(sealedBytes / SAFE_BYTES_PER_TOKEN) + Math.ceil(outputRate * (silentMs / 1000 + STOP_LAG_S))
+}
+
+function estimateInput({ body, model }: Pick<Billable, 'body' | 'model'>, terms: Terms, bytesPerToken: number): number {
+  const { textBytes, tokens, unbounded } = weigh(body, terms, terms.storedTokens)
+  const estimate = Math.ceil(textBytes / bytesPerToken) + tokens + terms.overhead
+  return unbounded ? Math.max(estimate, windowOf(model)) : estimate
+}
+
+/** The input of a reply whose upstream has not told it: what is known of an earlier request with the same beginning counts. */
+function knownInput(x: Billable, terms: Terms): Usage {
+  const estimate = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
+  const { prefix } = terms
+  if (!prefix) return { ...NO_USAGE, input: estimate }
+  const rest = Math.max(0, x.body.received.length - prefix.bytes)
+  // What is not text takes few bytes and may be many tokens.
+  const plain = weigh(x.body, terms, terms.storedTokens).tokens === 0
+  const total = plain ? Math.min(estimate, prefix.inputTokens + Math.ceil(rest / SAFE_BYTES_PER_TOKEN)) : estimate
+  const cacheRead = Math.min(prefix.cachedTokens, total)
+  return { ...NO_USAGE, input: total - cacheRead, cacheRead }
+}
+
+function windowOf({ entry }: Model): number {
+  return entry.context ?? LARGEST_WINDOW
+}
+
+/** Tokens of context that a model without a `context` of its own is taken to have. */
+const LARGEST_WINDOW = 1_000_000
 
 function plausible(usage: Usage, x: Billable): boolean {
-  const most = (x.model.entry.context ?? LARGEST_WINDOW) * IMPLAUSIBLE_WINDOWS
+  const most = windowOf(x.model) * IMPLAUSIBLE_WINDOWS
   const mostOutput = Math.min(most, Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS))
   return inputTokens(usage) <= most && usage.output <= mostOutput
+}
+
+/** The most input and output tokens that the bytes on either side, the clock and the limits allow. */
+function possible(x: Billable, terms: Terms): { input: number; output: number } {
+  const { providerTools } = weigh(x.body, terms, terms.storedTokens)
+  const passes = providerTools ? MOST_PASSES : 0
+  const limit = outputLimit(x)
+  const hidden = terms.reasoning === 'none' ? 0 : Math.max(limit === Infinity ? 0 : limit, hiddenOutput(x, terms))
+  return { input: estimateInput(x, terms, 1) + passes * windowOf(x.model), output: x.delivered + hidden }
+}
+
+/** A report cut to what is possible, and never below the estimate. */
+function bounded(reported: Usage, estimate: Usage, most: { input: number; output: number }): Usage {
+  const output = Math.max(estimate.output, Math.min(reported.output, most.output))
+  const reasoning = Math.min(Math.max(reported.reasoning, estimate.reasoning), output)
+  const [told, least] = [inputTokens(reported), inputTokens(estimate)]
+  if (told <= least) return { ...estimate, output, reasoning }
+  // What is too much is taken off where most was reported.
+  let excess = told - Math.max(least, Math.min(told, most.input))
+  const classes = { input: reported.input, cacheRead: reported.cacheRead, cacheWrite5m: reported.cacheWrite5m, cacheWrite1h: reported.cacheWrite1h }
+  for (const name of (Object.keys(classes) as (keyof typeof classes)[]).sort((a, b) => classes[b] - classes[a])) {
+    const off = Math.min(excess, classes[name])
+    classes[name] -= off
+    excess -= off
+  }
+  return { ...classes, output, reasoning }
 }

@@ -1,20 +1,23 @@
-/** Keeps what is held for a running stream ahead of what it delivers. */
-import { beyond, bill, type Billable, observed, outputLimit, type Rates, runningCharge } from './bill.ts'
+/** Keeps what is held for a running reply ahead of what it may cost. */
+import { beyond, bill, type Billable, cutUsage, growsByClock, outputLimit, runningCharge, type Terms } from './bill.ts'
 import type { Hold } from './hold.ts'
+import { SAFE_BYTES_PER_TOKEN } from './input.ts'
 import type { Ledger } from './ledger.ts'
 import { tokensFor, type Usage } from './money.ts'
 import type { Notes } from './records.ts'
 
-/** A stream whose holds are to grow with it. */
+/** A reply whose holds are to grow with it. */
 export interface Covered extends Billable {
+  readonly gone: boolean
   stop(reason: 'budget', usage: Usage): void
+  giveUp(): void
 }
 
 export class Cover {
   /** On the customer's account, and on the upstream account's quota where it has one. */
   readonly holds: readonly Hold[]
+  readonly terms: Terms
   readonly #ledger: Ledger
-  readonly #rates: Rates
   /** Output tokens that are held for at a time. */
   readonly #ahead: number
   /** Bytes delivered at which to look again. */
@@ -23,10 +26,10 @@ export class Cover {
   /** The balance did not go as far as was wanted: what is held must be used up before it is asked again. */
   #thin: boolean
 
-  constructor(holds: readonly Hold[], ledger: Ledger, rates: Rates, ahead: number) {
+  constructor(holds: readonly Hold[], ledger: Ledger, terms: Terms, ahead: number) {
     this.holds = holds
+    this.terms = terms
     this.#ledger = ledger
-    this.#rates = rates
     this.#ahead = ahead
     this.#thin = holds.some(({ amount, request }) => amount < request.amount)
   }
@@ -36,22 +39,26 @@ export class Cover {
     return this.#thin
   }
 
+  /** The customer's own hold. */
+  get own(): Hold {
+    return this.holds[0] as Hold
+  }
+
   /** What was noted when it began. */
   get notes(): Notes {
-    return (this.holds[0] as Hold).request.notes
+    return this.own.request.notes
   }
 
   /** What is held, in nano-credits. */
   get amount(): bigint {
-    return this.holds.reduce((least, { amount }) => (amount < least ? amount : least), this.holds[0]?.amount ?? 0n)
+    return this.holds.reduce((least, { amount }) => (amount < least ? amount : least), this.own.amount)
   }
 
   /** What the reply has cost by now, and what is left of the customer's balance when it is settled, in nano-credits. */
   receipt(x: Billable): { charge: bigint; balance: bigint } {
     // What a reply says at its end is its bill; one that is ended before has cost what was observed.
-    const charge = x.complete ? bill(x, { kind: 'relayed', status: 200, attempts: [] }, this.#rates).charge : runningCharge(x, this.#rates)
-    const [own] = this.holds
-    return { charge, balance: (own?.balance ?? 0n) + (own?.amount ?? 0n) - charge }
+    const charge = x.complete ? bill(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms).charge : runningCharge(x, this.terms)
+    return { charge, balance: this.own.balance + this.own.amount - charge }
   }
 
   /** Something new is known of the usage: look again with the next bytes. */
@@ -64,19 +71,29 @@ export class Cover {
    * @returns what the stream has to wait for, when it has used up what is held before the answer came
    */
   progress(x: Covered): Promise<void> | undefined {
-    if (x.delivered < this.#next || x.complete) return undefined
+    if ((x.delivered < this.#next && !x.gone) || x.complete) return undefined
     if (!this.#asking) this.#look(x)
-    return this.#asking && this.amount <= runningCharge(x, this.#rates) ? this.#asking : undefined
+    return this.#asking && this.amount <= runningCharge(x, this.terms) ? this.#asking : undefined
+  }
+
+  /** Time has passed: as `progress`, for a reply that costs while nothing of it comes. To be called about once a second. */
+  tick(x: Covered): void {
+    if (!x.complete && !this.#asking && growsByClock(x, this.terms)) this.#look(x)
   }
 
   #look(x: Covered): void {
-    const limit = outputLimit(x)
-    if (limit !== Infinity && runningCharge(x, this.#rates, limit) <= this.amount) {
+    const running = runningCharge(x, this.terms)
+    if (x.gone) {
+      // What nobody listens to is read on as far as its hold goes, and no further.
+      if (running >= this.amount) x.giveUp()
+      return
+    }
+    const limit = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
+    if (limit !== Infinity && runningCharge(x, this.terms, limit) <= this.amount) {
       this.#next = beyond(limit)
       return
     }
-    const wanted = runningCharge(x, this.#rates, this.#ahead)
-    const running = runningCharge(x, this.#rates)
+    const wanted = runningCharge(x, this.terms, this.#ahead)
     const spare = this.amount - running
     const reserve = this.#thin ? 0n : (wanted - running) / 2n
     const free = wanted === running && spare >= 0n
@@ -89,20 +106,20 @@ export class Cover {
     const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted))).catch(() => undefined)
     this.#asking = undefined
     // While the store is away a stream goes on; what it costs will be settled.
-    if (!alive) this.#next = x.delivered + (this.#ahead * this.#rates.bytesPerToken) / 4
+    if (!alive) this.#next = x.delivered + (this.#ahead * SAFE_BYTES_PER_TOKEN) / 4
     else if (alive.includes(false)) this.#next = Infinity
     else this.#extended(x, wanted, before)
   }
 
   #extended(x: Covered, wanted: bigint, before: bigint): void {
     this.#thin = this.amount < wanted
-    const usedUp = this.#thin && this.amount === before && this.amount <= runningCharge(x, this.#rates)
+    const usedUp = this.#thin && this.amount === before && this.amount <= runningCharge(x, this.terms)
     // More may have been delivered meanwhile. A reply that has said its last is not ended again.
     if (!usedUp) this.#look(x)
-    else if (!x.complete) x.stop('budget', observed(x, this.#rates))
+    else if (!x.complete) x.stop('budget', cutUsage(x, this.terms))
   }
 
   #bytesFor({ model }: Covered, nano: bigint): number {
-    return Math.max(1, tokensFor(nano, model.entry.price.output) * this.#rates.bytesPerToken)
+    return Math.max(1, tokensFor(nano, model.entry.price.output) * SAFE_BYTES_PER_TOKEN)
   }
 }

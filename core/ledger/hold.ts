@@ -16,6 +16,10 @@ export interface HoldRequest extends HoldName {
   readonly least: bigint
   /** The version of the key's record that was looked at; ignored for quotas. */
   readonly version: string
+  /** The key's rotation, by which a hold learns that its secret is no longer valid; none for quotas. */
+  readonly rotation?: string | undefined
+  /** An amount above half of the balance is cut to that half, though not below `least`. */
+  readonly half?: boolean | undefined
   /** The most holds of the account at a time. */
   readonly concurrency?: number | undefined
   /** For an upstream account: the allocation that each window grants. */
@@ -24,7 +28,12 @@ export interface HoldRequest extends HoldName {
   readonly notes: Notes
   /** What the customer has received so far, in nano-credits. */
   readonly floor: () => bigint
+  /** Called when the exchange must end: its key is off, or another abandoned one took its place. */
+  readonly end?: ((why: EndReason) => void) | undefined
 }
+
+/** Why the ledger wants an exchange to end before its reply does. */
+export type EndReason = 'disabled' | 'expired' | 'rotated' | 'crowded'
 
 /** What names a hold: one exchange may hold on several accounts under one id. */
 export interface HoldName {
@@ -42,6 +51,8 @@ export class Hold implements HoldName, Seated {
   balance: bigint
   /** It has been settled, as far as this process is concerned. */
   over = false
+  /** Its client has left, and its reply is read on in one of the key's places for that. */
+  abandoned = false
 
   constructor(request: HoldRequest, amount: bigint, balance: bigint) {
     this.request = request
@@ -67,10 +78,10 @@ export interface End {
   readonly attempt?: Attempts | undefined
 }
 
-/** One of several attempts at a request: of those that brought their client nothing and the retry after them, one is charged. */
+/** One of several attempts at a request: of one that brought its client nothing and one retry that succeeded, the dearer is paid. */
 export interface Attempts {
   /** What identifies the request; safe in a store key. */
   readonly request: string
-  /** It brought its client nothing; so it did, and another before it may have, too; or its reply came. */
-  readonly part: 'lost' | 'again' | 'retry'
+  /** It brought its client nothing, or it is a retry whose reply came. */
+  readonly part: 'lost' | 'retry'
 }

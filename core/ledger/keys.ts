@@ -16,6 +16,8 @@ export interface Key {
   readonly createdAt: number
   /** Changes with every change of the record. */
   readonly version: string
+  /** Changes with every rotation of the secret; `0` before the first. */
+  readonly rotation: string
   /** `sk-...` and the last four characters: enough to tell one's keys apart. */
   readonly label: string
 }
@@ -29,7 +31,7 @@ export interface NewKey {
   readonly expiresAt: number | undefined
 }
 
-const FIELDS = ['type', 'name', 'status', 'expires', 'created', 'ver', 'sec', 'label'] as const
+const FIELDS = ['type', 'name', 'status', 'expires', 'created', 'ver', 'sec', 'label', 'rot'] as const
 
 /** How long "there is no such key" is believed, in milliseconds. */
 const ABSENT_MS = 1000
@@ -86,6 +88,7 @@ export class Keys {
       ver: '1',
       sec: digest,
       label,
+      rot: '',
     }
     // In this order a crash leaves at most an account that nobody has the secret of.
     await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
@@ -121,7 +124,7 @@ export class Keys {
     } while (cursor !== '0')
   }
 
-  /** Disables or enables a key; running requests end as they would. */
+  /** Disables or enables a key. Requests under way learn of it at their next renewal. */
   async setStatus(id: string, status: Key['status']): Promise<void> {
     const { scripts } = this.#ledger
     await stored(scripts.redis.hset(scripts.key(id, 'a'), { status, ver: newVersion() }))
@@ -135,7 +138,7 @@ export class Keys {
     const old = await stored(scripts.redis.hget(scripts.key(id, 'a'), 'sec'))
     // The record names the one secret that counts: between these steps exactly one of the two pointers is believed.
     await this.#point(digest, id)
-    await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion() }))
+    await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion(), rot: newVersion() }))
     await this.#note(id)
     if (old) await stored(scripts.redis.del(this.#pointer(old)))
     const key = await this.get(id)
@@ -183,6 +186,7 @@ function keyOf(id: string, values: readonly (string | null | undefined)[]): Key 
     expiresAt: of('expires') === '' ? undefined : Number(of('expires')),
     createdAt: Number(of('created')),
     version: of('ver'),
+    rotation: of('rot') || '0',
     label: of('label'),
   }
 }

@@ -7,13 +7,15 @@ import { GatewayError } from '../errors.ts'
 import { type Log, reasonOf } from '../log.ts'
 import { Roster } from '../roster.ts'
 import { onTakeover, type Store } from '../store/store.ts'
-import { formatCredits, inputTokens } from './money.ts'
+import { inputTokens } from './money.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { BROKEN_OFF, Reads, WINDOW_MS } from './reads.ts'
-import { type End, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import { Accounts } from './accounts.ts'
+import { BROKEN_OFF, WINDOW_MS } from './reads.ts'
+import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import { Learned } from './learned.ts'
+import { Prefixes } from './prefixes.ts'
 import { Recent } from './recent.ts'
-import { Scripts, stored } from './scripts.ts'
-import { Trail } from './trail.ts'
+import { stored } from './scripts.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
 
@@ -29,11 +31,15 @@ const REAP_PAGE = 1000
 /** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
 const OPEN_FOR = 7200
 
-export class Ledger extends Reads {
-  readonly trail: Trail
+export class Ledger extends Accounts {
+  /** What replies have taught of their models, and of the input of conversations. */
+  readonly learned = new Learned()
+  readonly prefixes = new Prefixes()
   readonly #config: LedgerConfig
   readonly #log: Log
   readonly #live = new Roster<Hold>()
+  /** Those of the live ones whose clients have left. */
+  readonly #abandoned = new Map<string, Hold>()
   /** Accounts noted as open, and when, in seconds; noted again after half the time they stay noted. */
   readonly #noted = new Map<string, number>()
   /** Settlements under way, and who waits for the last of them. */
@@ -44,15 +50,10 @@ export class Ledger extends Reads {
   /** What the store took of late, where another may take its place without it. */
   #recent: Recent | undefined
   #repeating: NodeJS.Timeout | undefined
-  readonly #replicas: number
-  readonly #confirmMs: number
 
   /** @param disk where settlements wait while the store is away; who settles nothing needs none */
-  constructor(store: Store, { store: { prefix, replicas, commandTimeout, data }, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
-    super(new Scripts(store, prefix))
-    this.trail = new Trail(data)
-    this.#replicas = replicas
-    this.#confirmMs = commandTimeout * 0.75
+  constructor(store: Store, { store: place, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
+    super(store, place, config)
     this.#config = config
     this.#log = log
     const send = async (settlement: Settlement): Promise<void> => {
@@ -71,6 +72,8 @@ export class Ledger extends Reads {
   drifted = 0
   /** Requests whose reported usage could not be, since the start. */
   quarantined = 0
+  /** How often so many reports of one model could not be that charges above the estimate were suspended. */
+  suspensions = 0
 
   /** Settlements that wait for the store. */
   get waiting(): number {
@@ -126,6 +129,7 @@ export class Ledger extends Reads {
       JSON.stringify(request.notes),
       quota ? String(quota.amount) : '',
       quota ? String(WINDOW_MS[quota.per]) : '0',
+      request.half ? '1' : '',
     ]
     let answer: string[]
     try {
@@ -149,12 +153,14 @@ export class Ledger extends Reads {
 
   /**
    * Lets a running hold grow to an amount, or as far towards it as the balance goes; one that was lost meanwhile lives again.
-   * @returns false when it has been settled
+   * @returns false when it has been settled, or its key is off
    * @throws GatewayError unavailable
    */
   async extend(hold: Hold, amount: bigint): Promise<boolean> {
-    const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify(hold.request.notes)]
+    const { notes, rotation = '' } = hold.request
+    const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify(notes), rotation]
     const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, args)) as string[]
+    if (kind === 'off') hold.request.end?.(held as EndReason)
     if (kind !== 'held') return false
     hold.amount = BigInt(held)
     hold.balance = BigInt(balance)
@@ -163,11 +169,36 @@ export class Ledger extends Reads {
     return true
   }
 
+  /**
+   * The client of a hold has left and its reply is read on. It takes one of the key's places for that, and none of its
+   * concurrency; where there are too many, the one that was abandoned first must end.
+   * @param most places of one key
+   * @param whole the reply is read to its end in any case: it is never the one that must end
+   */
+  async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
+    hold.abandoned = true
+    this.#abandoned.set(nameOf(hold), hold)
+    const [kind, first] = (await this.scripts.run('abandon', hold.account, hold.id, [hold.id, String(most), whole ? '1' : ''])) as string[]
+    // A reply without a place keeps its place among those in flight.
+    if (kind === 'full' && !whole) hold.request.end?.('crowded')
+    else if (kind !== 'ok') hold.abandoned = false
+    // One of another process learns of it with its next renewal.
+    if (first !== undefined) this.#abandoned.get(nameOf({ account: hold.account, id: first }))?.request.end?.('crowded')
+  }
+
+  /** A client listens again to the reply of an abandoned hold. */
+  async rejoin(hold: Hold): Promise<void> {
+    hold.abandoned = false
+    this.#abandoned.delete(nameOf(hold))
+    await this.scripts.run('rejoin', hold.account, hold.id, [hold.id])
+  }
+
   /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */
   settle(hold: HoldName, end: End): void {
     if (hold instanceof Hold) {
       hold.over = true
       this.#live.delete(hold)
+      if (this.#abandoned.size > 0) this.#abandoned.delete(nameOf(hold))
     }
     this.#track(this.#settlement(hold, end))
   }
@@ -207,29 +238,9 @@ export class Ledger extends Reads {
       String(usage ? inputTokens(usage) : 0),
       String(usage?.output ?? 0),
       notes.quarantined ? '1' : '0',
-      ...(attempt ? [attempt.part, String(this.#config.retries)] : []),
+      ...(attempt ? [attempt.part, String(this.#config.retries), String(this.#config.waivers)] : []),
     ]
     return { account, id, args, at: Date.now(), ...(attempt && { request: attempt.request }) }
-  }
-
-  /**
-   * Adds to an account's allocation; an id that was granted to it adds nothing again.
-   * @returns whether it was added now
-   * @throws GatewayError unavailable; RangeError when there is no such account, or the id was for another amount
-   */
-  async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
-    const [kind, done] = (await this.scripts.run('grant', account, id, [id, String(amount), JSON.stringify(notes)])) as string[]
-    if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
-    const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
-    if (before !== undefined && before !== String(amount)) throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
-    await this.confirm(this.scripts.key(account, 'a'))
-    await this.trail.add({ kind: 'grant', account, at: Date.now(), id, amount: String(amount), notes })
-    return before === undefined
-  }
-
-  /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */
-  confirm(key: string): Promise<void> {
-    return this.scripts.confirm(key, this.#replicas, this.#confirmMs)
   }
 
   /** Ends the expired holds of every account that had any lately. */
@@ -276,12 +287,17 @@ export class Ledger extends Reads {
   }
 
   #renewAll(): void {
+    this.renewClaims()
     for (const hold of this.#live.all()) {
-      const { account, id, request } = hold
-      this.scripts.run('renew', account, id, [id, String(request.floor()), String(this.#config.lease)]).then(
+      const { account, id, request, abandoned } = hold
+      const args = [id, String(request.floor()), String(this.#config.lease), request.rotation ?? '', abandoned ? '1' : '']
+      this.scripts.run('renew', account, id, args).then(
         answer => {
+          const [kind, why] = answer as string[]
           // Reaped, or lost with a failed store: there is nothing to keep alive, and its settlement will still be taken.
-          if ((answer as string[])[0] === 'gone') this.#live.delete(hold)
+          if (kind === 'gone') this.#live.delete(hold)
+          else if (kind === 'off') request.end?.(why as EndReason)
+          else if (kind === 'crowded' && hold.abandoned) request.end?.('crowded')
         },
         () => {
           // The lease is three renewals long: the next one may reach the store again.
@@ -297,4 +313,8 @@ export class Ledger extends Reads {
     this.#noted.set(account, now)
     this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))
   }
+}
+
+function nameOf({ account, id }: HoldName): string {
+  return `${account} ${id}`
 }

@@ -1,9 +1,9 @@
 -- The ledger's operations. One call of the script runs a batch of them, each on the keys of one account.
--- KEYS: seven of each account: its hash, holds by lease end, holds by id, history, grants, tombstones, counters; then two of
---   each operation: outcome of its id, attempts at the same request.
+-- KEYS: eight of each account: its hash, holds by lease end, holds by id, history, grants, tombstones, counters, abandoned
+--   holds; then two of each operation: outcome of its id, attempts at the same request.
 -- ARGV: for each operation a line of its account's place among those of the call, one of its name, and one of each argument.
 -- Amounts are strings of at most 15 digits and are only ever added by HINCRBY: a Lua number would round them.
-local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, OUTCOME, ATTEMPTS
+local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, ABANDONED, OUTCOME, ATTEMPTS
 
 local function now()
   local time = redis.call('TIME')
@@ -74,6 +74,7 @@ local function close(id, charge)
   add('set', charge)
   redis.call('HDEL', HOLDS, id)
   redis.call('ZREM', LEASES, id)
+  redis.call('ZREM', ABANDONED, id)
   return true
 end
 
@@ -105,8 +106,23 @@ end
 
 local operations = {}
 
+-- Why the requests of a key must end: its status, its expiry, or a rotation since they began; nil while they may go on.
+-- The rotation is '' for a quota, which is no key.
+local function off(rotation)
+  if not rotation or rotation == '' then return nil end
+  if get('status') ~= 'active' then return 'disabled' end
+  local expires = get('expires')
+  if expires ~= '' and tonumber(expires) <= now() then return 'expired' end
+  if get('rot') ~= (rotation == '0' and '' or rotation) then return 'rotated' end
+end
+
 -- Sets aside as much as is wanted, or what the balance covers if that is `least` or more; false when it is not.
-local function take(wanted, least)
+-- With `half`, an amount above half of the balance is cut to that half, but not below `least`.
+local function take(wanted, least, half)
+  if half and string.sub(balance(), 1, 1) ~= '-' then
+    local share = math.max(math.floor(tonumber(balance()) / 2), tonumber(least))
+    if tonumber(wanted) > share then wanted = whole(share) end
+  end
   subtract('bal', wanted)
   if string.sub(balance(), 1, 1) == '-' then
     add('bal', wanted)
@@ -119,8 +135,9 @@ local function take(wanted, least)
   return wanted
 end
 
--- hold(id, amount, least amount, lease ms, version, most in flight or 0, notes, quota amount or '', window ms or 0)
+-- hold(id, amount, least amount, lease ms, version, most in flight or 0, notes, quota amount or '', window ms or 0, '1' for half)
 -- Sets an amount aside, if the key may run and its balance covers at least the least. Repeating an id changes nothing.
+-- Abandoned requests do not count as in flight.
 operations['hold'] = function(args)
   local id, wanted, least, lease = args[1], amount(args[2]), amount(args[3]), tonumber(args[4])
   local version, most, notes, quota, window = args[5], tonumber(args[6]), args[7], args[8], tonumber(args[9])
@@ -154,18 +171,20 @@ operations['hold'] = function(args)
     if expires ~= '' and tonumber(expires) <= time then return { 'expired' } end
     if get('ver') ~= version then return { 'stale' } end
   end
-  if most > 0 and redis.call('HLEN', HOLDS) >= most then return { 'busy' } end
-  local held = take(wanted, least)
+  if most > 0 and redis.call('HLEN', HOLDS) - redis.call('ZCARD', ABANDONED) >= most then return { 'busy' } end
+  local held = take(wanted, least, args[10] == '1')
   if not held then return { 'insufficient', balance(), resets } end
   redis.call('ZADD', LEASES, whole(time + lease), id)
   redis.call('HSET', HOLDS, id, held .. ':0:' .. notes)
   return { 'held', held, balance() }
 end
 
--- extend(id, amount, lease ms, notes): a live hold grows to an amount, or as far towards it as the balance goes. One that was
--- reaped, or lost with a failed store, lives again. Repeating it changes nothing.
+-- extend(id, amount, lease ms, notes, rotation): a live hold grows to an amount, or as far towards it as the balance goes. One
+-- that was reaped, or lost with a failed store, lives again. Repeating it changes nothing. A key that is off gets nothing more.
 operations['extend'] = function(args)
   local id, wanted, lease, notes = args[1], amount(args[2]), tonumber(args[3]), args[4]
+  local reason = off(args[5])
+  if reason then return { 'off', reason } end
   local hold = redis.call('HGET', HOLDS, id)
   if not hold then
     if redis.call('EXISTS', OUTCOME) == 1 then return { 'gone' } end
@@ -187,7 +206,8 @@ operations['extend'] = function(args)
   return { 'held', held, balance() }
 end
 
--- renew(id, floor, lease ms): a live hold lives on, and what its customer has received so far becomes its floor.
+-- renew(id, floor, lease ms, rotation, '1' if it is abandoned): a live hold lives on, and what its customer has received so far
+-- becomes its floor. Says when its key is off, or when it has lost its place among the abandoned.
 operations['renew'] = function(args)
   local id, floor, lease = args[1], amount(args[2]), tonumber(args[3])
   local hold = redis.call('HGET', HOLDS, id)
@@ -198,24 +218,45 @@ operations['renew'] = function(args)
     redis.call('HSET', HOLDS, id, held .. ':' .. floor .. ':' .. notes)
   end
   redis.call('ZADD', LEASES, 'XX', whole(now() + lease), id)
+  local reason = off(args[4])
+  if reason then return { 'off', reason } end
+  if args[5] == '1' and not redis.call('ZSCORE', ABANDONED, id) then return { 'crowded' } end
   return { 'ok' }
 end
 
--- What an attempt that brought its client nothing was charged is taken off its retry, whichever is settled first. Says how much
--- that is; an attempt that finds no other leaves word of itself.
-local function waive(role, charge, keep)
-  local other, amount = string.match(redis.call('LINDEX', ATTEMPTS, 0) or '', '^(%a+):(%d+)$')
-  if role == 'again' then
-    role = 'lost'
-    if other == 'lost' then
-      -- One that was lost after another: of the two, the dearer is what the retry after them finds.
-      redis.call('LSET', ATTEMPTS, 0, 'lost:' .. whole(math.max(tonumber(charge), tonumber(amount))))
-      redis.call('PEXPIRE', ATTEMPTS, keep)
-      return whole(math.min(tonumber(charge), tonumber(amount)))
-    end
+-- abandon(id, most, '1' for a reply that is always read to its end): the client of a hold has left and its reply is read on.
+-- Beyond the most, the one that was abandoned first loses its place; 'full' when all places belong to replies that must be read
+-- to their end: then the hold has none.
+operations['abandon'] = function(args)
+  local id, most, whole_reply = args[1], tonumber(args[2]), args[3] == '1'
+  if redis.call('HEXISTS', HOLDS, id) == 0 then return { 'gone' } end
+  redis.call('ZADD', ABANDONED, whole_reply and '+inf' or whole(now()), id)
+  if redis.call('ZCARD', ABANDONED) <= most then return { 'ok' } end
+  local first = redis.call('ZRANGE', ABANDONED, 0, 0, 'WITHSCORES')
+  if first[2] == 'inf' then
+    redis.call('ZREM', ABANDONED, id)
+    return { 'full' }
   end
+  redis.call('ZREM', ABANDONED, first[1])
+  return { 'ok', first[1] }
+end
+
+-- rejoin(id): a client listens again.
+operations['rejoin'] = function(args)
+  redis.call('ZREM', ABANDONED, args[1])
+  return { 'ok' }
+end
+
+-- What an attempt that brought its client nothing was charged is taken off the retry that succeeded, whichever is settled first.
+-- Each of the two counts once, and a key has so many waivers an hour. Says how much is waived; an attempt that finds no other
+-- leaves word of itself.
+local function waive(role, charge, keep, most)
+  local other, amount = string.match(redis.call('LINDEX', ATTEMPTS, 0) or '', '^(%a+):(%d+)$')
   if other and other ~= role then
     redis.call('LPOP', ATTEMPTS)
+    local hour = whole(math.floor(now() / 3600000))
+    if get('waiver_hour') ~= hour then redis.call('HSET', ACCOUNT, 'waiver_hour', hour, 'waivers', '0') end
+    if redis.call('HINCRBY', ACCOUNT, 'waivers', 1) > tonumber(most) then return '0' end
     return whole(math.min(tonumber(charge), tonumber(amount)))
   end
   redis.call('LPUSH', ATTEMPTS, role .. ':' .. charge)
@@ -226,7 +267,7 @@ local function waive(role, charge, keep)
 end
 
 -- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined,
---   '' or its part among the attempts at a request ('lost', 'again', 'retry'), for how many ms that counts)
+--   '' or its part among the attempts at a request ('lost', 'retry'), for how many ms that counts, waivers of a key in an hour)
 -- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
 operations['settle'] = function(args)
   -- Everything is checked before anything is changed: a script that stops half-way is not undone.
@@ -237,7 +278,7 @@ operations['settle'] = function(args)
   local role = args[10] or ''
   local waived = '0'
   if role ~= '' and charge ~= '0' then
-    waived = waive(role, charge, args[11])
+    waived = waive(role, charge, args[11], args[12])
     charge = whole(tonumber(charge) - tonumber(waived))
   end
   -- Reaped before we came back, and perhaps revived: the difference is made good.
@@ -271,6 +312,41 @@ operations['grant'] = function(args)
   record(GRANTS, 'grant', id, granted, '0', notes)
   redis.call('SET', OUTCOME, 'grant:' .. granted)
   return { 'ok', balance() }
+end
+
+-- credit(id, entry, notes, model): gives back what an entry of the history charged. Repeating it changes nothing, however late.
+operations['credit'] = function(args)
+  local entry, notes, model = args[2], args[3], args[4]
+  if redis.call('GET', OUTCOME) then return { 'done' } end
+  local found = redis.call('XRANGE', HISTORY, entry, entry)[1]
+  if not found then return { 'unknown' } end
+  local fields = {}
+  for at = 1, #found[2], 2 do fields[found[2][at]] = found[2][at + 1] end
+  -- Both have at most 15 digits, which a Lua number holds exactly.
+  local given = tonumber(fields['c']) - tonumber(fields['p'])
+  if fields['k'] == 'credit' or given <= 0 then return { 'nothing' } end
+  given = whole(given)
+  add('bal', given)
+  subtract('set', given)
+  record(HISTORY, 'credit', fields['id'], '0', given, notes)
+  for _, scope in ipairs({ 'all', 'm:' .. model }) do redis.call('HINCRBY', COUNTERS, scope .. ':c', '-' .. given) end
+  redis.call('SET', OUTCOME, 'credit:' .. given)
+  return { 'ok', given, balance() }
+end
+
+-- claim(id, value, ms): takes a name for so long, unless it is taken by another value. Its own value keeps it longer.
+operations['claim'] = function(args)
+  local value, keep = args[2], args[3]
+  local taken = redis.call('GET', OUTCOME)
+  if taken and taken ~= value then return { 'taken', taken } end
+  redis.call('SET', OUTCOME, value, 'PX', keep)
+  return { 'ok' }
+end
+
+-- release(id, value): gives a name back.
+operations['release'] = function(args)
+  if redis.call('GET', OUTCOME) == args[2] then redis.call('DEL', OUTCOME) end
+  return { 'ok' }
 end
 
 -- reap(limit): ends expired holds of one account; says how many, and how many live on.
@@ -313,9 +389,9 @@ end
 local answers = {}
 for index, lines in ipairs(ARGV) do
   local place, name, rest = string.match(lines, '^(%d+)\n([^\n]*)\n(.*)$')
-  local slot = tonumber(place) * 7
+  local slot = tonumber(place) * 8
   ACCOUNT, LEASES, HOLDS, HISTORY = KEYS[slot + 1], KEYS[slot + 2], KEYS[slot + 3], KEYS[slot + 4]
-  GRANTS, TOMBS, COUNTERS = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7]
+  GRANTS, TOMBS, COUNTERS, ABANDONED = KEYS[slot + 5], KEYS[slot + 6], KEYS[slot + 7], KEYS[slot + 8]
   slot = #KEYS - 2 * (#ARGV - index + 1)
   OUTCOME, ATTEMPTS = KEYS[slot + 1], KEYS[slot + 2]
   local args = {}

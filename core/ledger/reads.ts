@@ -65,6 +65,15 @@ export class Reads {
     return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
   }
 
+  /** What is known of state that an account left with a provider, id by id; undefined for what it did not make. */
+  async storedSizes(account: string, ids: readonly string[]): Promise<readonly ({ reply: string; tokens: number } | undefined)[]> {
+    const found = await this.#ask(redis => redis.mget(ids.map(id => this.scripts.key(account, `s:${id}`))))
+    return found.map(value => {
+      const [tokens, reply = ''] = value?.split(' ') ?? []
+      return tokens === undefined ? undefined : { reply, tokens: Number(tokens) }
+    })
+  }
+
   /** What an upstream account has used of its quota in the running window. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
     const [win, base, settled, held] = await this.#ask(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))

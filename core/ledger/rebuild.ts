@@ -111,6 +111,11 @@ async function restore({ scripts }: Ledger, account: string, { record, grants, e
     const of = pairs(fields)
     settled += BigInt(of.get('c') ?? 0) - BigInt(of.get('p') ?? 0)
     await stored(redis.xadd(key('x'), id, ...fields))
+    if (of.get('k') === 'credit') {
+      const { entry = '' } = JSON.parse(of.get('m') ?? '{}') as { entry?: string }
+      await stored(redis.set(key(`i:credit:${entry}`), `credit:${of.get('p')}`))
+      continue
+    }
     // What an outbox still holds may tell of it again.
     const at = Number(id.split('-')[0])
     const left = at + remember - Date.now()

@@ -2,7 +2,7 @@
 import type { Usage } from './money.ts'
 
 /** How an exchange can have ended. */
-export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget'] as const
+export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget', 'disabled'] as const
 
 /** What a history entry tells besides its amounts. */
 export interface Notes {
@@ -22,6 +22,9 @@ export interface Notes {
   readonly price?: string
   readonly durationMs?: number
   readonly ttftMs?: number
+  /** Of a credit: the entry that it gives back, and why. */
+  readonly entry?: string
+  readonly reason?: string
 }
 
 /** One entry of an account's history. */
@@ -29,11 +32,11 @@ export interface HistoryEntry {
   /** Sorts by time; serves as a cursor. */
   readonly id: string
   readonly at: number
-  readonly kind: 'settle' | 'void' | 'reaped' | 'late' | 'orphan' | 'grant'
+  readonly kind: 'settle' | 'void' | 'reaped' | 'late' | 'orphan' | 'grant' | 'credit'
   readonly requestId: string
   /** Nano-credits charged, or granted. */
   readonly charge: bigint
-  /** Of a late entry: what had been charged before. */
+  /** Of a late entry: what had been charged before. Of a credit: what is given back. */
   readonly before: bigint
   readonly balance: bigint
   /** Nano-credits that an earlier attempt at the same request had been charged already. */

@@ -9,7 +9,8 @@ import { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
-export type OperationName = 'hold' | 'extend' | 'renew' | 'settle' | 'grant' | 'reap' | 'trim' | 'snapshot'
+export type OperationName =
+  'hold' | 'extend' | 'renew' | 'abandon' | 'rejoin' | 'settle' | 'grant' | 'credit' | 'claim' | 'release' | 'reap' | 'trim' | 'snapshot'
 
 interface Operation {
   readonly name: OperationName
@@ -23,12 +24,15 @@ interface Operation {
 }
 
 /** An account's keys in the script's order. */
-const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u'] as const
+const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u', 'b'] as const
 
 /** Milliseconds that an operation nobody waits for may wait for company. */
 const LAZY_MS = 2
 /** Operations in one call: the store must not be kept from others for long. */
 const BATCH = 64
+
+/** Operations that a store without memory refuses; all others get through. */
+const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'extend', 'grant', 'claim'])
 
 type Run = (count: number, keys: readonly string[], lines: readonly string[]) => Promise<unknown[]>
 
@@ -120,7 +124,7 @@ export class Scripts {
       deliver(operations, await this.#call(run, operations))
     } catch (cause) {
       const full = run === this.#run && (cause as Error).message.startsWith('OOM')
-      const again = full ? operations.filter(({ name }) => name !== 'hold' && name !== 'extend' && name !== 'grant') : []
+      const again = full ? operations.filter(({ name }) => !GROWING.has(name)) : []
       refuse(
         operations.filter(operation => !again.includes(operation)),
         cause,

@@ -2,7 +2,7 @@
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Failure, Head, Outcome } from '../exchange.ts'
-import type { LiveExchange } from '../live.ts'
+import type { LiveExchange, Why } from '../live.ts'
 
 /** A failed answer is given to the stages; if none makes an error of it, it is a plain failure. */
 export function refuse(up: Up, head: Head): never {
@@ -36,12 +36,20 @@ function unquoted(message: string): string {
   return whole && close - open <= NAME ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`
 }
 
-/** The client left. */
+/**
+ * Nobody waits for the reply any more: its clients have left, or the gateway gave it up before it began.
+ * @throws GatewayError for a client that is still there and has got nothing yet
+ */
 export function left(x: LiveExchange): Outcome {
-  return { kind: 'broken', by: 'client', status: x.begun ? x.res.statusCode : 0, attempts: x.attempts }
+  if (x.stopped && !x.gone) throw stopError(x.stopped)
+  return { kind: 'broken', by: 'client', status: x.outlet.status, attempts: x.attempts }
 }
 
-/** The gateway is stopping and gave the exchange up before its reply began. */
-export function stopped(): GatewayError {
+/** What a client is told whose exchange the gateway ends. */
+export function stopError(why: Why): GatewayError {
+  if (typeof why === 'object' && 'disabled' in why) return why.disabled
+  if (typeof why === 'object') {
+    return new GatewayError('allocation_exhausted', { message: "This key's allocation was used up by the input and the reasoning of this request." })
+  }
   return new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.', retryAfterMs: 1000 })
 }

@@ -3,9 +3,9 @@ import type { Forward, Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
 import type { LiveExchange } from '../live.ts'
-import { Drains } from './drains.ts'
-import { left, stopped } from './endings.ts'
+import { left } from './endings.ts'
 import { upwardHeaders } from './headers.ts'
+import { Leaving } from './leaving.ts'
 import { relay } from './relay.ts'
 import type { Sender, TakenBack, UpstreamReply } from './send.ts'
 
@@ -14,13 +14,12 @@ import type { Sender, TakenBack, UpstreamReply } from './send.ts'
  * @param simulated base address of the simulated provider, for upstreams without a URL of their own
  */
 export function forwarder(sender: Sender, simulated: () => URL): Forward {
-  const drains = new Drains()
   const tryAll = async (x: LiveExchange, up: Up, bytes: Buffer): Promise<Outcome> => {
     let failure: GatewayError | undefined
     for (const { upstream, account } of x.route.candidates) {
       const name = { upstream: upstream.name, account: account.name }
       const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
-      if (upstream.drains > 0) x.outlive = over => drains.begin(upstream, over)
+      x.afterlife = new Leaving(x, up, upstream)
       let reply: UpstreamReply | TakenBack
       try {
         const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.route.translation !== undefined)
@@ -30,11 +29,10 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
         x.attempts.push({ ...name, failure: failure.message })
         continue
       }
-      if (x.stopped) throw stopped()
       if (reply === 'unsent') return left(x)
       const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
       x.attempts.push(attempt)
-      return reply === 'sent' ? left(x) : relay(x, up, reply, attempt, upstream.timeouts)
+      return reply === 'sent' ? left(x) : await relay(x, up, reply, attempt, upstream.timeouts)
     }
     throw failure ?? new GatewayError('unavailable')
   }
@@ -46,8 +44,8 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     try {
       return await tryAll(x, up, x.route.translation?.bytes(x.format.outputLimit(x.body)) ?? x.body.bytes())
     } finally {
-      x.outlive = undefined
-      x.ended?.()
+      x.still()
+      x.endAfterlife()
     }
   }
 }

@@ -13,7 +13,7 @@ import { type Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
 import { Pieces } from '../pieces.ts'
 import { downwardHeaders } from './headers.ts'
-import { left, refuse, stopped } from './endings.ts'
+import { left, refuse } from './endings.ts'
 import { rewrite, rewritten } from './scanner.ts'
 import { eventsIn, framed } from './sse.ts'
 import { textBytes } from './survey.ts'
@@ -42,6 +42,7 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
   })
   let outcome: Outcome | undefined
   try {
+    if (reply.status !== 200) x.endAfterlife()
     if (reply.status !== 200) return refuse(up, make(await readFailure(x, body, patience)))
     const stream = type.startsWith('text/event-stream')
     if (stream && (!x.route.translation || spreads(x))) return (outcome = await new StreamRelay(x, up, body, make, patience).run())
@@ -148,8 +149,8 @@ function textOf(bytes: Buffer): string {
 /** @param stream the upstream sent a stream where its client asked for a whole reply, and is translated for in any case */
 async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: boolean, make: MakeHead, patience: Patience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
-  if (x.stopped) throw stopped()
   if (!bytes) return left(x)
+  x.still()
   const { format: spoken, translation } = x.route
   const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', textOf(bytes))]
   const [event] = events
@@ -173,7 +174,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
     ...(type && { 'content-type': type }),
     ...(head.stream && { 'x-accel-buffering': 'no' }),
   })
-  await x.end(out)
+  await x.outlet.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 

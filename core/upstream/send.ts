@@ -34,9 +34,12 @@ export type TakenBack = 'unsent' | 'sent'
 
 /** Whom the answer is for. */
 export interface Client {
-  readonly gone: boolean
-  /** Calls back when the client leaves or is given up; returns what takes the wish back. */
+  /** Nobody waits for the answer any more. */
+  readonly over: boolean
+  /** Calls back when that becomes so; returns what takes the wish back. */
   whenOver(callback: () => void): () => void
+  /** The request is on its way. */
+  sent(): void
 }
 
 /** Sends requests; its connections are shared by all exchanges of the process. */
@@ -72,7 +75,7 @@ export class Sender {
   }
 
   #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
-    if (client.gone) return Promise.resolve('unsent')
+    if (client.over) return Promise.resolve('unsent')
     const { timeouts } = to
     const { origin, base } = this.#address(to.url)
     return new Promise((resolve, reject) => {
@@ -81,6 +84,7 @@ export class Sender {
       const passage = new Passage(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
       passage.forget = client.whenOver(() => passage.takeBack())
       // Nothing answers but the passage itself.
+      client.sent()
       this.#proxy.web(passage as never, NO_RESPONSE as never, { target: to.url })
     })
   }

@@ -4,9 +4,9 @@ import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
-import type { LiveExchange, Why } from '../live.ts'
+import { type LiveExchange, reasonOf, type Why } from '../live.ts'
 import { Pieces } from '../pieces.ts'
-import { left, refuse, stopped } from './endings.ts'
+import { left, refuse, stopError } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
 import { firstEvent, framed, lastBoundary } from './sse.ts'
@@ -44,7 +44,6 @@ export class StreamRelay {
   /** What has come before the first event. */
   readonly #comments = new Pieces()
   #opening: ReplyEvent | undefined
-  #recent: Buffer | undefined
   readonly #opened = new Set<number>()
   readonly #closed = new Set<number>()
   #forget: () => void = () => {}
@@ -127,6 +126,7 @@ export class StreamRelay {
   }
 
   #stop(): void {
+    this.#x.still()
     this.#silence?.clear()
     this.#stuck?.()
     this.#forget()
@@ -159,13 +159,14 @@ export class StreamRelay {
   }
 
   #send(scanner: Passage, bytes: Buffer): void {
-    this.#recent = bytes
+    this.#x.recent = bytes
     if (scanner.changes) this.#write(scanner.push(bytes))
     else {
       // The bytes go out before they are looked at.
       this.#write(bytes)
       scanner.push(bytes)
     }
+    if (scanner.delivered > this.#x.delivered) this.#x.heard()
     this.#x.delivered = scanner.delivered
     if (scanner.broken !== undefined) throw scanner.broken
     const waiting = this.#progress?.()
@@ -188,38 +189,37 @@ export class StreamRelay {
     x.begin(head.status, { ...head.reply, 'x-accel-buffering': 'no' })
     if (this.#body.whole) this.#kept = new Pieces()
     // What comes first may be nothing in the client's format.
-    else if (this.#translation) x.sendHead()
+    else if (this.#translation) x.outlet.sendHead()
     const wanted = { all: this.#up.wantsAll, rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
     return this.#translation ? new Translator(x.route.format, x.format, this.#translation, wanted) : new Scanner(x.format, wanted)
   }
 
   #see(event: ReplyEvent): void {
     const x = this.#x
-    const { opens, closes, last, terminal } = event.reading
+    const { opens, closes, last, terminal, final, sealedBytes = 0 } = event.reading
+    if (sealedBytes > 0) x.heard(sealedBytes)
     x.delivered = this.#scanner?.delivered ?? x.delivered
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
-    if (terminal && !x.gone) this.#terminal = true
+    if (x.gone && (x.complete || final)) x.afterlife?.rested()
+    if (terminal && !x.gone) this.#terminal = x.told = true
+    // Nobody waits for what comes behind the usage.
+    if (x.gone && (terminal || (final && x.complete))) this.#end ??= 'client'
     this.#up.event(event)
   }
 
   #write(bytes: Buffer): void {
     if (this.#kept) return void this.#kept.push(bytes)
-    const { res } = this.#x
     if (bytes.length > 0) this.#silence?.refresh()
-    // A client that has left may be outlived by its reply.
-    if (bytes.length === 0 || res.destroyed || this.#x.write(bytes) || this.#stuck) return
+    const { outlet } = this.#x
+    if (bytes.length === 0 || outlet.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
     this.#hold()
-    const stop = (this.#stuck = this.#x.watchReader())
-    const on = (): void => {
-      stop()
+    this.#stuck = outlet.whenReady(() => {
       this.#stuck = undefined
-      res.off('drain', on).off('close', on)
       this.#release()
-    }
-    res.on('drain', on).on('close', on)
+    })
   }
 
   #hold(): void {
@@ -236,19 +236,24 @@ export class StreamRelay {
 
   async #close(end: End): Promise<Outcome> {
     const x = this.#x
-    if (end === 'client') return left(x)
+    // What the gateway ends when nobody listens any more is ended for those who left.
+    if (end === 'client' || (x.gone && (end === 'drain' || typeof end === 'object'))) {
+      // A whole reply is kept for a retry.
+      if (x.complete) await x.outlet.end(this.#kept?.take())
+      return left(x)
+    }
     if (!x.begun) {
-      const code = end === 'timeout' ? 'upstream_timeout' : end === 'drain' ? 'unavailable' : 'upstream_failed'
-      throw new GatewayError(code, { cause: new Error(`stream ended before its first event: ${typeof end === 'string' ? end : 'budget'}`) })
+      if (end === 'drain' || typeof end === 'object') throw stopError(end)
+      throw new GatewayError(end === 'timeout' ? 'upstream_timeout' : 'upstream_failed', { cause: new Error(`stream ended before its first event: ${end}`) })
     }
     const words = Buffer.from(this.#apart(this.#lastWords(end)))
     this.#kept?.push(words)
-    await x.end(this.#kept ? this.#kept.take() : words)
-    const status = x.res.statusCode
+    await x.outlet.end(this.#kept ? this.#kept.take() : words)
     const { attempts } = x
+    const { status } = x.outlet
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
     if (end === 'complete') return x.gone && !this.#told ? left(x) : { kind: 'relayed', status, attempts }
-    return { kind: 'broken', by: typeof end === 'object' ? 'budget' : end === 'timeout' ? 'upstream' : end, status, attempts }
+    return { kind: 'broken', by: end === 'upstream' || end === 'timeout' ? 'upstream' : reasonOf(end), status, attempts }
   }
 
   /** The last event has gone out: a client that leaves now, as SDKs do, has its reply. */
@@ -263,15 +268,15 @@ export class StreamRelay {
     // Where the translation is over and the stream is not, a stage has kept its end from the client.
     if (said && (said.length > 0 || end === 'complete')) return this.#rewrittenLast(said)
     if (end === 'complete') return ''
-    const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#recent, opened: this.#opened, closed: this.#closed }
-    if (typeof end === 'string') return format.tail(endError(end), id, running)
+    const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#x.recent, opened: this.#opened, closed: this.#closed }
+    if (typeof end === 'string' || 'disabled' in end) return format.tail(endError(end), id, running)
     const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     return this.#rewrittenLast(events)
   }
 
   /** Words that stand by themselves, where the upstream's last event lacks its end as well. */
   #apart(words: string): string {
-    const open = !this.#translation && this.#recent && lastBoundary(this.#recent) < this.#recent.length
+    const open = !this.#translation && this.#x.recent && lastBoundary(this.#x.recent) < this.#x.recent.length
     return open && words !== '' ? `\n\n${words}` : words
   }
 
@@ -287,12 +292,12 @@ export class StreamRelay {
 }
 
 function lastTranslated(end: Exclude<End, 'client'>, translation: StreamTranslation): readonly ReplyEvent[] {
-  if (typeof end !== 'string') return translation.cut(end.budget)
+  if (typeof end === 'object' && 'budget' in end) return translation.cut(end.budget)
   return end === 'complete' ? translation.finish() : translation.fail(endError(end))
 }
 
-function endError(end: 'upstream' | 'timeout' | 'drain'): GatewayError {
+function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
-  if (end === 'drain') return stopped()
+  if (end !== 'upstream') return stopError(end)
   return new GatewayError('upstream_failed', { message: 'The provider broke off in the middle of the reply.' })
 }

@@ -110,7 +110,8 @@ const events = fc.tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60
     const lane = lanes[(dice[at % dice.length] as number) % Math.min(open + 1, lanes.length)] as NeutralEvent[]
     const index = lanes.indexOf(lane)
     const begun = lanes.slice(0, index).every(earlier => earlier[0]?.kind !== 'open')
-    const next = begun ? lane.shift() : lanes.find(each => each.length > 0)?.shift()
+    // A lane may be used up while the dice name no other.
+    const next = (begun ? lane.shift() : undefined) ?? lanes.find(each => each.length > 0)?.shift()
     if (next) mixed.push(next)
     open = Math.min(lanes.length, open + 1)
   }

@@ -95,7 +95,5 @@ t.test('a body changes only where it is told to', t => {
     for (const [name, value] of Object.entries(edits)) body.set(name, value)
     t.equal(body.bytes().toString(), expected)
   }
-  t.equal(new Body(Buffer.from(`{"image_url":{"url":"data:image/png;base64,${'A'.repeat(5000)}"}}`)).media.parts, 1)
-  t.equal(new Body(Buffer.from(`{"content":"${'A'.repeat(5000)}"}`)).media.parts, 0, 'text that looks like base64 is text')
   t.end()
 })

@@ -4,6 +4,7 @@
  * that knows what was done says what every sum must be. The same seed takes the same steps.
  */
 import { isDeepStrictEqual } from 'node:util'
+import { historyEntry } from '../../core/ledger/records.ts'
 import { audit } from '../../core/ledger/audit.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import type { OperationName, Scripts } from '../../core/ledger/scripts.ts'
@@ -29,7 +30,7 @@ export class Random {
   }
 }
 
-type Part = 'lost' | 'again' | 'retry'
+type Part = 'lost' | 'retry'
 
 interface Settlement {
   readonly account: string
@@ -138,7 +139,9 @@ export class Simulation {
     if (dice < 86) return this.#resend(gateway)
     if (dice < 91) return this.#expire(account)
     if (dice < 95) return this.#reap(gateway, account)
-    if (dice < 98) return this.#trim(gateway, account)
+    if (dice < 96) return this.#trim(gateway, account)
+    if (dice < 97) return this.#credit(gateway, account)
+    if (dice < 98) return this.#abandon(gateway)
     return this.#kill(gateway)
   }
 
@@ -181,7 +184,8 @@ export class Simulation {
     const id = `hold-${++this.#ids}`
     const amount = BigInt(this.#random.below(2000))
     const least = this.#random.below(2) === 0 ? amount : BigInt(this.#random.below(Number(amount) / 8 + 1))
-    const args = [id, String(amount), String(least), '3600000', '1', '0', NOTES, '', '0']
+    const half = this.#random.below(3) === 0
+    const args = [id, String(amount), String(least), '3600000', '1', '0', NOTES, '', '0', half ? '1' : '']
     // A hold ends what has run out on its account before it looks at the balance.
     let took = 0n
     const answer = await this.#run(gateway, 'hold', account, id, args, ([kind, held = '0']) => {
@@ -191,7 +195,9 @@ export class Simulation {
         if (kind !== 'done') throw new Error(`a hold that was taken back before it came was answered with ${kind}`)
         return
       }
-      const expected = own.balance >= amount ? amount : own.balance > 0n && own.balance >= least ? own.balance : undefined
+      const share = own.balance / 2n > least ? own.balance / 2n : least
+      const wanted = half && own.balance >= 0n && amount > share ? share : amount
+      const expected = own.balance >= wanted ? wanted : own.balance > 0n && own.balance >= least ? own.balance : undefined
       if ((kind === 'held') !== (expected !== undefined)) throw new Error(`a hold of ${amount} (${least}) on ${own.balance} was answered with ${kind}`)
       if (expected === undefined) return
       if (BigInt(held) !== expected) throw new Error(`held ${held} where ${expected} was right`)
@@ -210,7 +216,7 @@ export class Simulation {
     if (!live) return 'nothing to extend'
     const own = this.#of(live.account)
     const to = (own.holds.get(live.id)?.amount ?? 0n) + BigInt(this.#random.below(1500))
-    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to), '3600000', NOTES], ([kind, held = '0']) => {
+    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to), '3600000', NOTES, ''], ([kind, held = '0']) => {
       const before = own.holds.get(live.id)
       if ((kind === 'held') !== (before !== undefined || !own.ended.has(live.id))) throw new Error(`an extension was answered with ${kind}`)
       if (!before) {
@@ -235,7 +241,7 @@ export class Simulation {
     live.floor += BigInt(this.#random.below(300))
     // A renewal may be overtaken by a later one.
     const floor = this.#random.below(3) === 0 ? live.floor / 2n : live.floor
-    await this.#run(gateway, 'renew', live.account, live.id, [live.id, String(floor), '3600000'], ([kind]) => {
+    await this.#run(gateway, 'renew', live.account, live.id, [live.id, String(floor), '3600000', ''], ([kind]) => {
       const hold = this.#of(live.account).holds.get(live.id)
       if ((kind === 'ok') !== (hold !== undefined)) throw new Error(`a renewal was answered with ${kind}`)
       if (hold) Object.assign(hold, { floor: floor > hold.floor ? floor : hold.floor, expired: false })
@@ -249,7 +255,7 @@ export class Simulation {
     gateway.live = gateway.live.filter(other => other !== live)
     const void_ = this.#random.below(4) === 0
     const charge = void_ ? 0n : live.floor + BigInt(this.#random.below(2500))
-    const part = void_ ? '' : ((['', '', 'lost', 'again', 'retry'] as const)[this.#random.below(5)] as Part | '')
+    const part = void_ ? '' : ((['', '', 'lost', 'retry'] as const)[this.#random.below(4)] as Part | '')
     const settlement: Settlement = { ...live, charge, kind: void_ ? 'void' : 'settle', part, request: part === '' ? '' : `request-${this.#random.below(5)}` }
     if (!(await this.#send(gateway, settlement))) gateway.outbox.push(settlement)
     return void_ ? 'void' : 'settle'
@@ -263,7 +269,7 @@ export class Simulation {
   }
 
   async #send(gateway: Gateway, { account, id, charge, kind, request, part }: Settlement): Promise<boolean> {
-    const args = [id, String(charge), kind, NOTES, REMEMBER, 'm', '1', '1', '0', part, REMEMBER]
+    const args = [id, String(charge), kind, NOTES, REMEMBER, 'm', '1', '1', '0', part, REMEMBER, '1000000']
     const answer = await this.#run(gateway, 'settle', account, id, args, () => this.#settled({ account, id, charge, kind, request, part }), request)
     return answer !== undefined
   }
@@ -288,13 +294,6 @@ export class Simulation {
     // The only thing that real time has a part in: on a slow machine it is up before the last step.
     if ((own.waits.get(request) ?? Infinity) < Date.now()) attempts.splice(0)
     const [other] = attempts
-    if (part === 'again' && other?.part === 'lost') {
-      const waived = other.charge < charge ? other.charge : charge
-      attempts[0] = { part: 'lost', charge: other.charge > charge ? other.charge : charge }
-      own.waits.set(request, Infinity)
-      return waived
-    }
-    if (part === 'again') return this.#waived(own, request, 'lost', charge)
     if (other && other.part !== part) {
       attempts.shift()
       return other.charge < charge ? other.charge : charge
@@ -335,6 +334,35 @@ export class Simulation {
   async #trim(gateway: Gateway, account: string): Promise<string> {
     await this.#run(gateway, 'trim', account, '', [String(Date.now() + 60_000), '1000', REMEMBER], () => {})
     return 'trim'
+  }
+
+  /** An operator gives back what some entry charged, which may have been given back before. */
+  async #credit(gateway: Gateway, account: string): Promise<string> {
+    const { scripts } = this.#ledger
+    const entry = this.#random.pick(await scripts.redis.xrange(scripts.key(account, 'x'), '-', '+', 'COUNT', 50))
+    if (!entry) return 'nothing to credit'
+    const { kind, charge, before } = historyEntry(...entry)
+    const name = `credit:${entry[0]}`
+    await this.#run(gateway, 'credit', account, name, [name, entry[0], NOTES, 'm'], ([answer, given = '0']) => {
+      const own = this.#of(account)
+      if (answer !== 'ok') return
+      if (kind === 'credit' || BigInt(given) !== charge - before) throw new Error(`a ${kind} of ${charge - before} was given back as ${given}`)
+      own.balance += BigInt(given)
+      own.settled -= BigInt(given)
+    })
+    return 'credit'
+  }
+
+  /** A client leaves a reply that is read on. */
+  async #abandon(gateway: Gateway): Promise<string> {
+    const live = this.#random.pick(gateway.live)
+    if (!live) return 'nothing to abandon'
+    const { scripts } = this.#ledger
+    await this.#run(gateway, 'abandon', live.account, live.id, [live.id, '2', this.#random.below(3) === 0 ? '1' : ''], () => {})
+    const places = await scripts.redis.zrange(scripts.key(live.account, 'b'), '0', '-1')
+    if (places.length > 2) throw new Error(`${places.length} places are taken where there are 2`)
+    for (const id of places) if (!this.#of(live.account).holds.has(id)) throw new Error(`${id} has a place and no hold`)
+    return 'abandon'
   }
 
   /** A gateway dies: what it held is nobody's; its outbox is on disk, and another takes it over. */

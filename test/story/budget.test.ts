@@ -165,7 +165,7 @@ t.test('a JSON request that the balance does not cover is refused, or limited wh
   t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
   t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
     status: 429,
-    json: { error: { message: /may need 0\.49\d+\. A lower limit of output tokens, or a stream, needs less\./ } },
+    json: { error: { message: /may need 0\.06\d+\. A lower limit of output tokens, or a stream, needs less\./ } },
   })
   t.equal(refusing.upstream.requests.length, 0)
 

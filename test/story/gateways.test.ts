@@ -24,7 +24,7 @@ t.test('two gateways on one Redis, with files of their own, keep the limits and 
   const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
   const limited = (yaml: string): string => ownPrefix(yaml).replaceAll(/^( {4}default: acme\/famC)/gm, '    concurrency: 5\n$1')
   const cheap = new Place(t, limited, env)
-  const dear = new Place(t, yaml => limited(yaml).replace('- { id: acme/famC-5.5, price: medium }', '- { id: acme/famC-5.5, price: large }'), env)
+  const dear = new Place(t, yaml => limited(yaml).replace('- { id: acme/famC-5.5, price: medium', '- { id: acme/famC-5.5, price: large'), env)
   const gateways = await Promise.all([cheap.start(t), dear.start(t)])
   const one = await cheap.key('famC', '0.05')
   const statuses = new Map<number, number>()

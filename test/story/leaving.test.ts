@@ -22,10 +22,13 @@ interface Scene {
   readonly replies: ServerResponse[]
 }
 
-async function draining(t: Test, more: string): Promise<Scene> {
+async function finishing(t: Test, more: string, ofType = ''): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   const replies = begun(upstream, DELTA)
-  const edit = (yaml: string): string => yaml.replace('  famC:\n    url', `  famC:\n    onDisconnect: drain\n    ${more}\n    url`)
+  const edit = (yaml: string): string =>
+    yaml
+      .replace('  famC:\n    url', `  famC:\n    onDisconnect: finish\n    ${more}\n    url`)
+      .replace('    default: acme/famC-5.5', `    ${ofType}\n    default: acme/famC-5.5`)
   const g = await startGateway(t, { upstream: upstream.url, edit })
   return { g, key: await g.key('famC'), upstream, replies }
 }
@@ -65,7 +68,7 @@ t.test('a client that leaves once its stream has said its last, as SDKs do, has 
 })
 
 t.test('a stream that its client left is read to its end, and its true usage is charged', async t => {
-  const scene = await draining(t, '')
+  const scene = await finishing(t, '')
   await leaves(scene)
   await until(() => scene.g.gateway.running > 0)
   scene.replies[0]?.write(DELTA.repeat(1000))
@@ -74,7 +77,7 @@ t.test('a stream that its client left is read to its end, and its true usage is 
 })
 
 t.test('so is a JSON reply whose client left before the upstream had answered', async t => {
-  const { g, key, upstream } = await draining(t, '')
+  const { g, key, upstream } = await finishing(t, '')
   const leave = new AbortController()
   let gone = (): void => {}
   const left = new Promise<void>(resolve => (gone = resolve))
@@ -88,16 +91,17 @@ t.test('so is a JSON reply whose client left before the upstream had answered', 
   t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 8 }])
 })
 
-t.test('no more replies are read on than may be: the next one is cancelled at once', async t => {
-  const scene = await draining(t, 'drains: 1')
+t.test('no more replies of a key are read on than may be: one more ends the one that was left first', async t => {
+  const scene = await finishing(t, '', 'abandoned: 1')
   await leaves(scene)
+  const [first] = scene.upstream.requests
   await leaves(scene)
-  await scene.upstream.last.closed
+  await first?.closed
   t.match(
     scene.replies.map(({ destroyed }) => destroyed),
-    [false, true],
+    [true, false],
   )
-  scene.replies[0]?.end(FINISH)
+  scene.replies[1]?.end(FINISH)
   const entries = await scene.g.settled(scene.key)
   t.match(entries.map(({ usage_source: source }) => source).sort(), ['estimated', 'upstream'])
   await leaves(scene)
@@ -106,15 +110,18 @@ t.test('no more replies are read on than may be: the next one is cancelled at on
   t.match((await scene.g.settled(scene.key))[0], { usage_source: 'upstream' }, 'its place is free again')
 })
 
-t.test('a reply that takes too long to end is cancelled and estimated', async t => {
-  const scene = await draining(t, 'timeouts: { drain: 50ms }')
+t.test('a reply that takes too long to end is cancelled, and charged what its model may have made in the time', async t => {
+  const scene = await finishing(t, 'timeouts: { finish: 50ms }')
   await leaves(scene)
   await scene.upstream.last.closed
-  t.match(await scene.g.settled(scene.key), [{ status: 'client_gone', usage_source: 'estimated', output_tokens: 2 }])
+  const [entry] = await scene.g.settled(scene.key)
+  t.match(entry, { status: 'client_gone', usage_source: 'estimated' })
+  // Five bytes of text, and a second in which the upstream may go on.
+  t.ok(entry?.output_tokens >= 153 && entry?.output_tokens < 1000, `${entry?.output_tokens} tokens`)
 })
 
 t.test('a gateway that stops waits for such replies as for any other, and no longer', async t => {
-  const scene = await draining(t, '')
+  const scene = await finishing(t, '')
   await leaves(scene)
   await until(() => scene.g.gateway.running > 0)
   const stopped = scene.g.gateway.stop()

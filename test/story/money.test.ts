@@ -7,6 +7,8 @@ import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
+/** The model that is asked for here does not reason. */
+const plain = (yaml: string): string => yaml.replace(/(id: acme\/famC-5\.5,.*)reasoning: hidden/, '$1reasoning: none')
 const reply = (usage: unknown): object => ({ choices: [{ message: { content: 'Hello there' }, finish_reason: 'stop' }], usage })
 
 t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10', async t => {
@@ -187,9 +189,9 @@ t.test('what fails costs nothing and leaves an entry that says so', async t => {
   t.match(await g.balance(key), { used: 0, held: 0, balance: 10 })
 })
 
-t.test('a client that leaves cancels the upstream and is charged what it was given', async t => {
+t.test('a client that leaves a model that does not reason cancels the upstream and is charged what it was given', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const g = await startGateway(t, { upstream: upstream.url, edit: plain })
   const key = await g.key('famC')
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -288,7 +290,7 @@ t.test('concurrency of one key is bounded where its type says so', async t => {
   const upstream = await rawUpstream(t, () => {})
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('    default: acme/famC-5.5', '    default: acme/famC-5.5\n    concurrency: 2'),
+    edit: yaml => yaml.replace('    default: acme/famC-5.5', '    default: acme/famC-5.5\n    concurrency: 2\n    concurrencyWait: 0s'),
   })
   const key = await g.key('famC')
   const leave = new AbortController()
@@ -298,6 +300,7 @@ t.test('concurrency of one key is bounded where its type says so', async t => {
   t.match(answer, { status: 429, json: { error: { code: 'rate_limit_exceeded' } } })
   leave.abort()
   await Promise.all(running)
+  for (const socket of upstream.sockets) socket.destroy()
   t.equal((await g.settled(key)).length, 2)
 })
 

@@ -8,10 +8,7 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   const running = await place.start(t)
   const yaml = readFileSync(place.file, 'utf8')
   const models = async (): Promise<string[]> => ((await (await fetch(`${running.url}/v1/models`)).json()) as any).data.map((model: { id: string }) => model.id)
-  const added = yaml.replace(
-    '      - { id: acme/famC-5.5, price: medium }',
-    '      - { id: acme/famC-5.5, price: medium }\n      - { id: acme/famC-6, price: large }',
-  )
+  const added = yaml.replace('      - { id: acme/famC-5.5,', '      - { id: acme/famC-6, price: large }\n      - { id: acme/famC-5.5,')
   writeFileSync(join(place.folder, 'next.yaml'), added)
   renameSync(join(place.folder, 'next.yaml'), place.file)
   await running.saw(/"generation":2/)

@@ -43,7 +43,7 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   const yaml = readFileSync(place.file, 'utf8')
   place.write(yaml.replace('upstream: famC', 'upstream: famX'))
   await running.saw(/there is no upstream "famX"/)
-  place.write(yaml.replace('- { id: acme/famC-5.5, price: medium }', '- { id: acme/famC-5.5, price: small }'))
+  place.write(yaml.replace('- { id: acme/famC-5.5, price: medium', '- { id: acme/famC-5.5, price: small'))
   await running.saw(/"generation":2[^]*"generation":2/)
   t.notMatch(running.output, '"generation":3')
   t.equal(running.output.match(/there is no upstream/g)?.length, 1, 'told once')

@@ -3,7 +3,21 @@ import type { Body } from '../../body.ts'
 import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { indexOf, countInclusive, failureOf, forwarding, object, positive, tellInclusive, text, type InclusiveNames, type Json } from '../reading.ts'
+import {
+  indexOf,
+  countInclusive,
+  failureOf,
+  forwarding,
+  largestLimit,
+  levelLimits,
+  object,
+  positive,
+  setLimits,
+  tellInclusive,
+  text,
+  type InclusiveNames,
+  type Json,
+} from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -36,7 +50,8 @@ function read(json: unknown): Reading {
   const usage = object(chunk['usage'])
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices.map(object).flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
-  return { ...(usage && { usage }), ...(closes.length > 0 && { closes }) }
+  const final = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
+  return { ...(usage && { usage }), ...(final && { final }), ...(closes.length > 0 && { closes }) }
 }
 
 const USAGE: InclusiveNames = {
@@ -54,14 +69,13 @@ export const chatCompletions: Format = {
   forwards: forwarding([], []),
   choices: body => positive(body.get('n')) ?? 1,
   ends: (closed, choices) => closed >= choices,
-  outputLimit: body => positive(body.get('max_completion_tokens')) ?? positive(body.get('max_tokens')),
-  limitOutput(body, tokens) {
-    // By the name that the client used, which its model is known to take.
-    const name = body.get('max_tokens') !== undefined && body.get('max_completion_tokens') === undefined ? 'max_tokens' : 'max_completion_tokens'
-    body.set(name, tokens)
-  },
+  outputLimit: largestLimit,
+  limitOutput: (body, tokens) => setLimits(body, tokens, 'max_completion_tokens'),
+  tellsEarly: false,
+  rests: () => false,
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {
+    levelLimits(body)
     if (body.get('stream') !== true) return undefined
     const options = object(body.get('stream_options'))
     if (options?.['include_usage'] === true) return undefined

@@ -1,7 +1,7 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
-import { indexOf, failureOf, forwarding, object, positive, text } from '../reading.ts'
+import { indexOf, failureOf, forwarding, largestLimit, levelLimits, object, positive, setLimits, text } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -16,14 +16,16 @@ function read(json: unknown): Reading {
     case 'message_start': {
       const usage = object(object(event['message'])?.['usage'])
       // What it tells of the output was counted before there was any.
-      return withUsage(usage && { ...usage, output_tokens: undefined }, false)
+      return withUsage(usage && { ...usage, output_tokens: undefined }, {})
     }
     case 'message_delta':
-      return withUsage(event['usage'], false)
+      return withUsage(event['usage'], { final: text(object(event['delta'])?.['stop_reason']) !== undefined })
     case 'message':
-      return withUsage(event['usage'], true)
+      return withUsage(event['usage'], { last: true, final: true })
     case 'content_block_start':
-      return { opens: [indexOf(event['index'])] }
+      return { opens: [indexOf(event['index'])], ...sealed(object(event['content_block'])?.['data']) }
+    case 'content_block_delta':
+      return sealed(object(event['delta'])?.['signature'])
     case 'content_block_stop':
       return { closes: [indexOf(event['index'])] }
     case 'message_stop':
@@ -35,9 +37,15 @@ function read(json: unknown): Reading {
   }
 }
 
-function withUsage(raw: unknown, last: boolean): Reading {
+function withUsage(raw: unknown, more: Reading): Reading {
   const usage = object(raw)
-  return { ...(usage && { usage }), ...(last && { last }) }
+  return { ...more, ...(usage && { usage }) }
+}
+
+/** Reasoning that is not shown comes as a signature, or as the data of a block of its own. */
+function sealed(value: unknown): Reading {
+  const sealedBytes = text(value)?.length ?? 0
+  return sealedBytes > 0 ? { sealedBytes } : {}
 }
 
 export const messages: Format = {
@@ -51,9 +59,11 @@ export const messages: Format = {
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,
   ends: () => false,
-  outputLimit: body => positive(body.get('max_tokens')),
+  outputLimit: largestLimit,
+  tellsEarly: true,
+  rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
-    body.set('max_tokens', tokens)
+    setLimits(body, tokens, 'max_tokens')
     // What is reasoned is part of the output.
     const thinking = object(body.get('thinking'))
     const budget = positive(thinking?.['budget_tokens'])
@@ -62,11 +72,12 @@ export const messages: Format = {
     body.set('thinking', half < LEAST_BUDGET ? { type: 'disabled' } : { ...thinking, budget_tokens: half })
   },
   prepare(body, model) {
+    levelLimits(body)
     // Required upstream, optional here.
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
     return undefined
   },
-  telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"'],
+  telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"', '"signature_delta"'],
   text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
   read,
   carrier: 'message',

@@ -2,7 +2,19 @@
 import { frame, typedEvent } from '../events.ts'
 import type { Format, Reading, Running } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { countInclusive, failureOf, forwarding, type InclusiveNames, type Json, object, positive, tellInclusive, text } from '../reading.ts'
+import {
+  countInclusive,
+  failureOf,
+  forwarding,
+  type InclusiveNames,
+  type Json,
+  largestLimit,
+  levelLimits,
+  object,
+  setLimits,
+  tellInclusive,
+  text,
+} from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -14,7 +26,7 @@ const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const usage = object(response['usage'])
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  return { last: true, terminal: true, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
+  return { last: true, terminal: true, final: true, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
 }
 
 function read(json: unknown): Reading {
@@ -23,6 +35,7 @@ function read(json: unknown): Reading {
   const type = text(event['type'])
   if (type === undefined || event['object'] === 'response') return readResponse(event)
   if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
+  if (type === 'response.output_item.done') return { sealedBytes: text(object(event['item'])?.['encrypted_content'])?.length ?? 0 }
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
 
@@ -53,11 +66,17 @@ export const responses: Format = {
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
   choices: () => 1,
   ends: () => false,
-  outputLimit: body => positive(body.get('max_output_tokens')),
-  limitOutput: (body, tokens) => body.set('max_output_tokens', tokens),
+  outputLimit: largestLimit,
+  limitOutput: (body, tokens) => setLimits(body, tokens, 'max_output_tokens'),
+  tellsEarly: false,
+  // Each item ends with events of its own, and what begins after it does so with others.
+  rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
-  prepare: () => undefined,
-  telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"'],
+  prepare(body) {
+    levelLimits(body)
+    return undefined
+  },
+  telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"'],
   text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
   read,
   carrier: 'response',

@@ -1,0 +1,139 @@
+/** Requests that may be asked again: those under way, and those that are done and whose replies are kept for a retry. */
+import { createHash } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
+import type { Exchange, With } from './exchange.ts'
+import { JoinedReply } from './live.ts'
+import type { Outlet } from './outlet.ts'
+
+/** One attempt at a request. */
+export class Attempt {
+  /** The account of the key that sent it. */
+  readonly account: string
+  /** The client's own name for the request, hashed; undefined where it gave none. */
+  readonly name: string | undefined
+  readonly #outlet: Outlet
+  /** The exchange, while it runs. */
+  #exchange: (Exchange & With<'body'>) | undefined
+  #digest: string | undefined
+
+  constructor(exchange: Exchange & With<'key' | 'body'>, name: string | undefined) {
+    this.account = exchange.key.id
+    this.name = name
+    this.#exchange = exchange
+    this.#outlet = exchange.outlet
+  }
+
+  /** Of the path and the body. Most attempts are never asked for it. */
+  get digest(): string {
+    return (this.#digest ??= this.#exchange ? digestOf(this.#exchange) : '')
+  }
+
+  /** Its client has left, and its reply still comes, or has come. */
+  get abandoned(): boolean {
+    return this.#outlet.empty && !this.spent
+  }
+
+  /** It ended without its reply. */
+  get spent(): boolean {
+    return this.#exchange?.over === true && !this.#exchange.complete
+  }
+
+  /** The reply for a client that asks again; undefined when it cannot be had from its start any more. */
+  get reply(): JoinedReply | undefined {
+    return this.#outlet.joinable ? new JoinedReply(this.#outlet) : undefined
+  }
+
+  /** Bytes of the reply that are kept. */
+  get bytes(): number {
+    return this.#outlet.keptBytes
+  }
+
+  /** The exchange is over: what is left of it is its reply. */
+  end(): void {
+    this.#digest = this.digest
+    this.#exchange = undefined
+  }
+
+  /** Nobody will ask for the reply any more. */
+  forget(): void {
+    this.#outlet.forget()
+  }
+}
+
+/** What identifies a request with its body. */
+export function digestOf({ path, body }: Exchange & With<'body'>): string {
+  return createHash('sha256').update(`${path}\n`).update(body.received).digest('hex').slice(0, 32)
+}
+
+/** Bytes that a kept reply is counted with beside its own. */
+const ENTRY_BYTES = 1024
+
+export class Attempts {
+  /** Those under way and those that are kept, by the client's name for them. */
+  readonly #named = new Map<string, Attempt>()
+  /** Likewise, by account. */
+  readonly #all = new Map<string, Set<Attempt>>()
+  readonly #kept: LRUCache<Attempt, true>
+
+  /**
+   * @param ms how long a reply is kept for its retry
+   * @param bytes of all kept replies
+   * @param forgotten called for each that is kept no longer
+   */
+  constructor(ms: number, bytes: number, forgotten: (attempt: Attempt) => void) {
+    this.#kept = new LRUCache<Attempt, true>({
+      max: 100_000,
+      maxSize: bytes,
+      ttl: ms,
+      sizeCalculation: (_value, attempt) => ENTRY_BYTES + attempt.bytes,
+      dispose: (_value, attempt) => {
+        this.drop(attempt)
+        forgotten(attempt)
+      },
+    })
+  }
+
+  /** The attempt that a client of this account gave a name to. */
+  named(account: string, name: string): Attempt | undefined {
+    this.#kept.purgeStale()
+    const attempt = this.#named.get(`${account} ${name}`)
+    // One that was given up brings nobody a reply any more.
+    return attempt?.spent === false ? attempt : undefined
+  }
+
+  /** An attempt at the same request whose client has left. */
+  abandoned(account: string, request: Exchange & With<'body'>): Attempt | undefined {
+    this.#kept.purgeStale()
+    const left = [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned)
+    if (left.length === 0) return undefined
+    const digest = digestOf(request)
+    return left.find(attempt => attempt.digest === digest)
+  }
+
+  /** Notes an attempt that begins. */
+  begin(attempt: Attempt): void {
+    const { account, name } = attempt
+    if (name !== undefined) this.#named.set(`${account} ${name}`, attempt)
+    const all = this.#all.get(account)
+    if (all) all.add(attempt)
+    else this.#all.set(account, new Set([attempt]))
+  }
+
+  /** Keeps an attempt that is done, for its retry. */
+  keep(attempt: Attempt): void {
+    attempt.end()
+    this.#kept.set(attempt, true)
+  }
+
+  /** Forgets an attempt. @returns whether its name is free now */
+  drop(attempt: Attempt): boolean {
+    const { account, name } = attempt
+    attempt.forget()
+    const free = name !== undefined && this.#named.get(`${account} ${name}`) === attempt
+    if (free) this.#named.delete(`${account} ${name}`)
+    const all = this.#all.get(account)
+    all?.delete(attempt)
+    if (all?.size === 0) this.#all.delete(account)
+    return free
+  }
+}

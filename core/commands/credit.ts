@@ -1,0 +1,56 @@
+/** `tollgate credit ENTRY --reason TEXT`: gives a customer back what one entry of the history charged. */
+import type { Config } from '../config/config.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { formatCredits } from '../ledger/money.ts'
+import type { HistoryEntry } from '../ledger/records.ts'
+import { find } from './keys.ts'
+import { onLedger, type Shell, UsageError } from './shell.ts'
+
+export interface CreditOptions {
+  readonly reason: string
+  readonly key?: string
+  readonly json?: boolean
+}
+
+/** Characters of a reason. */
+const REASON_MAX = 500
+
+export async function creditEntry(shell: Shell, config: Config, entry: string, { reason, key, json }: CreditOptions): Promise<void> {
+  if (!/^\d{1,15}-\d{1,15}$/.test(entry)) throw new UsageError(`"${entry}" is no entry: write the id that the history shows, such as 1790000000000-0`)
+  if (reason.trim() === '' || reason.length > REASON_MAX) throw new UsageError(`a reason has 1 to ${REASON_MAX} characters`)
+  const result = await onLedger(shell, config, async (ledger, keys) => {
+    const accounts = key === undefined ? await ledger.accounts() : [(await find(keys, key)).id]
+    const [found, other] = await holders(ledger, accounts, entry)
+    if (!found) throw new UsageError(`no key has an entry ${entry}`)
+    if (other) throw new UsageError(`several keys have an entry ${entry}: say which by --key, such as --key ${found.account}`)
+    const given = await credited(ledger, found, reason)
+    return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
+  })
+  const { given, balance } = result
+  if (json) shell.print(JSON.stringify({ ...result, given: formatCredits(given), balance: formatCredits(balance) }))
+  else if (given === 0n) shell.print(`Entry ${entry} of ${result.key} was given back before, and is not again.`)
+  else shell.print(`${formatCredits(given)} credits of entry ${entry} are given back. ${result.key} has ${formatCredits(balance)} credits now.`)
+}
+
+interface Found {
+  readonly account: string
+  readonly entry: HistoryEntry
+}
+
+/** The accounts of keys that have the entry: the ids of entries are unique in one account only. */
+async function holders(ledger: Ledger, accounts: readonly string[], id: string): Promise<Found[]> {
+  const found: Found[] = []
+  for (const account of accounts.filter(account => !account.startsWith('quota:'))) {
+    const [entry] = await ledger.history(account, { from: id, to: id, count: 1 })
+    if (entry) found.push({ account, entry })
+  }
+  return found
+}
+
+async function credited(ledger: Ledger, { account, entry }: Found, reason: string): Promise<bigint> {
+  try {
+    return await ledger.credit(account, entry, reason)
+  } catch (thrown) {
+    throw thrown instanceof RangeError ? new UsageError(thrown.message) : thrown
+  }
+}

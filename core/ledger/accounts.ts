@@ -1,0 +1,122 @@
+/** What changes an account beside its exchanges: grants, credits, and names that are claimed. */
+import { randomUUID } from 'node:crypto'
+import type { Config } from '../config/config.ts'
+import type { Store } from '../store/store.ts'
+import { formatCredits } from './money.ts'
+import { Reads } from './reads.ts'
+import type { HistoryEntry } from './records.ts'
+import { Scripts, stored } from './scripts.ts'
+import { Trail } from './trail.ts'
+
+/** What a reply left with its provider. */
+export interface LeftBehind {
+  /** Its id, or what stands for it. */
+  readonly reply: string
+  /** Tokens of its input and output together, and of its output. */
+  readonly total: number
+  readonly output: number
+  /** Ids of its items, containers and the like. */
+  readonly others: readonly string[]
+}
+
+/** A name that this process has claimed. */
+interface Claim {
+  readonly account: string
+  readonly name: string
+  readonly value: string
+}
+
+export class Accounts extends Reads {
+  readonly trail: Trail
+  readonly #replicas: number
+  readonly #confirmMs: number
+  readonly #lease: number
+  readonly #stored: number
+  readonly #owner = randomUUID()
+  readonly #claims = new Map<string, Claim>()
+
+  constructor(store: Store, { prefix, replicas, commandTimeout, data }: Config['store'], { lease, stored: storedMs }: Config['ledger']) {
+    super(new Scripts(store, prefix))
+    this.trail = new Trail(data)
+    this.#replicas = replicas
+    this.#confirmMs = commandTimeout * 0.75
+    this.#lease = lease
+    this.#stored = storedMs
+  }
+
+  /**
+   * Adds to an account's allocation; an id that was granted to it adds nothing again.
+   * @returns whether it was added now
+   * @throws GatewayError unavailable; RangeError when there is no such account, or the id was for another amount
+   */
+  async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
+    const [kind, done] = (await this.scripts.run('grant', account, id, [id, String(amount), JSON.stringify(notes)])) as string[]
+    if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
+    const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
+    if (before !== undefined && before !== String(amount)) throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
+    await this.confirm(this.scripts.key(account, 'a'))
+    await this.trail.add({ kind: 'grant', account, at: Date.now(), id, amount: String(amount), notes })
+    return before === undefined
+  }
+
+  /**
+   * Gives back what an entry of a key's history charged, once.
+   * @returns what is given back, in nano-credits; 0 when it was given back before
+   * @throws GatewayError unavailable; RangeError when there is no such entry, or it charged nothing
+   */
+  async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
+    const notes = { requestId: entry.requestId, model: entry.notes.model, entry: entry.id, reason }
+    const id = `credit:${entry.id}`
+    const [kind, given = '0'] = (await this.scripts.run('credit', account, id, [id, entry.id, JSON.stringify(notes), notes.model ?? ''])) as string[]
+    if (kind === 'unknown') throw new RangeError(`${account} has no entry ${entry.id} any more`)
+    if (kind === 'nothing') throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
+    return kind === 'ok' ? BigInt(given) : 0n
+  }
+
+  /**
+   * Takes a name of an account's for a value, for one lease of the ledger; it is renewed until it is given back. The same value
+   * of another process is another claim.
+   * @returns the value that has it already, where one does
+   * @throws GatewayError unavailable
+   */
+  async claim(account: string, name: string, value: string): Promise<string | undefined> {
+    const claim: Claim = { account, name: `claim:${name}`, value: `${value}.${this.#owner}` }
+    this.#claims.set(`${account} ${name}`, claim)
+    const [kind, taken = ''] = await this.#claim(claim)
+    if (kind !== 'taken') return undefined
+    this.#claims.delete(`${account} ${name}`)
+    return taken.slice(0, taken.indexOf('.'))
+  }
+
+  /** Gives a claimed name back. @throws GatewayError unavailable */
+  async unclaim(account: string, name: string): Promise<void> {
+    const claim = this.#claims.get(`${account} ${name}`)
+    if (!claim) return
+    this.#claims.delete(`${account} ${name}`)
+    await this.scripts.run('release', account, claim.name, [claim.name, claim.value])
+  }
+
+  /** Notes what a reply left with its provider, and how many tokens it stands for. @throws GatewayError unavailable */
+  async noteStored(account: string, { reply, total, output, others }: LeftBehind): Promise<void> {
+    const pipeline = this.scripts.redis.pipeline()
+    const set = (id: string, tokens: number): unknown => pipeline.set(this.scripts.key(account, `s:${id}`), `${tokens} ${reply}`, 'PX', this.#stored)
+    for (const id of others) set(id, output)
+    set(reply, total)
+    await stored(pipeline.exec())
+  }
+
+  /** Keeps the claims of this process for another lease. */
+  protected renewClaims(): void {
+    // The lease is three renewals long: the next one may reach the store again.
+    for (const claim of this.#claims.values()) this.#claim(claim).catch(() => {})
+  }
+
+  async #claim({ account, name, value }: Claim): Promise<string[]> {
+    return (await this.scripts.run('claim', account, name, [name, value, String(this.#lease)])) as string[]
+  }
+
+  /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */
+  confirm(key: string): Promise<void> {
+    return this.scripts.confirm(key, this.#replicas, this.#confirmMs)
+  }
+}

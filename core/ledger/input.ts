@@ -1,0 +1,76 @@
+/** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
+import type { Body } from '../body.ts'
+import { type Attachment, attachmentsOf, runsProviderTools } from '../formats/index.ts'
+import { pdfPages } from './pdf.ts'
+
+/** Tokens of what is no text: options of the stage that meters. */
+export interface Weights {
+  /** Tokens of one image. */
+  readonly mediaTokens: number
+  /** Tokens of one page of a document. */
+  readonly pageTokens: number
+  /** Bytes of encoded sound that count as one token. */
+  readonly soundBytesPerToken: number
+}
+
+/** The weight of a request's input. */
+export interface Weight {
+  /** Bytes of the body that are text, or may be. */
+  readonly textBytes: number
+  /** Tokens of what is attached or referred to. */
+  readonly tokens: number
+  /** It holds something whose size nobody can tell, such as a document behind a URL: only the context window bounds it. */
+  readonly unbounded: boolean
+  /** It lets the provider run tools, whose results become input of further passes. */
+  readonly providerTools: boolean
+}
+
+/** Text has hardly ever more than one token for two bytes, so a hold on so many rarely falls short. */
+export const SAFE_BYTES_PER_TOKEN = 2
+
+const weights = new WeakMap<Body, Weight>()
+
+/**
+ * Weighs a request's input, once.
+ * @param storedTokens tokens of all the stored state that the request refers to; undefined where nobody recorded them
+ */
+export function weigh(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
+  let weight = weights.get(body)
+  if (!weight) weights.set(body, (weight = weightOf(body, rates, storedTokens)))
+  return weight
+}
+
+function weightOf(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
+  let textBytes = body.received.length
+  let tokens = storedTokens ?? 0
+  let unbounded = false
+  for (const attachment of attachmentsOf(body.json)) {
+    const { encoded = '' } = attachment
+    textBytes -= encoded.length
+    const size = tokensOf(attachment, rates, storedTokens !== undefined)
+    if (size === undefined) unbounded = true
+    else tokens += size
+  }
+  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools: runsProviderTools(body.json) }
+}
+
+/** Tokens of one attachment; undefined when only the context window bounds them. */
+function tokensOf({ kind, encoded, place }: Attachment, rates: Weights, recorded: boolean): number | undefined {
+  if (place === 'stored') return recorded ? 0 : undefined
+  switch (kind) {
+    case 'image':
+      return rates.mediaTokens
+    case 'sound':
+      return encoded === undefined ? undefined : Math.ceil(encoded.length / rates.soundBytesPerToken)
+    case 'document':
+      return encoded === undefined ? undefined : documentTokens(encoded, rates)
+  }
+}
+
+function documentTokens(encoded: string, { pageTokens }: Weights): number | undefined {
+  const bytes = Buffer.from(encoded.slice(encoded.indexOf(',') + 1), 'base64')
+  const other = encoded.startsWith('data:') && !encoded.startsWith('data:application/pdf')
+  if (other || !bytes.subarray(0, 1024).includes('%PDF-')) return Math.ceil(bytes.length / SAFE_BYTES_PER_TOKEN)
+  const pages = pdfPages(bytes)
+  return pages === undefined ? undefined : pages * pageTokens
+}

@@ -1,0 +1,47 @@
+/** What is known of a model and a conversation before a request is sent, and what its reply adds to that. */
+import type { Exchange, With } from '../exchange.ts'
+import type { Rates, Terms } from './bill.ts'
+import { SAFE_BYTES_PER_TOKEN, weigh } from './input.ts'
+import type { Ledger } from './ledger.ts'
+import { inputTokens, type Usage } from './money.ts'
+
+/** Output tokens and milliseconds from which on a reply tells how fast its model is. */
+const TELLING_RATE = { tokens: 200, ms: 1000 } as const
+/** Bytes of a request up to which its input tells how much the upstream adds: more of them hide it. */
+const TELLING_BODY = 16_384
+
+type Known = Exchange & With<'key' | 'body' | 'model' | 'route'>
+
+/** The model's id, whichever name it was asked for by. */
+export function modelOf({ model }: Pick<Known, 'model'>): string {
+  return model.entry.aliasOf ?? model.entry.id
+}
+
+/**
+ * The terms of one exchange.
+ * @param rates `outputRate` of models that say none, in tokens a second; `cacheLifetime` in seconds
+ * @param now milliseconds since the epoch
+ */
+export function termsOf(x: Known, rates: Rates & { readonly outputRate: number; readonly cacheLifetime: number }, ledger: Ledger, now: number): Terms {
+  const { entry } = x.model
+  const model = modelOf(x)
+  return {
+    ...rates,
+    reasoning: entry.reasoning ?? (x.route.format.tellsEarly ? 'shown' : 'hidden'),
+    outputRate: entry.outputRate ?? ledger.learned.rate(model, rates.outputRate),
+    overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
+    storedTokens: x.stored?.tokens,
+    prefix: ledger.prefixes.find(x.key.id, model, x.body.received, now, rates.cacheLifetime * 1000),
+  }
+}
+
+/** Learns from a reply whose upstream told its usage. @param now milliseconds since the epoch */
+export function learn(x: Known, terms: Terms, usage: Usage, durationMs: number, ledger: Ledger, now: number): void {
+  const { learned, prefixes } = ledger
+  const model = modelOf(x)
+  prefixes.learn(x.key.id, model, x.body.received, usage, now)
+  if (usage.output >= TELLING_RATE.tokens && durationMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / durationMs)
+  const { textBytes, tokens, unbounded, providerTools } = weigh(x.body, terms, terms.storedTokens)
+  if (textBytes > TELLING_BODY || tokens > 0 || unbounded || providerTools) return
+  learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))
+}

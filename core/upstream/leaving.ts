@@ -1,0 +1,78 @@
+/** What becomes of a reply whose clients have left: whether it is read on, and for how long. */
+import type { Up } from '../chain.ts'
+import type { Upstream } from '../config/config.ts'
+import type { Afterlife, LiveExchange } from '../live.ts'
+
+/**
+ * A whole reply is read to its end. A stream is read on for its usage where its last content has come; before that, its
+ * upstream's setting decides, or else how much would stay unknown of one that is cut short.
+ */
+export class Leaving implements Afterlife {
+  readonly #x: LiveExchange
+  readonly #up: Up
+  readonly #upstream: Upstream
+  #timer: NodeJS.Timeout | undefined
+  #abandoned = false
+
+  constructor(x: LiveExchange, up: Up, upstream: Upstream) {
+    this.#x = x
+    this.#up = up
+    this.#upstream = upstream
+  }
+
+  left(): void {
+    const { timeouts } = this.#upstream
+    if (this.#x.told) this.#x.giveUp()
+    else if (this.#whole) this.#abandon()
+    else if (this.#rests) this.#wait(timeouts.usage)
+    else if (this.#finishes) {
+      this.#wait(timeouts.finish)
+      this.#abandon()
+    } else this.#x.giveUp()
+  }
+
+  joined(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    if (this.#abandoned) this.#up.listening(true)
+    this.#abandoned = false
+  }
+
+  rested(): void {
+    if (this.#x.gone && !this.#whole) this.#wait(this.#upstream.timeouts.usage)
+  }
+
+  over(): void {
+    clearTimeout(this.#timer)
+  }
+
+  /** The request asks for no stream: its reply comes whole. */
+  get #whole(): boolean {
+    return this.#x.body.get('stream') !== true
+  }
+
+  /** The stream has sent its last content, or may have. */
+  get #rests(): boolean {
+    const { complete, recent, route } = this.#x
+    return complete || route.format.rests(recent?.toString('latin1') ?? '')
+  }
+
+  get #finishes(): boolean {
+    const { onDisconnect } = this.#upstream
+    const { model, route, headers } = this.#x
+    if (onDisconnect !== undefined) return onDisconnect === 'finish'
+    // A client that names its request wants to be able to come back for the reply.
+    if (headers['idempotency-key'] !== undefined) return true
+    return !route.format.tellsEarly && (model.entry.reasoning ?? 'hidden') === 'hidden'
+  }
+
+  #wait(ms: number): void {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.#x.giveUp(), ms)
+  }
+
+  #abandon(): void {
+    this.#abandoned = true
+    this.#up.listening(false)
+  }
+}

@@ -1,0 +1,56 @@
+import { definePlugin, GatewayError, inputTokens, storedIds, storedReferences } from '../core/plugin.ts'
+
+/** Characters of an id that are repeated in an error. */
+const SHOWN = 64
+
+/**
+ * Whose stored state is whose. An upstream account is shared by all customers, and so is what lies with it: earlier replies,
+ * their items, containers, files. A request may refer to what its own key has made, and to nothing else. What a reply leaves
+ * with its upstream is noted with its size, which the next request is held for.
+ */
+export default definePlugin({
+  name: 'stored-state',
+  summary: 'Lets a request refer only to the stored replies, items and files that its own key has made.',
+  on: 'inference',
+  needs: ['key', 'body', 'route'],
+  gives: ['stored'],
+  setup(_options, { ledger, log }) {
+    return {
+      async request({ key, body }) {
+        const references = storedReferences(body.json)
+        if (references.length === 0) return { stored: { tokens: 0 } }
+        const sizes = await ledger.storedSizes(
+          key.id,
+          references.map(({ id }) => id),
+        )
+        const unknown = references[sizes.indexOf(undefined)]
+        if (unknown) throw refusal(unknown.param, unknown.id)
+        // Items of one reply are no larger together than the reply.
+        const largest = new Map<string, number>()
+        for (const size of sizes) if (size) largest.set(size.reply, Math.max(size.tokens, largest.get(size.reply) ?? 0))
+        return { stored: { tokens: [...largest.values()].reduce((sum, tokens) => sum + tokens, 0) } }
+      },
+      events: 'telling',
+      event(x, { reading, json }) {
+        // What is translated refers to nothing and leaves nothing.
+        if (!reading.usage || x.route.translation || x.body.get('store') === false) return
+        const { reply, others } = storedIds(json)
+        if (reply === undefined && others.length === 0) return
+        const usage = x.route.format.count(reading.usage)?.usage
+        const output = usage?.output ?? 0
+        const total = (usage ? inputTokens(usage) : 0) + output
+        ledger
+          .noteStored(x.key.id, { reply: reply ?? x.id, total, output, others })
+          .catch((cause: unknown) => log.warn({ exchange: x.id, err: cause }, 'what a reply left with its upstream is not noted'))
+      },
+    }
+  },
+})
+
+function refusal(param: string, id: string): GatewayError {
+  const shown = id.length > SHOWN ? `${id.slice(0, SHOWN)}...` : id
+  return new GatewayError('invalid_body', {
+    param,
+    message: `"${param}" refers to "${shown}", which this key has not made, or which is no longer known. Send what it holds instead.`,
+  })
+}
