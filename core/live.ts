@@ -69,6 +69,8 @@ export class LiveExchange implements Exchange, Seated {
   sealedBytes = 0
   /** The last event that there is has gone to a client. */
   told = false
+  /** The usage of the whole reply has come. */
+  known = false
   /** The events of a stream that came last. */
   recent: Buffer | undefined = undefined
   /** Where the reply goes. */

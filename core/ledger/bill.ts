@@ -131,8 +131,9 @@ export function bill(x: Billable, outcome: Outcome, terms: Terms, careful = true
   if (believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   const estimate = owed ? cutUsage(x, terms) : observed(x, terms)
   if (!reported || believable) return { ...nothing, ...priced(estimate, x), source: 'estimated' }
-  const usage = reported.sound && careful ? bounded(reported.usage, estimate, possible(x, terms)) : estimate
-  return { ...nothing, ...priced(usage, x), source: 'estimated', quarantined: true }
+  const least = priced(estimate, x)
+  const most = reported.sound && careful ? priced(bounded(reported.usage, estimate, x, terms), x) : least
+  return { ...nothing, ...(most.charge > least.charge ? most : least), source: 'estimated', quarantined: true }
 }
 
 function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'charge'> {
@@ -208,9 +209,15 @@ function windowOf({ entry }: Model): number {
 const LARGEST_WINDOW = 1_000_000
 
 function plausible(usage: Usage, x: Billable): boolean {
-  const most = windowOf(x.model) * IMPLAUSIBLE_WINDOWS
-  const mostOutput = Math.min(most, Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS))
-  return inputTokens(usage) <= most && usage.output <= mostOutput
+  return plausibleInput(usage, x) && plausibleOutput(usage, x)
+}
+
+function plausibleInput(usage: Usage, { model }: Billable): boolean {
+  return inputTokens(usage) <= windowOf(model) * IMPLAUSIBLE_WINDOWS
+}
+
+function plausibleOutput({ output }: Usage, x: Billable): boolean {
+  return output <= Math.min(windowOf(x.model) * IMPLAUSIBLE_WINDOWS, Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS))
 }
 
 /** The most input and output tokens that the bytes on either side, the clock and the limits allow. */
@@ -222,14 +229,14 @@ function possible(x: Billable, terms: Terms): { input: number; output: number } 
   return { input: estimateInput(x, terms, 1) + passes * windowOf(x.model), output: x.delivered + hidden }
 }
 
-/** A report cut to what is possible, and never below the estimate. */
-function bounded(reported: Usage, estimate: Usage, most: { input: number; output: number }): Usage {
-  const output = Math.max(estimate.output, Math.min(reported.output, most.output))
-  const reasoning = Math.min(Math.max(reported.reasoning, estimate.reasoning), output)
-  const [told, least] = [inputTokens(reported), inputTokens(estimate)]
-  if (told <= least) return { ...estimate, output, reasoning }
+/** A report whose implausible part is cut to what is possible, though not below the estimate. */
+function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms): Usage {
+  const most = possible(x, terms)
+  const output = plausibleOutput(reported, x) ? reported.output : Math.max(estimate.output, Math.min(reported.output, most.output))
+  const reasoning = Math.min(reported.reasoning, output)
+  const told = inputTokens(reported)
   // What is too much is taken off where most was reported.
-  let excess = told - Math.max(least, Math.min(told, most.input))
+  let excess = plausibleInput(reported, x) ? 0 : told - Math.max(inputTokens(estimate), Math.min(told, most.input))
   const classes = { input: reported.input, cacheRead: reported.cacheRead, cacheWrite5m: reported.cacheWrite5m, cacheWrite1h: reported.cacheWrite1h }
   for (const name of (Object.keys(classes) as (keyof typeof classes)[]).sort((a, b) => classes[b] - classes[a])) {
     const off = Math.min(excess, classes[name])

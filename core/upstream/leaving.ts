@@ -22,7 +22,9 @@ export class Leaving implements Afterlife {
 
   left(): void {
     const { timeouts } = this.#upstream
-    if (this.#x.told) this.#x.giveUp()
+    const { told, known, outlet } = this.#x
+    // A reply that may be asked for again is read to its last byte.
+    if (told || (known && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
     else if (this.#rests) this.#wait(timeouts.usage)
     else if (this.#finishes) {

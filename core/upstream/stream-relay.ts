@@ -205,7 +205,8 @@ export class StreamRelay {
     if (x.gone && (x.complete || final)) x.afterlife?.rested()
     if (terminal && !x.gone) this.#terminal = x.told = true
     // Nobody waits for what comes behind the usage.
-    if (x.gone && (terminal || (final && x.complete))) this.#end ??= 'client'
+    if (final) x.known = true
+    if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     this.#up.event(event)
   }
 
