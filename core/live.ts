@@ -35,7 +35,7 @@ export interface Afterlife {
 }
 
 /** Milliseconds without any visible output that count as silence: shorter gaps lie between the tokens of a text. */
-const SILENCE_MS = 500
+const SILENCE_MS = 250
 
 export class LiveExchange implements Exchange, Seated {
   seat = -1
@@ -69,6 +69,8 @@ export class LiveExchange implements Exchange, Seated {
   sealedBytes = 0
   /** The last event that there is has gone to a client. */
   told = false
+  /** Nothing is read from the upstream for now, as its bytes are not taken fast enough. */
+  heldBack = false
   /** The usage of the whole reply has come. */
   known = false
   /** The events of a stream that came last. */

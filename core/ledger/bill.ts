@@ -177,9 +177,11 @@ function visibleOutput(x: Billable, bytesPerToken: number): number {
 }
 
 /** What the model may have reasoned unseen: by the clock, or by the size of what it sent encrypted. */
-function hiddenOutput({ silentMs, sealedBytes }: Billable, { reasoning, outputRate }: Terms): number {
+function hiddenOutput({ silentMs, sealedBytes, format, body }: Billable, { reasoning, outputRate }: Terms): number {
   if (reasoning === 'none') return 0
-  return Math.ceil(sealedBytes / SAFE_BYTES_PER_TOKEN) + Math.ceil(outputRate * (silentMs / 1000 + STOP_LAG_S))
+  // Replies that are asked for at once are made at once.
+  const byClock = outputRate * format.choices(body) * (silentMs / 1000 + STOP_LAG_S)
+  return Math.ceil(sealedBytes / SAFE_BYTES_PER_TOKEN) + Math.ceil(byClock)
 }
 
 function estimateInput({ body, model }: Pick<Billable, 'body' | 'model'>, terms: Terms, bytesPerToken: number): number {

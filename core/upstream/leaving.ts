@@ -3,6 +3,9 @@ import type { Up } from '../chain.ts'
 import type { Upstream } from '../config/config.ts'
 import type { Afterlife, LiveExchange } from '../live.ts'
 
+/** Milliseconds for which what an upstream has sent already is read. */
+const UNREAD_MS = 1000
+
 /**
  * A whole reply is read to its end. A stream is read on for its usage where its last content has come; before that, its
  * upstream's setting decides, or else how much would stay unknown of one that is cut short.
@@ -30,7 +33,10 @@ export class Leaving implements Afterlife {
     else if (this.#finishes) {
       this.#wait(timeouts.finish)
       this.#abandon()
-    } else this.#x.giveUp()
+    }
+    // What has come and was not read is billed as well: it is read before the upstream is closed.
+    else if (this.#x.heldBack) this.#wait(UNREAD_MS)
+    else this.#x.giveUp()
   }
 
   joined(): void {

@@ -225,6 +225,7 @@ export class StreamRelay {
 
   #hold(): void {
     if (this.#holding++ === 0) this.#body.pause()
+    this.#x.heldBack = true
     const kept = this.#kept
     this.#kept = undefined
     // While its end is waited for, the client has what there is.
@@ -232,7 +233,9 @@ export class StreamRelay {
   }
 
   #release(): void {
-    if (--this.#holding === 0) this.#body.resume()
+    if (--this.#holding > 0) return
+    this.#x.heldBack = false
+    this.#body.resume()
   }
 
   async #close(end: End): Promise<Outcome> {
