@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import { attachmentsOf, type Body, definePlugin, GatewayError, Reply, type With } from '../core/plugin.ts'
+import { type Body, contentsOf, definePlugin, GatewayError, Reply, type With } from '../core/plugin.ts'
 
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
@@ -62,7 +62,7 @@ export default definePlugin({
 
 async function estimate(json: Readonly<Record<string, unknown>>, mediaTokens: number): Promise<number> {
   const { messages, system, tools } = json
-  const media = new Set(attachmentsOf(json).flatMap(({ encoded }) => encoded ?? []))
+  const media = new Set(contentsOf(json).attachments.flatMap(({ encoded }) => encoded ?? []))
   const levels: Level[] = [levelOf({ messages, system, tools })]
   let weight = 0
   let walked = 0

@@ -1,5 +1,7 @@
-import { definePlugin, GatewayError, inputTokens, storedIds, storedReferences } from '../core/plugin.ts'
+import { contentsOf, definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from '../core/plugin.ts'
 
+/** A request that refers to nothing. */
+const NOTHING = { stored: { tokens: 0 } }
 /** Characters of an id that are repeated in an error. */
 const SHOWN = 64
 
@@ -15,20 +17,24 @@ export default definePlugin({
   needs: ['key', 'body', 'route'],
   gives: ['stored'],
   setup(_options, { ledger, log }) {
+    /** How large it all is. @throws GatewayError invalid_body for what the account has not made */
+    async function recorded(account: string, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
+      const sizes = await ledger.storedSizes(
+        account,
+        references.map(({ id }) => id),
+      )
+      const unknown = references[sizes.indexOf(undefined)]
+      if (unknown) throw refusal(unknown.param, unknown.id)
+      // Items of one reply are no larger together than the reply.
+      const largest = new Map<string, number>()
+      for (const size of sizes) if (size) largest.set(size.reply, Math.max(size.tokens, largest.get(size.reply) ?? 0))
+      return { stored: { tokens: [...largest.values()].reduce((sum, tokens) => sum + tokens, 0) } }
+    }
+
     return {
-      async request({ key, body }) {
-        const references = storedReferences(body.json)
-        if (references.length === 0) return { stored: { tokens: 0 } }
-        const sizes = await ledger.storedSizes(
-          key.id,
-          references.map(({ id }) => id),
-        )
-        const unknown = references[sizes.indexOf(undefined)]
-        if (unknown) throw refusal(unknown.param, unknown.id)
-        // Items of one reply are no larger together than the reply.
-        const largest = new Map<string, number>()
-        for (const size of sizes) if (size) largest.set(size.reply, Math.max(size.tokens, largest.get(size.reply) ?? 0))
-        return { stored: { tokens: [...largest.values()].reduce((sum, tokens) => sum + tokens, 0) } }
+      request({ key, body }) {
+        const { references } = contentsOf(body.json)
+        return references.length === 0 ? NOTHING : recorded(key.id, references)
       },
       events: 'telling',
       event(x, { reading, json }) {

@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { SCHEMA } from '../core/config/schema.ts'
 import { ERRORS, GatewayError, type ErrorCode } from '../core/errors.ts'
+import { mostBelowZero, UNCOVERED_S } from '../core/ledger/bound.ts'
+import { formatCredits } from '../core/ledger/money.ts'
 import { FORMATS } from '../core/formats/index.ts'
 import { findPlugins } from '../core/plugins.ts'
 import { endpointsOf } from '../core/routes.ts'
@@ -73,6 +75,32 @@ t.test('the table of options is the schema', t => {
   )
   for (const timeout of timeouts) t.ok(README.includes(timeout), timeout)
   t.end()
+})
+
+t.test('the tables of settings of key types and models are the schema’s', t => {
+  const { properties } = SCHEMA.properties.keyTypes.additionalProperties
+  const [types, models] = README.split('A key type may have:')[1]?.split('A model may have:') ?? []
+  const settings = (text = ''): string[][] => [...text.matchAll(/^\| `(\w+)` \| `?([^`|]+?)`? \|/gm)].map(([, name = '', standard = '']) => [name, standard])
+  const expected = Object.entries(properties).flatMap(([name, property]) =>
+    'default' in property && name !== 'default' && name !== 'fillDefault' ? [[name, String(property.default)]] : [],
+  )
+  t.same(settings(types), expected)
+  const said = ['id', 'as', 'sends', 'price']
+  t.same(
+    settings(models?.split('\n\n')[1])
+      .map(([name]) => name)
+      .sort(),
+    Object.keys(properties.models.items.properties)
+      .filter(name => !said.includes(name))
+      .sort(),
+  )
+  t.end()
+})
+
+t.test('what is said of the most that a key can end below zero is what the file makes it', async t => {
+  const { gateway } = await startGateway(t)
+  const most = [...gateway.config.keyTypes.values()].map(type => mostBelowZero(type, 150)).reduce((a, b) => (a > b ? a : b))
+  t.match(README, `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`)
 })
 
 t.test('the repository’s gateway.yaml says what the defaults are, so that the file is the whole behaviour', t => {

@@ -1,6 +1,6 @@
 /** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
 import type { Body } from '../body.ts'
-import { type Attachment, attachmentsOf, runsProviderTools } from '../formats/index.ts'
+import { type Attachment, contentsOf } from '../formats/index.ts'
 import { pdfPages } from './pdf.ts'
 
 /** Tokens of what is no text: options of the stage that meters. */
@@ -44,14 +44,15 @@ function weightOf(body: Body, rates: Weights, storedTokens: number | undefined):
   let textBytes = body.received.length
   let tokens = storedTokens ?? 0
   let unbounded = false
-  for (const attachment of attachmentsOf(body.json)) {
+  const { attachments, providerTools } = contentsOf(body.json)
+  for (const attachment of attachments) {
     const { encoded = '' } = attachment
     textBytes -= encoded.length
     const size = tokensOf(attachment, rates, storedTokens !== undefined)
     if (size === undefined) unbounded = true
     else tokens += size
   }
-  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools: runsProviderTools(body.json) }
+  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools }
 }
 
 /** Tokens of one attachment; undefined when only the context window bounds them. */

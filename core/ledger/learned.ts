@@ -19,10 +19,46 @@ const QUARANTINES = { most: 3, withinMs: 3_600_000 } as const
 
 type Kind = keyof typeof KEYS_MIN
 
+/** How often a percentile is computed anew: once for so many new values. */
+const EVERY = 32
+
+/** The last value of each key, of one kind and one model. */
+class Values {
+  readonly #of = new LRUCache<string, number>({ max: KEYS_MAX })
+  readonly #least: number
+  readonly #share: number
+  #percentile: number | undefined
+  #news = 0
+
+  /** @param least keys that must have told @param share of the keys that lie below the percentile */
+  constructor(least: number, share: number) {
+    this.#least = least
+    this.#share = share
+  }
+
+  get(account: string): number | undefined {
+    return this.#of.get(account)
+  }
+
+  set(account: string, value: number): void {
+    if (this.#of.peek(account) === value) return
+    this.#of.set(account, value)
+    this.#news++
+  }
+
+  /** Undefined while too few keys have told. */
+  get percentile(): number | undefined {
+    if (this.#of.size < this.#least) return undefined
+    if (this.#percentile !== undefined && this.#news < EVERY) return this.#percentile
+    const sorted = [...this.#of.values()].sort((a, b) => a - b)
+    this.#news = 0
+    return (this.#percentile = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * this.#share))])
+  }
+}
+
 interface ModelFacts {
-  /** The last value of each key. */
-  readonly overhead: LRUCache<string, number>
-  readonly rate: LRUCache<string, number>
+  readonly overhead: Values
+  readonly rate: Values
   /** When reports were quarantined, in milliseconds since the epoch. */
   quarantines: readonly number[]
 }
@@ -38,12 +74,12 @@ export class Learned {
   /** Input tokens that the upstream adds by itself: the median over many keys, or what the key itself has seen if that is more. */
   overhead(model: string, account: string): number {
     const { overhead } = this.#of(model)
-    return Math.min(OVERHEAD_MAX, Math.max(overhead.get(account) ?? 0, percentile(overhead, 'overhead', 0.5) ?? 0))
+    return Math.min(OVERHEAD_MAX, Math.max(overhead.get(account) ?? 0, overhead.percentile ?? 0))
   }
 
   /** Tokens that the model makes in a second: the 95th percentile over many keys. @param stated what holds until enough of them are known */
   rate(model: string, stated: number): number {
-    const learned = percentile(this.#of(model).rate, 'rate', 0.95) ?? stated
+    const learned = this.#of(model).rate.percentile ?? stated
     return Math.min(stated * RATE_RANGE.most, Math.max(stated * RATE_RANGE.least, learned))
   }
 
@@ -66,16 +102,9 @@ export class Learned {
   #of(model: string): ModelFacts {
     let facts = this.#models.get(model)
     if (!facts) {
-      facts = { overhead: new LRUCache({ max: KEYS_MAX }), rate: new LRUCache({ max: KEYS_MAX }), quarantines: [] }
+      facts = { overhead: new Values(KEYS_MIN.overhead, 0.5), rate: new Values(KEYS_MIN.rate, 0.95), quarantines: [] }
       this.#models.set(model, facts)
     }
     return facts
   }
-}
-
-/** A percentile of the values of all keys; undefined while there are too few of them. */
-function percentile(values: LRUCache<string, number>, kind: Kind, share: number): number | undefined {
-  if (values.size < KEYS_MIN[kind]) return undefined
-  const sorted = [...values.values()].sort((a, b) => a - b)
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]
 }

@@ -57,6 +57,17 @@ t.test('a file that goes away leaves the one in force, and is told of in one lin
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
+t.test('check warns of models that do not say what their replies may cost, once a key type; the file is sound all the same', async t => {
+  const bare = (yaml: string): string => yaml.replaceAll(/(id: acme\/famC-\S+ price: \w+), reasoning: \w+, maxOutput: \d+/g, '$1')
+  const place = new Place(t, bare)
+  t.match(await place.run('check'), {
+    code: 0,
+    out: /is sound/,
+    err: /"acme\/famC-5\.6-sol" and 3 more of this key type have no "reasoning"[^]*say hidden, shown or none[^]*have no "maxOutput"[^]*2 warnings/,
+  })
+  t.equal((await new Place(t).run('check')).err, '')
+})
+
 t.test('check says that a sound file is sound; plan and plugins describe it', async t => {
   const place = new Place(t)
   t.match(await place.run('check'), { code: 0, out: /is sound: 4 key types/ })

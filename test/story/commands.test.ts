@@ -1,4 +1,5 @@
 import t from 'tap'
+import { until } from '../gateway.ts'
 import { Place } from '../process.ts'
 
 t.test('keys are made and managed from the command line while the gateway runs', async t => {
@@ -22,6 +23,18 @@ t.test('keys are made and managed from the command line while the gateway runs',
   const { out } = await place.run('keys', 'list')
   t.match(out, new RegExp([key, ...later].map(({ id }) => `${id} .*\\n`).join('')), 'in the order in which they were made')
   t.notMatch(listed.out, rotated.key, 'a secret is shown once')
+  const [charged] = later
+  const chat = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'hi' }] }
+  await (await running.chat(rotated.key, chat)).text()
+  await until(async () => (await running.lookUp('key-info/history', rotated.key)).json.data.length > 0)
+  const entry = (await running.lookUp('key-info/history', rotated.key)).json.data[0]
+  const credit = ['credit', entry.id, '--reason', 'a mistake of the provider']
+  t.match(await place.run(...credit), {
+    code: 0,
+    out: new RegExp(`^0\\.\\d+ credits of entry ${entry.id} are given back\\. ${key.id} has 25\\.5 credits now\\.`),
+  })
+  t.match(await place.run(...credit, '--key', key.id), { code: 0, out: /was given back before, and is not again/ })
+  t.match((await running.lookUp('key-info/history', rotated.key)).json.data[0], { type: 'credit', credits_entry: entry.id, cost_nano: `-${entry.cost_nano}` })
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
   const mistakes: [string[], RegExp][] = [
     [['keys', 'create', '--type', 'famb', '--credits', '5'], /no key type "famb"; did you mean famB\?/],
@@ -30,6 +43,11 @@ t.test('keys are made and managed from the command line while the gateway runs',
     [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /no time to come/],
     [['keys', 'show', 'key_none'], /no key key_none/],
     [['audit', '--key', 'key_none'], /no key key_none/],
+    [['credit', 'entry-1', '--reason', 'x'], /"entry-1" is no entry/],
+    [['credit', '1-1', '--reason', 'x'], /no key has an entry 1-1/],
+    [['credit', entry.id, '--reason', 'x', '--key', charged?.id ?? ''], /no key has an entry/],
+    [['credit', entry.id], /required option '--reason <text>' not specified/],
+    [['credit', entry.id, '--reason', ' '], /a reason has 1 to 500 characters/],
     [['keys', 'creat'], /unknown command 'creat'/],
     [['keys', 'create', '--credits', '5'], /required option '--type <type>' not specified/],
   ]

@@ -46,7 +46,7 @@ interface Customer {
 }
 
 /** Who asks for what: the key's type, the model, the client's format, and whether the upstream speaks it. */
-const PLACES = [
+export const PLACES = [
   { type: 'famC', model: 'acme/famC-5.5', path: '/v1/chat/completions', reasons: 'hidden' },
   { type: 'famC', model: 'acme/famC-5.6-terra', path: '/v1/chat/completions', reasons: 'none' },
   { type: 'famC', model: 'acme/famC-5.5', path: '/v1/responses', reasons: 'hidden' },
@@ -238,6 +238,19 @@ class Reply {
 }
 
 let customers = 0
+
+/** Lets customers do what they do, all at once and with one key; resolves when all has settled. Most will be refused. */
+export async function crowd(g: TestGateway, provider: Provider, key: string, wishes: readonly Customer[]): Promise<void> {
+  await Promise.all(
+    wishes.map(async wish => {
+      const name = `customer-${++customers}`
+      provider.scripts.set(name, wish.script)
+      for (let time = 0; time < wish.times; time++) await ask(g, key, name, wish, time)
+    }),
+  )
+  await until(() => g.gateway.running === 0)
+  await g.settled(key)
+}
 
 /** Lets customers do what they do, each with a key of his own; returns what is wrong with what they were charged. */
 export async function serve(g: TestGateway, provider: Provider, wishes: readonly Customer[]): Promise<string[]> {

@@ -20,40 +20,58 @@ export interface StoredReference {
   readonly id: string
 }
 
-/** Media, documents and references among the parts of a request. */
-export function attachmentsOf(request: Json): readonly Attachment[] {
-  const found: Attachment[] = []
-  walk(request, part => attachment(part, found))
-  return found
+/** What a request holds beside its text. */
+export interface Contents {
+  readonly attachments: readonly Attachment[]
+  /** What it names of the state that lies with its provider: earlier replies, conversations, files, containers, items. */
+  readonly references: readonly StoredReference[]
+  /** It lets the provider run tools. */
+  readonly providerTools: boolean
 }
 
-/** What the request names of the state that lies with its provider: earlier replies, conversations, files, containers, items. */
-export function storedReferences(request: Json): readonly StoredReference[] {
-  const found: StoredReference[] = []
-  const add = (param: string, value: unknown): void => {
+const known = new WeakMap<Json, Contents>()
+
+/** Looks through a request, once. */
+export function contentsOf(request: Json): Contents {
+  let contents = known.get(request)
+  if (!contents) known.set(request, (contents = lookThrough(request)))
+  return contents
+}
+
+function lookThrough(request: Json): Contents {
+  const attachments: Attachment[] = []
+  const references: StoredReference[] = []
+  const refer = (param: string, value: unknown): void => {
     const id = text(value) ?? text(object(value)?.['id'])
-    if (id !== undefined && id !== '') found.push({ param, id })
+    if (id !== undefined && id !== '') references.push({ param, id })
   }
-  for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) add(name, request[name])
-  add('prompt', object(request['prompt']))
-  for (const tool of list(request['tools'])) {
-    if (typeof object(tool)?.['container'] === 'string') add('tools.container', object(tool)?.['container'])
-    for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(object(tool)?.[name])) add(`tools.${name}`, id)
-    for (const id of list(object(object(tool)?.['container'])?.['file_ids'])) add('tools.container.file_ids', id)
-  }
-  for (const item of list(request['input'])) {
-    const { type, id, role, encrypted_content: sealed, content, result } = object(item) ?? {}
-    const bare = type === undefined || type === null || type === 'item_reference'
-    const emptied = (type === 'reasoning' && typeof sealed !== 'string' && content === undefined) || (type === 'image_generation_call' && result === undefined)
-    if ((bare && role === undefined) || emptied) add('input.id', id)
-  }
-  walk(request, part => {
-    add('file_id', part['file_id'])
-    add('file_id', object(part['file'])?.['file_id'])
-    if (part['role'] === 'assistant') add('audio', object(part['audio']))
-    return false
+  for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) refer(name, request[name])
+  refer('prompt', object(request['prompt']))
+  for (const tool of list(request['tools'])) referToolState(object(tool) ?? {}, refer)
+  for (const item of list(request['input'])) referItem(object(item) ?? {}, refer)
+  walk([request['messages'], request['input'], request['system']], part => {
+    refer('file_id', part['file_id'])
+    refer('file_id', object(part['file'])?.['file_id'])
+    if (part['role'] === 'assistant') refer('audio', object(part['audio']))
+    attach(part, attachments)
   })
-  return found
+  return { attachments, references, providerTools: runsProviderTools(request) }
+}
+
+type Refer = (param: string, value: unknown) => void
+
+/** Containers, files and stores that a provider's tool works on. */
+function referToolState(tool: Json, refer: Refer): void {
+  if (typeof tool['container'] === 'string') refer('tools.container', tool['container'])
+  for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(tool[name])) refer(`tools.${name}`, id)
+  for (const id of list(object(tool['container'])?.['file_ids'])) refer('tools.container.file_ids', id)
+}
+
+/** An item that is nothing but its id, or whose content lies with the provider. */
+function referItem({ type, id, role, encrypted_content: sealed, content, result }: Json, refer: Refer): void {
+  const bare = type === undefined || type === null || type === 'item_reference'
+  const emptied = (type === 'reasoning' && typeof sealed !== 'string' && content === undefined) || (type === 'image_generation_call' && result === undefined)
+  if ((bare && role === undefined) || emptied) refer('input.id', id)
 }
 
 /** What a reply, or the event that tells its usage, says it left with its provider: the reply itself, and what lies beside it. */
@@ -77,8 +95,7 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
 /** Tools that the client itself runs. All others may be run by the provider. */
 const CLIENT_TOOLS = /^(?:function|custom|namespace|tool_search|local_shell|shell|apply_patch|computer|bash|text_editor|memory)(?:_|$)/
 
-/** Whether the request lets the provider run tools. */
-export function runsProviderTools(request: Json): boolean {
+function runsProviderTools(request: Json): boolean {
   const tools = list(request['tools']).map(tool => text(object(tool)?.['type']))
   return (
     request['mcp_servers'] !== undefined || request['web_search_options'] !== undefined || tools.some(type => type !== undefined && !CLIENT_TOOLS.test(type))
@@ -94,24 +111,25 @@ function list(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : []
 }
 
-/** Goes through the objects in a request's messages or input. @param visit returns true for one that need not be gone into */
-function walk(request: Json, visit: (part: Json) => boolean): void {
-  const waiting: unknown[] = [request['messages'], request['input'], request['system']]
-  for (let at = waiting.pop(); waiting.length > 0 || at !== undefined; at = waiting.pop()) {
+/** Goes through all objects in some values. */
+function walk(values: readonly unknown[], visit: (part: Json) => void): void {
+  const waiting = [...values]
+  while (waiting.length > 0) {
+    const at = waiting.pop()
     if (typeof at !== 'object' || at === null) continue
-    if (Array.isArray(at)) for (const each of at) waiting.push(each)
-    else if (!visit(at as Json)) for (const name in at) waiting.push((at as Json)[name])
+    if (!Array.isArray(at)) visit(at as Json)
+    // Most members are texts and numbers.
+    for (const each of Array.isArray(at) ? at : Object.values(at)) if (typeof each === 'object') waiting.push(each)
   }
 }
 
-/** @returns whether the part is one, which then need not be gone into */
-function attachment(part: Json, found: Attachment[]): boolean {
-  const add = (kind: Attachment['kind'], source: unknown): true => {
+/** Notes a part that is an attachment. */
+function attach(part: Json, found: Attachment[]): void {
+  const add = (kind: Attachment['kind'], source: unknown): void => {
     const encoded = text(source)
     if (encoded === undefined) found.push({ kind, place: 'stored' })
     else if (isEncoded(encoded)) found.push({ kind, place: 'inline', encoded })
     else found.push({ kind, place: 'url' })
-    return true
   }
   switch (part['type']) {
     case 'image_url':
@@ -133,23 +151,10 @@ function attachment(part: Json, found: Attachment[]): boolean {
     case 'container_upload':
       return add('document', undefined)
     case 'image':
-    case 'document':
-      return sourced(part['type'] === 'image' ? 'image' : 'document', object(part['source']), add)
-    default:
-      return false
-  }
-}
-
-function sourced(kind: Attachment['kind'], source: Json | undefined, add: (kind: Attachment['kind'], source: unknown) => true): boolean {
-  switch (source?.['type']) {
-    case 'base64':
-      return add(kind, source['data'])
-    case 'url':
-      return add(kind, source['url'])
-    case 'file':
-      return add(kind, undefined)
-    default:
-      // Plain text, or parts of its own.
-      return false
+    case 'document': {
+      const { type, data, url } = object(part['source']) ?? {}
+      // Plain text, and parts of its own, count by themselves.
+      if (type === 'base64' || type === 'url' || type === 'file') add(part['type'], type === 'base64' ? data : url)
+    }
   }
 }
