@@ -69,6 +69,8 @@ export function digestOf({ path, body }: Exchange & With<'body'>): string {
 const ENTRY_BYTES = 1024
 
 export class Attempts {
+  /** Milliseconds for which a reply is kept for its retry. */
+  readonly keptMs: number
   /** Those under way and those that are kept, by the client's name for them. */
   readonly #named = new Map<string, Attempt>()
   /** Likewise, by account. */
@@ -78,18 +80,15 @@ export class Attempts {
   /**
    * @param ms how long a reply is kept for its retry
    * @param bytes of all kept replies
-   * @param forgotten called for each that is kept no longer
    */
-  constructor(ms: number, bytes: number, forgotten: (attempt: Attempt) => void) {
+  constructor(ms: number, bytes: number) {
+    this.keptMs = ms
     this.#kept = new LRUCache<Attempt, true>({
       max: 100_000,
       maxSize: bytes,
       ttl: ms,
       sizeCalculation: (_value, attempt) => ENTRY_BYTES + attempt.bytes,
-      dispose: (_value, attempt) => {
-        this.drop(attempt)
-        forgotten(attempt)
-      },
+      dispose: (_value, attempt) => void this.drop(attempt),
     })
   }
 

@@ -74,11 +74,13 @@ export default definePlugin({
         const attempt = made.get(x)
         if (!attempt) return
         const { name } = attempt
-        if (x.complete && isWhole(outcome) && (name !== undefined || (attempt.abandoned && attempt.reply))) return attempts.keep(attempt)
-        if (!attempts.drop(attempt) || name === undefined) return
-        ledger
-          .unclaim(x.key.id, name)
-          .catch((cause: unknown) => log.warn({ exchange: x.id, err: cause }, 'an idempotency key is not free before its lease ends'))
+        const kept = x.complete && isWhole(outcome) && (name !== undefined || (attempt.abandoned && attempt.reply !== undefined))
+        if (kept) attempts.keep(attempt)
+        else if (!attempts.drop(attempt)) return
+        if (name === undefined) return
+        // A name that is done stays taken, also when its reply is kept no longer.
+        const told = kept ? ledger.keepClaim(x.key.id, name, attempts.keptMs) : ledger.unclaim(x.key.id, name)
+        told.catch((cause: unknown) => log.warn({ exchange: x.id, err: cause }, 'the store was not told what became of an idempotency key'))
       },
     }
   },

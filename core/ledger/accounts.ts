@@ -32,7 +32,6 @@ export class Accounts extends Reads {
   readonly #confirmMs: number
   readonly #lease: number
   readonly #stored: number
-  readonly #owner = randomUUID()
   readonly #claims = new Map<string, Claim>()
 
   constructor(store: Store, { prefix, replicas, commandTimeout, data }: Config['store'], { lease, stored: storedMs }: Config['ledger']) {
@@ -74,26 +73,49 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Takes a name of an account's for a value, for one lease of the ledger; it is renewed until it is given back. The same value
-   * of another process is another claim.
-   * @returns the value that has it already, where one does
+   * Takes a name of an account's, for one lease of the ledger; it is renewed until it is kept or given back.
+   * @param value what the name stands for
+   * @returns the value that the name stands for already, where it is taken
    * @throws GatewayError unavailable
    */
   async claim(account: string, name: string, value: string): Promise<string | undefined> {
-    const claim: Claim = { account, name: `claim:${name}`, value: `${value}.${this.#owner}` }
+    const claim: Claim = { account, name: `claim:${name}`, value: `${value}.${randomUUID()}` }
+    const [kind, taken = ''] = await this.#claim(claim, this.#lease).catch((thrown: unknown) => {
+      // The store may have taken it, and only the answer is lost.
+      this.#release(claim).catch(() => {})
+      throw thrown
+    })
+    if (kind === 'taken') return taken.slice(0, taken.indexOf('.'))
     this.#claims.set(`${account} ${name}`, claim)
-    const [kind, taken = ''] = await this.#claim(claim)
-    if (kind !== 'taken') return undefined
+    return undefined
+  }
+
+  /** Leaves a claimed name taken for so many milliseconds, whatever becomes of this process. @throws GatewayError unavailable */
+  async keepClaim(account: string, name: string, ms: number): Promise<void> {
+    const claim = this.#claims.get(`${account} ${name}`)
     this.#claims.delete(`${account} ${name}`)
-    return taken.slice(0, taken.indexOf('.'))
+    if (claim) await this.#claim(claim, ms)
   }
 
   /** Gives a claimed name back. @throws GatewayError unavailable */
   async unclaim(account: string, name: string): Promise<void> {
     const claim = this.#claims.get(`${account} ${name}`)
-    if (!claim) return
     this.#claims.delete(`${account} ${name}`)
-    await this.scripts.run('release', account, claim.name, [claim.name, claim.value])
+    if (claim) await this.#release(claim)
+  }
+
+  /** Keeps the claims of this process for another lease. */
+  protected renewClaims(): void {
+    // The lease is three renewals long: the next one may reach the store again.
+    for (const claim of this.#claims.values()) this.#claim(claim, this.#lease).catch(() => {})
+  }
+
+  async #claim({ account, name, value }: Claim, ms: number): Promise<string[]> {
+    return (await this.scripts.run('claim', account, name, [name, value, String(ms)])) as string[]
+  }
+
+  async #release({ account, name, value }: Claim): Promise<void> {
+    await this.scripts.run('release', account, name, [name, value])
   }
 
   /** Notes what a reply left with its provider, and how many tokens it stands for. @throws GatewayError unavailable */
@@ -103,16 +125,6 @@ export class Accounts extends Reads {
     for (const id of others) set(id, output)
     set(reply, total)
     await stored(pipeline.exec())
-  }
-
-  /** Keeps the claims of this process for another lease. */
-  protected renewClaims(): void {
-    // The lease is three renewals long: the next one may reach the store again.
-    for (const claim of this.#claims.values()) this.#claim(claim).catch(() => {})
-  }
-
-  async #claim({ account, name, value }: Claim): Promise<string[]> {
-    return (await this.scripts.run('claim', account, name, [name, value, String(this.#lease)])) as string[]
   }
 
   /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */
