@@ -60,10 +60,19 @@ export class Attempt {
   }
 }
 
-/** What identifies a request with its body. */
-export function digestOf({ path, body }: Exchange & With<'body'>): string {
-  return createHash('sha256').update(`${path}\n`).update(body.received).digest('hex').slice(0, 32)
+/** What identifies a request: its path, its body, and the headers by which a format's clients say how it is to be answered. */
+export function digestOf({ path, body, headers, format }: Exchange & With<'body'>): string {
+  const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
+  const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
+  return createHash('sha256')
+    .update(`${path}\n${said.join('')}\n`)
+    .update(body.received)
+    .digest('hex')
+    .slice(0, 32)
 }
+
+/** Headers that say who asks, or which try it is. */
+const COMMON = /^(?:x-|user-agent$|accept$|content-type$|session-id$|thread-id$|originator$)/
 
 /** Bytes that a kept reply is counted with beside its own. */
 const ENTRY_BYTES = 1024

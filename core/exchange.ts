@@ -115,6 +115,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly sealedBytes: number
   /** Milliseconds in which the upstream has sent nothing that shows what its model does, since the last sealed reasoning. */
   readonly silentMs: number
+  /** Milliseconds for which the upstream has been at work. */
+  readonly elapsedMs: number
   /** All clients have left; the reply may be read on. */
   readonly gone: boolean
   /** Nobody waits for the reply any more, and it is not read on. */

@@ -28,6 +28,8 @@ export interface Afterlife {
   left(): void
   /** A retry listens to it now. */
   joined(): void
+  /** Some usage of the reply has come. */
+  told(): void
   /** The last content of the reply has come. */
   rested(): void
   /** The reply is over. */
@@ -87,6 +89,7 @@ export class LiveExchange implements Exchange, Seated {
   readonly #whenOver = new Set<(why: Why) => void>()
   /** Milliseconds of silence before the last visible output, by the clock of `performance`; and when that output came. */
   #silentMs = 0
+  #sentAt: number | undefined
   #heardAt: number | undefined
   /** When the upstream was closed. */
   #stillAt: number | undefined
@@ -149,9 +152,14 @@ export class LiveExchange implements Exchange, Seated {
     return this.#silentMs + (gap > SILENCE_MS ? gap : 0)
   }
 
+  get elapsedMs(): number {
+    return this.#sentAt === undefined ? 0 : (this.#stillAt ?? performance.now()) - this.#sentAt
+  }
+
   /** The request goes out to the upstream: its model may be at work from now on. */
   sent(): void {
-    this.#heardAt ??= performance.now()
+    this.#sentAt ??= performance.now()
+    this.#heardAt ??= this.#sentAt
   }
 
   /** Output has come that shows what the model does. @param sealed it is encrypted reasoning of so many bytes, which stands for all silence before it */

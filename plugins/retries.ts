@@ -4,7 +4,7 @@ import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, type Outc
 /** Characters of an idempotency key. */
 const NAME_MAX = 255
 
-type Known = Exchange & With<'key' | 'body'>
+type Known = Exchange & With<'key' | 'secret' | 'body'>
 
 /**
  * Lets a retry have the reply of the attempt before it, from its start, so that one request is sent and charged once. A client
@@ -15,7 +15,7 @@ export default definePlugin({
   name: 'retries',
   summary: 'Gives a retry the reply of the attempt before it: one request upstream, one charge.',
   on: 'inference',
-  needs: ['key', 'body'],
+  needs: ['key', 'secret', 'body'],
   options: {
     type: 'object',
     additionalProperties: false,
@@ -28,7 +28,7 @@ export default definePlugin({
       },
     },
   },
-  setup({ replyBytes }, { ledger, attempts, log }) {
+  setup({ replyBytes }, { ledger, keys, attempts, log, now }) {
     /** Attempts by the exchanges that made them. */
     const made = new WeakMap<Exchange, Attempt>()
 
@@ -38,6 +38,14 @@ export default definePlugin({
       made.set(x, attempt)
       attempts.begin(attempt)
       return attempt
+    }
+
+    /** The reply of an attempt before. Nothing is held for it, so that nothing else would notice that the key is off. */
+    async function join(x: Known, before: Attempt): Promise<Reply> {
+      const key = await keys.refind(x.secret)
+      if (key?.status !== 'active') throw new GatewayError('invalid_key')
+      if (key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
+      return replyOf(before)
     }
 
     /** Sends a named request, unless another process has one of the same name. */
@@ -53,28 +61,30 @@ export default definePlugin({
       }
     }
 
+    /** Looks for an attempt before; without one, this is the first. */
+    async function retried(x: Known, header: unknown): Promise<Reply | void> {
+      if (typeof header === 'string') {
+        const name = named(header)
+        const before = attempts.named(x.key.id, name)
+        if (!before) return beginNamed(x, name)
+        if (before.digest !== digestOf(x)) throw otherBody()
+        return join(x, before)
+      }
+      const before = Number(x.headers['x-stainless-retry-count']) > 0 ? attempts.abandoned(x.key.id, x) : undefined
+      if (before) return join(x, before)
+      begin(x)
+    }
+
     return {
       request(x) {
         const header = x.headers['idempotency-key']
-        const count = x.headers['x-stainless-retry-count']
-        if (typeof header === 'string') {
-          const name = named(header)
-          const before = attempts.named(x.key.id, name)
-          if (!before) return beginNamed(x, name)
-          if (before.digest !== digestOf(x)) throw otherBody()
-          return replyOf(before)
-        }
-        if (count === undefined) return undefined
-        const before = Number(count) > 0 ? attempts.abandoned(x.key.id, x) : undefined
-        if (before) return replyOf(before)
-        begin(x)
-        return undefined
+        return header === undefined && x.headers['x-stainless-retry-count'] === undefined ? undefined : retried(x, header)
       },
       settle(x, outcome) {
         const attempt = made.get(x)
         if (!attempt) return
         const { name } = attempt
-        const kept = x.complete && isWhole(outcome) && (name !== undefined || (attempt.abandoned && attempt.reply !== undefined))
+        const kept = x.complete && !x.tally?.failure && isWhole(outcome) && (name !== undefined || (attempt.abandoned && attempt.reply !== undefined))
         if (kept) attempts.keep(attempt)
         else if (!attempts.drop(attempt)) return
         if (name === undefined) return

@@ -13,7 +13,7 @@ const SHOWN = 64
 export default definePlugin({
   name: 'stored-state',
   summary: 'Lets a request refer only to the stored replies, items and files that its own key has made.',
-  on: 'inference',
+  on: ['inference', 'counting'],
   needs: ['key', 'body', 'route'],
   gives: ['stored'],
   setup(_options, { ledger, log }) {

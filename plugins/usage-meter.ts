@@ -74,6 +74,13 @@ export default definePlugin({
       mediaTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3000, description: 'tokens held and estimated for one image' },
       pageTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3500, description: 'tokens held and estimated for one page of a document' },
       soundBytesPerToken: { type: 'integer', minimum: 1, maximum: 100_000, default: 64, description: 'bytes of encoded sound that count as one token' },
+      toolTokens: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 10_000_000,
+        default: 10_000,
+        description: 'input tokens held and estimated for the results of one tool that the provider runs',
+      },
       bytesPerToken: {
         type: 'integer',
         minimum: 1,
@@ -216,7 +223,8 @@ async function holdAll([own, ...others]: readonly HoldRequest[], x: Exchange & K
 /** Holds on the key's account. A key that has too many requests under way waits; one whose record changed is looked up anew. */
 async function holdOwn(request: HoldRequest, x: Exchange & Known, host: Host): Promise<HoldAnswer> {
   const { concurrencyWait } = typeOf(x, host)
-  const until = host.now() + concurrencyWait
+  // The stage itself has only so much time.
+  const until = host.now() + Math.min(concurrencyWait, host.config.limits.stage / 2)
   let answer = await host.ledger.hold(request)
   while (answer.kind === 'busy' && !x.gone && host.now() < until) {
     await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
@@ -287,8 +295,8 @@ function attemptOf(x: Known, outcome: Outcome, { billed }: Bill): Attempts | und
   const name = x.headers['idempotency-key']
   if (!billed || (count === undefined && name === undefined)) return undefined
   const repeated = name !== undefined || Number(count) > 0
-  // A whole reply that nobody got is kept for the retry.
-  const lost = x.firstByteAfter === undefined && !x.complete
+  // A whole reply that nobody got is kept for the retry, if it is not too large.
+  const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
   const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
   if (!part) return undefined
   const digest = createHash('sha256')

@@ -27,7 +27,6 @@ export class Resolver {
   readonly #file: string
   readonly #env: Env
   #production = false
-  #stage = 0
   /** Names of prices that there are not: where the first stands, and how many models have it. */
   readonly #unpriced = new Map<string, { readonly path: Path; models: number }>()
 
@@ -41,7 +40,6 @@ export class Resolver {
   resolve(raw: RawConfig): Config {
     // The file may be of the wrong shape, and looked at all the same.
     this.#production = (raw.production as unknown) === true || this.#env['NODE_ENV'] === 'production'
-    this.#stage = duration(raw.limits.stage)
     const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name))
     const prices = mapValues(raw.prices, (price, name) => this.#price(price, ['prices', name]))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
@@ -189,8 +187,6 @@ export class Resolver {
     const upstream = upstreams.get(raw.upstream)
     if (!upstream) this.#add([...path, 'upstream'], `there is no upstream "${raw.upstream}"`, suggest(raw.upstream, upstreams.keys()))
     const models = this.#models(raw, path, prices, upstream?.defaultOutput ?? 0)
-    const wait = duration(raw.concurrencyWait)
-    if (wait > this.#stage) this.#add([...path, 'concurrencyWait'], 'a request cannot wait longer than limits.stage', 'shorten it, or raise limits.stage')
     const standard = models.get(raw.default)
     if (!standard) this.#add([...path, 'default'], `this key type has no model "${raw.default}"`, suggest(raw.default, models.keys()))
     return {
@@ -200,7 +196,7 @@ export class Resolver {
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
       concurrency: raw.concurrency,
-      concurrencyWait: wait,
+      concurrencyWait: duration(raw.concurrencyWait),
       abandoned: raw.abandoned,
       onDisabled: raw.onDisabled,
       holdAhead: raw.holdAhead,

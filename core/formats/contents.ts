@@ -25,8 +25,10 @@ export interface Contents {
   readonly attachments: readonly Attachment[]
   /** What it names of the state that lies with its provider: earlier replies, conversations, files, containers, items. */
   readonly references: readonly StoredReference[]
-  /** It lets the provider run tools. */
-  readonly providerTools: boolean
+  /** How many tools it lets the provider run. */
+  readonly providerTools: number
+  /** The longest time for which it asks its input to be kept in a prompt cache. */
+  readonly caches: '5m' | '1h' | undefined
 }
 
 const known = new WeakMap<Json, Contents>()
@@ -34,44 +36,134 @@ const known = new WeakMap<Json, Contents>()
 /** Looks through a request, once. */
 export function contentsOf(request: Json): Contents {
   let contents = known.get(request)
-  if (!contents) known.set(request, (contents = lookThrough(request)))
+  if (!contents) known.set(request, (contents = new Look(request).contents()))
   return contents
 }
 
-function lookThrough(request: Json): Contents {
-  const attachments: Attachment[] = []
-  const references: StoredReference[] = []
-  const refer = (param: string, value: unknown): void => {
-    const id = text(value) ?? text(object(value)?.['id'])
-    if (id !== undefined && id !== '') references.push({ param, id })
+/** One look through a request: at the places where its format has parts, and at no others. */
+class Look {
+  readonly #request: Json
+  readonly #attachments: Attachment[] = []
+  readonly #references: StoredReference[] = []
+  #caches: Contents['caches']
+
+  constructor(request: Json) {
+    this.#request = request
   }
-  for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) refer(name, request[name])
-  refer('prompt', object(request['prompt']))
-  for (const tool of list(request['tools'])) referToolState(object(tool) ?? {}, refer)
-  for (const item of list(request['input'])) referItem(object(item) ?? {}, refer)
-  walk([request['messages'], request['input'], request['system']], part => {
-    refer('file_id', part['file_id'])
-    refer('file_id', object(part['file'])?.['file_id'])
-    if (part['role'] === 'assistant') refer('audio', object(part['audio']))
-    attach(part, attachments)
-  })
-  return { attachments, references, providerTools: runsProviderTools(request) }
+
+  contents(): Contents {
+    const request = this.#request
+    for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) this.#refer(name, request[name])
+    this.#refer('prompt', object(request['prompt']))
+    for (const skill of list(object(request['container'])?.['skills']))
+      if (object(skill)?.['type'] !== 'anthropic') this.#refer('container.skills', object(skill)?.['skill_id'])
+    for (const tool of list(request['tools'])) this.#tool(object(tool) ?? {})
+    for (const item of list(request['input'])) this.#item(object(item) ?? {})
+    for (const message of list(request['messages'])) {
+      const { content, audio, role } = object(message) ?? {}
+      if (role === 'assistant') this.#refer('audio', object(audio))
+      this.#parts(content)
+    }
+    this.#parts(request['system'])
+    this.#cache(request)
+    return { attachments: this.#attachments, references: this.#references, providerTools: providerTools(request), caches: this.#caches }
+  }
+
+  #refer(param: string, value: unknown): void {
+    const id = text(value) ?? text(object(value)?.['id'])
+    if (id !== undefined && id !== '') this.#references.push({ param, id })
+  }
+
+  /** Parts of a message, a tool's result, or a document. */
+  #parts(parts: unknown): void {
+    for (const each of list(parts)) {
+      const part = object(each)
+      if (!part) continue
+      attach(part, this.#attachments)
+      this.#cache(part)
+      this.#refer('file_id', part['file_id'] ?? object(part['file'])?.['file_id'] ?? object(part['source'])?.['file_id'])
+      this.#parts(part['content'])
+      this.#parts(object(part['source'])?.['content'])
+    }
+  }
+
+  /** An item of a conversation: a message, a call or its result, or one that lies with the provider. */
+  #item(item: Json): void {
+    const { type, id, content, output } = item
+    if (isBare(item)) this.#refer('input.id', id)
+    this.#refer('input.container_id', item['container_id'])
+    attach(item, this.#attachments)
+    this.#parts(content)
+    this.#parts(output)
+    if (type === 'computer_call_output') this.#parts([output])
+  }
+
+  /** Containers, files, stores and masks that a tool of the provider's works on. What a function takes is none of them. */
+  #tool(tool: Json): void {
+    this.#cache(tool)
+    const { container, environment, input_image_mask: mask } = tool
+    for (const where of [tool, object(container), object(environment), object(mask)]) {
+      for (const name of ['container_id', 'file_id']) this.#refer(`tools.${name}`, where?.[name])
+      for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) this.#refer(`tools.${name}`, id)
+    }
+    if (typeof container === 'string') this.#refer('tools.container', container)
+  }
+
+  #cache(part: Json): void {
+    const control = object(part['cache_control'])
+    if (control && this.#caches !== '1h') this.#caches = control['ttl'] === '1h' ? '1h' : '5m'
+  }
 }
 
-type Refer = (param: string, value: unknown) => void
-
-/** Containers, files and stores that a provider's tool works on. */
-function referToolState(tool: Json, refer: Refer): void {
-  if (typeof tool['container'] === 'string') refer('tools.container', tool['container'])
-  for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(tool[name])) refer(`tools.${name}`, id)
-  for (const id of list(object(tool['container'])?.['file_ids'])) refer('tools.container.file_ids', id)
+/** Members without which an item of a type is nothing but its id. Items of other types carry what they say in several. */
+const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
+  message: ['content'],
+  reasoning: ['encrypted_content', 'content'],
+  compaction: ['encrypted_content'],
+  image_generation_call: ['result'],
 }
 
-/** An item that is nothing but its id, or whose content lies with the provider. */
-function referItem({ type, id, role, encrypted_content: sealed, content, result }: Json, refer: Refer): void {
-  const bare = type === undefined || type === null || type === 'item_reference'
-  const emptied = (type === 'reasoning' && typeof sealed !== 'string' && content === undefined) || (type === 'image_generation_call' && result === undefined)
-  if ((bare && role === undefined) || emptied) refer('input.id', id)
+/** The item is nothing but its id: its provider looks up what it says. */
+function isBare(item: Json): boolean {
+  const type = text(item['type'])
+  if (type === 'item_reference') return true
+  const substance = type === undefined ? ['content'] : SUBSTANCE[type]
+  return (
+    substance?.every(name => item[name] === undefined || item[name] === null || item[name] === '' || (Array.isArray(item[name]) && item[name].length === 0)) ??
+    false
+  )
+}
+
+/** Members that say how a reply is to be made, and are no input. */
+const MANNER = new Set([
+  'stream',
+  'stream_options',
+  'max_tokens',
+  'max_completion_tokens',
+  'max_output_tokens',
+  'temperature',
+  'top_p',
+  'metadata',
+  'user',
+  'store',
+])
+/** Members by which a provider may leave out what was said. */
+const SHORTENING = ['context_management', 'truncation', 'transforms', 'compression']
+
+/** What a request says, one message or item after the other, and all else of it that becomes input. */
+export interface Saying {
+  readonly said: readonly unknown[]
+  readonly frame: unknown
+  /** The provider may leave out some of it. */
+  readonly shortened: boolean
+}
+
+/** What a request says. */
+export function sayingOf(request: Json): Saying {
+  const { messages, input, ...rest } = request
+  const said = Array.isArray(messages) ? messages : Array.isArray(input) ? input : [input]
+  const frame = Object.entries(rest).filter(([name]) => !MANNER.has(name))
+  return { said, frame, shortened: SHORTENING.some(name => request[name] !== undefined) }
 }
 
 /** What a reply, or the event that tells its usage, says it left with its provider: the reply itself, and what lies beside it. */
@@ -94,33 +186,27 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
 
 /** Tools that the client itself runs. All others may be run by the provider. */
 const CLIENT_TOOLS = /^(?:function|custom|namespace|tool_search|local_shell|shell|apply_patch|computer|bash|text_editor|memory)(?:_|$)/
+/** Members that let the provider search or call others by itself. */
+const TOOL_MEMBERS = ['mcp_servers', 'web_search_options', 'search_parameters', 'plugins'] as const
 
-function runsProviderTools(request: Json): boolean {
-  const tools = list(request['tools']).map(tool => text(object(tool)?.['type']))
-  return (
-    request['mcp_servers'] !== undefined || request['web_search_options'] !== undefined || tools.some(type => type !== undefined && !CLIENT_TOOLS.test(type))
-  )
+/** How many tools the request lets the provider run. */
+function providerTools(request: Json): number {
+  const tools = list(request['tools']).map(object)
+  const run = tools.filter(tool => {
+    const type = text(tool?.['type'])
+    return type !== undefined && (!CLIENT_TOOLS.test(type) || object(tool?.['environment']) !== undefined)
+  })
+  return run.length + TOOL_MEMBERS.filter(name => request[name] !== undefined && request[name] !== null).length
 }
 
 /** Base64, with or without the head of a data URL. What is not is text, and counts as that beside the medium it claims to be. */
 function isEncoded(value: string): boolean {
-  return /^(?:data:[\w/+.-]+(?:;[\w=-]+)*;base64,)?[A-Za-z0-9+/=_-]{0,64}$/.test(value.slice(0, value.indexOf(',') + 65))
+  const head = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/.exec(value)
+  return /^[A-Za-z0-9+/=_\r\n-]*$/.test(head ? value.slice(head[0].length) : value)
 }
 
 function list(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : []
-}
-
-/** Goes through all objects in some values. */
-function walk(values: readonly unknown[], visit: (part: Json) => void): void {
-  const waiting = [...values]
-  while (waiting.length > 0) {
-    const at = waiting.pop()
-    if (typeof at !== 'object' || at === null) continue
-    if (!Array.isArray(at)) visit(at as Json)
-    // Most members are texts and numbers.
-    for (const each of Array.isArray(at) ? at : Object.values(at)) if (typeof each === 'object') waiting.push(each)
-  }
 }
 
 /** Notes a part that is an attachment. */

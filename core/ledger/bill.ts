@@ -28,11 +28,11 @@ export interface Terms extends Rates {
   /** Input tokens that the stored state stands for to which the request refers; undefined where nobody recorded them. */
   readonly storedTokens: number | undefined
   /** What the upstream told of the input of an earlier request with the same beginning. */
-  readonly prefix: KnownPrefix | undefined
+  readonly prefix: () => KnownPrefix | undefined
 }
 
 /** What a bill is made from. */
-export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete' | 'silentMs' | 'sealedBytes'> {
+export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete' | 'silentMs' | 'elapsedMs' | 'sealedBytes'> {
   readonly body: Body
   readonly model: Model
   readonly tally: { readonly failure: Failure | undefined; readonly final: boolean; usage(): CountedUsage | undefined }
@@ -71,7 +71,7 @@ const STOP_LAG_S = 1
 export function holdFor(x: Pick<Billable, 'body' | 'model'>, output: number, terms: Terms): bigint {
   const { price } = x.model.entry
   const input = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
-  return charge({ ...NO_USAGE, input, ...dearest(output, price) }, price)
+  return charge({ ...asInput(x, terms, input), ...dearest(output, price) }, price)
 }
 
 /** How many output tokens a hold covers beside the input. */
@@ -111,7 +111,7 @@ export function growsByClock({ silentMs }: Pick<Billable, 'silentMs'>, { reasoni
   return reasoning === 'hidden' && silentMs > 0
 }
 
-/** The bill of an exchange that has ended. @param careful false: a report that cannot be is not charged beyond the estimate */
+/** The bill of an exchange that has ended. @param careful false: what cannot be of a report is not charged beyond the estimate */
 export function bill(x: Billable, outcome: Outcome, terms: Terms, careful = true): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const reported = x.tally.usage()
@@ -119,25 +119,34 @@ export function bill(x: Billable, outcome: Outcome, terms: Terms, careful = true
   const by = outcome.kind === 'failed' || outcome.kind === 'broken' ? outcome.by : undefined
   // What a customer, or the end of his balance, cut short is owed as the upstream saw it.
   const owed = by === 'client' || by === 'budget' || by === 'disabled'
+  const cut = failed || outcome.kind === 'broken'
+  const believable = reported?.sound === true && plausible(reported.usage, x, terms)
+  // What was reported as final is the whole truth, whether or not the client waited for it, and whatever came of the reply.
+  const final = reported?.whole === true && (x.tally.final || ((x.complete || !cut) && !x.tally.failure))
+  // A failure of the gateway's own, or a stage that replaces the reply, is the operator's.
+  const theirs = outcome.kind === 'answered' || (outcome.kind === 'failed' && !owed && !x.tally.failure)
+  if (!theirs && believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   if (outcome.kind === 'answered' || (outcome.kind === 'failed' && !owed && x.delivered === 0)) return nothing
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
   if (owed && outcome.attempts.length === 0) return nothing
-  const cut = failed || outcome.kind === 'broken'
   if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
-  const believable = reported?.sound === true && plausible(reported.usage, x)
-  // What was reported as final is the whole truth, whether or not the client waited for it.
-  const final = reported?.whole === true && !x.tally.failure && (x.tally.final || x.complete || !cut)
-  if (believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   const estimate = owed ? cutUsage(x, terms) : observed(x, terms)
   if (!reported || believable) return { ...nothing, ...priced(estimate, x), source: 'estimated' }
   const least = priced(estimate, x)
-  const most = reported.sound && careful ? priced(bounded(reported.usage, estimate, x, terms), x) : least
+  const most = reported.sound ? priced(bounded(reported.usage, estimate, x, terms, careful), x) : least
   return { ...nothing, ...(most.charge > least.charge ? most : least), source: 'estimated', quarantined: true }
 }
 
 function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'charge'> {
   return { billed: true, usage, charge: charge(usage, x.model.entry.price) }
+}
+
+/** Input tokens that may be written into a prompt cache are priced so. */
+function asInput({ body }: Pick<Billable, 'body'>, terms: Terms, tokens: number): Usage {
+  const { caches } = weigh(body, terms, terms.storedTokens)
+  if (caches === undefined) return { ...NO_USAGE, input: tokens }
+  return caches === '1h' ? { ...NO_USAGE, cacheWrite1h: tokens } : { ...NO_USAGE, cacheWrite5m: tokens }
 }
 
 /** Output is priced as reasoning where that is dearer. */
@@ -147,7 +156,7 @@ function dearest(output: number, price: Price): Pick<Usage, 'output' | 'reasonin
 
 /** The greater of what was reported so far and what the bytes on either side suggest. */
 export function observed(x: Billable, terms: Terms): Usage {
-  return withReported(x, estimateInput(x, terms, terms.bytesPerToken), visibleOutput(x, terms.bytesPerToken))
+  return withReported(x, terms, { ...NO_USAGE, input: estimateInput(x, terms, terms.bytesPerToken) }, visibleOutput(x, terms.bytesPerToken))
 }
 
 /**
@@ -156,17 +165,20 @@ export function observed(x: Billable, terms: Terms): Usage {
  */
 export function cutUsage(x: Billable, terms: Terms): Usage {
   const visible = visibleOutput(x, SAFE_BYTES_PER_TOKEN)
-  const hidden = Math.min(hiddenOutput(x, terms), x.model.entry.reasoningInLimit ? Math.max(0, outputLimit(x) - visible) : Infinity)
-  const usage = withReported(x, knownInput(x, terms), visible + hidden)
+  const most = Math.min(x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity, byClock(x, terms, x.elapsedMs))
+  const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible))
+  const told = withReported(x, terms, knownInput(x, terms), visible + hidden)
+  // The results of tools that the provider runs become input after the first is told.
+  const { providerTools } = weigh(x.body, terms, terms.storedTokens)
+  const usage = providerTools ? { ...told, input: told.input + terms.toolTokens } : told
   const { price } = x.model.entry
   return price.reasoning > price.output ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) } : usage
 }
 
 /** Lays an estimate under what was reported, where that can be. */
-function withReported(x: Billable, input: Usage | number, output: number): Usage {
-  const estimate = typeof input === 'number' ? { ...NO_USAGE, input } : input
+function withReported(x: Billable, terms: Terms, estimate: Usage, output: number): Usage {
   const reported = x.tally.usage()
-  if (!reported?.sound || !plausible(reported.usage, x)) return { ...estimate, output }
+  if (!reported?.sound || !plausible(reported.usage, x, terms)) return { ...estimate, output }
   // Input that was reported, from cache perhaps, is known better than any estimate of it.
   const known = inputTokens(reported.usage) > 0
   return { ...reported.usage, ...(!known && { ...estimate, reasoning: reported.usage.reasoning }), output: Math.max(reported.usage.output, output) }
@@ -177,11 +189,15 @@ function visibleOutput(x: Billable, bytesPerToken: number): number {
 }
 
 /** What the model may have reasoned unseen: by the clock, or by the size of what it sent encrypted. */
-function hiddenOutput({ silentMs, sealedBytes, format, body }: Billable, { reasoning, outputRate }: Terms): number {
-  if (reasoning === 'none') return 0
+function hiddenOutput(x: Billable, terms: Terms): number {
+  if (terms.reasoning === 'none') return 0
+  return Math.ceil(x.sealedBytes / SAFE_BYTES_PER_TOKEN) + byClock(x, terms, x.silentMs)
+}
+
+/** Tokens that the model can make in so many milliseconds, and in those for which the upstream goes on. */
+function byClock({ format, body }: Pick<Billable, 'format' | 'body'>, { outputRate }: Terms, ms: number): number {
   // Replies that are asked for at once are made at once.
-  const byClock = outputRate * format.choices(body) * (silentMs / 1000 + STOP_LAG_S)
-  return Math.ceil(sealedBytes / SAFE_BYTES_PER_TOKEN) + Math.ceil(byClock)
+  return Math.ceil(outputRate * format.choices(body) * (ms / 1000 + STOP_LAG_S))
 }
 
 function estimateInput({ body, model }: Pick<Billable, 'body' | 'model'>, terms: Terms, bytesPerToken: number): number {
@@ -193,14 +209,13 @@ function estimateInput({ body, model }: Pick<Billable, 'body' | 'model'>, terms:
 /** The input of a reply whose upstream has not told it: what is known of an earlier request with the same beginning counts. */
 function knownInput(x: Billable, terms: Terms): Usage {
   const estimate = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
-  const { prefix } = terms
-  if (!prefix) return { ...NO_USAGE, input: estimate }
-  const rest = Math.max(0, x.body.received.length - prefix.bytes)
+  const prefix = terms.prefix()
+  if (!prefix) return asInput(x, terms, estimate)
   // What is not text takes few bytes and may be many tokens.
-  const plain = weigh(x.body, terms, terms.storedTokens).tokens === 0
-  const total = plain ? Math.min(estimate, prefix.inputTokens + Math.ceil(rest / SAFE_BYTES_PER_TOKEN)) : estimate
+  const { tokens, unbounded } = weigh(x.body, terms, terms.storedTokens)
+  const total = tokens === 0 && !unbounded ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN)) : estimate
   const cacheRead = Math.min(prefix.cachedTokens, total)
-  return { ...NO_USAGE, input: total - cacheRead, cacheRead }
+  return { ...asInput(x, terms, total - cacheRead), cacheRead }
 }
 
 function windowOf({ entry }: Model): number {
@@ -210,16 +225,19 @@ function windowOf({ entry }: Model): number {
 /** Tokens of context that a model without a `context` of its own is taken to have. */
 const LARGEST_WINDOW = 1_000_000
 
-function plausible(usage: Usage, x: Billable): boolean {
-  return plausibleInput(usage, x) && plausibleOutput(usage, x)
+function plausible(usage: Usage, x: Billable, terms: Terms): boolean {
+  return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
 }
 
-function plausibleInput(usage: Usage, { model }: Billable): boolean {
-  return inputTokens(usage) <= windowOf(model) * IMPLAUSIBLE_WINDOWS
+function plausibleInput(usage: Usage, { model, body }: Billable, terms: Terms): boolean {
+  const { providerTools } = weigh(body, terms, terms.storedTokens)
+  return inputTokens(usage) <= windowOf(model) * (providerTools ? MOST_PASSES : IMPLAUSIBLE_WINDOWS)
 }
 
-function plausibleOutput({ output }: Usage, x: Billable): boolean {
-  return output <= Math.min(windowOf(x.model) * IMPLAUSIBLE_WINDOWS, Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS))
+function plausibleOutput({ output }: Usage, x: Billable, terms: Terms): boolean {
+  // What the model had the time to make is no wonder, whatever the limit says.
+  const most = Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS, byClock(x, terms, x.silentMs))
+  return output <= Math.min(windowOf(x.model) * IMPLAUSIBLE_WINDOWS, most)
 }
 
 /** The most input and output tokens that the bytes on either side, the clock and the limits allow. */
@@ -232,13 +250,13 @@ function possible(x: Billable, terms: Terms): { input: number; output: number } 
 }
 
 /** A report whose implausible part is cut to what is possible, though not below the estimate. */
-function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms): Usage {
-  const most = possible(x, terms)
-  const output = plausibleOutput(reported, x) ? reported.output : Math.max(estimate.output, Math.min(reported.output, most.output))
+function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms, careful: boolean): Usage {
+  const most = careful ? possible(x, terms) : { input: 0, output: 0 }
+  const output = plausibleOutput(reported, x, terms) ? reported.output : Math.max(estimate.output, Math.min(reported.output, most.output))
   const reasoning = Math.min(reported.reasoning, output)
   const told = inputTokens(reported)
   // What is too much is taken off where most was reported.
-  let excess = plausibleInput(reported, x) ? 0 : told - Math.max(inputTokens(estimate), Math.min(told, most.input))
+  let excess = plausibleInput(reported, x, terms) ? 0 : told - Math.max(inputTokens(estimate), Math.min(told, most.input))
   const classes = { input: reported.input, cacheRead: reported.cacheRead, cacheWrite5m: reported.cacheWrite5m, cacheWrite1h: reported.cacheWrite1h }
   for (const name of (Object.keys(classes) as (keyof typeof classes)[]).sort((a, b) => classes[b] - classes[a])) {
     const off = Math.min(excess, classes[name])

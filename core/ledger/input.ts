@@ -1,7 +1,7 @@
 /** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
 import type { Body } from '../body.ts'
 import { type Attachment, contentsOf } from '../formats/index.ts'
-import { pdfPages } from './pdf.ts'
+import { pdfSize } from './pdf.ts'
 
 /** Tokens of what is no text: options of the stage that meters. */
 export interface Weights {
@@ -11,6 +11,8 @@ export interface Weights {
   readonly pageTokens: number
   /** Bytes of encoded sound that count as one token. */
   readonly soundBytesPerToken: number
+  /** Input tokens that one tool of the provider's may add by its results. */
+  readonly toolTokens: number
 }
 
 /** The weight of a request's input. */
@@ -23,6 +25,8 @@ export interface Weight {
   readonly unbounded: boolean
   /** It lets the provider run tools, whose results become input of further passes. */
   readonly providerTools: boolean
+  /** Its input may be written into a prompt cache, for so long. */
+  readonly caches: '5m' | '1h' | undefined
 }
 
 /** Text has hardly ever more than one token for two bytes, so a hold on so many rarely falls short. */
@@ -42,9 +46,9 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
 
 function weightOf(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
   let textBytes = body.received.length
-  let tokens = storedTokens ?? 0
+  const { attachments, providerTools, caches } = contentsOf(body.json)
+  let tokens = (storedTokens ?? 0) + providerTools * rates.toolTokens
   let unbounded = false
-  const { attachments, providerTools } = contentsOf(body.json)
   for (const attachment of attachments) {
     const { encoded = '' } = attachment
     textBytes -= encoded.length
@@ -52,7 +56,7 @@ function weightOf(body: Body, rates: Weights, storedTokens: number | undefined):
     if (size === undefined) unbounded = true
     else tokens += size
   }
-  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools }
+  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools: providerTools > 0, caches }
 }
 
 /** Tokens of one attachment; undefined when only the context window bounds them. */
@@ -71,7 +75,9 @@ function tokensOf({ kind, encoded, place }: Attachment, rates: Weights, recorded
 function documentTokens(encoded: string, { pageTokens }: Weights): number | undefined {
   const bytes = Buffer.from(encoded.slice(encoded.indexOf(',') + 1), 'base64')
   const other = encoded.startsWith('data:') && !encoded.startsWith('data:application/pdf')
+  // The text of packed documents is not in sight.
+  if (bytes.subarray(0, 2).toString('latin1') === 'PK') return undefined
   if (other || !bytes.subarray(0, 1024).includes('%PDF-')) return Math.ceil(bytes.length / SAFE_BYTES_PER_TOKEN)
-  const pages = pdfPages(bytes)
-  return pages === undefined ? undefined : pages * pageTokens
+  const size = pdfSize(bytes)
+  return size && Math.max(size.pages * pageTokens, Math.ceil(size.textBytes / SAFE_BYTES_PER_TOKEN))
 }

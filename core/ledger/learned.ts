@@ -5,7 +5,7 @@
 import { LRUCache } from 'lru-cache'
 
 /** Keys that must have told something of a model before others are held by it. */
-const KEYS_MIN = { overhead: 5, rate: 20 } as const
+const KEYS_MIN = { overhead: 20, rate: 20 } as const
 /** Keys of one model that are remembered. */
 const KEYS_MAX = 1000
 /** Models that are remembered. */
@@ -52,7 +52,7 @@ class Values {
     if (this.#percentile !== undefined && this.#news < EVERY) return this.#percentile
     const sorted = [...this.#of.values()].sort((a, b) => a - b)
     this.#news = 0
-    return (this.#percentile = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * this.#share))])
+    return (this.#percentile = sorted[Math.floor((sorted.length - 1) * this.#share)])
   }
 }
 

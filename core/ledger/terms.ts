@@ -31,17 +31,25 @@ export function termsOf(x: Known, rates: Rates & { readonly outputRate: number; 
     outputRate: entry.outputRate ?? ledger.learned.rate(model, rates.outputRate),
     overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
     storedTokens: x.stored?.tokens,
-    prefix: ledger.prefixes.find(x.key.id, model, x.body.received, now, rates.cacheLifetime * 1000),
+    prefix: once(() => ledger.prefixes.find(x.key.id, model, x.body, now, rates.cacheLifetime * 1000)),
   }
+}
+
+/** Looks something up when it is first asked for. */
+function once<T>(look: () => T): () => T {
+  let found: { readonly value: T } | undefined
+  return () => (found ??= { value: look() }).value
 }
 
 /** Learns from a reply whose upstream told its usage. @param now milliseconds since the epoch */
 export function learn(x: Known, terms: Terms, usage: Usage, durationMs: number, ledger: Ledger, now: number): void {
   const { learned, prefixes } = ledger
   const model = modelOf(x)
-  prefixes.learn(x.key.id, model, x.body.received, usage, now)
-  if (usage.output >= TELLING_RATE.tokens && durationMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / durationMs)
+  prefixes.learn(x.key.id, model, x.body, usage, now)
   const { textBytes, tokens, unbounded, providerTools } = weigh(x.body, terms, terms.storedTokens)
-  if (textBytes > TELLING_BODY || tokens > 0 || unbounded || providerTools) return
+  // Several replies at once, and tools, are faster or slower than the model.
+  if (providerTools || x.format.choices(x.body) > 1) return
+  if (usage.output >= TELLING_RATE.tokens && durationMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / durationMs)
+  if (textBytes > TELLING_BODY || tokens > 0 || unbounded) return
   learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))
 }

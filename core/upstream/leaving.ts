@@ -1,6 +1,7 @@
 /** What becomes of a reply whose clients have left: whether it is read on, and for how long. */
 import type { Up } from '../chain.ts'
 import type { Upstream } from '../config/config.ts'
+import { contentsOf } from '../formats/index.ts'
 import type { Afterlife, LiveExchange } from '../live.ts'
 
 /** Milliseconds for which what an upstream has sent already is read. */
@@ -16,6 +17,8 @@ export class Leaving implements Afterlife {
   readonly #upstream: Upstream
   #timer: NodeJS.Timeout | undefined
   #abandoned = false
+  /** It is read on until its input is told, and no further. */
+  #forInput = false
 
   constructor(x: LiveExchange, up: Up, upstream: Upstream) {
     this.#x = x
@@ -36,12 +39,21 @@ export class Leaving implements Afterlife {
     }
     // What has come and was not read is billed as well: it is read before the upstream is closed.
     else if (this.#x.heldBack) this.#wait(UNREAD_MS)
-    else this.#x.giveUp()
+    // An input that is told first is waited for.
+    else if (this.#x.route.format.tellsEarly && !this.#x.begun) {
+      this.#forInput = true
+      this.#wait(timeouts.usage)
+    } else this.#x.giveUp()
+  }
+
+  told(): void {
+    if (this.#forInput) this.#x.giveUp()
   }
 
   joined(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
+    this.#forInput = false
     if (this.#abandoned) this.#up.listening(true)
     this.#abandoned = false
   }
@@ -67,10 +79,11 @@ export class Leaving implements Afterlife {
 
   get #finishes(): boolean {
     const { onDisconnect } = this.#upstream
-    const { model, route, headers } = this.#x
+    const { model, route, headers, format, body } = this.#x
     if (onDisconnect !== undefined) return onDisconnect === 'finish'
-    // A client that names its request wants to be able to come back for the reply.
-    if (headers['idempotency-key'] !== undefined) return true
+    // A client that names its request wants to be able to come back for the reply. What several replies at once and the
+    // provider's tools cost is told at the end alone.
+    if (headers['idempotency-key'] !== undefined || format.choices(body) > 1 || contentsOf(body.json).providerTools > 0) return true
     return !route.format.tellsEarly && (model.entry.reasoning ?? 'hidden') === 'hidden'
   }
 

@@ -155,7 +155,11 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', textOf(bytes))]
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
-  if (failure) return refuse(up, make(failure))
+  if (failure) {
+    // What a failed reply says that it cost is billed all the same.
+    for (const each of events) if (each.reading.usage) up.event(each)
+    return refuse(up, make(failure))
+  }
   if (!event || typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) {
     return refuse(up, make({ message: 'reply is no JSON object' }))
   }

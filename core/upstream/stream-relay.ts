@@ -208,6 +208,7 @@ export class StreamRelay {
     if (final) x.known = true
     if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     this.#up.event(event)
+    if (x.gone && event.reading.usage) x.afterlife?.told()
   }
 
   #write(bytes: Buffer): void {

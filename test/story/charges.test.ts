@@ -226,12 +226,12 @@ t.test('what an upstream adds to each prompt is held once it is known: by the fi
     for (let time = 0; time < 5; time++) answers.push(await ask(key))
     t.same(answers, [200, 200, 200, 429, 429])
     t.ok((await nano(g, key)) >= 0n)
-    for (let other = 0; other < 4; other++) await ask(await place.key('famC', '0.01'))
+    for (let other = 0; other < 20; other++) await ask(await place.key('famC', '0.01'))
     t.equal(await ask(await place.key('famC', '0.002')), 429, 'a new key is held for it, too')
   }
 })
 
-t.test('a report that cannot be is charged as far as it is possible, and an entry can be given back', async t => {
+t.test('a report that can be is charged, and one that cannot is charged as far as it is possible, and an entry can be given back', async t => {
   const place = await scene(t, famC('reasoning: hidden, outputRate: 100000'))
   const { g, upstream } = place
   const key = await place.key('famC', '100')
@@ -253,7 +253,11 @@ t.test('a report that cannot be is charged as far as it is possible, and an entr
     upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage })
     await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100, ...more } })
     const [entry] = await g.settled(key)
-    t.match(entry, { quarantined: true, cost_nano: String(bill) }, what)
+    t.match(entry, { quarantined: false, cost_nano: String(bill) }, what)
+  }
+  for (let time = 0; time < 2; time++) {
+    upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 50_000_000, completion_tokens: 5 } })
+    await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   }
   upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 50_000_000, completion_tokens: 5 } })
   const bytes = BigInt(JSON.stringify({ ...FAMC, max_tokens: 100 }).length)
@@ -282,7 +286,8 @@ t.test('a report that cannot be is charged as far as it is possible, and an entr
 })
 
 t.test('whoever interrupts a cached conversation pays the cached price for what was cached', async t => {
-  const place = await scene(t, famC('reasoning: none'))
+  const soon = (yaml: string): string => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    timeouts: { usage: 200ms }\n$1')
+  const place = await scene(t, yaml => soon(famC('reasoning: none')(yaml)))
   const { g, upstream } = place
   const cases = [
     ['famC', CHAT, FAMC, (cached: number): object => ({ prompt_tokens: 200_010, completion_tokens: 5, prompt_tokens_details: { cached_tokens: cached } })],
@@ -321,6 +326,38 @@ t.test('whoever interrupts a cached conversation pays the cached price for what 
     t.ok(BigInt(stolen?.cost_nano) >= 198_000n * CACHED + 200_000n * INPUT, `${stolen?.cost} credits`)
     upstream.requests.splice(0)
   }
+})
+
+t.test('a messages stream that is left before it began is read until its input is told, and no further', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  const key = await place.key('famA', '10')
+  const { opens, open } = gate()
+  const usage = { input_tokens: 10, cache_read_input_tokens: 5000, output_tokens: 1 }
+  upstream.script = stream(opens, typed({ type: 'message_start', message: { type: 'message', content: [], usage } }), new Promise(() => {}))
+  const leave = new AbortController()
+  const call = g.open(MESSAGES, { key, body: { ...FAMA, stream: true }, signal: leave.signal }).catch(() => undefined)
+  await until(() => upstream.requests.length === 1)
+  leave.abort()
+  await call
+  open()
+  await upstream.last.closed
+  const [entry] = await g.settled(key)
+  t.match(entry, { status: 'client_gone', input_tokens: 5010, cache_read_tokens: 5000 })
+  t.ok(entry?.output_tokens <= 400, `${entry?.output_tokens} tokens by the clock`)
+})
+
+t.test('what the text of a request says is text, whatever it looks like', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } })
+  const key = await place.key('famA', '1')
+  const input = { type: 'image', file_id: 'mine', source: { type: 'base64', data: 'A'.repeat(3_000_000) } }
+  const called = [...say('hi'), { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'draw', input }] }]
+  t.match(await g.call(MESSAGES, { key, body: { ...FAMA, max_tokens: 1, messages: called } }), { status: 429, json: { error: { message: /may need 4\.5/ } } })
+  const small = { type: 'document', file_id: 'mine', source: { type: 'url', url: 'https://example.com/a.pdf' } }
+  const talk = [...say('hi'), { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'read', input: small }] }]
+  t.equal((await g.call(MESSAGES, { key, body: { ...FAMA, max_tokens: 1, messages: talk } })).status, 200, 'a tool may be given what it likes')
 })
 
 t.test('a key that is disabled, expired or rotated ends its running streams within a renewal, and they grow no more', async t => {

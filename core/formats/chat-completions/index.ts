@@ -69,13 +69,13 @@ export const chatCompletions: Format = {
   forwards: forwarding([], []),
   choices: body => positive(body.get('n')) ?? 1,
   ends: (closed, choices) => closed >= choices,
-  outputLimit: largestLimit,
+  outputLimit: largestLimit('max_completion_tokens', 'max_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_completion_tokens'),
   tellsEarly: false,
   rests: () => false,
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {
-    levelLimits(body)
+    levelLimits(body, chatCompletions.outputLimit(body))
     if (body.get('stream') !== true) return undefined
     const options = object(body.get('stream_options'))
     if (options?.['include_usage'] === true) return undefined
@@ -84,7 +84,7 @@ export const chatCompletions: Format = {
   },
   telling: ['_tokens"', '"error"', 'data: [DONE]', '"finish_reason":"', '"finish_reason": "'],
   text: {
-    stream: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
+    stream: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal', 'input', 'transcript'],
     reply: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
   },
   read,

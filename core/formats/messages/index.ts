@@ -59,7 +59,7 @@ export const messages: Format = {
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,
   ends: () => false,
-  outputLimit: largestLimit,
+  outputLimit: largestLimit('max_tokens'),
   tellsEarly: true,
   rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
@@ -72,7 +72,7 @@ export const messages: Format = {
     body.set('thinking', half < LEAST_BUDGET ? { type: 'disabled' } : { ...thinking, budget_tokens: half })
   },
   prepare(body, model) {
-    levelLimits(body)
+    levelLimits(body, messages.outputLimit(body))
     // Required upstream, optional here.
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
     return undefined

@@ -66,14 +66,14 @@ export const responses: Format = {
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
   choices: () => 1,
   ends: () => false,
-  outputLimit: largestLimit,
+  outputLimit: largestLimit('max_output_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_output_tokens'),
   tellsEarly: false,
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
   prepare(body) {
-    levelLimits(body)
+    levelLimits(body, responses.outputLimit(body))
     return undefined
   },
   telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"'],
