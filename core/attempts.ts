@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Exchange, With } from './exchange.ts'
 import { JoinedReply } from './live.ts'
-import type { Outlet } from './outlet.ts'
+import type { Outlet, Room } from './outlet.ts'
 
 /** One attempt at a request. */
 export class Attempt {
@@ -31,6 +31,11 @@ export class Attempt {
   /** Its client has left, and its reply still comes, or has come. */
   get abandoned(): boolean {
     return this.#outlet.empty && !this.spent
+  }
+
+  /** Its exchange is not over. */
+  get runs(): boolean {
+    return this.#exchange !== undefined
   }
 
   /** It ended without its reply. */
@@ -80,6 +85,8 @@ const ENTRY_BYTES = 1024
 export class Attempts {
   /** Milliseconds for which a reply is kept for its retry. */
   readonly keptMs: number
+  /** For the replies that are kept while they come, beside those that are done. */
+  readonly room: Room
   /** Those under way and those that are kept, by the client's name for them. */
   readonly #named = new Map<string, Attempt>()
   /** Likewise, by account. */
@@ -92,6 +99,7 @@ export class Attempts {
    */
   constructor(ms: number, bytes: number) {
     this.keptMs = ms
+    this.room = { bytes }
     this.#kept = new LRUCache<Attempt, true>({
       max: 100_000,
       maxSize: bytes,
@@ -103,16 +111,13 @@ export class Attempts {
 
   /** The attempt that a client of this account gave a name to. */
   named(account: string, name: string): Attempt | undefined {
-    this.#kept.purgeStale()
     const attempt = this.#named.get(`${account} ${name}`)
-    // One that was given up brings nobody a reply any more.
-    return attempt?.spent === false ? attempt : undefined
+    return attempt && this.#known(attempt) ? attempt : undefined
   }
 
   /** An attempt at the same request whose client has left. */
   abandoned(account: string, request: Exchange & With<'body'>): Attempt | undefined {
-    this.#kept.purgeStale()
-    const left = [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned)
+    const left = [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned && this.#known(attempt))
     if (left.length === 0) return undefined
     const digest = digestOf(request)
     return left.find(attempt => attempt.digest === digest)
@@ -131,6 +136,13 @@ export class Attempts {
   keep(attempt: Attempt): void {
     attempt.end()
     this.#kept.set(attempt, true)
+    // One that is larger than all there is room for is not.
+    if (!this.#kept.has(attempt)) this.drop(attempt)
+  }
+
+  /** Whether the attempt runs, or its reply is kept still. One that was given up brings nobody a reply any more. */
+  #known(attempt: Attempt): boolean {
+    return attempt.runs ? !attempt.spent : this.#kept.get(attempt) === true
   }
 
   /** Forgets an attempt. @returns whether its name is free now */

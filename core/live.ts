@@ -115,7 +115,10 @@ export class LiveExchange implements Exchange, Seated {
       if (this.afterlife) this.afterlife.left()
       else this.#leave('client')
     }
-    this.outlet.onJoin = () => this.afterlife?.joined()
+    this.outlet.onJoin = () => {
+      if (this.begun) this.firstByteAfter ??= this.#now() - this.startedAt
+      this.afterlife?.joined()
+    }
   }
 
   get query(): URLSearchParams {
@@ -227,7 +230,8 @@ export class LiveExchange implements Exchange, Seated {
   async answer(reply: Reply): Promise<Outcome> {
     if (reply instanceof JoinedReply) await reply.outlet.join(this.#reply)
     else await this.#sendWhole(reply.status, reply.headers, typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body)
-    return this.#reply.gone ? { kind: 'broken', by: 'client', status: reply.status, attempts: this.attempts } : { kind: 'answered', status: reply.status }
+    const status = reply instanceof JoinedReply ? reply.outlet.status : reply.status
+    return this.#reply.gone ? { kind: 'broken', by: 'client', status, attempts: this.attempts } : { kind: 'answered', status }
   }
 
   /** Sends an error in the exchange's format, in place of a reply of which nothing has gone out. */

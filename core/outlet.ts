@@ -1,11 +1,22 @@
 /** Where the bytes of a reply go: to the client that asked for it, and to the retries that have joined it. */
 import type { ServerResponse } from 'node:http'
+import { GatewayError } from './errors.ts'
 import { NOTHING, Pieces } from './pieces.ts'
 
 type Headers = Readonly<Record<string, string>>
 
 /** Bytes of a body that is sent as one with its head. */
 const JOINED_MAX = 16 * 1024
+
+/** Bytes by which a client may be behind another that listens to the same reply. */
+const LAG_MAX = 1024 * 1024
+/** Clients that listen to one reply. */
+const LISTENERS_MAX = 16
+
+/** Bytes that are left for the replies that are kept while they come. */
+export interface Room {
+  bytes: number
+}
 
 /** One client's response. */
 export class ClientReply {
@@ -130,7 +141,10 @@ export class Outlet {
   /** What went out so far, for those who join later. */
   #kept: Pieces | undefined
   #keptMax = 0
+  #room: Room | undefined
   #over = false
+  /** The reply is over, and somebody has all of it. */
+  #taken = false
 
   constructor(reply: ClientReply) {
     this.#replies = [reply]
@@ -142,9 +156,9 @@ export class Outlet {
     return this.#status
   }
 
-  /** Nobody listens any more. */
+  /** Nobody listens any more, and nobody has the whole reply. */
   get empty(): boolean {
-    return this.#replies.length === 0
+    return this.#replies.length === 0 && !this.#taken
   }
 
   /** Somebody who joins now can get the reply from its start. */
@@ -162,14 +176,20 @@ export class Outlet {
     return this.#replies.some(({ res }) => res.headersSent)
   }
 
-  /** Keeps what goes out, up to so many bytes, for those who join later. To be called before the reply begins. */
-  keep(bytes: number): void {
+  /**
+   * Keeps what goes out, for those who join later. To be called before the reply begins.
+   * @param bytes of this reply at most
+   * @param room for all replies that are kept while they come
+   */
+  keep(bytes: number, room: Room): void {
     this.#kept ??= new Pieces()
     this.#keptMax = bytes
+    this.#room = room
   }
 
   /** Forgets what was kept: nobody can join any more. */
   forget(): void {
+    this.#leaveRoom()
     this.#kept = undefined
   }
 
@@ -184,22 +204,31 @@ export class Outlet {
     for (const reply of this.#replies) reply.sendHead(length)
   }
 
-  /** @returns false where somebody has enough for now */
+  /** @returns false where everybody has enough for now. Who takes far less than others is cut: they are not to wait for him. */
   write(bytes: Buffer): boolean {
     this.#sentHead = true
     this.#keep(bytes)
-    let ready = true
-    for (const reply of this.#replies) if (!reply.write(bytes)) ready = false
+    const [first, ...others] = this.#replies
+    if (others.length === 0) return first?.write(bytes) ?? true
+    let ready = false
+    for (const reply of this.#replies) {
+      if (reply.write(bytes)) ready = true
+      else if (reply.res.writableLength > LAG_MAX) reply.res.destroy()
+    }
     return ready
   }
 
-  /** Ends the reply for everybody; resolves when all have it, or have gone. */
+  /** Ends the reply for everybody; resolves when all have it, or have gone. Nothing of those who had it is kept. */
   async end(last: Buffer = NOTHING): Promise<void> {
     this.#keep(last)
     this.#over = true
     const [first, ...others] = this.#replies
     if (others.length > 0) await Promise.all(this.#replies.map(reply => reply.end(last)))
     else await first?.end(last)
+    this.#taken = this.#replies.length > 0
+    this.#replies = []
+    this.#leaveRoom()
+    this.onEmpty = this.onJoin = () => {}
   }
 
   /** Breaks the connections of everybody who listens. */
@@ -207,27 +236,39 @@ export class Outlet {
     for (const { res } of this.#replies) res.destroy()
   }
 
-  /** Calls back when all who have enough for now take more, or have gone. @returns what takes the wish back */
+  /** Calls back when one of those who have enough for now takes more, or has gone. @returns what takes the wish back */
   whenReady(callback: () => void): () => void {
-    const full = this.#replies.filter(reply => reply.full)
-    let waiting = full.length
-    if (waiting === 0) {
-      queueMicrotask(callback)
-      return () => {}
+    const stops: (() => void)[] = []
+    const stop = (): void => stops.forEach(each => each())
+    const ready = (): void => {
+      stop()
+      callback()
     }
-    const stops = full.map(reply => reply.whenReady(() => --waiting === 0 && callback()))
-    return () => stops.forEach(stop => stop())
+    const full = this.#replies.filter(reply => reply.full)
+    if (full.length < this.#replies.length || full.length === 0) queueMicrotask(callback)
+    else for (const reply of full) stops.push(reply.whenReady(ready))
+    return stop
   }
 
-  /** Gives a further client the reply from its start. Only for one that is joinable. Resolves when the client has it, or has gone. */
+  /**
+   * Gives a further client the reply from its start. Only for one that is joinable. Resolves when the client has it, or has gone.
+   * @throws GatewayError rate_limited when too many listen already
+   */
   async join(reply: ClientReply): Promise<void> {
     if (reply.gone) return
+    if (this.#replies.length >= LISTENERS_MAX) throw new GatewayError('rate_limited', { message: 'Too many retries wait for this reply.', retryAfterMs: 1000 })
     if (this.#headers) reply.begin(this.#status, this.#headers)
     const bytes = this.#kept?.copy() ?? NOTHING
+    if (this.#over) {
+      this.#taken = true
+      await reply.end(bytes)
+      // Who left in the middle may come again.
+      if (reply.gone) this.#taken = false
+      return
+    }
     const alone = this.empty
     this.#replies.push(reply)
     reply.onGone = () => this.#leave(reply)
-    if (this.#over) return reply.end(bytes)
     if (this.#sentHead) reply.write(bytes)
     if (alone) this.onJoin()
     await new Promise<void>(resolve => reply.res.on('close', resolve))
@@ -239,6 +280,13 @@ export class Outlet {
   }
 
   #keep(bytes: Buffer): void {
-    if (this.#kept && this.#kept.push(bytes) > this.#keptMax) this.#kept = undefined
+    if (!this.#kept || !this.#room) return
+    this.#room.bytes -= bytes.length
+    if (this.#kept.push(bytes) > this.#keptMax || this.#room.bytes < 0) this.forget()
+  }
+
+  #leaveRoom(): void {
+    if (this.#room) this.#room.bytes += this.keptBytes
+    this.#room = undefined
   }
 }

@@ -34,7 +34,7 @@ export default definePlugin({
 
     function begin(x: Known, name?: string): Attempt {
       const attempt = new Attempt(x, name)
-      x.outlet.keep(replyBytes)
+      x.outlet.keep(replyBytes, attempts.room)
       made.set(x, attempt)
       attempts.begin(attempt)
       return attempt

@@ -197,9 +197,10 @@ function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldReques
 
 /** The ledger wants an exchange to end. */
 function end(x: Exchange & Known, why: EndReason, host: Host): void {
-  if (why === 'crowded' || x.gone) return x.giveUp()
   // A JSON reply comes whole, and is paid for.
-  if (typeOf(x, host).onDisabled === 'finish' || !streams(x) || x.complete) return
+  if (!streams(x) || x.complete) return
+  if (why === 'crowded' || x.gone) return x.giveUp()
+  if (typeOf(x, host).onDisabled === 'finish') return
   x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))
 }
 

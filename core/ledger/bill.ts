@@ -190,7 +190,8 @@ function visibleOutput(x: Billable, bytesPerToken: number): number {
 
 /** What the model may have reasoned unseen: by the clock, or by the size of what it sent encrypted. */
 function hiddenOutput(x: Billable, terms: Terms): number {
-  if (terms.reasoning === 'none') return 0
+  // Of a whole reply nothing is seen before its end, whatever its model does.
+  if (terms.reasoning === 'none' && x.body.get('stream') === true) return 0
   return Math.ceil(x.sealedBytes / SAFE_BYTES_PER_TOKEN) + byClock(x, terms, x.silentMs)
 }
 

@@ -107,7 +107,7 @@ export class Cover {
     this.#asking = undefined
     // While the store is away a stream goes on; what it costs will be settled.
     if (!alive) this.#next = x.delivered + (this.#ahead * SAFE_BYTES_PER_TOKEN) / 4
-    else if (alive.includes(false)) this.#next = Infinity
+    else if (alive.includes('over')) this.#next = Infinity
     else this.#extended(x, wanted, before)
   }
 

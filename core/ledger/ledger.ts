@@ -153,20 +153,23 @@ export class Ledger extends Accounts {
 
   /**
    * Lets a running hold grow to an amount, or as far towards it as the balance goes; one that was lost meanwhile lives again.
-   * @returns false when it has been settled, or its key is off
+   * @returns `over` when it has been settled, `off` when its key is off and gets nothing more
    * @throws GatewayError unavailable
    */
-  async extend(hold: Hold, amount: bigint): Promise<boolean> {
+  async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
     const { notes, rotation = '' } = hold.request
     const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify(notes), rotation]
     const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, args)) as string[]
-    if (kind === 'off') hold.request.end?.(held as EndReason)
-    if (kind !== 'held') return false
+    if (kind === 'off') {
+      hold.request.end?.(held as EndReason)
+      return 'off'
+    }
+    if (kind !== 'held') return 'over'
     hold.amount = BigInt(held)
     hold.balance = BigInt(balance)
     // Its answer may come after its end.
     if (!hold.over && !this.#live.has(hold)) this.#live.add(hold)
-    return true
+    return 'held'
   }
 
   /**
@@ -176,12 +179,11 @@ export class Ledger extends Accounts {
    * @param whole the reply is read to its end in any case: it is never the one that must end
    */
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
-    hold.abandoned = true
     this.#abandoned.set(nameOf(hold), hold)
     const [kind, first] = (await this.scripts.run('abandon', hold.account, hold.id, [hold.id, String(most), whole ? '1' : ''])) as string[]
     // A reply without a place keeps its place among those in flight.
-    if (kind === 'full' && !whole) hold.request.end?.('crowded')
-    else if (kind !== 'ok') hold.abandoned = false
+    if (kind === 'ok') hold.abandoned = true
+    else if (kind === 'full' && !whole) hold.request.end?.('crowded')
     // One of another process learns of it with its next renewal.
     if (first !== undefined) this.#abandoned.get(nameOf({ account: hold.account, id: first }))?.request.end?.('crowded')
   }

@@ -140,7 +140,7 @@ t.test('the usage of a messages stream is final with its last delta: whoever lea
 })
 
 t.test('a stream that reasons unseen ends when the balance is used up by the clock, in its own words', async t => {
-  const place = await scene(t, famC('reasoning: hidden, outputRate: 2000'))
+  const place = await scene(t, famC('reasoning: hidden, outputRate: 6000'))
   const { g, upstream } = place
   const body = { ...FAMC, stream: true, max_tokens: 100_000 }
   for (const opening of ['', chunk({ role: 'assistant', content: '' })]) {
@@ -151,9 +151,9 @@ t.test('a stream that reasons unseen ends when the balance is used up by the clo
     else t.match(answer.text, /"finish_reason":"length"[^]*\[DONE\]/)
     const [entry] = await g.settled(key)
     t.match(entry, { status: 'budget' })
-    // 2000 tokens a second are 0.03 credits; a look each second, and one second for the upstream to stop.
+    // 6000 tokens a second are 0.09 credits; a look each second, and one second for the upstream to stop.
     const left = await nano(g, key)
-    t.ok(left <= 0n && left >= -3n * 2000n * OUTPUT, `${left}`)
+    t.ok(left <= 0n && left >= -3n * 6000n * OUTPUT, `${left}`)
   }
 })
 
@@ -387,6 +387,30 @@ t.test('a key that is disabled, expired or rotated ends its running streams with
     t.equal(entry?.notes.status, 'disabled')
     t.ok((entry?.charge ?? 0n) > 0n)
   }
+})
+
+t.test('where the streams of such a key are let run, they run as far as what is held', async t => {
+  const place = await scene(t, yaml =>
+    famC('reasoning: none')(yaml)
+      .replace('lease: 60s', 'lease: 900ms')
+      .replace('    default: acme/famC-5.5', '    onDisabled: finish\n    default: acme/famC-5.5'),
+  )
+  const { g, upstream } = place
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    while (!res.destroyed) {
+      res.write(chunk({ content: 'x'.repeat(300) }))
+      await sleep(2)
+    }
+  }
+  const key = await place.key('famC', '1')
+  const id = await g.id(key)
+  const response = await g.open(CHAT, { key, body: { ...FAMC, stream: true } })
+  await g.gateway.keys.setStatus(id, 'disabled')
+  t.match(await response.text(), /"finish_reason":"length"/)
+  await until(() => g.gateway.ledger.live === 0)
+  const { balance } = await g.gateway.ledger.balance(id)
+  t.ok(balance > 900_000_000n, `${balance}: no more than was held before is used`)
 })
 
 t.test('counting tokens obeys status and expiry, and has a rate of its own', async t => {

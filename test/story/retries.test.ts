@@ -1,3 +1,4 @@
+import { connect } from 'node:net'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
@@ -169,6 +170,34 @@ t.test('an idempotency-key counts across gateways', { skip: findServer(process.e
   t.match(await other.call(CHAT, { key, body: { ...BODY, n: 2 }, headers }), { status: 400 })
   t.equal(upstream.requests.length, 1)
   t.equal((await one.settled(key)).length, 1)
+})
+
+t.test('a client that does not read holds up none that asks again', async t => {
+  const place = await scene(t)
+  const { g, upstream, key } = place
+  const body = JSON.stringify({ ...BODY, stream: true })
+  let go = (): void => {}
+  const joined = new Promise<void>(resolve => (go = resolve))
+  const piece = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { padding: 'x'.repeat(10_000) }, finish_reason: null }] })}\n\n`
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(piece)
+    await joined
+    for (let time = 0; time < 1500; time++) if (!res.write(piece)) await new Promise(resolve => res.once('drain', resolve))
+    res.end(
+      'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n',
+    )
+  }
+  const deaf = connect(g.gateway.port, '127.0.0.1')
+  deaf.pause()
+  deaf.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\nidempotency-key: order-1\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+  await until(() => upstream.requests.length === 1)
+  const again = g.call(CHAT, { key, body: { ...BODY, stream: true }, headers: { 'idempotency-key': 'order-1' } })
+  await until(() => g.gateway.running === 2)
+  go()
+  t.match((await again).text, '[DONE]')
+  deaf.destroy()
+  t.match(await g.settled(key), [{ usage_source: 'upstream', output_tokens: 700 }])
 })
 
 t.test('requests that happen to be the same are each charged', async t => {
