@@ -5,6 +5,7 @@
 import { isUtf8 } from 'node:buffer'
 import { closingQuote } from './bytes.ts'
 import { GatewayError } from './errors.ts'
+import { type Contents, contentsOf } from './formats/contents.ts'
 
 /** Deepest nesting of objects and arrays; deeper bodies serve nobody but those who attack parsers. */
 const MAX_DEPTH = 64
@@ -21,6 +22,7 @@ export class Body {
   readonly #spans: ReadonlyMap<string, Span>
   readonly #first: number
   readonly #edits = new Map<string, unknown>()
+  #contents: Contents | undefined
 
   /**
    * @throws GatewayError invalid_body for anything but a JSON object in UTF-8 with distinct top-level members, at most
@@ -32,6 +34,11 @@ export class Body {
     this.json = parse(received)
     this.#spans = scan.members
     this.#first = scan.first
+  }
+
+  /** What it holds beside its text. */
+  get contents(): Contents {
+    return (this.#contents ??= contentsOf(this.json))
   }
 
   /** A top-level member as it will be sent. */

@@ -3,6 +3,8 @@ import type { ServerResponse } from 'node:http'
 import { GatewayError } from './errors.ts'
 import { NOTHING, Pieces } from './pieces.ts'
 
+function nothing(): void {}
+
 type Headers = Readonly<Record<string, string>>
 
 /** Bytes of a body that is sent as one with its head. */
@@ -22,7 +24,7 @@ export interface Room {
 export class ClientReply {
   readonly res: ServerResponse
   /** Called once when the client leaves before it has the whole reply. */
-  onGone: () => void = () => {}
+  onGone: () => void = nothing
   readonly #ids: Headers
   readonly #closing: () => Headers
   readonly #writeIdle: number
@@ -131,9 +133,9 @@ export class ClientReply {
 /** A reply on its way to everybody who listens to it. */
 export class Outlet {
   /** Called each time the last listener leaves before the reply is over. */
-  onEmpty: () => void = () => {}
+  onEmpty: () => void = nothing
   /** Called when somebody listens again to a reply that nobody listened to. */
-  onJoin: () => void = () => {}
+  onJoin: () => void = nothing
   #status = 0
   #headers: Headers | undefined
   #sentHead = false
@@ -208,8 +210,7 @@ export class Outlet {
   write(bytes: Buffer): boolean {
     this.#sentHead = true
     this.#keep(bytes)
-    const [first, ...others] = this.#replies
-    if (others.length === 0) return first?.write(bytes) ?? true
+    if (this.#replies.length <= 1) return this.#replies[0]?.write(bytes) ?? true
     let ready = false
     for (const reply of this.#replies) {
       if (reply.write(bytes)) ready = true
@@ -222,13 +223,12 @@ export class Outlet {
   async end(last: Buffer = NOTHING): Promise<void> {
     this.#keep(last)
     this.#over = true
-    const [first, ...others] = this.#replies
-    if (others.length > 0) await Promise.all(this.#replies.map(reply => reply.end(last)))
-    else await first?.end(last)
+    if (this.#replies.length === 1) await this.#replies[0]?.end(last)
+    else await Promise.all(this.#replies.map(reply => reply.end(last)))
     this.#taken = this.#replies.length > 0
     this.#replies = []
     this.#leaveRoom()
-    this.onEmpty = this.onJoin = () => {}
+    this.onEmpty = this.onJoin = nothing
   }
 
   /** Breaks the connections of everybody who listens. */

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import { type Body, contentsOf, definePlugin, GatewayError, Reply, type With } from '../core/plugin.ts'
+import { type Body, definePlugin, GatewayError, Reply, type With } from '../core/plugin.ts'
 
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
@@ -49,7 +49,7 @@ export default definePlugin({
       if (key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
     }
 
-    const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body.json, mediaTokens) })
+    const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body, mediaTokens) })
     return {
       async request(x) {
         await admit(x)
@@ -60,9 +60,9 @@ export default definePlugin({
   },
 })
 
-async function estimate(json: Readonly<Record<string, unknown>>, mediaTokens: number): Promise<number> {
+async function estimate({ json, contents }: Body, mediaTokens: number): Promise<number> {
   const { messages, system, tools } = json
-  const media = new Set(contentsOf(json).attachments.flatMap(({ encoded }) => encoded ?? []))
+  const media = new Set(contents.attachments.flatMap(({ encoded }) => encoded ?? []))
   const levels: Level[] = [levelOf({ messages, system, tools })]
   let weight = 0
   let walked = 0

@@ -1,4 +1,4 @@
-import { contentsOf, definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from '../core/plugin.ts'
+import { definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from '../core/plugin.ts'
 
 /** A request that refers to nothing. */
 const NOTHING = { stored: { tokens: 0 } }
@@ -37,7 +37,7 @@ export default definePlugin({
 
     return {
       request({ key, body }) {
-        const { references } = contentsOf(body.json)
+        const { references } = body.contents
         return references.length === 0 ? NOTHING : recorded(key.id, references)
       },
       events: 'telling',

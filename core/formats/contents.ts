@@ -31,13 +31,9 @@ export interface Contents {
   readonly caches: '5m' | '1h' | undefined
 }
 
-const known = new WeakMap<Json, Contents>()
-
-/** Looks through a request, once. */
+/** Looks through a request. */
 export function contentsOf(request: Json): Contents {
-  let contents = known.get(request)
-  if (!contents) known.set(request, (contents = new Look(request).contents()))
-  return contents
+  return new Look(request).contents()
 }
 
 /** One look through a request: at the places where its format has parts, and at no others. */

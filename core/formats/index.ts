@@ -6,7 +6,7 @@ import { responses } from './responses/index.ts'
 
 export type { CountedUsage, Failure, Format, FormatName, RawUsage, Reading, Running } from './format.ts'
 export { FORMAT_NAMES } from './format.ts'
-export { type Attachment, type Contents, contentsOf, type Saying, sayingOf, storedIds, type StoredReference } from './contents.ts'
+export { type Attachment, type Contents, type Saying, sayingOf, storedIds, type StoredReference } from './contents.ts'
 export { renamed } from './renaming.ts'
 export { overflowOf } from './overflow.ts'
 export { UsageTally } from './tally.ts'

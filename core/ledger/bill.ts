@@ -1,5 +1,5 @@
 /** What an exchange costs: the usage its upstream reported, or a marked estimate where it reported none that is possible. */
-import { SAFE_BYTES_PER_TOKEN, weigh, type Weights } from './input.ts'
+import { SAFE_BYTES_PER_TOKEN, type Weight, type Weights } from './input.ts'
 import type { Body } from '../body.ts'
 import type { CountedUsage, Failure } from '../formats/index.ts'
 import type { Exchange, Model, Outcome } from '../exchange.ts'
@@ -25,8 +25,8 @@ export interface Terms extends Rates {
   readonly outputRate: number
   /** Input tokens that the upstream adds by itself. */
   readonly overhead: number
-  /** Input tokens that the stored state stands for to which the request refers; undefined where nobody recorded them. */
-  readonly storedTokens: number | undefined
+  /** What the request's input weighs. */
+  readonly weight: Weight
   /** What the upstream told of the input of an earlier request with the same beginning. */
   readonly prefix: () => KnownPrefix | undefined
 }
@@ -68,10 +68,10 @@ const MOST_PASSES = 10
 const STOP_LAG_S = 1
 
 /** What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits. */
-export function holdFor(x: Pick<Billable, 'body' | 'model'>, output: number, terms: Terms): bigint {
+export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms): bigint {
   const { price } = x.model.entry
   const input = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
-  return charge({ ...asInput(x, terms, input), ...dearest(output, price) }, price)
+  return charge({ ...asInput(terms, input), ...dearest(output, price) }, price)
 }
 
 /** How many output tokens a hold covers beside the input. */
@@ -143,8 +143,7 @@ function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'cha
 }
 
 /** Input tokens that may be written into a prompt cache are priced so. */
-function asInput({ body }: Pick<Billable, 'body'>, terms: Terms, tokens: number): Usage {
-  const { caches } = weigh(body, terms, terms.storedTokens)
+function asInput({ weight: { caches } }: Terms, tokens: number): Usage {
   if (caches === undefined) return { ...NO_USAGE, input: tokens }
   return caches === '1h' ? { ...NO_USAGE, cacheWrite1h: tokens } : { ...NO_USAGE, cacheWrite5m: tokens }
 }
@@ -169,7 +168,7 @@ export function cutUsage(x: Billable, terms: Terms): Usage {
   const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible))
   const told = withReported(x, terms, knownInput(x, terms), visible + hidden)
   // The results of tools that the provider runs become input after the first is told.
-  const { providerTools } = weigh(x.body, terms, terms.storedTokens)
+  const { providerTools } = terms.weight
   const usage = providerTools ? { ...told, input: told.input + terms.toolTokens } : told
   const { price } = x.model.entry
   return price.reasoning > price.output ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) } : usage
@@ -201,8 +200,8 @@ function byClock({ format, body }: Pick<Billable, 'format' | 'body'>, { outputRa
   return Math.ceil(outputRate * format.choices(body) * (ms / 1000 + STOP_LAG_S))
 }
 
-function estimateInput({ body, model }: Pick<Billable, 'body' | 'model'>, terms: Terms, bytesPerToken: number): number {
-  const { textBytes, tokens, unbounded } = weigh(body, terms, terms.storedTokens)
+function estimateInput({ model }: Pick<Billable, 'model'>, terms: Terms, bytesPerToken: number): number {
+  const { textBytes, tokens, unbounded } = terms.weight
   const estimate = Math.ceil(textBytes / bytesPerToken) + tokens + terms.overhead
   return unbounded ? Math.max(estimate, windowOf(model)) : estimate
 }
@@ -211,12 +210,12 @@ function estimateInput({ body, model }: Pick<Billable, 'body' | 'model'>, terms:
 function knownInput(x: Billable, terms: Terms): Usage {
   const estimate = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
   const prefix = terms.prefix()
-  if (!prefix) return asInput(x, terms, estimate)
+  if (!prefix) return asInput(terms, estimate)
   // What is not text takes few bytes and may be many tokens.
-  const { tokens, unbounded } = weigh(x.body, terms, terms.storedTokens)
+  const { tokens, unbounded } = terms.weight
   const total = tokens === 0 && !unbounded ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN)) : estimate
   const cacheRead = Math.min(prefix.cachedTokens, total)
-  return { ...asInput(x, terms, total - cacheRead), cacheRead }
+  return { ...asInput(terms, total - cacheRead), cacheRead }
 }
 
 function windowOf({ entry }: Model): number {
@@ -230,8 +229,8 @@ function plausible(usage: Usage, x: Billable, terms: Terms): boolean {
   return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
 }
 
-function plausibleInput(usage: Usage, { model, body }: Billable, terms: Terms): boolean {
-  const { providerTools } = weigh(body, terms, terms.storedTokens)
+function plausibleInput(usage: Usage, { model }: Billable, terms: Terms): boolean {
+  const { providerTools } = terms.weight
   return inputTokens(usage) <= windowOf(model) * (providerTools ? MOST_PASSES : IMPLAUSIBLE_WINDOWS)
 }
 
@@ -243,7 +242,7 @@ function plausibleOutput({ output }: Usage, x: Billable, terms: Terms): boolean 
 
 /** The most input and output tokens that the bytes on either side, the clock and the limits allow. */
 function possible(x: Billable, terms: Terms): { input: number; output: number } {
-  const { providerTools } = weigh(x.body, terms, terms.storedTokens)
+  const { providerTools } = terms.weight
   const passes = providerTools ? MOST_PASSES : 0
   const limit = outputLimit(x)
   const hidden = terms.reasoning === 'none' ? 0 : Math.max(limit === Infinity ? 0 : limit, hiddenOutput(x, terms))

@@ -1,6 +1,6 @@
 /** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
 import type { Body } from '../body.ts'
-import { type Attachment, contentsOf } from '../formats/index.ts'
+import type { Attachment } from '../formats/index.ts'
 import { pdfSize } from './pdf.ts'
 
 /** Tokens of what is no text: options of the stage that meters. */
@@ -32,21 +32,13 @@ export interface Weight {
 /** Text has hardly ever more than one token for two bytes, so a hold on so many rarely falls short. */
 export const SAFE_BYTES_PER_TOKEN = 2
 
-const weights = new WeakMap<Body, Weight>()
-
 /**
- * Weighs a request's input, once.
+ * Weighs a request's input.
  * @param storedTokens tokens of all the stored state that the request refers to; undefined where nobody recorded them
  */
 export function weigh(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
-  let weight = weights.get(body)
-  if (!weight) weights.set(body, (weight = weightOf(body, rates, storedTokens)))
-  return weight
-}
-
-function weightOf(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
   let textBytes = body.received.length
-  const { attachments, providerTools, caches } = contentsOf(body.json)
+  const { attachments, providerTools, caches } = body.contents
   let tokens = (storedTokens ?? 0) + providerTools * rates.toolTokens
   let unbounded = false
   for (const attachment of attachments) {

@@ -30,7 +30,7 @@ export function termsOf(x: Known, rates: Rates & { readonly outputRate: number; 
     reasoning: entry.reasoning ?? (x.route.format.tellsEarly ? 'shown' : 'hidden'),
     outputRate: entry.outputRate ?? ledger.learned.rate(model, rates.outputRate),
     overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
-    storedTokens: x.stored?.tokens,
+    weight: weigh(x.body, rates, x.stored?.tokens),
     prefix: once(() => ledger.prefixes.find(x.key.id, model, x.body, now, rates.cacheLifetime * 1000)),
   }
 }
@@ -46,7 +46,7 @@ export function learn(x: Known, terms: Terms, usage: Usage, durationMs: number, 
   const { learned, prefixes } = ledger
   const model = modelOf(x)
   prefixes.learn(x.key.id, model, x.body, usage, now)
-  const { textBytes, tokens, unbounded, providerTools } = weigh(x.body, terms, terms.storedTokens)
+  const { textBytes, tokens, unbounded, providerTools } = terms.weight
   // Several replies at once, and tools, are faster or slower than the model.
   if (providerTools || x.format.choices(x.body) > 1) return
   if (usage.output >= TELLING_RATE.tokens && durationMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / durationMs)

@@ -1,7 +1,6 @@
 /** What becomes of a reply whose clients have left: whether it is read on, and for how long. */
 import type { Up } from '../chain.ts'
 import type { Upstream } from '../config/config.ts'
-import { contentsOf } from '../formats/index.ts'
 import type { Afterlife, LiveExchange } from '../live.ts'
 
 /** Milliseconds for which what an upstream has sent already is read. */
@@ -83,7 +82,7 @@ export class Leaving implements Afterlife {
     if (onDisconnect !== undefined) return onDisconnect === 'finish'
     // A client that names its request wants to be able to come back for the reply. What several replies at once and the
     // provider's tools cost is told at the end alone.
-    if (headers['idempotency-key'] !== undefined || format.choices(body) > 1 || contentsOf(body.json).providerTools > 0) return true
+    if (headers['idempotency-key'] !== undefined || format.choices(body) > 1 || body.contents.providerTools > 0) return true
     return !route.format.tellsEarly && (model.entry.reasoning ?? 'hidden') === 'hidden'
   }
 
