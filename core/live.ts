@@ -7,7 +7,7 @@ import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopRe
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
-import { ClientReply, Outlet } from './outlet.ts'
+import { type Asker, ClientReply, Outlet, type Speaker } from './outlet.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
 
@@ -39,7 +39,7 @@ export interface Afterlife {
 /** Milliseconds without any visible output that count as silence: shorter gaps lie between the tokens of a text. */
 const SILENCE_MS = 250
 
-export class LiveExchange implements Exchange, Seated {
+export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   seat = -1
   readonly id: string
   readonly method: string
@@ -109,16 +109,18 @@ export class LiveExchange implements Exchange, Seated {
     this.format = format ?? formatAbove(this.path) ?? PLAIN
     this.inference = format !== undefined && this.method === 'POST'
     this.#req = req
-    this.#reply = new ClientReply(res, this.id, () => this.#closing(), this.limits.writeIdle)
-    this.outlet = new Outlet(this.#reply)
-    this.outlet.onEmpty = () => {
-      if (this.afterlife) this.afterlife.left()
-      else this.#leave('client')
-    }
-    this.outlet.onJoin = () => {
-      if (this.begun) this.firstByteAfter ??= this.#now() - this.startedAt
-      this.afterlife?.joined()
-    }
+    this.#reply = new ClientReply(res, this)
+    this.outlet = new Outlet(this.#reply, this)
+  }
+
+  deserted(): void {
+    if (this.afterlife) this.afterlife.left()
+    else this.#leave('client')
+  }
+
+  heeded(): void {
+    if (this.begun) this.firstByteAfter ??= this.#now() - this.startedAt
+    this.afterlife?.joined()
   }
 
   get query(): URLSearchParams {
@@ -262,7 +264,7 @@ export class LiveExchange implements Exchange, Seated {
   }
 
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
-  #closing(): Record<string, string> {
+  closing(): Record<string, string> {
     return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
   }
 }

@@ -3,8 +3,6 @@ import type { ServerResponse } from 'node:http'
 import { GatewayError } from './errors.ts'
 import { NOTHING, Pieces } from './pieces.ts'
 
-function nothing(): void {}
-
 type Headers = Readonly<Record<string, string>>
 
 /** Bytes of a body that is sent as one with its head. */
@@ -20,31 +18,31 @@ export interface Room {
   bytes: number
 }
 
+/** The exchange whose client a reply is for. */
+export interface Asker {
+  readonly id: string
+  /** Milliseconds for which a client may take nothing. */
+  readonly limits: { readonly writeIdle: number }
+  /** Headers to add when the connection must close behind the reply. */
+  closing(): Headers
+}
+
 /** One client's response. */
 export class ClientReply {
   readonly res: ServerResponse
-  /** Called once when the client leaves before it has the whole reply. */
-  onGone: () => void = nothing
-  readonly #ids: Headers
-  readonly #closing: () => Headers
-  readonly #writeIdle: number
+  /** Where its bytes come from; told when the client leaves before it has the whole reply. */
+  outlet: Outlet | undefined
+  readonly #asker: Asker
   /** The headers, until they go out. */
   #head: Headers | undefined
   #closed: (() => void) | undefined
 
-  /**
-   * @param id names the request in the reply's headers
-   * @param closing headers to add when the connection must close behind the reply
-   * @param writeIdle milliseconds for which a client may take nothing
-   */
-  constructor(res: ServerResponse, id: string, closing: () => Headers, writeIdle: number) {
+  constructor(res: ServerResponse, asker: Asker) {
     this.res = res
-    this.#ids = { 'x-request-id': id, 'request-id': id }
-    this.#closing = closing
-    this.#writeIdle = writeIdle
+    this.#asker = asker
     res.on('close', () => {
       this.#closed?.()
-      if (!res.writableFinished) this.onGone()
+      if (!res.writableFinished) this.outlet?.leave(this)
     })
   }
 
@@ -67,8 +65,9 @@ export class ClientReply {
   /** @param length of all that follows, in bytes, where it is known */
   sendHead(length?: number): void {
     if (!this.#head) return
+    const { id } = this.#asker
     const known = length !== undefined && { 'content-length': length }
-    this.res.writeHead(this.res.statusCode, { ...this.#ids, ...this.#head, ...known, ...this.#closing() })
+    this.res.writeHead(this.res.statusCode, { 'x-request-id': id, 'request-id': id, ...this.#head, ...known, ...this.#asker.closing() })
     this.#head = undefined
   }
 
@@ -125,17 +124,23 @@ export class ClientReply {
       const now = socket.bytesWritten - socket.writableLength
       if (now === taken) this.res.destroy()
       taken = now
-    }, this.#writeIdle)
+    }, this.#asker.limits.writeIdle)
     return () => clearInterval(watch)
   }
 }
 
+/** Whose reply it is. */
+export interface Speaker {
+  /** The last listener has left before the reply is over. */
+  deserted(): void
+  /** Somebody listens again to a reply that nobody listened to. */
+  heeded(): void
+}
+
 /** A reply on its way to everybody who listens to it. */
 export class Outlet {
-  /** Called each time the last listener leaves before the reply is over. */
-  onEmpty: () => void = nothing
-  /** Called when somebody listens again to a reply that nobody listened to. */
-  onJoin: () => void = nothing
+  /** Nobody, once the reply is over. */
+  #speaker: Speaker | undefined
   #status = 0
   #headers: Headers | undefined
   #sentHead = false
@@ -148,9 +153,10 @@ export class Outlet {
   /** The reply is over, and somebody has all of it. */
   #taken = false
 
-  constructor(reply: ClientReply) {
+  constructor(reply: ClientReply, speaker: Speaker) {
     this.#replies = [reply]
-    reply.onGone = () => this.#leave(reply)
+    this.#speaker = speaker
+    reply.outlet = this
   }
 
   /** The status of the reply, once it has begun. */
@@ -228,7 +234,7 @@ export class Outlet {
     this.#taken = this.#replies.length > 0
     this.#replies = []
     this.#leaveRoom()
-    this.onEmpty = this.onJoin = nothing
+    this.#speaker = undefined
   }
 
   /** Breaks the connections of everybody who listens. */
@@ -268,15 +274,16 @@ export class Outlet {
     }
     const alone = this.empty
     this.#replies.push(reply)
-    reply.onGone = () => this.#leave(reply)
+    reply.outlet = this
     if (this.#sentHead) reply.write(bytes)
-    if (alone) this.onJoin()
+    if (alone) this.#speaker?.heeded()
     await new Promise<void>(resolve => reply.res.on('close', resolve))
   }
 
-  #leave(reply: ClientReply): void {
+  /** A client has gone. */
+  leave(reply: ClientReply): void {
     this.#replies = this.#replies.filter(other => other !== reply)
-    if (this.empty && !this.#over) this.onEmpty()
+    if (this.empty && !this.#over) this.#speaker?.deserted()
   }
 
   #keep(bytes: Buffer): void {

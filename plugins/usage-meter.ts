@@ -212,6 +212,7 @@ function typeOf({ key }: Known, { config }: Host): KeyType {
 /** Holds on the key's account, and then on the upstream account's quota where it has one; up to the first that is refused. */
 async function holdAll([own, ...others]: readonly HoldRequest[], x: Exchange & Known, host: Host): Promise<HoldAnswer[]> {
   const answers = [await holdOwn(own as HoldRequest, x, host)]
+  if (others.length === 0) return answers
   try {
     for (const other of others) if (answers.at(-1)?.kind === 'held') answers.push(await host.ledger.hold(other))
   } catch (thrown) {

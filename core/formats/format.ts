@@ -91,6 +91,8 @@ export interface Format {
   limitOutput(body: Body, tokens: number): void
   /** A stream tells its input at its beginning, and shows what it reasons: little is unknown of one that is cut short. */
   readonly tellsEarly: boolean
+  /** Whether the reply may leave something with its provider that later requests can refer to. */
+  stores(body: Pick<Body, 'get'>): boolean
   /** Whether a stream may have sent its last content, by the text of the events that came last. */
   rests(recent: string): boolean
   /** Request headers that go upstream where the client sent none of the name. */

@@ -71,6 +71,7 @@ export const chatCompletions: Format = {
   ends: (closed, choices) => closed >= choices,
   outputLimit: largestLimit('max_completion_tokens', 'max_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_completion_tokens'),
+  stores: body => body.get('audio') !== undefined,
   tellsEarly: false,
   rests: () => false,
   defaultHeaders: {},

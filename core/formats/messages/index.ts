@@ -60,6 +60,7 @@ export const messages: Format = {
   choices: () => 1,
   ends: () => false,
   outputLimit: largestLimit('max_tokens'),
+  stores: () => true,
   tellsEarly: true,
   rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
