@@ -91,7 +91,7 @@ export class Gateway {
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
-    this.attempts = new Attempts(config.ledger.retries, config.limits.keptReplies)
+    this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
     this.#server = undefined as unknown as GatewayServer

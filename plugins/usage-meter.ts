@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { bill, deliveredCharge, holdFor, outputLimit, outputOf, type Bill, type Terms } from '../core/ledger/bill.ts'
 import { Cover } from '../core/ledger/cover.ts'
 import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
+import { Roster } from '../core/roster.ts'
 import {
   type Attempts,
   definePlugin,
@@ -106,9 +107,9 @@ export default definePlugin({
   },
   setup(rates, host) {
     /** Replies that may cost while nothing of them comes. */
-    const silent = new Map<Exchange & Known, Cover>()
+    const silent = new Roster<Cover>()
     const ticking = setInterval(() => {
-      for (const [x, cover] of silent) cover.tick(x)
+      for (const cover of silent.all()) cover.tick()
     }, TICK_MS)
     ticking.unref()
     return {
@@ -125,7 +126,10 @@ export default definePlugin({
         const choices = x.format.choices(x.body)
         const cover = new Cover(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
         if (cover.thin && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, terms) / choices))
-        if (terms.reasoning === 'hidden' && (streams(x) || !x.model.entry.reasoningInLimit)) silent.set(x, cover)
+        if (terms.reasoning === 'hidden' && (streams(x) || !x.model.entry.reasoningInLimit)) {
+          cover.silent = x
+          silent.add(cover)
+        }
         return { cover }
       },
       response(x, head) {
@@ -142,7 +146,7 @@ export default definePlugin({
         done.catch((cause: unknown) => host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'))
       },
       settle(x, outcome) {
-        silent.delete(x)
+        silent.delete(x.cover)
         const model = modelOf(x)
         const result = bill(x, outcome, x.cover.terms, !host.ledger.learned.suspended(model, host.now()))
         const notes = finalNotes(x, outcome, result, host)

@@ -108,8 +108,6 @@ export interface Limits {
   readonly headers: number
   readonly body: number
   readonly reply: number
-  /** Of all replies that are kept for retries. */
-  readonly keptReplies: number
   /** Milliseconds. */
   readonly headersTime: number
   readonly bodyIdle: number
@@ -143,6 +141,8 @@ export interface LedgerConfig {
   readonly remember: number
   readonly history: number
   readonly retries: number
+  /** Bytes of all replies that are kept for retries. */
+  readonly keptReplies: number
   /** Waivers of one key in an hour. */
   readonly waivers: number
   /** Milliseconds for which it is remembered which key made what lies with a provider. */

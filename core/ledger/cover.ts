@@ -3,6 +3,7 @@ import { beyond, bill, type Billable, cutUsage, growsByClock, outputLimit, runni
 import type { Hold } from './hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './input.ts'
 import type { Ledger } from './ledger.ts'
+import type { Seated } from '../roster.ts'
 import { tokensFor, type Usage } from './money.ts'
 import type { Notes } from './records.ts'
 
@@ -13,7 +14,10 @@ export interface Covered extends Billable {
   giveUp(): void
 }
 
-export class Cover {
+export class Cover implements Seated {
+  seat = -1
+  /** The reply, where it may cost while nothing of it comes. */
+  silent: Covered | undefined
   /** On the customer's account, and on the upstream account's quota where it has one. */
   readonly holds: readonly Hold[]
   readonly terms: Terms
@@ -76,9 +80,10 @@ export class Cover {
     return this.#asking && this.amount <= runningCharge(x, this.terms) ? this.#asking : undefined
   }
 
-  /** Time has passed: as `progress`, for a reply that costs while nothing of it comes. To be called about once a second. */
-  tick(x: Covered): void {
-    if (!x.complete && !this.#asking && growsByClock(x, this.terms)) this.#look(x)
+  /** Time has passed: as `progress`, for the silent reply. To be called about once a second. */
+  tick(): void {
+    const x = this.silent
+    if (x && !x.complete && !this.#asking && growsByClock(x, this.terms)) this.#look(x)
   }
 
   #look(x: Covered): void {
