@@ -168,8 +168,8 @@ export function cutUsage(x: Billable, terms: Terms): Usage {
   const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible))
   const told = withReported(x, terms, knownInput(x, terms), visible + hidden)
   // The results of tools that the provider runs become input after the first is told.
-  const { providerTools } = terms.weight
-  const usage = providerTools ? { ...told, input: told.input + terms.toolTokens } : told
+  const more = inputTokens(x.tally.usage()?.usage ?? NO_USAGE) > 0 ? terms.weight.toolTokens : 0
+  const usage = more > 0 ? { ...told, input: told.input + more } : told
   const { price } = x.model.entry
   return price.reasoning > price.output ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) } : usage
 }

@@ -25,6 +25,8 @@ export interface Weight {
   readonly unbounded: boolean
   /** It lets the provider run tools, whose results become input of further passes. */
   readonly providerTools: boolean
+  /** Of the tokens, those for the results of such tools. */
+  readonly toolTokens: number
   /** Its input may be written into a prompt cache, for so long. */
   readonly caches: '5m' | '1h' | undefined
 }
@@ -39,7 +41,8 @@ export const SAFE_BYTES_PER_TOKEN = 2
 export function weigh(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
   let textBytes = body.received.length
   const { attachments, providerTools, caches } = body.contents
-  let tokens = (storedTokens ?? 0) + providerTools * rates.toolTokens
+  const toolTokens = providerTools * rates.toolTokens
+  let tokens = (storedTokens ?? 0) + toolTokens
   let unbounded = false
   for (const attachment of attachments) {
     const { encoded = '' } = attachment
@@ -48,7 +51,7 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
     if (size === undefined) unbounded = true
     else tokens += size
   }
-  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools: providerTools > 0, caches }
+  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools: providerTools > 0, toolTokens, caches }
 }
 
 /** Tokens of one attachment; undefined when only the context window bounds them. */

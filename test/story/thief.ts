@@ -19,6 +19,9 @@ const IN_FLIGHT = RATE * 0.1
 const PRICE = { input: 3000n, output: 15_000n }
 /** Tokens that an image behind a URL stands for at most. */
 const IMAGE = 3000
+/** Input tokens that a search of the provider adds, which it tells at the end alone; and those that are held for it. */
+const FOUND = 5000
+const HELD_FOR_TOOLS = 10_000
 /** Bytes that a request has at the least beside its text, and tokens that a message has beside its own. */
 const FRAME = 4
 
@@ -37,6 +40,8 @@ interface Customer {
   readonly stream: boolean
   readonly words: number
   readonly image: boolean
+  /** Lets the provider search, where its format is spoken. */
+  readonly search: boolean
   readonly n: number
   readonly limits: readonly (number | undefined)[]
   readonly leave: 'never' | 'at once' | 'after a word' | 'after the text' | 'after the usage'
@@ -66,6 +71,7 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
   stream: fc.boolean(),
   words: fc.nat(300),
   image: fc.boolean(),
+  search: fc.boolean(),
   n: fc.constantFrom(1, 1, 2),
   limits: fc.tuple(fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }), fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined })),
   leave: fc.constantFrom('never', 'at once', 'after a word', 'after the text', 'after the usage'),
@@ -77,6 +83,8 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
 /** What the provider bills for one request, and the most that it could bill for what it sent. */
 interface Bill {
   readonly input: number
+  /** Of the input, what was found. */
+  readonly found: number
   output: number
   /** Bytes of text that it sent, and the milliseconds that it took. */
   sent: number
@@ -102,7 +110,17 @@ export class Provider {
     const limit = Math.max(0, ...['max_tokens', 'max_completion_tokens', 'max_output_tokens'].map(member => Number(json[member] ?? 0))) || Infinity
     const choices = Number(json['n'] ?? 1)
     const image = /https:\/\/example\.com/.test(body) ? IMAGE : 0
-    const bill: Bill = { input: Math.ceil(text.length / bytesPerToken) + FRAME + image, output: 0, sent: 0, began: performance.now(), ended: 0, limit, choices }
+    const found = body.includes('web_search') ? FOUND : 0
+    const bill: Bill = {
+      input: Math.ceil(text.length / bytesPerToken) + FRAME + image + found,
+      found,
+      output: 0,
+      sent: 0,
+      began: performance.now(),
+      ended: 0,
+      limit,
+      choices,
+    }
     this.bills.set(name, [...(this.bills.get(name) ?? []), bill])
     const reply = new Reply(path, res, json['stream'] === true, choices, bill)
     let left = limit
@@ -162,7 +180,7 @@ class Reply {
     if (this.#path === '/v1/messages') {
       this.#event({
         type: 'message_start',
-        message: { type: 'message', id: 'm', role: 'assistant', content: [], usage: { input_tokens: this.#bill.input, output_tokens: 1 } },
+        message: { type: 'message', id: 'm', role: 'assistant', content: [], usage: { input_tokens: this.#bill.input - this.#bill.found, output_tokens: 1 } },
       })
       this.#event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } })
     } else if (this.#path === '/v1/responses') {
@@ -215,7 +233,7 @@ class Reply {
     }
     if (this.#path === '/v1/messages') {
       this.#event({ type: 'content_block_stop', index: 0 })
-      this.#event({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { output_tokens: output } })
+      this.#event({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { input_tokens: input, output_tokens: output } })
       this.#event({ type: 'message_stop' })
     } else if (this.#path === '/v1/responses') {
       this.#event({ type: 'response.output_text.done', output_index: 0, content_index: 0, text: this.#text[0] })
@@ -299,7 +317,7 @@ function priceOf({ input, output }: Bill): bigint {
 function mostOf({ sent, began, ended, limit, choices }: Bill): bigint {
   const time = ended - began + STOP_LAG_MS + 500
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
-  return BigInt(BODY_MOST + IMAGE) * PRICE.input + BigInt(output) * PRICE.output
+  return BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS) * PRICE.input + BigInt(output) * PRICE.output
 }
 
 /** Bytes that a request has at the most. */
@@ -310,6 +328,14 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
   const text = `${name} said: ${'word '.repeat(wish.words)}`
   const native = wish.place.path === '/v1/chat/completions' && wish.place.type === 'famC'
   const [one, other] = wish.limits
+  const search =
+    wish.search && path === '/v1/responses'
+      ? { tools: [{ type: 'web_search' }] }
+      : wish.search && wish.place.type === 'famA' && path === '/v1/messages'
+        ? { tools: [{ type: 'web_search_20250305', name: 'web_search' }] }
+        : wish.search && native
+          ? { web_search_options: {} }
+          : {}
   const content =
     path === '/v1/responses'
       ? [{ type: 'input_text', text }, ...(wish.image ? [{ type: 'input_image', image_url: 'https://example.com/a.png' }] : [])]
@@ -327,6 +353,7 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
         ? { max_tokens: one ?? 2000 }
         : { max_tokens: one, max_completion_tokens: other }),
     ...(native && wish.n > 1 && { n: wish.n }),
+    ...search,
   }
   const headers: Record<string, string> =
     wish.retry === 'counted'
