@@ -1,7 +1,8 @@
 /** Requests that may be asked again: those under way, and those that are done and whose replies are kept for a retry. */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Exchange, With } from './exchange.ts'
+import type { Exchange, Outcome, With } from './exchange.ts'
+import type { AttemptPart } from './ledger/hold.ts'
 import { JoinedReply } from './live.ts'
 import type { Outlet, Room } from './outlet.ts'
 
@@ -79,6 +80,26 @@ export function digestOf({ path, body, headers, format }: Exchange & With<'body'
 /** Headers that say who asks, or which try it is. */
 const COMMON = /^(?:x-|user-agent$|accept$|content-type$|session-id$|thread-id$|originator$)/
 
+/**
+ * The part that a billed exchange has among the attempts at its request, when it has one: its client left before anything came,
+ * or it is a retry that succeeded. SDKs count their retries and repeat the body; others may name the request by a key.
+ */
+export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): AttemptPart | undefined {
+  const count = x.headers['x-stainless-retry-count']
+  const name = x.headers['idempotency-key']
+  if (count === undefined && name === undefined) return undefined
+  const repeated = name !== undefined || Number(count) > 0
+  // A whole reply that nobody got is kept for the retry, if it is not too large.
+  const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
+  const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
+  if (!part) return undefined
+  const request = createHash('sha256')
+    .update(`${digestOf(x)}\n${String(name ?? '')}`)
+    .digest('hex')
+    .slice(0, 32)
+  return { request, part }
+}
+
 /** Bytes that a kept reply is counted with beside its own. */
 const ENTRY_BYTES = 1024
 
@@ -104,6 +125,7 @@ export class Attempts {
       max: 100_000,
       maxSize: bytes,
       ttl: ms,
+      ttlAutopurge: true,
       sizeCalculation: (_value, attempt) => ENTRY_BYTES + attempt.bytes,
       dispose: (_value, attempt) => void this.drop(attempt),
     })

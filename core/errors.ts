@@ -40,7 +40,8 @@ export const ERRORS = {
   request_conflict: {
     status: 409,
     retry: false,
-    words: 'This request is under way or done already, and its reply cannot be repeated. To send it again, use a new idempotency-key.',
+    words:
+      'This request is under way or done already, and its reply cannot be had from its start. To send it again, change its idempotency-key, or wait until it is done.',
   },
   request_timeout: { status: 408, retry: true, words: 'The request did not arrive in time.' },
   url_too_long: { status: 414, retry: false, words: 'The request URL is too long.' },

@@ -29,7 +29,7 @@ export interface Afterlife {
   /** A retry listens to it now. */
   joined(): void
   /** Some usage of the reply has come. */
-  told(): void
+  usageCame(): void
   /** The last content of the reply has come. */
   rested(): void
   /** The reply is over. */
@@ -70,11 +70,11 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   over = false
   sealedBytes = 0
   /** The last event that there is has gone to a client. */
-  told = false
+  lastEventSent = false
   /** Nothing is read from the upstream for now, as its bytes are not taken fast enough. */
   heldBack = false
   /** The usage of the whole reply has come. */
-  known = false
+  usageIsFinal = false
   /** The events of a stream that came last. */
   recent: Buffer | undefined = undefined
   /** Where the reply goes. */

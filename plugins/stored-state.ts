@@ -43,7 +43,7 @@ export default definePlugin({
       events: 'telling',
       event(x, { reading, json }) {
         // What is translated refers to nothing and leaves nothing.
-        if (!reading.usage || x.route.translation || x.body.get('store') === false || !x.format.stores(x.body)) return
+        if (!reading.usage || x.route.translation || !x.format.stores(x.body)) return
         const { reply, others } = storedIds(json)
         if (reply === undefined && others.length === 0) return
         const usage = x.route.format.count(reading.usage)?.usage

@@ -1,11 +1,10 @@
-import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { bill, deliveredCharge, holdFor, outputLimit, outputOf, type Bill, type Terms } from '../core/ledger/bill.ts'
 import { Cover } from '../core/ledger/cover.ts'
 import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
 import { Roster } from '../core/roster.ts'
 import {
-  type Attempts,
+  attemptPartOf,
   definePlugin,
   type EndReason,
   type Exchange,
@@ -148,14 +147,15 @@ export default definePlugin({
       settle(x, outcome) {
         silent.delete(x.cover)
         const model = modelOf(x)
-        const result = bill(x, outcome, x.cover.terms, !host.ledger.learned.suspended(model, host.now()))
+        const suspended = host.ledger.learned.suspended(model, host.now())
+        const result = bill(x, outcome, x.cover.terms, suspended)
         const notes = finalNotes(x, outcome, result, host)
         const kind = result.billed ? 'settle' : 'void'
-        const attempt = attemptOf(x, outcome, result)
+        const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
         // The upstream account has paid for every attempt: its quota knows of no retries.
         x.cover.holds.forEach((hold, index) => host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }))
-        if (result.quarantined) quarantine(x, model, host)
-        else if (result.billed && result.source === 'upstream') learn(x, x.cover.terms, result.usage, notes.durationMs ?? 0, host.ledger, host.now())
+        if (result.quarantined) quarantine(x, model, suspended, host)
+        else if (result.billed && result.source === 'upstream') learn(x, x.cover.terms, result.usage, host.ledger, host.now())
       },
       close: () => clearInterval(ticking),
     }
@@ -172,8 +172,11 @@ function lowers(x: Known, host: Host): boolean {
 }
 
 /** A usage report that cannot be: the operator is to see it, and to hear of several. */
-function quarantine(x: Metered, model: string, { ledger, log, now }: Host): void {
-  log.warn({ exchange: x.id, key: x.key.id, model }, 'implausible usage; charged what is possible of it')
+function quarantine(x: Metered, model: string, suspended: boolean, { ledger, log, now }: Host): void {
+  log.warn(
+    { exchange: x.id, key: x.key.id, model },
+    suspended ? 'implausible usage; the estimate is charged' : 'implausible usage; charged as far as it is possible',
+  )
   if (!ledger.learned.quarantine(model, now())) return
   ledger.suspensions++
   log.error(
@@ -290,25 +293,6 @@ function firstNotes(x: Exchange & Known): Notes {
     ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
     ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
   }
-}
-
-/**
- * The part of an exchange among the attempts at its request, when it has one: its client left before anything came, or it is
- * a retry that succeeded. SDKs count their retries and repeat the body; others may name the request by a key.
- */
-function attemptOf(x: Known, outcome: Outcome, { billed }: Bill): Attempts | undefined {
-  const count = x.headers['x-stainless-retry-count']
-  const name = x.headers['idempotency-key']
-  if (!billed || (count === undefined && name === undefined)) return undefined
-  const repeated = name !== undefined || Number(count) > 0
-  // A whole reply that nobody got is kept for the retry, if it is not too large.
-  const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
-  const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
-  if (!part) return undefined
-  const digest = createHash('sha256')
-    .update(`${x.path}\n${String(name ?? '')}\n`)
-    .update(x.body.received)
-  return { request: digest.digest('hex').slice(0, 32), part }
 }
 
 const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget', disabled: 'disabled' } as const

@@ -69,6 +69,7 @@ export class Accounts extends Reads {
     const [kind, given = '0'] = (await this.scripts.run('credit', account, id, [id, entry.id, JSON.stringify(notes), notes.model ?? ''])) as string[]
     if (kind === 'unknown') throw new RangeError(`${account} has no entry ${entry.id} any more`)
     if (kind === 'nothing') throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
+    await this.confirm(this.scripts.key(account, 'a'))
     return kind === 'ok' ? BigInt(given) : 0n
   }
 

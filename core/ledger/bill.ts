@@ -100,7 +100,8 @@ export function deliveredCharge(x: Billable, terms: Terms): bigint {
 
 /** What the exchange may have cost the upstream by now and, on top of it, so many output tokens, in nano-credits. */
 export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
-  if (x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
+  // Nothing is known to have cost anything yet; what is to come costs its input as well.
+  if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   const usage = cutUsage(x, terms)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
   return charge({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price)
@@ -111,8 +112,8 @@ export function growsByClock({ silentMs }: Pick<Billable, 'silentMs'>, { reasoni
   return reasoning === 'hidden' && silentMs > 0
 }
 
-/** The bill of an exchange that has ended. @param careful false: what cannot be of a report is not charged beyond the estimate */
-export function bill(x: Billable, outcome: Outcome, terms: Terms, careful = true): Bill {
+/** The bill of an exchange that has ended. @param capAtEstimate the part of a report that cannot be is charged as the estimate, not as what is possible */
+export function bill(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const reported = x.tally.usage()
   const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: reported?.cost, failed }
@@ -134,7 +135,7 @@ export function bill(x: Billable, outcome: Outcome, terms: Terms, careful = true
   const estimate = owed ? cutUsage(x, terms) : observed(x, terms)
   if (!reported || believable) return { ...nothing, ...priced(estimate, x), source: 'estimated' }
   const least = priced(estimate, x)
-  const most = reported.sound ? priced(bounded(reported.usage, estimate, x, terms, careful), x) : least
+  const most = reported.sound ? priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x) : least
   return { ...nothing, ...(most.charge > least.charge ? most : least), source: 'estimated', quarantined: true }
 }
 
@@ -250,8 +251,8 @@ function possible(x: Billable, terms: Terms): { input: number; output: number } 
 }
 
 /** A report whose implausible part is cut to what is possible, though not below the estimate. */
-function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms, careful: boolean): Usage {
-  const most = careful ? possible(x, terms) : { input: 0, output: 0 }
+function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms, capAtEstimate: boolean): Usage {
+  const most = capAtEstimate ? { input: 0, output: 0 } : possible(x, terms)
   const output = plausibleOutput(reported, x, terms) ? reported.output : Math.max(estimate.output, Math.min(reported.output, most.output))
   const reasoning = Math.min(reported.reasoning, output)
   const told = inputTokens(reported)

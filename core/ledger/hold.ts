@@ -75,11 +75,11 @@ export interface End {
   readonly kind: 'settle' | 'void'
   readonly notes: Notes
   /** Its part among the attempts at one request, where it has one. */
-  readonly attempt?: Attempts | undefined
+  readonly attempt?: AttemptPart | undefined
 }
 
 /** One of several attempts at a request: of one that brought its client nothing and one retry that succeeded, the dearer is paid. */
-export interface Attempts {
+export interface AttemptPart {
   /** What identifies the request; safe in a store key. */
   readonly request: string
   /** It brought its client nothing, or it is a retry whose reply came. */

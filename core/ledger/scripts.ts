@@ -26,6 +26,9 @@ interface Operation {
 /** An account's keys in the script's order. */
 const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u', 'b'] as const
 
+/** The files that are one script, in their order. */
+const PARTS_OF_THE_SCRIPT = ['operations.lua', 'aside.lua', 'batch.lua'] as const
+
 /** Milliseconds that an operation nobody waits for may wait for company. */
 const LAZY_MS = 2
 /** Operations in one call: the store must not be kept from others for long. */
@@ -62,7 +65,7 @@ export class Scripts {
     this.redis = redis
     this.#scattered = scattered
     this.#prefix = prefix
-    const source = readFileSync(new URL('operations.lua', import.meta.url), 'utf8')
+    const source = PARTS_OF_THE_SCRIPT.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n')
     const define = (name: string, lua: string): Run => {
       redis.defineCommand(name, { lua })
       return (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run

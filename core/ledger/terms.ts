@@ -42,14 +42,14 @@ function once<T>(look: () => T): () => T {
 }
 
 /** Learns from a reply whose upstream told its usage. @param now milliseconds since the epoch */
-export function learn(x: Known, terms: Terms, usage: Usage, durationMs: number, ledger: Ledger, now: number): void {
+export function learn(x: Known, terms: Terms, usage: Usage, ledger: Ledger, now: number): void {
   const { learned, prefixes } = ledger
   const model = modelOf(x)
   prefixes.learn(x.key.id, model, x.body, usage, now)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
   // Several replies at once, and tools, are faster or slower than the model.
   if (providerTools || x.format.choices(x.body) > 1) return
-  if (usage.output >= TELLING_RATE.tokens && durationMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / durationMs)
+  if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
   if (textBytes > TELLING_BODY || tokens > 0 || unbounded) return
   learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))
 }

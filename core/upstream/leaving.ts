@@ -27,9 +27,9 @@ export class Leaving implements Afterlife {
 
   left(): void {
     const { timeouts } = this.#upstream
-    const { told, known, outlet } = this.#x
+    const { lastEventSent, usageIsFinal, outlet } = this.#x
     // A reply that may be asked for again is read to its last byte.
-    if (told || (known && !outlet.joinable)) this.#x.giveUp()
+    if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
     else if (this.#rests) this.#wait(timeouts.usage)
     else if (this.#finishes) {
@@ -45,7 +45,7 @@ export class Leaving implements Afterlife {
     } else this.#x.giveUp()
   }
 
-  told(): void {
+  usageCame(): void {
     if (this.#forInput) this.#x.giveUp()
   }
 

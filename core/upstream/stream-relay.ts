@@ -181,7 +181,11 @@ export class StreamRelay {
   #begin(opening: ReplyEvent): Passage {
     const x = this.#x
     const { failure } = opening.reading
-    if (failure) refuse(this.#up, this.#make(failure))
+    if (failure) {
+      // What a failed reply says that it cost is billed all the same.
+      if (opening.reading.usage) this.#up.event(opening)
+      refuse(this.#up, this.#make(failure))
+    }
     const head = this.#make(undefined, opening)
     this.#up.response(head)
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
@@ -203,12 +207,12 @@ export class StreamRelay {
     closes?.forEach(part => this.#closed.add(part))
     if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
     if (x.gone && (x.complete || final)) x.afterlife?.rested()
-    if (terminal && !x.gone) this.#terminal = x.told = true
+    if (terminal && !x.gone) this.#terminal = x.lastEventSent = true
     // Nobody waits for what comes behind the usage.
-    if (final) x.known = true
+    if (final) x.usageIsFinal = true
     if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     this.#up.event(event)
-    if (x.gone && event.reading.usage) x.afterlife?.told()
+    if (x.gone && event.reading.usage) x.afterlife?.usageCame()
   }
 
   #write(bytes: Buffer): void {

@@ -101,6 +101,25 @@ t.test('a chat stream whose balance runs out ends by its length; the SDK keeps t
   t.equal((await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages, stream: true } })).status, 429)
 })
 
+t.test('a stream that begins with no words, on a model with a largest output, is ended all the same', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '0.07')
+  const piece = `data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(`data: ${JSON.stringify(chunk({ role: 'assistant', content: '' }))}\n\n`)
+    // The gateway has seen that alone.
+    await until(() => g.gateway.running === 1 && g.gateway.ledger.live === 1)
+    await new Promise(resolve => setTimeout(resolve, 50))
+    while (!res.destroyed) {
+      res.write(piece)
+      await turn()
+    }
+  }
+  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages: [], stream: true } })
+  t.match(text, '"finish_reason":"length"')
+  await usedUp(t, g, key, undefined)
+})
+
 t.test('a responses stream whose balance runs out ends incomplete; the SDK keeps the text and throws nothing', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '0.3')
   upstream.script = responsesTale

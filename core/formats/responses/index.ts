@@ -68,7 +68,7 @@ export const responses: Format = {
   ends: () => false,
   outputLimit: largestLimit('max_output_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_output_tokens'),
-  stores: () => true,
+  stores: body => body.get('store') !== false,
   tellsEarly: false,
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),

@@ -1,0 +1,62 @@
+-- Operations beside holding and settling: who listens to a reply, credits, and names that are claimed.
+
+-- abandon(id, most, '1' for a reply that is always read to its end): the client of a hold has left and its reply is read on.
+-- Beyond the most, the one that was abandoned first loses its place; 'full' when all places belong to replies that must be read
+-- to their end: then the hold has none.
+operations['abandon'] = function(args)
+  local id, most, whole_reply = args[1], tonumber(args[2]), args[3] == '1'
+  if redis.call('HEXISTS', HOLDS, id) == 0 then return { 'gone' } end
+  redis.call('ZADD', ABANDONED, whole_reply and '+inf' or whole(now()), id)
+  if redis.call('ZCARD', ABANDONED) <= most then return { 'ok' } end
+  local first = redis.call('ZRANGE', ABANDONED, 0, 0, 'WITHSCORES')
+  if first[2] == 'inf' then
+    redis.call('ZREM', ABANDONED, id)
+    return { 'full' }
+  end
+  redis.call('ZREM', ABANDONED, first[1])
+  return { 'ok', first[1] }
+end
+
+-- rejoin(id): a client listens again.
+operations['rejoin'] = function(args)
+  redis.call('ZREM', ABANDONED, args[1])
+  return { 'ok' }
+end
+
+-- credit(id, entry, notes, model): gives back what an entry of the history charged. Repeating it changes nothing, however late.
+operations['credit'] = function(args)
+  local entry, notes, model = args[2], args[3], args[4]
+  if redis.call('GET', OUTCOME) then return { 'done' } end
+  local found = redis.call('XRANGE', HISTORY, entry, entry)[1]
+  if not found then return { 'unknown' } end
+  local fields = {}
+  for at = 1, #found[2], 2 do fields[found[2][at]] = found[2][at + 1] end
+  -- Both have at most 15 digits, which a Lua number holds exactly.
+  local given = tonumber(fields['c']) - tonumber(fields['p'])
+  if fields['k'] == 'credit' or given <= 0 then return { 'nothing' } end
+  given = whole(given)
+  add('bal', given)
+  subtract('set', given)
+  record(HISTORY, 'credit', fields['id'], '0', given, notes)
+  local day = 'd:' .. whole(math.floor(tonumber(string.match(entry, '^%d+')) / 86400000))
+  for _, scope in ipairs({ 'all', 'm:' .. model, day }) do
+    if redis.call('HEXISTS', COUNTERS, scope .. ':c') == 1 then redis.call('HINCRBY', COUNTERS, scope .. ':c', '-' .. given) end
+  end
+  redis.call('SET', OUTCOME, 'credit:' .. given)
+  return { 'ok', given, balance() }
+end
+
+-- claim(id, value, ms): takes a name for so long, unless it is taken by another value. Its own value keeps it longer.
+operations['claim'] = function(args)
+  local value, keep = args[2], args[3]
+  local taken = redis.call('GET', OUTCOME)
+  if taken and taken ~= value then return { 'taken', taken } end
+  redis.call('SET', OUTCOME, value, 'PX', keep)
+  return { 'ok' }
+end
+
+-- release(id, value): gives a name back.
+operations['release'] = function(args)
+  if redis.call('GET', OUTCOME) == args[2] then redis.call('DEL', OUTCOME) end
+  return { 'ok' }
+end
