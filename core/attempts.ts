@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Exchange, Outcome, With } from './exchange.ts'
+import type { Claim } from './ledger/accounts.ts'
 import type { AttemptPart } from './ledger/hold.ts'
 import { JoinedReply } from './live.ts'
 import type { Outlet, Room } from './outlet.ts'
@@ -12,6 +13,8 @@ export class Attempt {
   readonly account: string
   /** The client's own name for the request, hashed; undefined where it gave none. */
   readonly name: string | undefined
+  /** The store's word that the name is this attempt's. */
+  claim: Claim | undefined
   readonly #outlet: Outlet
   /** The exchange, while it runs. */
   #exchange: (Exchange & With<'body'>) | undefined
@@ -47,6 +50,11 @@ export class Attempt {
   /** The reply for a client that asks again; undefined when it cannot be had from its start any more. */
   get reply(): JoinedReply | undefined {
     return this.#outlet.joinable ? new JoinedReply(this.#outlet) : undefined
+  }
+
+  /** All of the reply has been given. */
+  get whole(): boolean {
+    return this.#outlet.over
   }
 
   /** Bytes of the reply that are kept. */
@@ -127,7 +135,7 @@ export class Attempts {
       ttl: ms,
       ttlAutopurge: true,
       sizeCalculation: (_value, attempt) => ENTRY_BYTES + attempt.bytes,
-      dispose: (_value, attempt) => void this.drop(attempt),
+      dispose: (_value, attempt) => this.drop(attempt),
     })
   }
 
@@ -135,6 +143,12 @@ export class Attempts {
   named(account: string, name: string): Attempt | undefined {
     const attempt = this.#named.get(`${account} ${name}`)
     return attempt && this.#known(attempt) ? attempt : undefined
+  }
+
+  /** Whether the name belongs to an attempt that was given up and has not been settled yet. */
+  ending(account: string, name: string): boolean {
+    const attempt = this.#named.get(`${account} ${name}`)
+    return attempt?.runs === true && attempt.spent
   }
 
   /** An attempt at the same request whose client has left. */
@@ -167,15 +181,13 @@ export class Attempts {
     return attempt.runs ? !attempt.spent : this.#kept.get(attempt) === true
   }
 
-  /** Forgets an attempt. @returns whether its name is free now */
-  drop(attempt: Attempt): boolean {
+  /** Forgets an attempt. */
+  drop(attempt: Attempt): void {
     const { account, name } = attempt
     attempt.forget()
-    const free = name !== undefined && this.#named.get(`${account} ${name}`) === attempt
-    if (free) this.#named.delete(`${account} ${name}`)
+    if (name !== undefined && this.#named.get(`${account} ${name}`) === attempt) this.#named.delete(`${account} ${name}`)
     const all = this.#all.get(account)
     all?.delete(attempt)
     if (all?.size === 0) this.#all.delete(account)
-    return free
   }
 }

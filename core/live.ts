@@ -24,6 +24,8 @@ export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly d
 
 /** What becomes of a reply whose clients have left. */
 export interface Afterlife {
+  /** What has come is still being read: the reply is not to be given up yet. */
+  readonly insists: boolean
   /** All clients have left. */
   left(): void
   /** A retry listens to it now. */
@@ -204,7 +206,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   giveUp(): void {
-    if (this.gone) this.#leave('client')
+    if (this.gone && !this.afterlife?.insists) this.#leave('client')
   }
 
   #leave(why: Why): void {

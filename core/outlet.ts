@@ -169,6 +169,11 @@ export class Outlet {
     return this.#replies.length === 0 && !this.#taken
   }
 
+  /** All of the reply has been given. */
+  get over(): boolean {
+    return this.#over
+  }
+
   /** Somebody who joins now can get the reply from its start. */
   get joinable(): boolean {
     return this.#kept !== undefined

@@ -1,6 +1,9 @@
 import { createHash } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, type Outcome, type Reply, type With } from '../core/plugin.ts'
 
+/** How often, and after how many milliseconds each, a name is looked at that is being given back. */
+const ENDING = { times: 50, ms: 20 } as const
 /** Characters of an idempotency key. */
 const NAME_MAX = 255
 
@@ -52,9 +55,9 @@ export default definePlugin({
     async function beginNamed(x: Known, name: string): Promise<void> {
       const attempt = begin(x, name)
       try {
-        const taken = await ledger.claim(x.key.id, name, attempt.digest)
-        if (taken === undefined) return
-        throw taken === attempt.digest ? new GatewayError('request_conflict') : otherBody()
+        const claim = await ledger.claim(x.key.id, name, attempt.digest)
+        if (typeof claim === 'string') throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
+        attempt.claim = claim
       } catch (thrown) {
         attempts.drop(attempt)
         throw thrown
@@ -65,6 +68,9 @@ export default definePlugin({
     async function retried(x: Known, header: unknown): Promise<Reply | void> {
       if (typeof header === 'string') {
         const name = named(header)
+        // One that was given up just now gives its name back.
+        for (let time = 0; time < ENDING.times && attempts.ending(x.key.id, name); time++) await sleep(ENDING.ms)
+        if (attempts.ending(x.key.id, name)) throw new GatewayError('request_conflict')
         const before = attempts.named(x.key.id, name)
         if (!before) return beginNamed(x, name)
         if (before.digest !== digestOf(x)) throw otherBody()
@@ -83,13 +89,14 @@ export default definePlugin({
       settle(x, outcome) {
         const attempt = made.get(x)
         if (!attempt) return
-        const { name } = attempt
-        const kept = x.complete && !x.tally?.failure && isWhole(outcome) && (name !== undefined || (attempt.abandoned && attempt.reply !== undefined))
+        const { name, claim } = attempt
+        const whole = x.complete && attempt.whole && !x.tally?.failure && isWhole(outcome)
+        const kept = whole && (name !== undefined || (attempt.abandoned && attempt.reply !== undefined))
         if (kept) attempts.keep(attempt)
-        else if (!attempts.drop(attempt)) return
-        if (name === undefined) return
+        else attempts.drop(attempt)
+        if (!claim) return
         // A name that is done stays taken, also when its reply is kept no longer.
-        const told = kept ? ledger.keepClaim(x.key.id, name, attempts.keptMs) : ledger.unclaim(x.key.id, name)
+        const told = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
         told.catch((cause: unknown) => log.warn({ exchange: x.id, err: cause }, 'the store was not told what became of an idempotency key'))
       },
     }

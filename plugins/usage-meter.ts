@@ -125,7 +125,7 @@ export default definePlugin({
         const choices = x.format.choices(x.body)
         const cover = new Cover(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
         if (cover.thin && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, terms) / choices))
-        if (terms.reasoning === 'hidden' && (streams(x) || !x.model.entry.reasoningInLimit)) {
+        if (terms.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           cover.silent = x
           silent.add(cover)
         }
@@ -141,7 +141,9 @@ export default definePlugin({
       },
       progress: x => x.cover.progress(x),
       listening(x, anybody) {
-        const done = anybody ? host.ledger.rejoin(x.cover.own) : host.ledger.abandon(x.cover.own, typeOf(x, host).abandoned, !streams(x))
+        const done = anybody
+          ? host.ledger.rejoin(x.cover.own)
+          : host.ledger.abandon(x.cover.own, typeOf(x, host).abandoned, !streams(x) || x.cover.terms.weight.providerTools)
         done.catch((cause: unknown) => host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'))
       },
       settle(x, outcome) {
@@ -206,6 +208,7 @@ function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldReques
 function end(x: Exchange & Known, why: EndReason, host: Host): void {
   // A JSON reply comes whole, and is paid for.
   if (!streams(x) || x.complete) return
+  if (why === 'crowded' && x.body.contents.providerTools > 0) return
   if (why === 'crowded' || x.gone) return x.giveUp()
   if (typeOf(x, host).onDisabled === 'finish') return
   x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))

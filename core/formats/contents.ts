@@ -87,6 +87,7 @@ class Look {
   #item(item: Json): void {
     const { type, id, content, output } = item
     if (isBare(item)) this.#refer('input.id', id)
+    for (const tool of list(item['tools'])) this.#tool(object(tool) ?? {})
     this.#refer('input.container_id', item['container_id'])
     attach(item, this.#attachments)
     this.#parts(content)
@@ -97,6 +98,7 @@ class Look {
   /** Containers, files, stores and masks that a tool of the provider's works on. What a function takes is none of them. */
   #tool(tool: Json): void {
     this.#cache(tool)
+    for (const inner of list(tool['tools'])) this.#tool(object(inner) ?? {})
     const { container, environment, input_image_mask: mask } = tool
     for (const where of [tool, object(container), object(environment), object(mask)]) {
       for (const name of ['container_id', 'file_id']) this.#refer(`tools.${name}`, where?.[name])
@@ -122,7 +124,7 @@ const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
 /** The item is nothing but its id: its provider looks up what it says. */
 function isBare(item: Json): boolean {
   const type = text(item['type'])
-  if (type === 'item_reference') return true
+  if (type === 'item_reference' || Object.keys(item).every(name => name === 'id' || name === 'type' || name === 'status')) return true
   const substance = type === undefined ? ['content'] : SUBSTANCE[type]
   return (
     substance?.every(name => item[name] === undefined || item[name] === null || item[name] === '' || (Array.isArray(item[name]) && item[name].length === 0)) ??
@@ -154,12 +156,15 @@ export interface Saying {
   readonly shortened: boolean
 }
 
-/** What a request says. */
-export function sayingOf(request: Json): Saying {
-  const { messages, input, ...rest } = request
-  const said = Array.isArray(messages) ? messages : Array.isArray(input) ? input : [input]
+/** Messages or items of a request that are told apart. */
+const SAID_MAX = 5000
+
+/** What a request says. @param member that its format says it in */
+export function sayingOf(request: Json, member: string): Saying {
+  const { [member]: value, ...rest } = request
+  const said = Array.isArray(value) ? value : [value]
   const frame = Object.entries(rest).filter(([name]) => !MANNER.has(name))
-  return { said, frame, shortened: SHORTENING.some(name => request[name] !== undefined) }
+  return { said, frame, shortened: said.length > SAID_MAX || SHORTENING.some(name => request[name] !== undefined) }
 }
 
 /** What a reply, or the event that tells its usage, says it left with its provider: the reply itself, and what lies beside it. */
@@ -187,18 +192,31 @@ const TOOL_MEMBERS = ['mcp_servers', 'web_search_options', 'search_parameters', 
 
 /** How many tools the request lets the provider run. */
 function providerTools(request: Json): number {
-  const tools = list(request['tools']).map(object)
-  const run = tools.filter(tool => {
+  const items = list(request['input']).flatMap(item => list(object(item)?.['tools']))
+  return countRun([...list(request['tools']), ...items]) + TOOL_MEMBERS.filter(name => request[name] !== undefined && request[name] !== null).length
+}
+
+function countRun(tools: readonly unknown[]): number {
+  let count = 0
+  for (const each of tools) {
+    const tool = object(each)
     const type = text(tool?.['type'])
-    return type !== undefined && (!CLIENT_TOOLS.test(type) || object(tool?.['environment']) !== undefined)
-  })
-  return run.length + TOOL_MEMBERS.filter(name => request[name] !== undefined && request[name] !== null).length
+    if (type !== undefined && (!CLIENT_TOOLS.test(type) || object(tool?.['environment']) !== undefined)) count++
+    count += countRun(list(tool?.['tools']))
+  }
+  return count
 }
 
 /** Base64, with or without the head of a data URL. What is not is text, and counts as that beside the medium it claims to be. */
 function isEncoded(value: string): boolean {
   const head = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/.exec(value)
   return /^[A-Za-z0-9+/=_\r\n-]*$/.test(head ? value.slice(head[0].length) : value)
+}
+
+/** Whether encoded bytes may be an image: a data URL says so, and nothing begins as a PDF or a packed document does. */
+function isImage(encoded: string): boolean {
+  const begins = encoded.slice(encoded.indexOf(',') + 1, encoded.indexOf(',') + 9)
+  return (!encoded.startsWith('data:') || /^data:image\//i.test(encoded)) && !begins.startsWith('JVBERi') && !begins.startsWith('UEsD')
 }
 
 function list(value: unknown): readonly unknown[] {
@@ -210,7 +228,7 @@ function attach(part: Json, found: Attachment[]): void {
   const add = (kind: Attachment['kind'], source: unknown): void => {
     const encoded = text(source)
     if (encoded === undefined) found.push({ kind, place: 'stored' })
-    else if (isEncoded(encoded)) found.push({ kind, place: 'inline', encoded })
+    else if (isEncoded(encoded)) found.push({ kind: kind === 'image' && !isImage(encoded) ? 'document' : kind, place: 'inline', encoded })
     else found.push({ kind, place: 'url' })
   }
   switch (part['type']) {

@@ -77,6 +77,8 @@ export interface Format {
   readonly counting?: string
   /** The members a body must have, `model` apart: a default may fill that. */
   readonly required: Readonly<Record<string, MemberType>>
+  /** The member in which a request says what is to be answered. */
+  readonly says: string
   /** Optional members that must be of a type where they are present. */
   readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'choices'>>
   /** Whether a request header of this lower-case name passes to the upstream. */

@@ -20,7 +20,7 @@ export interface LeftBehind {
 }
 
 /** A name that this process has claimed. */
-interface Claim {
+export interface Claim {
   readonly account: string
   readonly name: string
   readonly value: string
@@ -32,7 +32,7 @@ export class Accounts extends Reads {
   readonly #confirmMs: number
   readonly #lease: number
   readonly #stored: number
-  readonly #claims = new Map<string, Claim>()
+  readonly #claims = new Set<Claim>()
 
   constructor(store: Store, { prefix, replicas, commandTimeout, data }: Config['store'], { lease, stored: storedMs }: Config['ledger']) {
     super(new Scripts(store, prefix))
@@ -76,10 +76,10 @@ export class Accounts extends Reads {
   /**
    * Takes a name of an account's, for one lease of the ledger; it is renewed until it is kept or given back.
    * @param value what the name stands for
-   * @returns the value that the name stands for already, where it is taken
+   * @returns the claim, or the value that the name stands for already
    * @throws GatewayError unavailable
    */
-  async claim(account: string, name: string, value: string): Promise<string | undefined> {
+  async claim(account: string, name: string, value: string): Promise<Claim | string> {
     const claim: Claim = { account, name: `claim:${name}`, value: `${value}.${randomUUID()}` }
     const [kind, taken = ''] = await this.#claim(claim, this.#lease).catch((thrown: unknown) => {
       // The store may have taken it, and only the answer is lost.
@@ -87,28 +87,26 @@ export class Accounts extends Reads {
       throw thrown
     })
     if (kind === 'taken') return taken.slice(0, taken.indexOf('.'))
-    this.#claims.set(`${account} ${name}`, claim)
-    return undefined
+    this.#claims.add(claim)
+    return claim
   }
 
   /** Leaves a claimed name taken for so many milliseconds, whatever becomes of this process. @throws GatewayError unavailable */
-  async keepClaim(account: string, name: string, ms: number): Promise<void> {
-    const claim = this.#claims.get(`${account} ${name}`)
-    this.#claims.delete(`${account} ${name}`)
-    if (claim) await this.#claim(claim, ms)
+  async keepClaim(claim: Claim, ms: number): Promise<void> {
+    this.#claims.delete(claim)
+    await this.#claim(claim, ms)
   }
 
   /** Gives a claimed name back. @throws GatewayError unavailable */
-  async unclaim(account: string, name: string): Promise<void> {
-    const claim = this.#claims.get(`${account} ${name}`)
-    this.#claims.delete(`${account} ${name}`)
-    if (claim) await this.#release(claim)
+  async unclaim(claim: Claim): Promise<void> {
+    this.#claims.delete(claim)
+    await this.#release(claim)
   }
 
   /** Keeps the claims of this process for another lease. */
   protected renewClaims(): void {
     // The lease is three renewals long: the next one may reach the store again.
-    for (const claim of this.#claims.values()) this.#claim(claim, this.#lease).catch(() => {})
+    for (const claim of this.#claims) this.#claim(claim, this.#lease).catch(() => {})
   }
 
   async #claim({ account, name, value }: Claim, ms: number): Promise<string[]> {

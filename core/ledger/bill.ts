@@ -109,7 +109,7 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
 
 /** Whether the cost of the reply grows while nothing of it is delivered. */
 export function growsByClock({ silentMs }: Pick<Billable, 'silentMs'>, { reasoning }: Terms): boolean {
-  return reasoning === 'hidden' && silentMs > 0
+  return reasoning !== 'none' && silentMs > 0
 }
 
 /** The bill of an exchange that has ended. @param capAtEstimate the part of a report that cannot be is charged as the estimate, not as what is possible */

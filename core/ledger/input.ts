@@ -1,7 +1,7 @@
 /** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
 import type { Body } from '../body.ts'
 import type { Attachment } from '../formats/index.ts'
-import { pdfSize } from './pdf.ts'
+import { type Budget, BUDGET_BYTES, pdfSize } from './pdf.ts'
 
 /** Tokens of what is no text: options of the stage that meters. */
 export interface Weights {
@@ -44,10 +44,11 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
   const toolTokens = providerTools * rates.toolTokens
   let tokens = (storedTokens ?? 0) + toolTokens
   let unbounded = false
+  const budget: Budget = { bytes: BUDGET_BYTES }
   for (const attachment of attachments) {
     const { encoded = '' } = attachment
     textBytes -= encoded.length
-    const size = tokensOf(attachment, rates, storedTokens !== undefined)
+    const size = tokensOf(attachment, rates, storedTokens !== undefined, budget)
     if (size === undefined) unbounded = true
     else tokens += size
   }
@@ -55,7 +56,7 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
 }
 
 /** Tokens of one attachment; undefined when only the context window bounds them. */
-function tokensOf({ kind, encoded, place }: Attachment, rates: Weights, recorded: boolean): number | undefined {
+function tokensOf({ kind, encoded, place }: Attachment, rates: Weights, recorded: boolean, budget: Budget): number | undefined {
   if (place === 'stored') return recorded ? 0 : undefined
   switch (kind) {
     case 'image':
@@ -63,16 +64,15 @@ function tokensOf({ kind, encoded, place }: Attachment, rates: Weights, recorded
     case 'sound':
       return encoded === undefined ? undefined : Math.ceil(encoded.length / rates.soundBytesPerToken)
     case 'document':
-      return encoded === undefined ? undefined : documentTokens(encoded, rates)
+      return encoded === undefined ? undefined : documentTokens(encoded, rates, budget)
   }
 }
 
-function documentTokens(encoded: string, { pageTokens }: Weights): number | undefined {
+function documentTokens(encoded: string, { pageTokens }: Weights, budget: Budget): number | undefined {
   const bytes = Buffer.from(encoded.slice(encoded.indexOf(',') + 1), 'base64')
-  const other = encoded.startsWith('data:') && !encoded.startsWith('data:application/pdf')
   // The text of packed documents is not in sight.
   if (bytes.subarray(0, 2).toString('latin1') === 'PK') return undefined
-  if (other || !bytes.subarray(0, 1024).includes('%PDF-')) return Math.ceil(bytes.length / SAFE_BYTES_PER_TOKEN)
-  const size = pdfSize(bytes)
+  if (!bytes.subarray(0, 1024).includes('%PDF-')) return Math.ceil(bytes.length / SAFE_BYTES_PER_TOKEN)
+  const size = pdfSize(bytes, budget)
   return size && Math.max(size.pages * pageTokens, Math.ceil(size.textBytes / SAFE_BYTES_PER_TOKEN))
 }

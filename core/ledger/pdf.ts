@@ -11,22 +11,28 @@ export interface PdfSize {
   readonly textBytes: number
 }
 
-/** Bytes of a file, and of all that is unpacked of it, that are looked at. */
-const FILE_MAX = 8 * 1024 * 1024
-const UNPACKED_MAX = 16 * 1024 * 1024
+/** Bytes that may still be looked at: of files, and of what is unpacked of them. */
+export interface Budget {
+  bytes: number
+}
+
+/** Bytes of all the files of one request, and of what is unpacked of them, that are looked at. */
+export const BUDGET_BYTES = 24 * 1024 * 1024
 /** Streams that are unpacked. */
 const STREAMS_MAX = 10_000
+/** Characters of a stream's dictionary. */
+const DICTIONARY_MAX = 4000
 /** Filters of pictures, which hold no text. */
 const PICTURES = /\/(?:DCTDecode|JPXDecode|CCITTFaxDecode|JBIG2Decode)\b/
 /** A letter of a name that is written as its number hides the name. */
 const HIDDEN_NAME = /\/[A-Za-z]*#(?:4[1-9a-f]|5[0-9a]|6[1-9a-f]|7[0-9a])/i
 
 /** The size of a PDF; undefined when it does not show it. */
-export function pdfSize(bytes: Buffer): PdfSize | undefined {
-  if (bytes.length > FILE_MAX) return undefined
+export function pdfSize(bytes: Buffer, budget: Budget = { bytes: BUDGET_BYTES }): PdfSize | undefined {
+  if ((budget.bytes -= bytes.length) < 0) return undefined
   const text = bytes.toString('latin1')
   if (text.includes('/Encrypt') || HIDDEN_NAME.test(text)) return undefined
-  const parts = new Parts(bytes, text)
+  const parts = new Parts(bytes, text, budget)
   if (!parts.unpack()) return undefined
   const kids = parts.structures.flatMap(childrenIn)
   // A page that stands in a tree twice is shown twice.
@@ -44,35 +50,37 @@ class Parts {
   textBytes = 0
   readonly #bytes: Buffer
   readonly #text: string
-  #left = UNPACKED_MAX
+  readonly #budget: Budget
 
-  constructor(bytes: Buffer, text: string) {
+  constructor(bytes: Buffer, text: string, budget: Budget) {
     this.#bytes = bytes
     this.#text = text
+    this.#budget = budget
     this.structures = [text]
   }
 
-  /** Unpacks all streams. @returns false when one of them cannot be */
+  /** Unpacks all streams. @returns false when one of them cannot be, or does not stand where a stream stands */
   unpack(): boolean {
     let behind = 0
     for (let count = 0; ; count++) {
-      const at = this.#next(behind)
-      if (at === -1) return true
+      const end = this.#text.indexOf('endstream', behind)
+      const at = this.#text.indexOf('stream', behind)
+      if (end === -1) return at === -1
+      if (at > end || count > STREAMS_MAX) return false
+      const dictionary = this.#dictionary(behind, at)
+      if (dictionary === undefined) return false
       const start = this.#text.startsWith('\r\n', at + 6) ? at + 8 : at + 7
-      const end = this.#text.indexOf('endstream', start)
-      if (end === -1 || count > STREAMS_MAX) return false
-      // The dictionary of a stream stands right before it.
-      const dictionary = this.#text.slice(Math.max(behind, at - 2000), at)
-      if (!this.#unpackOne(dictionary.slice(dictionary.lastIndexOf('obj') + 3), this.#bytes.subarray(start, end))) return false
+      if (!this.#unpackOne(dictionary, this.#bytes.subarray(start, end))) return false
       behind = end + 9
     }
   }
 
-  /** Where the next stream begins, right behind its dictionary; -1 when there is none. */
-  #next(from: number): number {
-    let at = this.#text.indexOf('stream', from)
-    while (at !== -1 && !/>>\s{0,4}$/.test(this.#text.slice(Math.max(0, at - 6), at))) at = this.#text.indexOf('stream', at + 6)
-    return at
+  /** What stands between the beginning of an object and its stream: a dictionary, without comments and texts that could hide one. */
+  #dictionary(behind: number, at: number): string | undefined {
+    const object = this.#text.lastIndexOf('obj', at)
+    if (object < behind || at - object > DICTIONARY_MAX) return undefined
+    const dictionary = this.#text.slice(object + 3, at)
+    return /^\s*<<[^%()]*>>\s*$/.test(dictionary) ? dictionary : undefined
   }
 
   #unpackOne(dictionary: string, packed: Buffer): boolean {
@@ -82,12 +90,12 @@ class Parts {
       const filters = dictionary.match(/\/\w+Decode\b/g) ?? []
       if (filters.length !== 1 || filters[0] !== '/FlateDecode') return false
       try {
-        plain = inflateSync(packed, { maxOutputLength: this.#left })
+        plain = inflateSync(packed, { maxOutputLength: Math.max(1, this.#budget.bytes) })
       } catch {
         return false
       }
     }
-    if ((this.#left -= plain.length) <= 0) return false
+    if (plain !== packed && (this.#budget.bytes -= plain.length) < 0) return false
     const text = plain.toString('latin1')
     if (/\/Type\s*\/ObjStm/.test(dictionary)) this.structures.push(text)
     else if (/\bT[jJ]\b/.test(text)) this.textBytes += plain.length
@@ -106,7 +114,7 @@ function childrenIn(text: string): string[] {
     const open = text.indexOf('[', at)
     const close = open === -1 ? -1 : text.indexOf(']', open)
     if (close === -1) break
-    children.push(...(text.slice(open, close).match(/\d+\s+\d+\s+R/g) ?? []))
+    children.push(...(text.slice(open, close).match(/\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g) ?? []))
     at = text.indexOf('/Kids', close)
   }
   return children

@@ -6,7 +6,7 @@
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Body } from '../body.ts'
-import { sayingOf } from '../formats/index.ts'
+import { type Format, sayingOf } from '../formats/index.ts'
 import { inputTokens, type Usage } from './money.ts'
 
 /** What is known of the input of a request that begins as an earlier one did. */
@@ -17,6 +17,13 @@ export interface KnownPrefix {
   readonly cachedTokens: number
   /** Bytes of what this request says beyond the earlier one. */
   readonly restBytes: number
+}
+
+/** Whose requests are compared: those of one key for one model in one format. */
+export interface Conversation {
+  readonly account: string
+  readonly model: string
+  readonly format: Format
 }
 
 interface Known {
@@ -44,21 +51,22 @@ export class Prefixes {
   })
 
   /** Remembers the input of a request, as its upstream told it. */
-  learn(account: string, model: string, body: Body, usage: Usage, now: number): void {
+  learn(of: Conversation, body: Body, usage: Usage, now: number): void {
     if (body.received.length < WORTH) return
-    const { said, frame, shortened } = sayingOf(body.json)
+    const { said, frame, shortened } = sayingOf(body.json, of.format.says)
     if (shortened) return
-    const name = `${account} ${model}`
+    const name = nameOf(of)
     const known: Known = { said: said.map(digestOf), frame: digestOf(frame), inputTokens: inputTokens(usage), cachedTokens: usage.cacheRead, at: now }
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
   }
 
   /** What is known of a request, by the longest earlier one that it begins with. @param lifetimeMs of a prompt cache */
-  find(account: string, model: string, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
+  find(of: Conversation, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
     if (body.received.length < WORTH) return undefined
-    const fresh = (this.#known.get(`${account} ${model}`) ?? []).filter(({ at }) => now - at <= lifetimeMs)
+    const fresh = (this.#known.get(nameOf(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
     if (fresh.length === 0) return undefined
-    const { said, frame } = sayingOf(body.json)
+    const { said, frame, shortened } = sayingOf(body.json, of.format.says)
+    if (shortened) return undefined
     const digests = said.map(digestOf)
     const framed = digestOf(frame)
     const begins = fresh.filter(
@@ -74,4 +82,8 @@ export class Prefixes {
 /** As parsed: a member that stands twice counts as it does for the provider, once. */
 function digestOf(value: unknown): string {
   return hash('sha256', JSON.stringify(value) ?? '').slice(0, DIGEST)
+}
+
+function nameOf({ account, model, format }: Conversation): string {
+  return `${account} ${model} ${format.name}`
 }

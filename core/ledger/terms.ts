@@ -31,7 +31,7 @@ export function termsOf(x: Known, rates: Rates & { readonly outputRate: number; 
     outputRate: entry.outputRate ?? ledger.learned.rate(model, rates.outputRate),
     overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
     weight: weigh(x.body, rates, x.stored?.tokens),
-    prefix: once(() => ledger.prefixes.find(x.key.id, model, x.body, now, rates.cacheLifetime * 1000)),
+    prefix: once(() => ledger.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000)),
   }
 }
 
@@ -45,10 +45,10 @@ function once<T>(look: () => T): () => T {
 export function learn(x: Known, terms: Terms, usage: Usage, ledger: Ledger, now: number): void {
   const { learned, prefixes } = ledger
   const model = modelOf(x)
-  prefixes.learn(x.key.id, model, x.body, usage, now)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
   // Several replies at once, and tools, are faster or slower than the model.
   if (providerTools || x.format.choices(x.body) > 1) return
+  prefixes.learn({ account: x.key.id, model, format: x.format }, x.body, usage, now)
   if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
   if (textBytes > TELLING_BODY || tokens > 0 || unbounded) return
   learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))

@@ -2,6 +2,7 @@
 import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Failure, Head, Outcome } from '../exchange.ts'
+import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
 import type { LiveExchange, Why } from '../live.ts'
 
 /** A failed answer is given to the stages; if none makes an error of it, it is a plain failure. */
@@ -52,4 +53,20 @@ export function stopError(why: Why): GatewayError {
     return new GatewayError('allocation_exhausted', { message: "This key's allocation was used up by the input and the reasoning of this request." })
   }
   return new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.', retryAfterMs: 1000 })
+}
+
+/** How a running stream ends. */
+export type End = 'complete' | 'upstream' | 'timeout' | Why
+
+/** What ends a translated stream. */
+export function lastTranslated(end: Exclude<End, 'client'>, translation: StreamTranslation): readonly ReplyEvent[] {
+  if (typeof end === 'object' && 'budget' in end) return translation.cut(end.budget)
+  return end === 'complete' ? translation.finish() : translation.fail(endError(end))
+}
+
+/** The error that a client is told whose stream breaks. */
+export function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
+  if (end === 'timeout') return new GatewayError('upstream_timeout')
+  if (end !== 'upstream') return stopError(end)
+  return new GatewayError('upstream_failed', { message: 'The provider broke off in the middle of the reply.' })
 }

@@ -15,6 +15,8 @@ export class Leaving implements Afterlife {
   readonly #up: Up
   readonly #upstream: Upstream
   #timer: NodeJS.Timeout | undefined
+  #insisting: NodeJS.Timeout | undefined
+  insists = false
   #abandoned = false
   /** It is read on until its input is told, and no further. */
   #forInput = false
@@ -27,6 +29,8 @@ export class Leaving implements Afterlife {
 
   left(): void {
     const { timeouts } = this.#upstream
+    // What the upstream has sent and nobody has read is billed as well.
+    if (this.#x.heldBack) this.#insist()
     const { lastEventSent, usageIsFinal, outlet } = this.#x
     // A reply that may be asked for again is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
@@ -35,9 +39,7 @@ export class Leaving implements Afterlife {
     else if (this.#finishes) {
       this.#wait(timeouts.finish)
       this.#abandon()
-    }
-    // What has come and was not read is billed as well: it is read before the upstream is closed.
-    else if (this.#x.heldBack) this.#wait(UNREAD_MS)
+    } else if (this.insists) this.#wait(UNREAD_MS)
     // An input that is told first is waited for.
     else if (this.#x.route.format.tellsEarly && !this.#x.begun) {
       this.#forInput = true
@@ -63,6 +65,8 @@ export class Leaving implements Afterlife {
 
   over(): void {
     clearTimeout(this.#timer)
+    clearTimeout(this.#insisting)
+    this.insists = false
   }
 
   /** The request asks for no stream: its reply comes whole. */
@@ -86,9 +90,17 @@ export class Leaving implements Afterlife {
     return !route.format.tellsEarly && (model.entry.reasoning ?? 'hidden') === 'hidden'
   }
 
+  #insist(): void {
+    this.insists = true
+    this.#insisting = setTimeout(() => (this.insists = false), UNREAD_MS - 1)
+  }
+
   #wait(ms: number): void {
     clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => this.#x.giveUp(), ms)
+    this.#timer = setTimeout(() => {
+      this.insists = false
+      this.#x.giveUp()
+    }, ms)
   }
 
   #abandon(): void {

@@ -4,9 +4,9 @@ import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
-import { type LiveExchange, reasonOf, type Why } from '../live.ts'
+import { type LiveExchange, reasonOf } from '../live.ts'
 import { Pieces } from '../pieces.ts'
-import { left, refuse, stopError } from './endings.ts'
+import { type End, endError, lastTranslated, left, refuse, stopError } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
 import { firstEvent, framed, lastBoundary } from './sse.ts'
@@ -23,8 +23,8 @@ export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
 
 const KEEPALIVE = Buffer.from(': keepalive\n\n')
 
-/** How a running stream ends. */
-type End = 'complete' | 'upstream' | 'timeout' | Why
+/** Milliseconds for which a client may take nothing before what becomes of its stream is its doing. */
+const STUCK_MS = 1000
 
 export class StreamRelay {
   readonly #x: LiveExchange
@@ -38,6 +38,9 @@ export class StreamRelay {
   #scanner: Passage | undefined
   #rewriters: readonly Rewriter[] = []
   #progress: (() => readonly Promise<unknown>[] | undefined) | undefined
+  /** For how long clients have taken nothing of what waited for them, in milliseconds, and since when they take nothing now. */
+  #stuckMs = 0
+  #stuckSince = 0
   /** How many wait for the upstream to be held back. */
   #holding = 0
   readonly #events: WholeEvents
@@ -53,6 +56,8 @@ export class StreamRelay {
   #kept: Pieces | undefined
   /** The last event there is has been seen. */
   #terminal = false
+  /** The last event there is has come. */
+  #ended = false
   #over = false
   #resolve: (outcome: Promise<Outcome>) => void = () => {}
   #reject: (error: unknown) => void = () => {}
@@ -82,6 +87,7 @@ export class StreamRelay {
     this.#end ??= this.#x.complete && end !== 'client' && typeof end === 'string' ? 'complete' : end
     if (this.#passing || this.#over) return
     this.#over = true
+    if (this.#stuck) this.#stuckMs += performance.now() - this.#stuckSince
     this.#stop()
     this.#resolve(this.#close(this.#end))
   }
@@ -209,6 +215,7 @@ export class StreamRelay {
     if (x.gone && (x.complete || final)) x.afterlife?.rested()
     if (terminal && !x.gone) this.#terminal = x.lastEventSent = true
     // Nobody waits for what comes behind the usage.
+    if (terminal) this.#ended = true
     if (final) x.usageIsFinal = true
     if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     this.#up.event(event)
@@ -222,8 +229,11 @@ export class StreamRelay {
     if (bytes.length === 0 || outlet.write(bytes) || this.#stuck) return
     // A slow reader holds the upstream back; one that reads nothing at all is cut.
     this.#hold()
+    const since = performance.now()
+    this.#stuckSince = since
     this.#stuck = outlet.whenReady(() => {
       this.#stuck = undefined
+      this.#stuckMs += performance.now() - since
       this.#release()
     })
   }
@@ -247,8 +257,8 @@ export class StreamRelay {
     const x = this.#x
     // What the gateway ends when nobody listens any more is ended for those who left.
     if (end === 'client' || (x.gone && (end === 'drain' || typeof end === 'object'))) {
-      // A whole reply is kept for a retry.
-      if (x.complete) await x.outlet.end(this.#kept?.take())
+      // A reply is kept for a retry if its last event is there.
+      if (this.#ended) await x.outlet.end(this.#kept?.take())
       return left(x)
     }
     if (!x.begun) {
@@ -262,7 +272,12 @@ export class StreamRelay {
     const { status } = x.outlet
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
     if (end === 'complete') return x.gone && !this.#told ? left(x) : { kind: 'relayed', status, attempts }
-    return { kind: 'broken', by: end === 'upstream' || end === 'timeout' ? 'upstream' : reasonOf(end), status, attempts }
+    return { kind: 'broken', by: end === 'upstream' || end === 'timeout' ? this.#breaker : reasonOf(end), status, attempts }
+  }
+
+  /** Who broke the stream: an upstream that has to wait for a client that does not read breaks off by that client's doing. */
+  get #breaker(): 'client' | 'upstream' {
+    return this.#stuckMs >= STUCK_MS ? 'client' : 'upstream'
   }
 
   /** The last event has gone out: a client that leaves now, as SDKs do, has its reply. */
@@ -298,15 +313,4 @@ export class StreamRelay {
       return framed(events)
     }
   }
-}
-
-function lastTranslated(end: Exclude<End, 'client'>, translation: StreamTranslation): readonly ReplyEvent[] {
-  if (typeof end === 'object' && 'budget' in end) return translation.cut(end.budget)
-  return end === 'complete' ? translation.finish() : translation.fail(endError(end))
-}
-
-function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
-  if (end === 'timeout') return new GatewayError('upstream_timeout')
-  if (end !== 'upstream') return stopError(end)
-  return new GatewayError('upstream_failed', { message: 'The provider broke off in the middle of the reply.' })
 }

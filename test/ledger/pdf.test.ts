@@ -28,8 +28,10 @@ t.test('a PDF that hides its size has none', t => {
     ['a stream that cannot be unpacked', pdf(PAGE, '7 0 obj << /Filter /FlateDecode >>\nstream\nbroken\nendstream')],
     ['a filter that is not known', pdf(PAGE, '7 0 obj << /Filter /LZWDecode >>\nstream\nx\nendstream')],
     ['a stream without an end', pdf(PAGE, '7 0 obj << >>\nstream\nx')],
-    ['a bomb', pdf(PAGE, packed('', 'Tj '.repeat(8_000_000)))],
-    ['a file that is too large', pdf(PAGE, Buffer.alloc(9 * 1024 * 1024))],
+    ['an object stream behind a text', pdf(PAGE, packed('/X (obj) /Type /ObjStm', '<< /Type /Page >> '.repeat(600)))],
+    ['an object stream behind a comment', pdf(PAGE, packed('/Type /ObjStm % obj\n', '<< /Type /Page >> '.repeat(600)))],
+    ['a bomb', pdf(PAGE, packed('', 'Tj '.repeat(9_000_000)))],
+    ['a file that is too large', pdf(PAGE, Buffer.alloc(25 * 1024 * 1024))],
   ]
   for (const [what, bytes] of hidden) t.equal(pdfSize(bytes), undefined, what)
   t.end()
@@ -37,7 +39,18 @@ t.test('a PDF that hides its size has none', t => {
 
 t.test('a file that is made to take long is looked through once', t => {
   // Each would take hours if the effort grew with the square of the size.
-  for (const piece of ['/Kids[', '/Kids', '/Type /ObjStm', '/Type /Page ', '>>stream\n', '<<<<<<', '/Type      ', '/Count 1 ']) {
+  for (const piece of [
+    '/Kids[',
+    '/Kids',
+    '/Type /ObjStm',
+    '/Type /Page ',
+    '>>stream\n',
+    '<<<<<<',
+    '/Type      ',
+    '/Count 1 ',
+    '/Kids ['.padEnd(4000, '1'),
+    `${' '.repeat(3999)}R`,
+  ]) {
     t.doesNotThrow(() => pdfSize(pdf(piece.repeat(Math.floor((8 * 1024 * 1024 - 16) / piece.length)))), piece)
   }
   t.end()

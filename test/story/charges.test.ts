@@ -1,3 +1,4 @@
+import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { parseDecimal } from '../../core/ledger/money.ts'
@@ -157,6 +158,41 @@ t.test('a stream that reasons unseen ends when the balance is used up by the clo
   }
 })
 
+t.test('so does one whose reasoning could be shown, and is not', async t => {
+  const place = await scene(t, yaml => yaml.replace(/(id: acme\/famA-medium-5, price: medium)/, '$1, outputRate: 6000'))
+  const { g, upstream } = place
+  const key = await place.key('famA', '0.1')
+  const opening = typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } })
+  upstream.script = stream(opening, new Promise(() => {}))
+  const { text } = await g.call(MESSAGES, { key, body: { ...FAMA, stream: true, thinking: { type: 'adaptive', display: 'omitted' } } })
+  t.match(text, /"stop_reason":"max_tokens"/)
+  await g.settled(key)
+  t.ok((await nano(g, key)) >= -3n * 6000n * OUTPUT)
+})
+
+t.test('a client that does not read pays for what its upstream made meanwhile', async t => {
+  const place = await scene(t, yaml => famC('reasoning: hidden, outputRate: 100000')(yaml).replace(/^( {2}famC:\n)/m, '$1    timeouts: { total: 3s }\n'))
+  const { g, upstream } = place
+  const key = await place.key('famC', '100')
+  const body = JSON.stringify({ ...FAMC, stream: true })
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(chunk({ role: 'assistant', content: '' }))
+    await sleep(400)
+    while (!res.destroyed)
+      if (!res.write(chunk({ content: 'x', padding: 'x'.repeat(10_000) }))) await new Promise(resolve => res.once('drain', resolve).once('close', resolve))
+  }
+  const deaf = connect(g.gateway.port, '127.0.0.1')
+  deaf.pause()
+  deaf.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+  await until(() => upstream.requests.length === 1)
+  await upstream.last.closed
+  deaf.destroy()
+  const [entry] = await g.settled(key)
+  t.match(entry, { status: 'client_gone' })
+  t.ok(entry?.output_tokens > 40_000, `${entry?.output_tokens} tokens, reasoning included`)
+})
+
 t.test('a customer with a thin balance is not locked out by a limit of output that he never uses', async t => {
   const place = await scene(t)
   const { g, upstream } = place
@@ -184,6 +220,10 @@ t.test('what a request refers to is held, not what its words take', async t => {
   const text = 'a long text that is no image '.repeat(10_000)
   for (const name of ['data', 'url']) t.ok((await least(say([{ type: 'text', text: 'x', [name]: text }]))) > price(140_000), `text in a member "${name}"`)
   t.ok((await least(image(text))) > price(140_000), 'text in the place of an image')
+  const hidden = Buffer.from(`%PDF-1.4\n${'<< /Type /Page >>\n'.repeat(600)}`).toString('base64')
+  for (const name of ['data:Application/pdf', 'data:application/octet-stream'])
+    t.ok((await least(file({ file_data: `${name};base64,${hidden}` }))) > price(600 * 3000), name)
+  t.ok((await least(image(`data:image/png;base64,${hidden}`))) > price(600 * 3000), 'a document in the place of an image')
   const pdf = (pages: number): string =>
     `data:application/pdf;base64,${Buffer.from(`%PDF-1.4\n${'<< /Type /Page >>\n'.repeat(pages)}<< /Type /Pages /Count ${pages} >>`).toString('base64')}`
   t.ok((await least(file({ file_data: pdf(600) }))) > price(600 * 3000), 'a document by its pages')
@@ -524,6 +564,11 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
     { input: [{ role: 'user', content: [{ type: 'input_image', file_id: 'file_1' }] }] },
     { tools: [{ type: 'code_interpreter', container: 'cntr_1' }] },
     { tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] },
+    { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] }] },
+    { input: [{ type: 'additional_tools', tools: [{ type: 'code_interpreter', container: 'cntr_1' }] }] },
+    { input: [{ type: 'web_search_call', id: 'ws_1' }] },
+    { input: [{ type: 'image_generation_call', id: 'ig_1', result: null }] },
+    { input: [{ type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: '' }] },
   ]
   for (const reference of strangers) t.match(await ask(mine, reference), { status: 400 }, JSON.stringify(reference))
   t.equal((await ask(mine, { store: false })).status, 200)

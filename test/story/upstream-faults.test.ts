@@ -245,15 +245,20 @@ t.test('a reader that does not read holds the upstream back and is cut in the en
       if (!res.write(event)) await Promise.race([new Promise(resolve => res.once('drain', resolve)), closed])
     }
   }
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 200ms') })
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 1s') })
   const key = await g.key('famC')
   const body = JSON.stringify({ ...BODY, stream: true })
   const socket = connect(g.gateway.port, '127.0.0.1', () => {
     socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
     socket.pause()
   })
-  await until(() => gone)
+  // What nobody takes fills every buffer on the way, and then stands still.
+  for (let before = -1; before !== sent || sent === 0;) {
+    before = sent
+    await new Promise(resolve => setTimeout(resolve, 200))
+  }
   t.ok(sent < 500, 'the upstream was held back')
+  await until(() => gone)
   socket.destroy()
   t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'estimated' }])
 })

@@ -65,6 +65,7 @@ export const chatCompletions: Format = {
   name: 'chat-completions',
   path: '/v1/chat/completions',
   required: { messages: 'array' },
+  says: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count', max_completion_tokens: 'count', n: 'choices' },
   forwards: forwarding([], []),
   choices: body => positive(body.get('n')) ?? 1,

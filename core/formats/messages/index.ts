@@ -53,6 +53,7 @@ export const messages: Format = {
   path: '/v1/messages',
   counting: '/v1/messages/count_tokens',
   required: { messages: 'array' },
+  says: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count' },
   forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
   // Required upstream; plain HTTP callers and the interface allow it to be absent. The older version serves every client.

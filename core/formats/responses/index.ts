@@ -62,6 +62,7 @@ export const responses: Format = {
   name: 'responses',
   path: '/v1/responses',
   required: { input: 'any' },
+  says: 'input',
   typed: { stream: 'boolean', max_output_tokens: 'count' },
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
   choices: () => 1,
