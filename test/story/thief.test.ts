@@ -55,6 +55,6 @@ t.test('five hundred requests at once take a key no further below zero than it c
     const balance = BigInt((await g.balance(key)).exact.balance)
     const most = type ? mostBelowZero(type, RATE) : 0n
     t.ok(balance >= -most, `${name}: ${balance}, and ${-most} at the least`)
-    t.ok(balance < 150_000_000n, `it was used: ${balance}`)
+    t.ok(balance < 200_000_000n, `it was used: ${balance}`)
   }
 })
