@@ -7,6 +7,7 @@ import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopRe
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import type { Limits } from './config/config.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
+import { Work } from './work.ts'
 import { type Asker, ClientReply, Outlet, type Speaker } from './outlet.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
@@ -26,6 +27,8 @@ export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly d
 export interface Afterlife {
   /** What has come is still being read: the reply is not to be given up yet. */
   readonly insists: boolean
+  /** Gives the reply up as soon as that has been read. */
+  giveUpLater(): void
   /** All clients have left. */
   left(): void
   /** A retry listens to it now. */
@@ -37,9 +40,6 @@ export interface Afterlife {
   /** The reply is over. */
   over(): void
 }
-
-/** Milliseconds without any visible output that count as silence: shorter gaps lie between the tokens of a text. */
-const SILENCE_MS = 250
 
 export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   seat = -1
@@ -70,7 +70,8 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   afterlife: Afterlife | undefined = undefined
   /** Nobody waits for the reply any more, and its upstream is to be closed. */
   over = false
-  sealedBytes = 0
+  /** When the upstream was at work. */
+  readonly work = new Work()
   /** The last event that there is has gone to a client. */
   lastEventSent = false
   /** Nothing is read from the upstream for now, as its bytes are not taken fast enough. */
@@ -89,13 +90,6 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   readonly #whenOver = new Set<(why: Why) => void>()
-  /** Milliseconds of silence before the last visible output, by the clock of `performance`; and when that output came. */
-  #silentMs = 0
-  #sentAt: number | undefined
-  #heardAt: number | undefined
-  /** When the upstream was closed. */
-  #stillAt: number | undefined
-
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
     const url = req.url ?? '/'
     const mark = url.indexOf('?')
@@ -154,33 +148,20 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   get silentMs(): number {
-    if (this.#heardAt === undefined) return 0
-    const gap = (this.#stillAt ?? performance.now()) - this.#heardAt
-    return this.#silentMs + (gap > SILENCE_MS ? gap : 0)
+    return this.work.silentMs
   }
 
   get elapsedMs(): number {
-    return this.#sentAt === undefined ? 0 : (this.#stillAt ?? performance.now()) - this.#sentAt
+    return this.work.elapsedMs
   }
 
-  /** The request goes out to the upstream: its model may be at work from now on. */
+  get sealedBytes(): number {
+    return this.work.sealedBytes
+  }
+
+  /** The request goes out to the upstream. */
   sent(): void {
-    this.#sentAt ??= performance.now()
-    this.#heardAt ??= this.#sentAt
-  }
-
-  /** Output has come that shows what the model does. @param sealed it is encrypted reasoning of so many bytes, which stands for all silence before it */
-  heard(sealed = 0): void {
-    const now = performance.now()
-    const gap = now - (this.#heardAt ?? now)
-    this.#silentMs = sealed > 0 ? 0 : gap > SILENCE_MS ? this.#silentMs + gap : this.#silentMs
-    this.sealedBytes += sealed
-    this.#heardAt = now
-  }
-
-  /** The upstream has ended, or was closed. */
-  still(): void {
-    this.#stillAt ??= performance.now()
+    this.work.sent()
   }
 
   async read(limit: number): Promise<Buffer> {
@@ -206,7 +187,9 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   giveUp(): void {
-    if (this.gone && !this.afterlife?.insists) this.#leave('client')
+    if (!this.gone) return
+    if (this.afterlife?.insists) this.afterlife.giveUpLater()
+    else this.#leave('client')
   }
 
   #leave(why: Why): void {

@@ -124,7 +124,10 @@ const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
 /** The item is nothing but its id: its provider looks up what it says. */
 function isBare(item: Json): boolean {
   const type = text(item['type'])
-  if (type === 'item_reference' || Object.keys(item).every(name => name === 'id' || name === 'type' || name === 'status')) return true
+  if (type === 'item_reference') return true
+  // A search that was made says little more than that.
+  if (type?.endsWith('_search_call')) return false
+  if (Object.keys(item).every(name => name === 'id' || name === 'type' || name === 'status')) return true
   const substance = type === undefined ? ['content'] : SUBSTANCE[type]
   return (
     substance?.every(name => item[name] === undefined || item[name] === null || item[name] === '' || (Array.isArray(item[name]) && item[name].length === 0)) ??

@@ -156,7 +156,7 @@ function dearest(output: number, price: Price): Pick<Usage, 'output' | 'reasonin
 
 /** The greater of what was reported so far and what the bytes on either side suggest. */
 export function observed(x: Billable, terms: Terms): Usage {
-  return withReported(x, terms, { ...NO_USAGE, input: estimateInput(x, terms, terms.bytesPerToken) }, visibleOutput(x, terms.bytesPerToken))
+  return withReported(x, terms, { ...NO_USAGE, input: fairInput(terms, terms.bytesPerToken) }, visibleOutput(x, terms.bytesPerToken))
 }
 
 /**
@@ -202,9 +202,14 @@ function byClock({ format, body }: Pick<Billable, 'format' | 'body'>, { outputRa
 }
 
 function estimateInput({ model }: Pick<Billable, 'model'>, terms: Terms, bytesPerToken: number): number {
-  const { textBytes, tokens, unbounded } = terms.weight
-  const estimate = Math.ceil(textBytes / bytesPerToken) + tokens + terms.overhead
-  return unbounded ? Math.max(estimate, windowOf(model)) : estimate
+  const estimate = fairInput(terms, bytesPerToken)
+  // What nobody can weigh may fill the window.
+  return terms.weight.unbounded ? Math.max(estimate, windowOf(model)) : estimate
+}
+
+/** Input tokens without what nobody can weigh. */
+function fairInput({ weight: { textBytes, tokens }, overhead }: Terms, bytesPerToken: number): number {
+  return Math.ceil(textBytes / bytesPerToken) + tokens + overhead
 }
 
 /** The input of a reply whose upstream has not told it: what is known of an earlier request with the same beginning counts. */
@@ -213,8 +218,9 @@ function knownInput(x: Billable, terms: Terms): Usage {
   const prefix = terms.prefix()
   if (!prefix) return asInput(terms, estimate)
   // What is not text takes few bytes and may be many tokens.
-  const { tokens, unbounded } = terms.weight
-  const total = tokens === 0 && !unbounded ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN)) : estimate
+  const { tokens, toolTokens, unbounded } = terms.weight
+  const plain = tokens === toolTokens && !unbounded
+  const total = plain ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN) + toolTokens) : estimate
   const cacheRead = Math.min(prefix.cachedTokens, total)
   return { ...asInput(terms, total - cacheRead), cacheRead }
 }

@@ -63,24 +63,31 @@ class Parts {
   unpack(): boolean {
     let behind = 0
     for (let count = 0; ; count++) {
+      const at = this.#begins(behind)
       const end = this.#text.indexOf('endstream', behind)
-      const at = this.#text.indexOf('stream', behind)
-      if (end === -1) return at === -1
-      if (at > end || count > STREAMS_MAX) return false
-      const dictionary = this.#dictionary(behind, at)
-      if (dictionary === undefined) return false
+      if (at === -1) return end === -1
+      // One whose beginning is not seen hides what is in it.
+      if (end < at || count > STREAMS_MAX) return false
       const start = this.#text.startsWith('\r\n', at + 6) ? at + 8 : at + 7
-      if (!this.#unpackOne(dictionary, this.#bytes.subarray(start, end))) return false
+      if (!this.#unpackOne(this.#dictionary(behind, at), this.#bytes.subarray(start, end))) return false
       behind = end + 9
     }
   }
 
-  /** What stands between the beginning of an object and its stream: a dictionary, without comments and texts that could hide one. */
-  #dictionary(behind: number, at: number): string | undefined {
-    const object = this.#text.lastIndexOf('obj', at)
-    if (object < behind || at - object > DICTIONARY_MAX) return undefined
-    const dictionary = this.#text.slice(object + 3, at)
-    return /^\s*<<[^%()]*>>\s*$/.test(dictionary) ? dictionary : undefined
+  /** Where the next stream begins, right behind its dictionary; -1 when there is none. */
+  #begins(from: number): number {
+    let at = this.#text.indexOf('stream', from)
+    while (at !== -1 && !/>>\s{0,4}$/.test(this.#text.slice(Math.max(0, at - 6), at))) at = this.#text.indexOf('stream', at + 6)
+    return at
+  }
+
+  /** What stands between the beginning of an object and its stream, without the texts and comments in it. */
+  #dictionary(behind: number, at: number): string {
+    const text = this.#text
+      .slice(Math.max(behind, at - DICTIONARY_MAX), at)
+      .replace(/\((?:[^()\\]|\\.)*\)/gs, '')
+      .replace(/%[^\r\n]*/g, '')
+    return text.slice(text.lastIndexOf('obj') + 3)
   }
 
   #unpackOne(dictionary: string, packed: Buffer): boolean {
@@ -91,7 +98,8 @@ class Parts {
       if (filters.length !== 1 || filters[0] !== '/FlateDecode') return false
       try {
         plain = inflateSync(packed, { maxOutputLength: Math.max(1, this.#budget.bytes) })
-      } catch {
+      } catch (thrown) {
+        this.#budget.bytes -= (thrown as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE' ? Infinity : packed.length
         return false
       }
     }
@@ -114,7 +122,7 @@ function childrenIn(text: string): string[] {
     const open = text.indexOf('[', at)
     const close = open === -1 ? -1 : text.indexOf(']', open)
     if (close === -1) break
-    children.push(...(text.slice(open, close).match(/\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g) ?? []))
+    for (const [child] of text.slice(open, close).matchAll(/\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g)) children.push(child)
     at = text.indexOf('/Kids', close)
   }
   return children

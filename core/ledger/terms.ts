@@ -46,9 +46,15 @@ export function learn(x: Known, terms: Terms, usage: Usage, ledger: Ledger, now:
   const { learned, prefixes } = ledger
   const model = modelOf(x)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
+  // Where the provider ran tools, each pass has read from the cache anew.
+  prefixes.learn(
+    { account: x.key.id, model, format: x.format },
+    x.body,
+    providerTools ? { ...usage, input: inputTokens(usage), cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0 } : usage,
+    now,
+  )
   // Several replies at once, and tools, are faster or slower than the model.
   if (providerTools || x.format.choices(x.body) > 1) return
-  prefixes.learn({ account: x.key.id, model, format: x.format }, x.body, usage, now)
   if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
   if (textBytes > TELLING_BODY || tokens > 0 || unbounded) return
   learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))

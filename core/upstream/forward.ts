@@ -44,7 +44,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     try {
       return await tryAll(x, up, x.route.translation?.bytes(x.format.outputLimit(x.body)) ?? x.body.bytes())
     } finally {
-      x.still()
+      x.work.still()
       x.endAfterlife()
     }
   }

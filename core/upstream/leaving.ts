@@ -17,6 +17,7 @@ export class Leaving implements Afterlife {
   #timer: NodeJS.Timeout | undefined
   #insisting: NodeJS.Timeout | undefined
   insists = false
+  #givesUp = false
   #abandoned = false
   /** It is read on until its input is told, and no further. */
   #forInput = false
@@ -29,9 +30,9 @@ export class Leaving implements Afterlife {
 
   left(): void {
     const { timeouts } = this.#upstream
+    const { lastEventSent, usageIsFinal, outlet, heldBack } = this.#x
     // What the upstream has sent and nobody has read is billed as well.
-    if (this.#x.heldBack) this.#insist()
-    const { lastEventSent, usageIsFinal, outlet } = this.#x
+    if (heldBack && !lastEventSent && !usageIsFinal) this.#insist()
     // A reply that may be asked for again is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
@@ -54,13 +55,17 @@ export class Leaving implements Afterlife {
   joined(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    this.#forInput = false
+    this.#forInput = this.#givesUp = false
     if (this.#abandoned) this.#up.listening(true)
     this.#abandoned = false
   }
 
   rested(): void {
     if (this.#x.gone && !this.#whole) this.#wait(this.#upstream.timeouts.usage)
+  }
+
+  giveUpLater(): void {
+    this.#givesUp = true
   }
 
   over(): void {
@@ -92,7 +97,11 @@ export class Leaving implements Afterlife {
 
   #insist(): void {
     this.insists = true
-    this.#insisting = setTimeout(() => (this.insists = false), UNREAD_MS - 1)
+    clearTimeout(this.#insisting)
+    this.#insisting = setTimeout(() => {
+      this.insists = false
+      if (this.#givesUp) this.#x.giveUp()
+    }, UNREAD_MS)
   }
 
   #wait(ms: number): void {

@@ -150,7 +150,7 @@ function textOf(bytes: Buffer): string {
 async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: boolean, make: MakeHead, patience: Patience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
   if (!bytes) return left(x)
-  x.still()
+  x.work.still()
   const { format: spoken, translation } = x.route
   const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', textOf(bytes))]
   const [event] = events

@@ -41,6 +41,7 @@ export class StreamRelay {
   /** For how long clients have taken nothing of what waited for them, in milliseconds, and since when they take nothing now. */
   #stuckMs = 0
   #stuckSince = 0
+  #stuckUntil = -Infinity
   /** How many wait for the upstream to be held back. */
   #holding = 0
   readonly #events: WholeEvents
@@ -87,7 +88,10 @@ export class StreamRelay {
     this.#end ??= this.#x.complete && end !== 'client' && typeof end === 'string' ? 'complete' : end
     if (this.#passing || this.#over) return
     this.#over = true
-    if (this.#stuck) this.#stuckMs += performance.now() - this.#stuckSince
+    const now = performance.now()
+    if (this.#stuck) this.#stuckMs += now - this.#stuckSince
+    // What was long ago did not break it.
+    else if (now - this.#stuckUntil > STUCK_MS) this.#stuckMs = 0
     this.#stop()
     this.#resolve(this.#close(this.#end))
   }
@@ -132,7 +136,7 @@ export class StreamRelay {
   }
 
   #stop(): void {
-    this.#x.still()
+    this.#x.work.still()
     this.#silence?.clear()
     this.#stuck?.()
     this.#forget()
@@ -172,7 +176,7 @@ export class StreamRelay {
       this.#write(bytes)
       scanner.push(bytes)
     }
-    if (scanner.delivered > this.#x.delivered) this.#x.heard()
+    if (scanner.delivered > this.#x.delivered) this.#x.work.heard()
     this.#x.delivered = scanner.delivered
     if (scanner.broken !== undefined) throw scanner.broken
     const waiting = this.#progress?.()
@@ -192,6 +196,7 @@ export class StreamRelay {
       if (opening.reading.usage) this.#up.event(opening)
       refuse(this.#up, this.#make(failure))
     }
+    if (x.route.format.tellsEarly) x.work.begins()
     const head = this.#make(undefined, opening)
     this.#up.response(head)
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
@@ -207,7 +212,7 @@ export class StreamRelay {
   #see(event: ReplyEvent): void {
     const x = this.#x
     const { opens, closes, last, terminal, final, sealedBytes = 0 } = event.reading
-    if (sealedBytes > 0) x.heard(sealedBytes)
+    if (sealedBytes > 0) x.work.heard(sealedBytes)
     x.delivered = this.#scanner?.delivered ?? x.delivered
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
@@ -233,7 +238,8 @@ export class StreamRelay {
     this.#stuckSince = since
     this.#stuck = outlet.whenReady(() => {
       this.#stuck = undefined
-      this.#stuckMs += performance.now() - since
+      this.#stuckUntil = performance.now()
+      this.#stuckMs += this.#stuckUntil - since
       this.#release()
     })
   }
@@ -258,7 +264,7 @@ export class StreamRelay {
     // What the gateway ends when nobody listens any more is ended for those who left.
     if (end === 'client' || (x.gone && (end === 'drain' || typeof end === 'object'))) {
       // A reply is kept for a retry if its last event is there.
-      if (this.#ended) await x.outlet.end(this.#kept?.take())
+      if (this.#ended || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#kept?.take())
       return left(x)
     }
     if (!x.begun) {

@@ -566,7 +566,7 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
     { tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] },
     { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] }] },
     { input: [{ type: 'additional_tools', tools: [{ type: 'code_interpreter', container: 'cntr_1' }] }] },
-    { input: [{ type: 'web_search_call', id: 'ws_1' }] },
+    { input: [{ type: 'function_call', id: 'fc_1' }] },
     { input: [{ type: 'image_generation_call', id: 'ig_1', result: null }] },
     { input: [{ type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: '' }] },
   ]
