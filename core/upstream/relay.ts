@@ -45,7 +45,7 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
     if (reply.status !== 200) x.endAfterlife()
     if (reply.status !== 200) return refuse(up, make(await readFailure(x, body, patience)))
     const stream = type.startsWith('text/event-stream')
-    if (stream && (!x.route.translation || spreads(x))) return (outcome = await new StreamRelay(x, up, body, make, patience).run())
+    if (stream && (!x.route.translation || spreads(x))) return (outcome = await new StreamRelay(x, up, body, make, patience, () => reply.abort()).run())
     if (stream || /^application\/(?:[\w.+-]+\+)?json\b/.test(type)) return (outcome = await relayWhole(x, up, body, stream, make, patience))
     return refuse(up, make({ message: `content-type ${type || 'missing'} under status 200` }))
   } finally {

@@ -32,6 +32,7 @@ export class StreamRelay {
   readonly #body: ReplyBody
   readonly #make: MakeHead
   readonly #patience: Patience
+  readonly #abort: () => void
   #silence: Deadline | undefined
   #stuck: (() => void) | undefined
   readonly #translation: StreamTranslation | undefined
@@ -63,7 +64,9 @@ export class StreamRelay {
   #resolve: (outcome: Promise<Outcome>) => void = () => {}
   #reject: (error: unknown) => void = () => {}
 
-  constructor(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience) {
+  /** @param abort closes the upstream */
+  constructor(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience, abort: () => void) {
+    this.#abort = abort
     this.#x = x
     this.#up = up
     this.#body = body
@@ -93,6 +96,8 @@ export class StreamRelay {
     // What was long ago did not break it.
     else if (now - this.#stuckUntil > STUCK_MS) this.#stuckMs = 0
     this.#stop()
+    // The upstream is not to go on while the client takes its last words.
+    if (this.#end !== 'complete' && !this.#body.readableEnded) this.#abort()
     this.#resolve(this.#close(this.#end))
   }
 

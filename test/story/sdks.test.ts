@@ -142,9 +142,9 @@ t.test('tools pass both ways untouched', async t => {
   t.same(message.content, [block])
 })
 
-t.test('aborting a call cancels the upstream and is settled', async t => {
+t.test('aborting a call cancels the upstream, where it is not to be finished, and is settled', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    onDisconnect: cancel\n    url') })
   const key = await g.key('famC')
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
