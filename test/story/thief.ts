@@ -19,6 +19,8 @@ const IN_FLIGHT = RATE * 0.1
 const PRICE = { input: 3000n, output: 15_000n }
 /** Tokens that an image behind a URL stands for at most. */
 const IMAGE = 3000
+/** Milliseconds between the last content and the usage. */
+const USAGE_AFTER_MS = 30
 /** Input tokens that a search of the provider adds, which it tells at the end alone; and those that are held for it. */
 const FOUND = 5000
 const HELD_FOR_TOOLS = 10_000
@@ -151,7 +153,7 @@ export class Provider {
     if (res.destroyed) {
       // Nobody reads any more, and the model goes on for a moment.
       if (reasons) bill.output = Math.min(limit * choices, bill.output + Math.floor((STOP_LAG_MS * 0.9 * RATE) / 1000) * choices)
-    } else reply.end(left <= 0)
+    } else await reply.end(left <= 0)
     bill.ended = performance.now()
   }
 }
@@ -205,7 +207,7 @@ class Reply {
     this.#event({ type: 'content_block_delta', index: 0, delta: { type: 'signature_delta', signature: 's'.repeat(tokens * 4) } })
   }
 
-  end(cut: boolean): void {
+  async end(cut: boolean): Promise<void> {
     const { input, output } = this.#bill
     const whole = this.#text.map((content, index) => ({ index, message: { role: 'assistant', content }, finish_reason: cut ? 'length' : 'stop' }))
     const status = cut ? 'incomplete' : 'completed'
@@ -238,9 +240,11 @@ class Reply {
     } else if (this.#path === '/v1/responses') {
       this.#event({ type: 'response.output_text.done', output_index: 0, content_index: 0, text: this.#text[0] })
       this.#event({ type: 'response.output_item.done', output_index: 0, item })
+      await sleep(USAGE_AFTER_MS)
       this.#event({ type: `response.${status}`, response })
     } else {
       for (let choice = 0; choice < this.#choices; choice++) this.#chunk({}, choice, cut ? 'length' : 'stop')
+      await sleep(USAGE_AFTER_MS)
       this.#res.write(`data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], usage: chatUsage })}\n\ndata: [DONE]\n\n`)
     }
     this.#res.end()
