@@ -25,10 +25,8 @@ export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly d
 
 /** What becomes of a reply whose clients have left. */
 export interface Afterlife {
-  /** What has come is still being read: the reply is not to be given up yet. */
-  readonly insists: boolean
-  /** Gives the reply up as soon as that has been read. */
-  giveUpLater(): void
+  /** Whether the reply may be given up now. If not, it is given up as soon as what the upstream has sent already has been read. */
+  mayEnd(): boolean
   /** All clients have left. */
   left(): void
   /** A retry listens to it now. */
@@ -187,9 +185,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   giveUp(): void {
-    if (!this.gone) return
-    if (this.afterlife?.insists) this.afterlife.giveUpLater()
-    else this.#leave('client')
+    if (this.gone && this.afterlife?.mayEnd() !== false) this.#leave('client')
   }
 
   #leave(why: Why): void {
@@ -215,9 +211,10 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
 
   /** Sends a stage's reply whole. */
   async answer(reply: Reply): Promise<Outcome> {
-    if (reply instanceof JoinedReply) await reply.outlet.join(this.#reply)
+    const joined = reply instanceof JoinedReply ? reply.outlet : undefined
+    if (joined) await joined.join(this.#reply)
     else await this.#sendWhole(reply.status, reply.headers, typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body)
-    const status = reply instanceof JoinedReply ? reply.outlet.status : reply.status
+    const status = joined?.status ?? reply.status
     return this.#reply.gone ? { kind: 'broken', by: 'client', status, attempts: this.attempts } : { kind: 'answered', status }
   }
 

@@ -6,7 +6,7 @@ import { NOTHING, Pieces } from './pieces.ts'
 type Headers = Readonly<Record<string, string>>
 
 /** Bytes of a body that is sent as one with its head. */
-const JOINED_MAX = 16 * 1024
+const ONE_WRITE_MAX = 16 * 1024
 
 /** Bytes by which a client may be behind another that listens to the same reply. */
 const LAG_MAX = 1024 * 1024
@@ -83,7 +83,7 @@ export class ClientReply {
    */
   async end(last: Buffer): Promise<void> {
     const { res } = this
-    const joined = this.#head !== undefined && last.length <= JOINED_MAX
+    const inOneWrite = this.#head !== undefined && last.length <= ONE_WRITE_MAX
     this.sendHead(last.length)
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
@@ -92,7 +92,7 @@ export class ClientReply {
     })
     if (last.length === 0) res.end()
     // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
-    else if (joined) res.end(last.toString('latin1'), 'latin1')
+    else if (inOneWrite) res.end(last.toString('latin1'), 'latin1')
     else res.end(last)
     const stop = this.#watch()
     await closed
@@ -217,7 +217,7 @@ export class Outlet {
     for (const reply of this.#replies) reply.sendHead(length)
   }
 
-  /** @returns false where everybody has enough for now. Who takes far less than others is cut: they are not to wait for him. */
+  /** @returns false where everybody has enough for now. A client that is far behind the others is cut, so that they need not wait for it. */
   write(bytes: Buffer): boolean {
     this.#sentHead = true
     this.#keep(bytes)
@@ -230,7 +230,7 @@ export class Outlet {
     return ready
   }
 
-  /** Ends the reply for everybody; resolves when all have it, or have gone. Nothing of those who had it is kept. */
+  /** Ends the reply for everybody; resolves when all have it, or have gone. The outlet drops its references to them. */
   async end(last: Buffer = NOTHING): Promise<void> {
     this.#keep(last)
     this.#over = true

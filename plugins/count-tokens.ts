@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import { type Body, definePlugin, GatewayError, Reply, type With } from '../core/plugin.ts'
+import { type Body, definePlugin, GatewayError, Reply } from '../core/plugin.ts'
 
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
@@ -41,18 +41,11 @@ export default definePlugin({
       throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs: seen.since + MINUTE_MS - at })
     }
 
-    /** Nothing is held for a count, so that nothing else would notice that the key is off. */
-    async function admit({ key: { id }, secret }: With<'key' | 'secret'>): Promise<void> {
-      limit(id)
-      const key = await keys.refind(secret)
-      if (key?.status !== 'active') throw new GatewayError('invalid_key')
-      if (key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
-    }
-
     const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body, mediaTokens) })
     return {
       async request(x) {
-        await admit(x)
+        limit(x.key.id)
+        await keys.usable(x.secret)
         return x.route.format === x.format ? undefined : answer(x.body)
       },
       response: ({ body }, head) => (NOT_THERE.has(head.status) ? answer(body) : undefined),

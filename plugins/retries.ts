@@ -31,7 +31,7 @@ export default definePlugin({
       },
     },
   },
-  setup({ replyBytes }, { ledger, keys, attempts, log, now }) {
+  setup({ replyBytes }, { ledger, keys, attempts, log }) {
     /** Attempts by the exchanges that made them. */
     const made = new WeakMap<Exchange, Attempt>()
 
@@ -43,12 +43,15 @@ export default definePlugin({
       return attempt
     }
 
-    /** The reply of an attempt before. Nothing is held for it, so that nothing else would notice that the key is off. */
+    /**
+     * The reply of an earlier attempt.
+     * @throws GatewayError request_conflict when it cannot be had from its start any more
+     */
     async function join(x: Known, before: Attempt): Promise<Reply> {
-      const key = await keys.refind(x.secret)
-      if (key?.status !== 'active') throw new GatewayError('invalid_key')
-      if (key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
-      return replyOf(before)
+      await keys.usable(x.secret)
+      const { reply } = before
+      if (reply) return reply
+      throw new GatewayError('request_conflict')
     }
 
     /** Sends a named request, unless another process has one of the same name. */
@@ -102,12 +105,6 @@ export default definePlugin({
     }
   },
 })
-
-/** @throws GatewayError request_conflict when the reply cannot be had from its start any more */
-function replyOf({ reply }: Attempt): Reply {
-  if (reply) return reply
-  throw new GatewayError('request_conflict')
-}
 
 function isWhole(outcome: Outcome): boolean {
   return outcome.kind === 'relayed' || (outcome.kind === 'broken' && outcome.by === 'client')

@@ -35,6 +35,7 @@ const NEAR_MS = 60_000
 const TICK_MS = 1000
 /** Milliseconds between two tries to begin a request whose key has too many under way, and how much they vary. */
 const BUSY_MS = { least: 50, spread: 100 } as const
+
 type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'tally'>
 type Metered = With<'cover'> & Known
 
@@ -291,8 +292,8 @@ function firstNotes(x: Exchange & Known): Notes {
   return {
     requestId: x.id,
     endpoint: x.path,
-    model: entry.aliasOf ?? entry.id,
-    stream: x.body.get('stream') === true,
+    model: modelOf(x),
+    stream: streams(x),
     ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
     ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
   }

@@ -29,8 +29,7 @@ operations['credit'] = function(args)
   if redis.call('GET', OUTCOME) then return { 'done' } end
   local found = redis.call('XRANGE', HISTORY, entry, entry)[1]
   if not found then return { 'unknown' } end
-  local fields = {}
-  for at = 1, #found[2], 2 do fields[found[2][at]] = found[2][at + 1] end
+  local fields = fields_of(found)
   -- Both have at most 15 digits, which a Lua number holds exactly.
   local given = tonumber(fields['c']) - tonumber(fields['p'])
   if fields['k'] == 'credit' or given <= 0 then return { 'nothing' } end

@@ -124,10 +124,10 @@ export function bill(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate 
   const believable = reported?.sound === true && plausible(reported.usage, x, terms)
   // What was reported as final is the whole truth, whether or not the client waited for it, and whatever came of the reply.
   const final = reported?.whole === true && (x.tally.final || ((x.complete || !cut) && !x.tally.failure))
-  // A failure of the gateway's own, or a stage that replaces the reply, is the operator's.
-  const theirs = outcome.kind === 'answered' || (outcome.kind === 'failed' && !owed && !x.tally.failure)
-  if (!theirs && believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
-  if (outcome.kind === 'answered' || (outcome.kind === 'failed' && !owed && x.delivered === 0)) return nothing
+  if (outcome.kind === 'answered') return nothing
+  // What the gateway itself fails at, and a reply that a stage replaces, is not the customer's to pay.
+  const ownFailure = outcome.kind === 'failed' && !owed && !x.tally.failure
+  if (!ownFailure && believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
   if (owed && outcome.attempts.length === 0) return nothing
   if (cut && !owed && x.delivered === 0) return nothing

@@ -1,6 +1,7 @@
 /** Customers' keys: made, found by what the customer sends, managed. The secret itself is stored nowhere. */
 import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
+import { GatewayError } from '../errors.ts'
 import type { Ledger } from './ledger.ts'
 import { stored, Unconfirmed } from './scripts.ts'
 
@@ -71,6 +72,18 @@ export class Keys {
   /** As `find`, but straight from the store. */
   refind(secret: string): Promise<Key | undefined> {
     return this.#fetch(digestOf(secret))
+  }
+
+  /**
+   * The key with this secret, straight from the store, if it may be used now: for requests for which nothing is held, as a hold
+   * checks that itself.
+   * @throws GatewayError invalid_key, key_expired or unavailable
+   */
+  async usable(secret: string): Promise<Key> {
+    const key = await this.refind(secret)
+    if (key?.status !== 'active') throw new GatewayError('invalid_key')
+    if (key.expiresAt !== undefined && key.expiresAt <= this.#now()) throw new GatewayError('key_expired')
+    return key
   }
 
   /** Makes a key. The secret is in the answer and nowhere else; `doubt` says when its replicas have not confirmed it. */

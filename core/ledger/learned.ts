@@ -5,7 +5,7 @@
 import { LRUCache } from 'lru-cache'
 
 /** Keys that must have told something of a model before others are held by it. */
-const KEYS_MIN = { overhead: 20, rate: 20 } as const
+const KEYS_MIN = 20
 /** Keys of one model that are remembered. */
 const KEYS_MAX = 1000
 /** Models that are remembered. */
@@ -17,22 +17,18 @@ const RATE_RANGE = { least: 0.5, most: 4 } as const
 /** So many implausible reports of one model within the time suspend charges above the estimate. */
 const QUARANTINES = { most: 3, withinMs: 3_600_000 } as const
 
-type Kind = keyof typeof KEYS_MIN
-
 /** How often a percentile is computed anew: once for so many new values. */
 const EVERY = 32
 
 /** The last value of each key, of one kind and one model. */
 class Values {
   readonly #of = new LRUCache<string, number>({ max: KEYS_MAX })
-  readonly #least: number
   readonly #share: number
   #percentile: number | undefined
   #news = 0
 
-  /** @param least keys that must have told @param share of the keys that lie below the percentile */
-  constructor(least: number, share: number) {
-    this.#least = least
+  /** @param share of the keys that lie below the percentile */
+  constructor(share: number) {
     this.#share = share
   }
 
@@ -48,7 +44,7 @@ class Values {
 
   /** Undefined while too few keys have told. */
   get percentile(): number | undefined {
-    if (this.#of.size < this.#least) return undefined
+    if (this.#of.size < KEYS_MIN) return undefined
     if (this.#percentile !== undefined && this.#news < EVERY) return this.#percentile
     const sorted = [...this.#of.values()].sort((a, b) => a - b)
     this.#news = 0
@@ -67,7 +63,7 @@ export class Learned {
   readonly #models = new LRUCache<string, ModelFacts>({ max: MODELS_MAX })
 
   /** A key's request has told how many tokens the upstream added, or how many the model makes in a second. */
-  learn(model: string, account: string, kind: Kind, value: number): void {
+  learn(model: string, account: string, kind: 'overhead' | 'rate', value: number): void {
     this.#of(model)[kind].set(account, value)
   }
 
@@ -102,7 +98,7 @@ export class Learned {
   #of(model: string): ModelFacts {
     let facts = this.#models.get(model)
     if (!facts) {
-      facts = { overhead: new Values(KEYS_MIN.overhead, 0.5), rate: new Values(KEYS_MIN.rate, 0.95), quarantines: [] }
+      facts = { overhead: new Values(0.5), rate: new Values(0.95), quarantines: [] }
       this.#models.set(model, facts)
     }
     return facts

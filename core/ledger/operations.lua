@@ -106,13 +106,26 @@ end
 
 local operations = {}
 
+-- Why a key may not be used: its status, or its expiry; nil while it may.
+local function barred()
+  if get('status') ~= 'active' then return 'disabled' end
+  local expires = get('expires')
+  if expires ~= '' and tonumber(expires) <= now() then return 'expired' end
+end
+
+-- The fields of an entry of a stream, by their names.
+local function fields_of(entry)
+  local fields = {}
+  for at = 1, #entry[2], 2 do fields[entry[2][at]] = entry[2][at + 1] end
+  return fields
+end
+
 -- Why the requests of a key must end: its status, its expiry, or a rotation since they began; nil while they may go on.
 -- The rotation is '' for a quota, which is no key.
 local function off(rotation)
   if not rotation or rotation == '' then return nil end
-  if get('status') ~= 'active' then return 'disabled' end
-  local expires = get('expires')
-  if expires ~= '' and tonumber(expires) <= now() then return 'expired' end
+  local reason = barred()
+  if reason then return reason end
   if get('rot') ~= (rotation == '0' and '' or rotation) then return 'rotated' end
 end
 
@@ -166,9 +179,8 @@ operations['hold'] = function(args)
     end
   else
     if get('v') ~= '1' then return { 'stale' } end
-    if get('status') ~= 'active' then return { 'disabled' } end
-    local expires = get('expires')
-    if expires ~= '' and tonumber(expires) <= time then return { 'expired' } end
+    local reason = barred()
+    if reason then return { reason } end
     if get('ver') ~= version then return { 'stale' } end
   end
   if most > 0 and redis.call('HLEN', HOLDS) - redis.call('ZCARD', ABANDONED) >= most then return { 'busy' } end
@@ -304,8 +316,7 @@ operations['trim'] = function(args)
   local before, limit, forgotten = tonumber(args[1]), tonumber(args[2]), now() - tonumber(args[3])
   local entries = redis.call('XRANGE', HISTORY, '-', whole(before - 1), 'COUNT', limit)
   for _, entry in ipairs(entries) do
-    local fields = {}
-    for at = 1, #entry[2], 2 do fields[entry[2][at]] = entry[2][at + 1] end
+    local fields = fields_of(entry)
     add('arch', fields['c'])
     subtract('arch', fields['p'])
     redis.call('XDEL', HISTORY, entry[1])

@@ -7,7 +7,6 @@ import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Body } from '../body.ts'
 import { type Format, sayingOf } from '../formats/index.ts'
-import { inputTokens, type Usage } from './money.ts'
 
 /** What is known of the input of a request that begins as an earlier one did. */
 export interface KnownPrefix {
@@ -44,6 +43,7 @@ const MOST = 8
 const MEMORY = 32 * 1024 * 1024
 /** Characters of a digest. */
 const DIGEST = 32
+
 export class Prefixes {
   readonly #known = new LRUCache<string, readonly Known[]>({
     maxSize: MEMORY,
@@ -51,12 +51,12 @@ export class Prefixes {
   })
 
   /** Remembers the input of a request, as its upstream told it. */
-  learn(of: Conversation, body: Body, usage: Usage, now: number): void {
+  learn(of: Conversation, body: Body, told: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>, now: number): void {
     if (body.received.length < WORTH) return
     const { said, frame, shortened } = sayingOf(body.json, of.format.says)
     if (shortened) return
     const name = nameOf(of)
-    const known: Known = { said: said.map(digestOf), frame: digestOf(frame), inputTokens: inputTokens(usage), cachedTokens: usage.cacheRead, at: now }
+    const known: Known = { ...told, said: said.map(digestOf), frame: digestOf(frame), at: now }
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
   }
 

@@ -17,6 +17,11 @@ export function modelOf({ model }: Pick<Known, 'model'>): string {
   return model.entry.aliasOf ?? model.entry.id
 }
 
+/** What becomes of the model's reasoning: as the file says, or else as the format in which the upstream is spoken to has it. */
+export function reasoningOf({ model, route }: Pick<Known, 'model' | 'route'>): Terms['reasoning'] {
+  return model.entry.reasoning ?? (route.format.tellsEarly ? 'shown' : 'hidden')
+}
+
 /**
  * The terms of one exchange.
  * @param rates `outputRate` of models that say none, in tokens a second; `cacheLifetime` in seconds
@@ -27,7 +32,7 @@ export function termsOf(x: Known, rates: Rates & { readonly outputRate: number; 
   const model = modelOf(x)
   return {
     ...rates,
-    reasoning: entry.reasoning ?? (x.route.format.tellsEarly ? 'shown' : 'hidden'),
+    reasoning: reasoningOf(x),
     outputRate: entry.outputRate ?? ledger.learned.rate(model, rates.outputRate),
     overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
     weight: weigh(x.body, rates, x.stored?.tokens),
@@ -47,12 +52,8 @@ export function learn(x: Known, terms: Terms, usage: Usage, ledger: Ledger, now:
   const model = modelOf(x)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
   // Where the provider ran tools, each pass has read from the cache anew.
-  prefixes.learn(
-    { account: x.key.id, model, format: x.format },
-    x.body,
-    providerTools ? { ...usage, input: inputTokens(usage), cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0 } : usage,
-    now,
-  )
+  const cachedTokens = providerTools ? 0 : usage.cacheRead
+  prefixes.learn({ account: x.key.id, model, format: x.format }, x.body, { inputTokens: inputTokens(usage), cachedTokens }, now)
   // Several replies at once, and tools, are faster or slower than the model.
   if (providerTools || x.format.choices(x.body) > 1) return
   if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)

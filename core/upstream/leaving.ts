@@ -1,6 +1,7 @@
 /** What becomes of a reply whose clients have left: whether it is read on, and for how long. */
 import type { Up } from '../chain.ts'
 import type { Upstream } from '../config/config.ts'
+import { reasoningOf } from '../ledger/terms.ts'
 import type { Afterlife, LiveExchange } from '../live.ts'
 
 /** Milliseconds for which what an upstream has sent already is read. */
@@ -16,7 +17,8 @@ export class Leaving implements Afterlife {
   readonly #upstream: Upstream
   #timer: NodeJS.Timeout | undefined
   #insisting: NodeJS.Timeout | undefined
-  insists = false
+  /** What the upstream has sent already is still being read; and the reply is to be given up after that. */
+  #insists = false
   #givesUp = false
   #abandoned = false
   /** It is read on until its input is told, and no further. */
@@ -40,7 +42,7 @@ export class Leaving implements Afterlife {
     else if (this.#finishes) {
       this.#wait(timeouts.finish)
       this.#abandon()
-    } else if (this.insists) this.#wait(UNREAD_MS)
+    } else if (this.#insists) this.#wait(UNREAD_MS)
     // An input that is told first is waited for.
     else if (this.#x.route.format.tellsEarly && !this.#x.begun) {
       this.#forInput = true
@@ -64,14 +66,15 @@ export class Leaving implements Afterlife {
     if (this.#x.gone && !this.#whole) this.#wait(this.#upstream.timeouts.usage)
   }
 
-  giveUpLater(): void {
-    this.#givesUp = true
+  mayEnd(): boolean {
+    this.#givesUp ||= this.#insists
+    return !this.#insists
   }
 
   over(): void {
     clearTimeout(this.#timer)
     clearTimeout(this.#insisting)
-    this.insists = false
+    this.#insists = false
   }
 
   /** The request asks for no stream: its reply comes whole. */
@@ -87,19 +90,19 @@ export class Leaving implements Afterlife {
 
   get #finishes(): boolean {
     const { onDisconnect } = this.#upstream
-    const { model, route, headers, format, body } = this.#x
+    const { route, headers, format, body } = this.#x
     if (onDisconnect !== undefined) return onDisconnect === 'finish'
     // A client that names its request wants to be able to come back for the reply. What several replies at once and the
     // provider's tools cost is told at the end alone.
     if (headers['idempotency-key'] !== undefined || format.choices(body) > 1 || body.contents.providerTools > 0) return true
-    return !route.format.tellsEarly && (model.entry.reasoning ?? 'hidden') === 'hidden'
+    return !route.format.tellsEarly && reasoningOf(this.#x) === 'hidden'
   }
 
   #insist(): void {
-    this.insists = true
+    this.#insists = true
     clearTimeout(this.#insisting)
     this.#insisting = setTimeout(() => {
-      this.insists = false
+      this.#insists = false
       if (this.#givesUp) this.#x.giveUp()
     }, UNREAD_MS)
   }
@@ -107,7 +110,7 @@ export class Leaving implements Afterlife {
   #wait(ms: number): void {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => {
-      this.insists = false
+      this.#insists = false
       this.#x.giveUp()
     }, ms)
   }

@@ -224,9 +224,9 @@ export class StreamRelay {
     if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
     if (x.gone && (x.complete || final)) x.afterlife?.rested()
     if (terminal && !x.gone) this.#terminal = x.lastEventSent = true
-    // Nobody waits for what comes behind the usage.
     if (terminal) this.#ended = true
     if (final) x.usageIsFinal = true
+    // When all clients have left, nothing is of use behind the usage but what a retry may ask for.
     if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     this.#up.event(event)
     if (x.gone && event.reading.usage) x.afterlife?.usageCame()
