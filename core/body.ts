@@ -14,14 +14,20 @@ interface Span {
   readonly end: number
 }
 
+/** Where a member's value stands, and where its name begins. */
+interface Member extends Span {
+  readonly name: number
+}
+
 export class Body {
   /** The bytes as they came. */
   readonly received: Buffer
   /** The parsed body; edits do not show in it, `get` does. */
   readonly json: Readonly<Record<string, unknown>>
-  readonly #spans: ReadonlyMap<string, Span>
+  readonly #spans: ReadonlyMap<string, Member>
   readonly #first: number
   readonly #edits = new Map<string, unknown>()
+  readonly #removed = new Set<string>()
   #contents: Contents | undefined
 
   /**
@@ -38,33 +44,45 @@ export class Body {
 
   /** What it holds beside its text. */
   get contents(): Contents {
-    return (this.#contents ??= contentsOf(this.json))
+    return (this.#contents ??= contentsOf(this.whole()))
   }
 
   /** A top-level member as it will be sent. */
   get(name: string): unknown {
+    if (this.#removed.has(name)) return undefined
     if (this.#edits.has(name)) return this.#edits.get(name)
     return Object.hasOwn(this.json, name) ? this.json[name] : undefined
   }
 
   /** The parsed body as it will be sent. */
   whole(): Readonly<Record<string, unknown>> {
-    return this.#edits.size === 0 ? this.json : { ...this.json, ...Object.fromEntries(this.#edits) }
+    if (this.#edits.size + this.#removed.size === 0) return this.json
+    return Object.fromEntries(Object.entries({ ...this.json, ...Object.fromEntries(this.#edits) }).filter(([name]) => !this.#removed.has(name)))
   }
 
   /** Replaces or adds one top-level member in what will be sent; all other bytes stay. */
   set(name: string, value: unknown): void {
+    this.#removed.delete(name)
     this.#edits.set(name, value)
+    if (name === 'tools') this.#contents = undefined
+  }
+
+  /** Leaves one top-level member out of what will be sent. */
+  remove(name: string): void {
+    this.#edits.delete(name)
+    this.#removed.add(name)
+    this.#contents = undefined
   }
 
   /** The bytes to send. */
   bytes(): Buffer {
+    if (this.#removed.size > 0) return this.#joined()
     if (this.#edits.size === 0) return this.received
     const edits = [...this.#edits]
     const added = edits.filter(([name]) => !this.#spans.has(name)).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)
     const splices = edits.flatMap(([name, value]) => {
       const span = this.#spans.get(name)
-      return span ? [{ ...span, text: JSON.stringify(value) }] : []
+      return span ? [{ start: span.start, end: span.end, text: JSON.stringify(value) }] : []
     })
     if (added.length > 0) splices.push({ start: this.#first, end: this.#first, text: added.join(',') + (this.#spans.size > 0 ? ',' : '') })
     splices.sort((a, b) => a.start - b.start)
@@ -76,6 +94,19 @@ export class Body {
     }
     parts.push(this.received.subarray(at))
     return Buffer.concat(parts)
+  }
+
+  /** The members that are left, in their order, each as it came but for its edits. */
+  #joined(): Buffer {
+    const parts: Buffer[] = []
+    const add = (...pieces: Buffer[]): void => void parts.push(Buffer.from(parts.length === 0 ? '{' : ','), ...pieces)
+    for (const [name, span] of this.#spans) {
+      if (this.#removed.has(name)) continue
+      const value = this.#edits.has(name) ? Buffer.from(JSON.stringify(this.#edits.get(name))) : this.received.subarray(span.start, span.end)
+      add(this.received.subarray(span.name, span.start), value)
+    }
+    for (const [name, value] of this.#edits) if (!this.#spans.has(name)) add(Buffer.from(`${JSON.stringify(name)}:${JSON.stringify(value)}`))
+    return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
 }
 
@@ -108,12 +139,13 @@ const COMMA = 0x2c
  * finds in bytes that are no JSON is of no use, but then parsing fails and nobody asks.
  */
 class Scanner {
-  readonly members = new Map<string, Span>()
+  readonly members = new Map<string, Member>()
   /** Just behind the opening brace: where a new member goes. */
   first = 0
   readonly #bytes: Buffer
   #depth = 0
   #name = ''
+  #nameStart = 0
   #valueStart = 0
 
   constructor(bytes: Buffer) {
@@ -162,6 +194,7 @@ class Scanner {
     } catch {
       throw invalid('The request body is not valid JSON.')
     }
+    this.#nameStart = key.start
     this.#valueStart = value
     if (this.members.has(this.#name)) {
       throw invalid(`The request body names "${this.#name.slice(0, 64)}" twice.`, this.#name.slice(0, 64))
@@ -174,7 +207,7 @@ class Scanner {
     let stop = end
     while (isSpace(this.#bytes[start])) start++
     while (isSpace(this.#bytes[stop - 1])) stop--
-    this.members.set(this.#name, { start, end: stop })
+    this.members.set(this.#name, { name: this.#nameStart, start, end: stop })
     this.#valueStart = 0
   }
 

@@ -23,6 +23,7 @@ export const ERRORS = {
   key_expired: { status: 401, retry: false, words: 'This API key has expired.' },
   bad_request: { status: 400, retry: false, words: 'The request could not be understood.' },
   invalid_body: { status: 400, retry: false, words: 'The request body is not valid.' },
+  member_refused: { status: 400, retry: false, words: 'The request asks for something that is not served here.' },
   model_not_found: { status: 404, retry: false, words: 'The model does not exist or this key may not use it.' },
   format_not_allowed: { status: 404, retry: false, words: 'This key does not serve this wire format.' },
   allocation_exhausted: { status: 429, retry: false, words: "This key's allocation is used up." },

@@ -4,6 +4,7 @@ import type { Body } from './body.ts'
 import type { GatewayError } from './errors.ts'
 import type { Failure, Format, ReplyEvent, Rewriter, Translation } from './formats/index.ts'
 import type { Key } from './ledger/keys.ts'
+import type { Extras } from './ledger/extras.ts'
 import type { Usage } from './ledger/money.ts'
 import type { Outlet } from './outlet.ts'
 import type { Account, ModelEntry, Upstream } from './config/config.ts'
@@ -43,6 +44,8 @@ export interface Facts {
   route: Route
   /** The stored state that the request refers to. */
   stored: Stored
+  /** What of the request is billed beside its tokens, as far as that was let through. */
+  extras: Extras
 }
 export type Fact = keyof Facts
 

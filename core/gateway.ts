@@ -11,6 +11,7 @@ import { Generation } from './generation.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
+import type { Price } from './ledger/price.ts'
 import { configureLog, type Log, type Scrubber } from './log.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
@@ -63,6 +64,8 @@ export class Gateway {
     const simulated = await startSimulated(surround.newId)
     const gateway = new Gateway(surround, config, store, simulated)
     try {
+      gateway.ledger.prices.add(pricesOf(config))
+      await gateway.ledger.prices.keep()
       await gateway.ledger.start()
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({
@@ -153,6 +156,9 @@ export class Gateway {
       log.error({ err: cause }, 'the configuration cannot be set up; the old one stays in force')
       return false
     }
+    this.ledger.prices.add(pricesOf(config))
+    // The ledger tries again until the store has them.
+    await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
     log.info({ generation: this.#generation.number }, 'configuration in force')
     const gone = [...old.config.keyTypes.keys()].filter(name => !config.keyTypes.has(name))
     if (gone.length > 0) log.warn({ keyTypes: gone }, 'key types have gone from the file: their keys are refused')
@@ -217,6 +223,11 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   surround.reject(loaded)
   log.error({ problems: loaded.problems.map(place) }, 'the configuration has problems; the old one stays in force')
   return undefined
+}
+
+/** Every price that a charge can be made at. */
+function pricesOf({ keyTypes }: Config): Price[] {
+  return [...keyTypes.values()].flatMap(({ models }) => [...models.values()].map(({ price }) => price))
 }
 
 /** Names of the upstreams that the simulated provider stands in for. */

@@ -56,6 +56,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   declare readonly body: Body
   declare readonly model: Model
   declare readonly route: Route
+  declare readonly extras?: Facts['extras']
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
   /** There is a reply, even if none of it has gone out. */

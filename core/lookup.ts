@@ -3,7 +3,10 @@ import type { Config, KeyType } from './config/config.ts'
 import type { Ledger } from './ledger/ledger.ts'
 import type { Count, HistoryEntry, Summary } from './ledger/records.ts'
 import type { Key } from './ledger/keys.ts'
+import { type ChargePart, chargeParts } from './ledger/entries.ts'
 import { formatCredits, inputTokens } from './ledger/money.ts'
+import type { PriceBook } from './ledger/price-book.ts'
+import { type CallName, type ConditionName, type Price, ratesAt, type Spelled, spelled, type SpelledRates, spelledRates } from './ledger/price.ts'
 
 /** No look-up may be kept by anybody on the way. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const
@@ -91,7 +94,7 @@ export function usageOf(summary: Summary, now: number): Record<string, unknown> 
   const today = Math.floor(now / DAY_MS)
   const days = [...summary.days].sort(([a], [b]) => b - a).slice(0, 30)
   return {
-    usage: { today: shown(summary.days.get(today) ?? NONE), total: shown(summary.total) },
+    usage: { today: shown(summary.days.get(today) ?? NONE), total: shown(summary.total), unlisted_free_requests: summary.unlisted },
     daily_usage: days.map(([day, count]) => ({ date: new Date(day * DAY_MS).toISOString().slice(0, 10), ...shown(count) })),
     model_stats: [...summary.models].map(([model, count]) => ({ model, ...shown(count) })),
   }
@@ -110,19 +113,73 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
     prices: models.map(({ id, price }) => ({
       model: id,
       unit: 'credits per million tokens',
+      version: price.version,
       input: formatCredits(price.input),
       cache_read: formatCredits(price.cacheRead),
       cache_write_5m: formatCredits(price.cacheWrite5m),
       cache_write_1h: formatCredits(price.cacheWrite1h),
       output: formatCredits(price.output),
       reasoning: formatCredits(price.reasoning),
+      ...special(spelled(price)),
     })),
     rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
     max_request_bytes: config.limits.body,
   }
 }
 
-/** One entry of the history as customers see it. */
+/** What of a price is beside its rates for each class of token. */
+function special({ audioInput, imageInput, audioOutput, imageOutput, rejected, tiers, factors, calls }: Spelled): Record<string, unknown> {
+  return {
+    ...snake({
+      ...(audioInput && { audioInput }),
+      ...(imageInput && { imageInput }),
+      ...(audioOutput && { audioOutput }),
+      ...(imageOutput && { imageOutput }),
+      ...(rejected && { rejected }),
+    }),
+    ...(tiers && tiers.length > 0 && { tiers: tiers.map(({ above, ...rates }) => ({ above_input_tokens: above, ...snake(rates) })) }),
+    ...(Object.keys(factors).length > 0 && { factors: Object.fromEntries(Object.entries(factors).map(([name, named]) => [snakeCase(name), named])) }),
+    ...(Object.keys(calls).length > 0 && { calls: Object.fromEntries(Object.entries(calls).map(([name, fee]) => [snakeCase(name), fee])) }),
+  }
+}
+
+function snake(rates: SpelledRates): object {
+  return Object.fromEntries(Object.entries(rates).map(([name, rate]) => [snakeCase(name), rate]))
+}
+
+function snakeCase(name: string): string {
+  return name.replaceAll(/(?<=[a-z])(?=[A-Z\d])/g, '_').toLowerCase()
+}
+
+/** One part of a charge as customers see it: tokens and calls, each with its unit price. */
+function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
+  const { calls, ...named } = conditions
+  const factors = Object.entries(named).flatMap(([name, told]) => {
+    const factor = price.factors[name as ConditionName]?.get(told)
+    return factor === undefined ? [] : [[snakeCase(name), { name: told, factor: formatCredits(factor) }]]
+  })
+  const fees = Object.entries(calls ?? {}).map(([name, count]) => [snakeCase(name), { count, price: formatCredits(price.calls[name as CallName] ?? 0n) }])
+  return {
+    ...(model !== undefined && { model }),
+    version: price.version,
+    unit: 'credits per million tokens',
+    ...Object.fromEntries(Object.entries(spelledRates(ratesAt(price, inputTokens(usage)))).map(([name, rate]) => [snakeCase(name), rate])),
+    ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
+    ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
+  }
+}
+
+/**
+ * One entry of the history as customers see it, with the unit prices of its charge.
+ * @throws GatewayError unavailable
+ */
+export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
+  const parts = await Promise.all(chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })))
+  const shownParts = parts.flatMap(({ part, price }) => (price ? [shownPart(part, price)] : []))
+  return { ...shownEntry(entry), unit_prices: shownParts.length === 0 ? null : shownParts }
+}
+
+/** One entry of the history as customers see it, without its prices. */
 export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
   const { notes } = entry
   const usage = notes.usage
@@ -153,6 +210,8 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),
     quarantined: notes.quarantined ?? false,
     price: notes.price ?? null,
+    price_version: notes.priceVersion ?? null,
+    unpriced: notes.unpriced ?? [],
     duration_ms: notes.durationMs ?? null,
     ttft_ms: notes.ttftMs ?? null,
     credits_entry: notes.entry ?? null,

@@ -94,8 +94,9 @@ program
   .command('audit')
   .description('recompute every balance from its history; exit status 1 on any drift')
   .option('--key <id>', 'this key only')
+  .option('--reprice', 'recompute each charge as well, from its usage and the prices it was made at')
   .option('--json', 'print JSON')
-  .action((options: { key?: string; json?: boolean }) => onConfig(config => runAudit(quiet, config, options)))
+  .action((options: { key?: string; json?: boolean; reprice?: boolean }) => onConfig(config => runAudit(quiet, config, options)))
 
 program
   .command('credit <entry>')

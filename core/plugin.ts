@@ -13,10 +13,25 @@ export { Body } from './body.ts'
 export { credentialOf } from './credential.ts'
 export { GatewayError, Reply } from './errors.ts'
 export type * from './exchange.ts'
-export type { Config, KeyType, ModelEntry } from './config/config.ts'
+export type { Config, KeyType, ModelEntry, Upstream } from './config/config.ts'
+export {
+  dropExtra,
+  dropTools,
+  type Extra,
+  extrasOf,
+  modelsNamed,
+  POLICIES,
+  type Policy,
+  predictedTokens,
+  type ProviderTool,
+  withAdvisors,
+  withModels,
+} from './formats/index.ts'
 export { storedIds, type StoredReference, type CountedUsage, overflowOf, type RawUsage, renamed, Translation, UsageTally } from './formats/index.ts'
-export { charge, formatCredits, inputTokens, type Usage } from './ledger/money.ts'
-export { balanceOf, credits, isoTime, policyOf, PRIVATE, shownEntry, usageOf } from './lookup.ts'
+export { formatCredits, inputTokens, NANO, type Usage } from './ledger/money.ts'
+export { type Extras, NO_EXTRAS } from './ledger/extras.ts'
+export { type Calls, type Conditions, charge, type Price } from './ledger/price.ts'
+export { balanceOf, credits, isoTime, policyOf, pricedEntry, PRIVATE, shownEntry, usageOf } from './lookup.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { quotaAccount } from './ledger/reads.ts'
 export { failureCause } from './upstream/endings.ts'

@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, type HistoryEntry, PRIVATE, Reply, shownEntry, STATUSES } from '../core/plugin.ts'
+import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Reply, shownEntry, STATUSES } from '../core/plugin.ts'
 
 /** Entries of a page when none are asked for, and at most. */
 const PAGE = 50
@@ -56,7 +56,7 @@ export default definePlugin({
         const { entries, next } = await collect(key.id, wish, (wish.page - 1) * wish.size)
         const reply = {
           object: 'list',
-          data: entries.map(shownEntry),
+          data: await Promise.all(entries.map(entry => pricedEntry(entry, ledger.prices))),
           has_more: next !== undefined,
           next_cursor: next ?? null,
           page: wish.page,

@@ -25,6 +25,8 @@ export default definePlugin({
           ...metric('holds', 'gauge', 'Holds that this process keeps alive.', [['', ledger.live]]),
           ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [['', ledger.quarantined]]),
           ...metric('quarantine_suspensions_total', 'counter', 'Times that charges above the estimate were suspended for a model.', [['', ledger.suspensions]]),
+          ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [['', ledger.unpriced]]),
+          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [['', ledger.belowCost]]),
           ...metric(
             'exchanges_total',
             'counter',

@@ -37,7 +37,9 @@ export default definePlugin({
         return { tally: new Tally(route.format, hide) }
       },
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
-      event({ tally }, { reading }) {
+      event({ tally, route }, { reading, json }) {
+        tally.model ??= route.format.modelOf(json)
+        tally.hear(reading)
         if (reading.usage) {
           tally.learn(reading.usage)
           tally.final = reading.final === true

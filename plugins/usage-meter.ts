@@ -1,6 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { bill, deliveredCharge, holdFor, outputLimit, outputOf, type Bill, type Terms } from '../core/ledger/bill.ts'
+import { bill, type Bill, billedSoFar, delivered, holdFor, outputLimit, outputOf, type Terms } from '../core/ledger/bill.ts'
+import { costOf } from '../core/ledger/cost.ts'
 import { Cover } from '../core/ledger/cover.ts'
+import { floorOf } from '../core/ledger/entries.ts'
+import { finalNotes, firstNotes } from '../core/ledger/notes.ts'
 import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
 import { Roster } from '../core/roster.ts'
 import {
@@ -17,8 +20,8 @@ import {
   type Key,
   type KeyType,
   type Notes,
-  type Outcome,
   quotaAccount,
+  type Upstream,
   type With,
 } from '../core/plugin.ts'
 
@@ -36,7 +39,7 @@ const TICK_MS = 1000
 /** Milliseconds between two tries to begin a request whose key has too many under way, and how much they vary. */
 const BUSY_MS = { least: 50, spread: 100 } as const
 
-type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'tally'>
+type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'extras' | 'tally'>
 type Metered = With<'cover'> & Known
 
 /** Sets the cost of a request aside before it is sent, and settles what it really cost when it has ended. */
@@ -44,7 +47,7 @@ export default definePlugin({
   name: 'usage-meter',
   summary: 'Holds the likely cost before a request is sent, settles the true cost after its last byte.',
   on: 'inference',
-  needs: ['key', 'secret', 'body', 'model', 'route', 'tally'],
+  needs: ['key', 'secret', 'body', 'model', 'route', 'extras', 'tally'],
   gives: ['cover'],
   meters: true,
   options: {
@@ -82,6 +85,13 @@ export default definePlugin({
         default: 10_000,
         description: 'input tokens held and estimated for the results of one tool that the provider runs',
       },
+      toolCalls: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 1000,
+        default: 10,
+        description: 'calls of one tool of the provider that are held for, where the request does not bound them',
+      },
       bytesPerToken: {
         type: 'integer',
         minimum: 1,
@@ -114,7 +124,7 @@ export default definePlugin({
     ticking.unref()
     return {
       async request(x) {
-        const terms = termsOf(x, rates, host.ledger, host.now())
+        const terms = termsOf(x, typeOf(x, host).models, rates, host.ledger, host.now())
         const requests = holdRequests(x, host, terms)
         const answers = await holdAll(requests, x, host)
         const no = answers.findIndex(({ kind }) => kind !== 'held')
@@ -152,7 +162,9 @@ export default definePlugin({
         const model = modelOf(x)
         const suspended = host.ledger.learned.suspended(model, host.now())
         const result = bill(x, outcome, x.cover.terms, suspended)
-        const notes = finalNotes(x, outcome, result, host)
+        const cost = result.parts.length > 0 || x.tally.usage() ? costOfReply(x, result) : undefined
+        const notes = finalNotes(x, x.cover.notes, outcome, result, cost, host.now())
+        watch(x, result, cost, model, host)
         const kind = result.billed ? 'settle' : 'void'
         const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
         // The upstream account has paid for every attempt: its quota knows of no retries.
@@ -172,6 +184,27 @@ function streams({ body }: Known): boolean {
 /** Whether the request's limit of output is lowered to what is held for it. */
 function lowers(x: Known, host: Host): boolean {
   return !streams(x) || typeOf(x, host).clampOutput
+}
+
+/** What the reply costs the operator, in nano-credits, where that is known; also of one that costs its customer nothing. */
+function costOfReply(x: Metered, { parts }: Bill): bigint | undefined {
+  const { terms } = x.cover
+  const told = x.tally.usage()
+  const used = parts.length === 0 && told?.sound ? billedSoFar(x, told.usage, terms) : parts
+  const { upstream } = x.route.candidates[0] as { upstream: Upstream }
+  return costOf(used, x.model.entry.sends, upstream, told?.cost)
+}
+
+/** Tells of usage that has no price, and of a charge below its cost. */
+function watch(x: Metered, { charge, unpriced }: Bill, cost: bigint | undefined, model: string, { ledger, log }: Host): void {
+  const of = { exchange: x.id, key: x.key.id, model }
+  if (unpriced.length > 0) {
+    ledger.unpriced++
+    log.warn({ ...of, unpriced }, 'a reply used something that has no price; it is charged at the plain rates')
+  }
+  if (cost === undefined || charge >= cost) return
+  ledger.belowCost++
+  log.warn({ ...of, charge: formatCredits(charge), cost: formatCredits(cost) }, 'a charge is below its cost')
 }
 
 /** A usage report that cannot be: the operator is to see it, and to hear of several. */
@@ -197,8 +230,9 @@ function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldReques
   const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? terms.unlimitedOutput * choices : limit
   const amount = holdFor(x, ahead, terms)
   const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit
-  const least = holdFor(x, Math.min(ahead, leastOutput * choices), terms)
-  const base = { id: x.id, amount, least, notes: firstNotes(x), floor: () => deliveredCharge(x, terms) }
+  const least = holdFor(x, Math.min(ahead, leastOutput * choices), terms, 1)
+  const floor = (): ReturnType<HoldRequest['floor']> => floorOf(delivered(x, terms), x.model.entry.priceName)
+  const base = { id: x.id, amount, least, notes: firstNotes(x), floor }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
   const { id, version, rotation } = x.key
   const own: HoldRequest = { ...base, account: id, version, rotation, concurrency, half: !stream && !clampOutput, end: why => end(x, why, host) }
@@ -209,7 +243,7 @@ function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldReques
 function end(x: Exchange & Known, why: EndReason, host: Host): void {
   // A JSON reply comes whole, and is paid for.
   if (!streams(x) || x.complete) return
-  if (why === 'crowded' && x.body.contents.providerTools > 0) return
+  if (why === 'crowded' && x.body.contents.providerTools.length > 0) return
   if (why === 'crowded' || x.gone) return x.giveUp()
   if (typeOf(x, host).onDisabled === 'finish') return
   x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))
@@ -284,36 +318,5 @@ function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: 
       return new GatewayError('key_disabled')
     default:
       return new GatewayError('internal', { cause: new Error(`a new hold was answered with ${answer.kind}`) })
-  }
-}
-
-function firstNotes(x: Exchange & Known): Notes {
-  const { entry, asked } = x.model
-  return {
-    requestId: x.id,
-    endpoint: x.path,
-    model: modelOf(x),
-    stream: streams(x),
-    ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
-    ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
-  }
-}
-
-const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget', disabled: 'disabled' } as const
-
-function finalNotes(x: With<'cover'> & Known, outcome: Outcome, result: Bill, host: Host): Notes {
-  const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
-  const status = by ? BROKEN_BY[by] : result.failed ? 'failed' : 'ok'
-  return {
-    ...x.cover.notes,
-    status,
-    httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
-    ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),
-    ...(result.billed && { usage: result.usage, usageSource: result.source }),
-    ...(result.quarantined && { quarantined: true }),
-    ...(result.cost !== undefined && { upstreamCost: result.cost }),
-    price: x.model.entry.priceName,
-    durationMs: host.now() - x.startedAt,
-    ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),
   }
 }

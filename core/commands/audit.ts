@@ -4,15 +4,18 @@ import { audit } from '../ledger/audit.ts'
 import { find } from './keys.ts'
 import { onLedger, type Shell } from './shell.ts'
 
-export async function runAudit(shell: Shell, config: Config, options: { key?: string; json?: boolean }): Promise<void> {
+export async function runAudit(shell: Shell, config: Config, options: { key?: string; json?: boolean; reprice?: boolean }): Promise<void> {
   const { key } = options
-  const report = await onLedger(shell, config, async (ledger, keys) => audit(ledger, key === undefined ? undefined : [(await find(keys, key)).id]))
+  const report = await onLedger(shell, config, async (ledger, keys) =>
+    audit(ledger, key === undefined ? undefined : [(await find(keys, key)).id], options.reprice ? 'charges' : 'whole'),
+  )
   if (options.json) {
     shell.print(JSON.stringify(report))
   } else {
     for (const { account, findings } of report.drifts) for (const finding of findings) shell.complain(`${account}: ${finding}`)
     const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
     shell.print(`${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`)
+    if (options.reprice) shell.print(`${report.repriced} charges recomputed, ${report.unversioned} from before prices had versions`)
   }
   if (report.drifts.length > 0) await shell.exit(1)
 }

@@ -1,6 +1,7 @@
 /** A configuration as the gateway uses it: names resolved, units read, prices exact. Frozen once it is in force. */
 import type { Format } from '../formats/index.ts'
-import type { Price } from '../ledger/money.ts'
+import type { Action, PolicyName } from '../formats/policies.ts'
+import type { Price } from '../ledger/price.ts'
 import type { Address } from '../store/address.ts'
 
 /** One credential of an upstream. */
@@ -31,6 +32,10 @@ export interface Upstream {
   readonly accounts: readonly Account[]
   /** What becomes of a stream whose client leaves before its last content; undefined where format and model decide. */
   readonly onDisconnect: 'cancel' | 'finish' | undefined
+  /** What it charges the operator, by the name of a model as it is sent, `*` for all others. */
+  readonly cost: ReadonlyMap<string, Price>
+  /** Nano-credits that one dollar of a cost it reports is worth; undefined where such reports do not count. */
+  readonly dollar: bigint | undefined
   readonly timeouts: UpstreamTimeouts
 }
 
@@ -91,6 +96,8 @@ export interface KeyType {
   readonly holdAhead: number
   /** Whether a request's output limit is lowered to what the balance pays for. */
   readonly clampOutput: boolean
+  /** What becomes of members that cost money, keep state, or change the model or the address, where the file says so. */
+  readonly policy: Readonly<Partial<Record<PolicyName, Action>>>
   /** By id, in the order of the file. */
   readonly models: ReadonlyMap<string, ModelEntry>
 }
@@ -145,6 +152,8 @@ export interface LedgerConfig {
   readonly keptReplies: number
   /** Waivers of one key in an hour. */
   readonly waivers: number
+  /** Entries that a key gets in a minute for requests that cost nothing. */
+  readonly freeEntries: number
   /** Milliseconds for which it is remembered which key made what lies with a provider. */
   readonly stored: number
   readonly auditEvery: number

@@ -1,10 +1,12 @@
 /** What the names in gateway.yaml refer to: upstreams, prices, models and aliases; and the rules that span settings. */
 import { resolve as resolvePath } from 'node:path'
 import { FORMATS, type Format } from '../formats/index.ts'
-import { formatCredits, MAX_AMOUNT, parseDecimal, type Price } from '../ledger/money.ts'
+import { formatCredits, MAX_AMOUNT, parseDecimal } from '../ledger/money.ts'
+import type { Price } from '../ledger/price.ts'
 import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
 import { parseAddress, type Address } from '../store/address.ts'
 import { didYouMean, type Path, type Problem, type Source, suggest } from './locate.ts'
+import { checkPolicy, readPrice, type Reader, untiered } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { asksTheShell } from './syntax.ts'
 import { duration, size } from './units.ts'
@@ -29,6 +31,7 @@ export class Resolver {
   #production = false
   /** Names of prices that there are not: where the first stands, and how many models have it. */
   readonly #unpriced = new Map<string, { readonly path: Path; models: number }>()
+  readonly #reader: Reader = { add: (path, message, hint) => this.#add(path, message, hint), decimal: path => this.#decimal(path) }
 
   constructor(source: Source, file: string, env: Env) {
     this.#source = source
@@ -40,11 +43,15 @@ export class Resolver {
   resolve(raw: RawConfig): Config {
     // The file may be of the wrong shape, and looked at all the same.
     this.#production = (raw.production as unknown) === true || this.#env['NODE_ENV'] === 'production'
-    const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name))
-    const prices = mapValues(raw.prices, (price, name) => this.#price(price, ['prices', name]))
+    const prices = mapValues(raw.prices, (price, name) => readPrice(price, ['prices', name], this.#reader))
+    const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name, prices))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
     for (const [name, { path, models }] of this.#unpriced) {
       this.#add(path, `there is no price "${name}"${models > 1 ? `, which ${models} models have` : ''}`, suggest(name, prices.keys()))
+    }
+    for (const [name, model] of untiered(keyTypes.values())) {
+      const hint = 'add the rates for long input, or tiers: [] where it costs no more'
+      this.warnings.push(this.#source.problem(['prices', name], `"${name}" has no "tiers", and "${model}" may take more than 200000 tokens of input`, hint))
     }
     return {
       file: this.#file,
@@ -67,6 +74,7 @@ export class Resolver {
         retries: duration(raw.ledger.retries),
         keptReplies: size(raw.ledger.keptReplies),
         waivers: raw.ledger.waivers,
+        freeEntries: raw.ledger.freeEntries,
         stored: duration(raw.ledger.stored),
         auditEvery: duration(raw.ledger.auditEvery),
         keyCache: duration(raw.ledger.keyCache),
@@ -93,7 +101,7 @@ export class Resolver {
     return address
   }
 
-  #upstream(raw: RawUpstream, name: string): Upstream {
+  #upstream(raw: RawUpstream, name: string, prices: ReadonlyMap<string, Price>): Upstream {
     const path = ['upstreams', name]
     const url = this.#url(raw, path)
     const accounts = raw.accounts.map((account, index): Account => {
@@ -120,6 +128,8 @@ export class Resolver {
       defaultOutput: raw.defaultOutput,
       accounts,
       onDisconnect: raw.onDisconnect,
+      cost: this.#cost(raw.cost ?? {}, [...path, 'cost'], prices),
+      dollar: raw.dollar === undefined ? undefined : this.#decimal([...path, 'dollar']),
       timeouts: {
         connect: duration(raw.timeouts.connect),
         firstByte: duration(raw.timeouts.firstByte),
@@ -129,6 +139,15 @@ export class Resolver {
         usage: duration(raw.timeouts.usage),
       },
     }
+  }
+
+  #cost(raw: Readonly<Record<string, string>>, path: Path, prices: ReadonlyMap<string, Price>): ReadonlyMap<string, Price> {
+    const known = Object.entries(raw).flatMap(([model, name]) => {
+      const price = prices.get(name)
+      if (!price) this.#add([...path, model], `there is no price "${name}"`, suggest(name, prices.keys()))
+      return price ? [[model, price] as const] : []
+    })
+    return new Map(known)
   }
 
   #url(raw: RawUpstream, path: Path): URL | undefined {
@@ -168,26 +187,12 @@ export class Resolver {
     return amount
   }
 
-  #price(raw: RawConfig['prices'][string], path: Path): Price {
-    const of = (name: keyof typeof raw, fallback: bigint): bigint => (raw[name] === undefined ? fallback : this.#decimal([...path, name]))
-    const input = this.#decimal([...path, 'input'])
-    const output = this.#decimal([...path, 'output'])
-    const cacheWrite5m = of('cacheWrite5m', input)
-    return {
-      input,
-      output,
-      cacheRead: of('cacheRead', input),
-      cacheWrite5m,
-      cacheWrite1h: of('cacheWrite1h', cacheWrite5m),
-      reasoning: of('reasoning', output),
-    }
-  }
-
   #keyType(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>, prices: ReadonlyMap<string, Price>): KeyType {
     const path = ['keyTypes', name]
     const upstream = upstreams.get(raw.upstream)
     if (!upstream) this.#add([...path, 'upstream'], `there is no upstream "${raw.upstream}"`, suggest(raw.upstream, upstreams.keys()))
     const models = this.#models(raw, path, prices, upstream?.defaultOutput ?? 0)
+    checkPolicy(raw.policy ?? {}, models, [...path, 'policy'], this.#reader)
     const standard = models.get(raw.default)
     if (!standard) this.#add([...path, 'default'], `this key type has no model "${raw.default}"`, suggest(raw.default, models.keys()))
     return {
@@ -202,6 +207,7 @@ export class Resolver {
       onDisabled: raw.onDisabled,
       holdAhead: raw.holdAhead,
       clampOutput: raw.clampOutput,
+      policy: raw.policy ?? {},
       models,
     }
   }
@@ -255,19 +261,23 @@ export class Resolver {
     const named = (['maxOutput', 'context'] as const).find(member => raw[member] !== undefined)
     if (named && (maxOutput ?? 0) > (context ?? Infinity))
       this.#add([...path, named], `${maxOutput} tokens of output do not fit into a context window of ${context}`)
-    if (raw.as !== undefined && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
-    const priceName = target.price
+    const sends = raw.sends ?? target.sends ?? target.id
+    const ownModel = raw.as !== undefined && sends !== (target.sends ?? target.id)
+    if (ownModel && raw.price === undefined)
+      this.#add([...path, 'sends'], `"${raw.id}" sends another model than "${raw.as}", and has no price of its own`, `add the price of ${sends}`)
+    if (raw.as !== undefined && !ownModel && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
+    const priceName = ownModel ? raw.price : target.price
     const price = priceName === undefined ? undefined : prices.get(priceName)
     if (priceName === undefined) {
       if (raw.as === undefined) this.#add(path, `"price" is missing: every model has one`, suggest('', prices.keys()))
-    } else if (!price && raw.as === undefined) {
+    } else if (!price && (raw.as === undefined || ownModel)) {
       const known = this.#unpriced.get(priceName)
       if (known) known.models++
       else this.#unpriced.set(priceName, { path: [...path, 'price'], models: 1 })
     }
     return {
       id: raw.id,
-      sends: raw.sends ?? target.sends ?? target.id,
+      sends,
       price: price as Price,
       priceName: priceName ?? '',
       context,

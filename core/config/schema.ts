@@ -1,20 +1,12 @@
 /** The shape of gateway.yaml. Defaults stand here and nowhere else; README's table of options is checked against it. */
 import type { FromSchema } from 'json-schema-to-ts'
 import { FORMAT_NAMES } from '../formats/format.ts'
-import { AGE, DURATION, PAUSE, SIZE } from './units.ts'
-
-/** More than any model has; what is beyond is a slip. */
-const MOST_TOKENS = 100_000_000
+import { POLICY, PRICE_ENTRY } from './price-schema.ts'
+import { AGE, DURATION, MOST_TOKENS, PAUSE, SIZE } from './units.ts'
 
 /** An object with exactly these members, all of them optional. */
 const section = <const P>(description: string, properties: P) =>
   ({ type: 'object', description, additionalProperties: false, default: {}, properties }) as const
-
-const PRICE = {
-  type: 'number',
-  minimum: 0,
-  description: 'a plain decimal, in credits per million tokens, such as 0.30',
-} as const
 
 const FORMATS = {
   type: 'array',
@@ -112,6 +104,16 @@ const UPSTREAM = {
     },
     speaks: FORMATS,
     accounts: { type: 'array', minItems: 1, maxItems: 1, items: ACCOUNT, description: 'a list of one account, such as [{ key: !env FAMA_KEY }]' },
+    cost: {
+      type: 'object',
+      description: "what this upstream charges you: names of entries of `prices` by the upstream's name of a model, or * for all others",
+      additionalProperties: { type: 'string', description: 'the name of an entry of `prices`' },
+    },
+    dollar: {
+      type: 'number',
+      exclusiveMinimum: 0,
+      description: 'credits that one dollar is worth, a plain decimal: then a cost that the upstream itself reports counts before `cost`',
+    },
     allowPrivate: { type: 'boolean', default: false, description: 'true to permit link-local addresses and plain http to other hosts' },
     onDisconnect: {
       type: 'string',
@@ -173,6 +175,7 @@ const KEY_TYPE = {
       default: false,
       description: 'true or false: whether to lower the output limit of a request to what the balance pays for, instead of refusing it',
     },
+    policy: POLICY,
     models: { type: 'array', minItems: 1, items: MODEL, description: 'a list of models' },
   },
 } as const
@@ -230,6 +233,13 @@ export const SCHEMA = {
       retries: { ...DURATION, default: '15m' },
       keptReplies: { ...SIZE, default: '64MiB' },
       waivers: { type: 'integer', minimum: 0, maximum: 10_000, default: 20, description: 'the most waivers of one key in an hour' },
+      freeEntries: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 10_000,
+        default: 10,
+        description: 'the most entries that a key gets in a minute for requests that cost nothing; more of them are counted',
+      },
       stored: { ...AGE, default: '30d' },
       auditEvery: { ...DURATION, default: '1h' },
       keyCache: { ...DURATION, default: '10s' },
@@ -257,23 +267,7 @@ export const SCHEMA = {
       description: 'folders with your own plugins, relative to this file',
     },
     upstreams: named(UPSTREAM, 'upstreams by name'),
-    prices: named(
-      {
-        type: 'object',
-        description: 'prices by class of token',
-        additionalProperties: false,
-        required: ['input', 'output'],
-        properties: {
-          input: PRICE,
-          cacheRead: PRICE,
-          cacheWrite5m: PRICE,
-          cacheWrite1h: PRICE,
-          output: PRICE,
-          reasoning: PRICE,
-        },
-      } as const,
-      'prices by name',
-    ),
+    prices: named(PRICE_ENTRY, 'prices by name'),
     keyTypes: named(KEY_TYPE, 'key types by name'),
     chain: {
       type: 'array',

@@ -1,4 +1,7 @@
-/** Durations and sizes as operators write them, with their unit beside the number. */
+/** Durations, sizes and numbers of tokens as operators write them. */
+
+/** More tokens than any model takes or makes; a number beyond is a slip. */
+export const MOST_TOKENS = 100_000_000
 
 const MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }

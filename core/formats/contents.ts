@@ -2,7 +2,8 @@
  * What a request brings beside its text, in any of the formats: media, documents, and references to what lies with the
  * provider. It is recognised by the type of its part. What is not recognised counts as text, which is never too little.
  */
-import { type Json, object, text } from './reading.ts'
+import { type ProviderTool, providerToolsIn } from './provider-tools.ts'
+import { type Json, list, object, text } from './reading.ts'
 
 /** One part that is no text. */
 export interface Attachment {
@@ -25,8 +26,8 @@ export interface Contents {
   readonly attachments: readonly Attachment[]
   /** What it names of the state that lies with its provider: earlier replies, conversations, files, containers, items. */
   readonly references: readonly StoredReference[]
-  /** How many tools it lets the provider run. */
-  readonly providerTools: number
+  /** The tools that it lets the provider run. */
+  readonly providerTools: readonly ProviderTool[]
   /** The longest time for which it asks its input to be kept in a prompt cache. */
   readonly caches: '5m' | '1h' | undefined
 }
@@ -62,7 +63,9 @@ class Look {
     }
     this.#parts(request['system'])
     this.#cache(request)
-    return { attachments: this.#attachments, references: this.#references, providerTools: providerTools(request), caches: this.#caches }
+    // Longer caching may be billed as the dearest kind of write.
+    if (object(request['prompt_cache_options']) || text(request['prompt_cache_retention'])) this.#caches = '1h'
+    return { attachments: this.#attachments, references: this.#references, providerTools: providerToolsIn(request), caches: this.#caches }
   }
 
   #refer(param: string, value: unknown): void {
@@ -188,28 +191,6 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
   }
 }
 
-/** Tools that the client itself runs. All others may be run by the provider. */
-const CLIENT_TOOLS = /^(?:function|custom|namespace|tool_search|local_shell|shell|apply_patch|computer|bash|text_editor|memory)(?:_|$)/
-/** Members that let the provider search or call others by itself. */
-const TOOL_MEMBERS = ['mcp_servers', 'web_search_options', 'search_parameters', 'plugins'] as const
-
-/** How many tools the request lets the provider run. */
-function providerTools(request: Json): number {
-  const items = list(request['input']).flatMap(item => list(object(item)?.['tools']))
-  return countRun([...list(request['tools']), ...items]) + TOOL_MEMBERS.filter(name => request[name] !== undefined && request[name] !== null).length
-}
-
-function countRun(tools: readonly unknown[]): number {
-  let count = 0
-  for (const each of tools) {
-    const tool = object(each)
-    const type = text(tool?.['type'])
-    if (type !== undefined && (!CLIENT_TOOLS.test(type) || object(tool?.['environment']) !== undefined)) count++
-    count += countRun(list(tool?.['tools']))
-  }
-  return count
-}
-
 /** Base64, with or without the head of a data URL. What is not is text, and counts as that beside the medium it claims to be. */
 function isEncoded(value: string): boolean {
   const head = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/.exec(value)
@@ -220,10 +201,6 @@ function isEncoded(value: string): boolean {
 function isImage(encoded: string): boolean {
   const begins = encoded.slice(encoded.indexOf(',') + 1, encoded.indexOf(',') + 9)
   return (!encoded.startsWith('data:') || /^data:image\//i.test(encoded)) && !begins.startsWith('JVBERi') && !begins.startsWith('UEsD')
-}
-
-function list(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : []
 }
 
 /** Notes a part that is an attachment. */

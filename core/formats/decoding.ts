@@ -76,11 +76,6 @@ export function refuseAll(body: Json, members: Readonly<Record<string, string>>)
   }
 }
 
-/** The words of a text. */
-export function words(text: string): readonly string[] {
-  return text.trim().split(/\s+/)
-}
-
 export function number(value: unknown): number | undefined {
   return typeof value === 'number' ? value : undefined
 }

@@ -5,6 +5,7 @@
 import type { Body } from '../body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../ledger/money.ts'
+import type { Calls, Conditions } from '../ledger/price.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
 import type { Dialect } from './neutral.ts'
 
@@ -24,6 +25,9 @@ export interface Reading {
   readonly terminal?: boolean
   /** The usage of this event is that of the whole reply: no later event can change it. */
   readonly final?: boolean
+  /** Calls of tools that the provider ran, as far as this event tells of them; with `allCalls`, those of the whole reply. */
+  readonly calls?: Calls
+  readonly allCalls?: Calls
   /** Bytes of reasoning that the event carries encrypted, or as a signature that stands for it. */
   readonly sealedBytes?: number
   /** The event reports a failure. */
@@ -50,8 +54,21 @@ export interface CountedUsage {
   readonly sound: boolean
   /** Both the input and the output were told; of what was not, the count is 0. */
   readonly whole: boolean
-  /** What the upstream says the request costs the operator, in its own units, where it does. */
-  readonly cost?: number
+  /** The conditions that it was served under, as far as they were told; standard ones by the names that the upstream has for them. */
+  readonly conditions?: Conditions
+  /** The passes of the model that make the usage up, where the upstream tells them apart; each is priced by itself. */
+  readonly passes?: readonly Pass[]
+  /** Counters above zero that are not known here, and so have no price. */
+  readonly unknown?: readonly string[]
+  /** Dollars that the upstream says the request costs the operator, as a plain decimal, where it does. */
+  readonly cost?: string
+}
+
+/** One pass of a model. */
+export interface Pass {
+  /** The upstream's name of the model; undefined for the one that was asked for. */
+  readonly model: string | undefined
+  readonly usage: Usage
 }
 
 /** What a format needs in order to end a running stream. */
@@ -91,6 +108,8 @@ export interface Format {
   outputLimit(body: Pick<Body, 'get'>): number | undefined
   /** Makes the outgoing request ask for at most so many output tokens, in each choice, in every member that limits them. */
   limitOutput(body: Body, tokens: number): void
+  /** The service tier that plain rates are for, as a request asks for it. */
+  readonly standardTier: string
   /** A stream tells its input at its beginning, and shows what it reasons: little is unknown of one that is cut short. */
   readonly tellsEarly: boolean
   /** Whether the reply may leave something with its provider that later requests can refer to. */

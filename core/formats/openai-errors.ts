@@ -19,6 +19,7 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   key_expired: KEY,
   bad_request: invalid('bad_request'),
   invalid_body: invalid('invalid_request_body'),
+  member_refused: invalid('unsupported_parameter'),
   model_not_found: invalid('model_not_found'),
   format_not_allowed: invalid('format_not_allowed'),
   allocation_exhausted: { type: 'insufficient_quota', code: 'insufficient_quota' },

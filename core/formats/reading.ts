@@ -1,7 +1,9 @@
 /** Small readers that the formats share: vendors' JSON is never trusted to have the promised shape. */
 import type { Body } from '../body.ts'
-import { inputTokens, type Usage } from '../ledger/money.ts'
+import { formatCredits, inputTokens, type Usage } from '../ledger/money.ts'
+import type { Calls, Conditions } from '../ledger/price.ts'
 import type { CountedUsage, Failure, RawUsage } from './format.ts'
+import { kindOf, withCall } from './provider-tools.ts'
 
 export type Json = Readonly<Record<string, unknown>>
 
@@ -13,6 +15,16 @@ export function object(value: unknown): Json | undefined {
 /** The member as a string; undefined for anything else. */
 export function text(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined
+}
+
+/** The value as a list; an empty one for anything else. */
+export function list(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : []
+}
+
+/** The words of a text. */
+export function words(text: string): readonly string[] {
+  return text.trim().split(/\s+/)
 }
 
 /** A vendor's error member as a Failure. */
@@ -51,6 +63,27 @@ export class Counter {
     }
     return undefined
   }
+}
+
+/** Names of counters of what a provider bills. */
+const COUNTER = /(?:tokens|requests|calls|used|seconds|minutes|images|characters|pages|queries|searches|sessions)$/
+
+/** Names of the counters above zero in a usage object that are none of the known ones; those of objects inside it by their path. */
+export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = ''): string[] {
+  return Object.entries(raw).flatMap(([name, value]) => {
+    if (known.has(name)) return []
+    const inner = object(value)
+    if (inner) return unknownCounters(inner, known, `${at}${name}.`)
+    return typeof value === 'number' && value > 0 && COUNTER.test(name) ? [`${at}${name}`] : []
+  })
+}
+
+/** Dollars as a plain decimal with nine places, rounded up: from a vendor's number, or from its whole ticks of a ten-billionth. */
+export function dollarsOf(raw: Json): string | undefined {
+  const ticks = positive(raw['cost_in_usd_ticks'])
+  const cost = raw['cost']
+  const nano = ticks !== undefined ? Math.ceil(ticks / 10) : typeof cost === 'number' && cost >= 0 && cost < 1e6 ? Math.ceil(cost * 1e9 - 1e-6) : undefined
+  return nano === undefined ? undefined : formatCredits(BigInt(nano))
 }
 
 /** Members by which requests limit their output in one format or another; upstreams may heed any of them. */
@@ -122,21 +155,67 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   // One vendor leaves reasoning out of the completion count and only the total tells (prompt 12, completion 2, total 354, reasoning 340).
   const total = counter.maybe(raw, 'total_tokens')
   const apart = total === all + (reported ?? 0) + reasoning && reasoning > 0
-  const cost = positive(raw['cost_in_usd_ticks'])
+  const cost = dollarsOf(raw)
   const output = apart ? (reported ?? 0) + reasoning : (reported ?? 0)
+  const fresh = all - cacheRead - written
+  const media = (details: Json | undefined, whole: number): { audio: number; image: number } => {
+    const audio = Math.min(counter.of(details, 'audio_tokens'), whole)
+    return { audio, image: Math.min(counter.of(details, 'image_tokens'), whole - audio) }
+  }
+  const heard = media(inputDetails, fresh)
+  const outputDetails = object(raw[names.outputDetails])
+  const thought = Math.min(reasoning, output)
+  const rejected = Math.min(counter.of(outputDetails, 'rejected_prediction_tokens'), output - thought)
+  const made = media(outputDetails, output - thought - rejected)
+  const conditions = conditionsOf(raw)
+  const unknown = unknownCounters(raw, KNOWN_COUNTERS)
   return {
     usage: {
-      input: all - cacheRead - written,
+      input: fresh,
       cacheRead,
       cacheWrite5m: written - cacheWrite1h,
       cacheWrite1h,
       output,
-      reasoning: Math.min(reasoning, output),
+      reasoning: thought,
+      ...(heard.audio > 0 && { audioInput: heard.audio }),
+      ...(heard.image > 0 && { imageInput: heard.image }),
+      ...(made.audio > 0 && { audioOutput: made.audio }),
+      ...(made.image > 0 && { imageOutput: made.image }),
+      ...(rejected > 0 && { rejected }),
     },
     sound: counter.sound,
     whole: input !== undefined && reported !== undefined,
+    ...(conditions && { conditions }),
+    ...(unknown.length > 0 && { unknown }),
     ...(cost !== undefined && { cost }),
   }
+}
+
+/** What usage of either format may count beside what is a class of its own, and what is told in other words elsewhere. */
+const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
+  words(`
+  prompt_tokens completion_tokens input_tokens output_tokens total_tokens text_tokens cached_tokens audio_tokens image_tokens
+  reasoning_tokens accepted_prediction_tokens rejected_prediction_tokens cache_write_tokens cache_write_tokens_details
+  prompt_cache_hit_tokens prompt_cache_miss_tokens num_sources_used num_search_queries num_server_side_tools_used
+  server_side_tool_usage_details cost cost_details cost_in_usd_ticks cached_tokens_details
+`),
+)
+
+/** Conditions and calls that a usage tells. */
+function conditionsOf(raw: RawUsage): Conditions | undefined {
+  const serviceTier = text(raw['service_tier'])
+  const calls = callsTold(raw)
+  return serviceTier === undefined && !calls ? undefined : { ...(serviceTier !== undefined && { serviceTier }), ...(calls && { calls }) }
+}
+
+/** Calls by the counters that some vendors have for them. */
+function callsTold(raw: RawUsage): Calls | undefined {
+  const details = object(raw['server_side_tool_usage_details'])
+  if (details) {
+    return Object.entries(details).reduce<Calls>((calls, [name, value]) => withCall(calls, kindOf(name), positive(value) ?? 0), {})
+  }
+  const searches = positive(raw['num_sources_used']) ?? positive(raw['num_search_queries'])
+  return searches === undefined ? undefined : { webSearch: searches }
 }
 
 const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])

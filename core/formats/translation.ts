@@ -49,6 +49,11 @@ export class Translation {
     this.#encoded = upstream.dialect.encodeRequest(request, this.losses, limits)
   }
 
+  /** Whether the request that the upstream gets has a service tier. */
+  get asksForTier(): boolean {
+    return this.#encoded['service_tier'] !== undefined
+  }
+
   /** The request as the upstream gets it, with at most so many output tokens where a stage has lowered what was asked for. */
   bytes(maxOutput: number | undefined = this.#telling.request.maxOutput): Buffer {
     const { upstream, limits } = this.#between

@@ -1,7 +1,8 @@
 /** The audit: recomputes what every account must hold from its own history, while the gateway runs. */
 import type { Ledger } from './ledger.ts'
 import type { Snapshot } from './reads.ts'
-import { historyEntry, pairs } from './records.ts'
+import { chargeParts, recomputed } from './entries.ts'
+import { historyEntry, type HistoryEntry, pairs } from './records.ts'
 
 /** What was found wrong with one account. */
 export interface Drift {
@@ -16,13 +17,16 @@ export interface AuditReport {
   readonly quotas: number
   readonly entries: number
   readonly drifts: readonly Drift[]
+  /** Of an audit that recomputes: charges that were, and entries from before prices had versions, which cannot be. */
+  readonly repriced: number
+  readonly unversioned: number
 }
 
 /** Holds that ran out are ended before an audit; one that ran out so many milliseconds ago was overlooked. */
 const REAP_GRACE_MS = 60_000
 
-/** How much of an account is looked at: its sums and holds, or its history and grants as well. */
-export type Depth = 'sums' | 'whole'
+/** How much of an account is looked at: its sums and holds; its history and grants as well; and each charge, from the prices it was made at. */
+export type Depth = 'sums' | 'whole' | 'charges'
 
 /** Audits the accounts given, or every key and every quota there is, once the holds that nobody renews are ended. @throws GatewayError unavailable */
 export async function audit(ledger: Ledger, accounts?: readonly string[], depth: Depth = 'whole'): Promise<AuditReport> {
@@ -31,14 +35,18 @@ export async function audit(ledger: Ledger, accounts?: readonly string[], depth:
   const drifts: Drift[] = []
   let entries = 0
   let quotas = 0
+  let repriced = 0
+  let unversioned = 0
   const all = accounts ?? (await ledger.accounts())
   for (const account of all) {
     const result = await auditAccount(ledger, account, depth)
     entries += result.entries
+    repriced += result.repriced
+    unversioned += result.unversioned
     if (result.quota) quotas++
     if (result.findings.length > 0) drifts.push({ account, findings: result.findings })
   }
-  return { accounts: all.length, quotas, entries, drifts }
+  return { accounts: all.length, quotas, entries, drifts, repriced, unversioned }
 }
 
 /** Requests of one account that are compared for a second end: an audit's memory has a bound. */
@@ -47,6 +55,8 @@ const COMPARED = 100_000
 interface Findings {
   readonly quota: boolean
   readonly entries: number
+  readonly repriced: number
+  readonly unversioned: number
   readonly findings: readonly string[]
 }
 
@@ -79,14 +89,25 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
     if (!holds.has(id)) findings.push(`lease ${id} has no hold`)
     if (Number(now) - Number(end) > REAP_GRACE_MS) findings.push(`hold ${id} is over its lease and was not reaped`)
   }
-  if (depth === 'sums') return { quota, entries: 0, findings }
+  if (depth === 'sums') return { quota, entries: 0, repriced: 0, unversioned: 0, findings }
   let settled = sum('arch')
   let entries = 0
   const ended = new Set<string>()
+  let repriced = 0
+  let unversioned = 0
   for await (const [id, raw] of ledger.entries(account, 'x', lastEntry)) {
-    const { kind, requestId, charge, before } = historyEntry(id, raw)
+    const entry = historyEntry(id, raw)
+    const { kind, requestId, charge, before } = entry
     settled += charge - before
     entries++
+    if (depth === 'charges' && kind !== 'credit' && charge + entry.waived > 0n) {
+      const finding = await reprice(ledger, entry)
+      if (finding === 'unversioned') unversioned++
+      else {
+        repriced++
+        if (finding !== undefined) findings.push(finding)
+      }
+    }
     // A late entry corrects the reaped one before it, and a credit one that has ended.
     if (kind === 'late' || kind === 'credit') continue
     if (ended.has(requestId)) findings.push(`request ${requestId} ended twice`)
@@ -99,5 +120,14 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
     for await (const [id, raw] of ledger.entries(account, 'g', lastGrant)) granted += historyEntry(id, raw).charge
     expect('granted = the sum of the grants', sum('gra'), granted)
   }
-  return { quota, entries, findings }
+  return { quota, entries, repriced, unversioned, findings }
+}
+
+/** What is wrong with an entry's charge; `unversioned` where it does not say which price it was made at. */
+async function reprice(ledger: Ledger, { id, charge, waived, notes }: HistoryEntry): Promise<string | undefined> {
+  const parts = chargeParts(notes)
+  if (parts.length === 0) return 'unversioned'
+  const exact = await recomputed(parts, ledger.prices)
+  if (exact === undefined) return `entry ${id}: the numbers of its price (${parts.map(({ price }) => price).join(', ')}) are not kept`
+  return exact === charge + waived ? undefined : `entry ${id}: its usage costs ${exact}, and ${charge + waived} was charged`
 }

@@ -4,7 +4,9 @@ import type { Body } from '../body.ts'
 import type { CountedUsage, Failure } from '../formats/index.ts'
 import type { Exchange, Model, Outcome } from '../exchange.ts'
 import type { KnownPrefix } from './prefixes.ts'
-import { charge, inputTokens, NO_USAGE, tokensFor, type Price, type Usage } from './money.ts'
+import { fitted, inputTokens, NO_USAGE, plus, type Usage } from './money.ts'
+import { chargeAll, type Price, tokensFor } from './price.ts'
+import { asCut, billed, type BilledUsage, chargeSoFar, dearestCharge, dearestOutput, outputRate, type Pricing, type Told, unpriced } from './pricing.ts'
 
 /** How text and media become tokens where nobody counted them: the options of the stage that meters. */
 export interface Rates extends Weights {
@@ -14,12 +16,14 @@ export interface Rates extends Weights {
   readonly leastLimit: number
   /** Output tokens that are held for a JSON reply that nothing limits. */
   readonly unlimitedOutput: number
+  /** Calls of one tool that are held for, where the request does not bound them. */
+  readonly toolCalls: number
   /** Bytes of text that an estimate counts as one token. */
   readonly bytesPerToken: number
 }
 
 /** The rates, and what is known of the model and the conversation of one exchange. */
-export interface Terms extends Rates {
+export interface Terms extends Rates, Pricing {
   readonly reasoning: 'hidden' | 'shown' | 'none'
   /** Tokens that the model makes in a second, the 95th percentile. */
   readonly outputRate: number
@@ -35,7 +39,7 @@ export interface Terms extends Rates {
 export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete' | 'silentMs' | 'elapsedMs' | 'sealedBytes'> {
   readonly body: Body
   readonly model: Model
-  readonly tally: { readonly failure: Failure | undefined; readonly final: boolean; usage(): CountedUsage | undefined }
+  readonly tally: Told & { readonly failure: Failure | undefined; readonly final: boolean }
 }
 
 /** What an exchange that has ended costs, and how that is known. */
@@ -48,8 +52,10 @@ export interface Bill {
   readonly source: 'upstream' | 'estimated'
   /** The upstream reported a usage that cannot be. */
   readonly quarantined: boolean
-  /** What the upstream says it costs the operator. */
-  readonly cost: number | undefined
+  /** The usage in the parts that it was priced in; none where nothing is billed. */
+  readonly parts: readonly BilledUsage[]
+  /** What of the usage has no price. */
+  readonly unpriced: readonly string[]
   /** It failed, with or without a part of a reply. */
   readonly failed: boolean
 }
@@ -64,20 +70,29 @@ const IMPLAUSIBLE_LIMITS = 10
 const PLAUSIBLE_OUTPUT = 4096
 /** Passes of the model that tools at the provider can bring about, each of which reads the whole input again. */
 const MOST_PASSES = 10
+/** Calls of the provider's tools beyond which a report is implausible. */
+const MOST_CALLS = 1000
 /** Seconds for which an upstream may go on after its connection was closed. */
 const STOP_LAG_S = 1
 
-/** What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits. */
-export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms): bigint {
+/**
+ * What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits.
+ * @param calls calls of one tool, where the request does not bound them
+ */
+export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms, calls = terms.toolCalls): bigint {
   const { price } = x.model.entry
   const input = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
-  return charge({ ...asInput(terms, input), ...dearest(output, price) }, price)
+  return dearestCharge({ ...asInput(terms, input, price), ...dearestOutput(output + terms.extras.predicted, price, terms.extras) }, price, terms, calls)
 }
 
 /** How many output tokens a hold covers beside the input. */
 export function outputOf(x: Billable, hold: bigint, terms: Terms): number {
-  const { price } = x.model.entry
-  return tokensFor(hold - holdFor(x, 0, terms), price.reasoning > price.output ? price.reasoning : price.output)
+  return tokensFor(hold - holdFor(x, 0, terms), outputRateOf(x, terms))
+}
+
+/** Nano-credits per million of its output tokens at their dearest. */
+export function outputRateOf(x: Pick<Billable, 'model'>, terms: Terms): bigint {
+  return outputRate(x.model.entry.price, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), terms)
 }
 
 /** The most output tokens that the reply may have, all choices together; Infinity when neither the request nor the model's entry says. */
@@ -92,10 +107,9 @@ export function beyond(tokens: number): number {
   return tokens * MOST_BYTES_PER_TOKEN + 1
 }
 
-/** What was delivered so far costs, with its input, in nano-credits: what is charged when the gateway dies. */
-export function deliveredCharge(x: Billable, terms: Terms): bigint {
-  if (x.delivered === 0 && !x.tally.usage()) return 0n
-  return charge(observed(x, terms), x.model.entry.price)
+/** What was delivered so far, with its input, as it is billed: what is charged when the gateway dies. Nothing for a reply that has not begun. */
+export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
+  return x.delivered === 0 && !x.tally.usage() ? [] : billedSoFar(x, observed(x, terms), terms)
 }
 
 /** What the exchange may have cost the upstream by now and, on top of it, so many output tokens, in nano-credits. */
@@ -104,7 +118,7 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
   if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   const usage = cutUsage(x, terms)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-  return charge({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price)
+  return chargeSoFar({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price, x.tally, asCut(terms))
 }
 
 /** Whether the cost of the reply grows while nothing of it is delivered. */
@@ -116,7 +130,7 @@ export function growsByClock({ silentMs }: Pick<Billable, 'silentMs'>, { reasoni
 export function bill(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const reported = x.tally.usage()
-  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, cost: reported?.cost, failed }
+  const nothing: Bill = { charge: 0n, billed: false, usage: NO_USAGE, source: 'upstream', quarantined: false, parts: [], unpriced: [], failed }
   const by = outcome.kind === 'failed' || outcome.kind === 'broken' ? outcome.by : undefined
   // What a customer, or the end of his balance, cut short is owed as the upstream saw it.
   const owed = by === 'client' || by === 'budget' || by === 'disabled'
@@ -127,31 +141,45 @@ export function bill(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate 
   if (outcome.kind === 'answered') return nothing
   // What the gateway itself fails at, and a reply that a stage replaces, is not the customer's to pay.
   const ownFailure = outcome.kind === 'failed' && !owed && !x.tally.failure
-  if (!ownFailure && believable && final) return { ...nothing, ...priced(reported.usage, x), source: 'upstream' }
+  if (!ownFailure && believable && final) return { ...nothing, ...priced(reported.usage, x, terms, reported), source: 'upstream' }
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
   if (owed && outcome.attempts.length === 0) return nothing
   if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
   const estimate = owed ? cutUsage(x, terms) : observed(x, terms)
-  if (!reported || believable) return { ...nothing, ...priced(estimate, x), source: 'estimated' }
-  const least = priced(estimate, x)
-  const most = reported.sound ? priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x) : least
+  if (!reported || believable) return { ...nothing, ...(owed ? pricedCut(estimate, x, terms) : priced(estimate, x, terms)), source: 'estimated' }
+  const least = priced(estimate, x, terms)
+  const most = reported.sound ? priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms) : least
   return { ...nothing, ...(most.charge > least.charge ? most : least), source: 'estimated', quarantined: true }
 }
 
-function priced(usage: Usage, x: Billable): Pick<Bill, 'billed' | 'usage' | 'charge'> {
-  return { billed: true, usage, charge: charge(usage, x.model.entry.price) }
+/** A usage as it is billed while nothing is final. */
+export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly BilledUsage[] {
+  return billed(usage, x.model.entry, x.tally, terms, undefined)
 }
 
-/** Input tokens that may be written into a prompt cache are priced so. */
-function asInput({ weight: { caches } }: Terms, tokens: number): Usage {
-  if (caches === undefined) return { ...NO_USAGE, input: tokens }
-  return caches === '1h' ? { ...NO_USAGE, cacheWrite1h: tokens } : { ...NO_USAGE, cacheWrite5m: tokens }
+/** @param reported where it is the whole truth, with the passes and the counters that it told */
+function priced(usage: Usage, x: Billable, terms: Terms, reported?: CountedUsage): Pick<Bill, 'billed' | 'usage' | 'charge' | 'parts' | 'unpriced'> {
+  const parts = billed(usage, x.model.entry, x.tally, terms, reported?.passes)
+  return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms, reported?.unknown) }
 }
 
-/** Output is priced as reasoning where that is dearer. */
-function dearest(output: number, price: Price): Pick<Usage, 'output' | 'reasoning'> {
-  return { output, reasoning: price.reasoning > price.output ? output : 0 }
+/** A reply that was cut short may have asked its advisors as well, with all of its input. */
+function pricedCut(usage: Usage, x: Billable, terms: Terms): ReturnType<typeof priced> {
+  const { advisors } = terms.extras
+  const own = billed(usage, x.model.entry, x.tally, asCut(terms), undefined)
+  const parts = [...own, ...advisors.map(({ price, sends }) => ({ usage, price, model: sends }))]
+  return { billed: true, usage: parts.map(part => part.usage).reduce(plus), charge: chargeAll(parts), parts, unpriced: unpriced(own, terms) }
+}
+
+/** Input tokens that may be written into a prompt cache are priced so, and media at rates of their own. */
+function asInput({ weight: { caches, soundTokens, imageTokens } }: Terms, tokens: number, price: Price): Usage {
+  const audioInput = price.audioInput === undefined ? 0 : Math.min(soundTokens, tokens)
+  const imageInput = price.imageInput > price.input ? Math.min(imageTokens, tokens - audioInput) : 0
+  const media = { ...(audioInput > 0 && { audioInput }), ...(imageInput > 0 && { imageInput }) }
+  if (caches === undefined) return { ...NO_USAGE, input: tokens, ...media }
+  const text = tokens - audioInput - imageInput
+  return { ...NO_USAGE, input: tokens - text, ...media, ...(caches === '1h' ? { cacheWrite1h: text } : { cacheWrite5m: text }) }
 }
 
 /** The greater of what was reported so far and what the bytes on either side suggest. */
@@ -166,12 +194,15 @@ export function observed(x: Billable, terms: Terms): Usage {
 export function cutUsage(x: Billable, terms: Terms): Usage {
   const visible = visibleOutput(x, SAFE_BYTES_PER_TOKEN)
   const most = Math.min(x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity, byClock(x, terms, x.elapsedMs))
-  const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible))
+  // What was predicted and not used is output that nobody sees.
+  const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible)) + terms.extras.predicted
   const told = withReported(x, terms, knownInput(x, terms), visible + hidden)
   // The results of tools that the provider runs become input after the first is told.
   const more = inputTokens(x.tally.usage()?.usage ?? NO_USAGE) > 0 ? terms.weight.toolTokens : 0
   const usage = more > 0 ? { ...told, input: told.input + more } : told
   const { price } = x.model.entry
+  // Media are not seen in the bytes of a reply.
+  if (terms.extras.media.length > 0) return { ...usage, ...dearestOutput(Math.max(usage.output, most === Infinity ? 0 : most), price, terms.extras) }
   return price.reasoning > price.output ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) } : usage
 }
 
@@ -181,7 +212,7 @@ function withReported(x: Billable, terms: Terms, estimate: Usage, output: number
   if (!reported?.sound || !plausible(reported.usage, x, terms)) return { ...estimate, output }
   // Input that was reported, from cache perhaps, is known better than any estimate of it.
   const known = inputTokens(reported.usage) > 0
-  return { ...reported.usage, ...(!known && { ...estimate, reasoning: reported.usage.reasoning }), output: Math.max(reported.usage.output, output) }
+  return fitted({ ...reported.usage, ...(!known && { ...estimate, reasoning: reported.usage.reasoning }), output: Math.max(reported.usage.output, output) })
 }
 
 function visibleOutput(x: Billable, bytesPerToken: number): number {
@@ -216,13 +247,13 @@ function fairInput({ weight: { textBytes, tokens }, overhead }: Terms, bytesPerT
 function knownInput(x: Billable, terms: Terms): Usage {
   const estimate = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
   const prefix = terms.prefix()
-  if (!prefix) return asInput(terms, estimate)
+  if (!prefix) return asInput(terms, estimate, x.model.entry.price)
   // What is not text takes few bytes and may be many tokens.
   const { tokens, toolTokens, unbounded } = terms.weight
   const plain = tokens === toolTokens && !unbounded
   const total = plain ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN) + toolTokens) : estimate
   const cacheRead = Math.min(prefix.cachedTokens, total)
-  return { ...asInput(terms, total - cacheRead), cacheRead }
+  return { ...asInput(terms, total - cacheRead, x.model.entry.price), cacheRead }
 }
 
 function windowOf({ entry }: Model): number {
@@ -233,7 +264,7 @@ function windowOf({ entry }: Model): number {
 const LARGEST_WINDOW = 1_000_000
 
 function plausible(usage: Usage, x: Billable, terms: Terms): boolean {
-  return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
+  return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms) && Object.values(x.tally.calls ?? {}).every(count => count <= MOST_CALLS)
 }
 
 function plausibleInput(usage: Usage, { model }: Billable, terms: Terms): boolean {
@@ -270,5 +301,5 @@ function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms, ca
     classes[name] -= off
     excess -= off
   }
-  return { ...classes, output, reasoning }
+  return fitted({ ...reported, ...classes, output, reasoning })
 }

@@ -1,6 +1,7 @@
 /** How far below zero a key can end: the part of a bill that no hold covers, of all requests that a key can have under way. */
 import type { KeyType } from '../config/config.ts'
-import { charge, NO_USAGE } from './money.ts'
+import { NANO } from './money.ts'
+import { type Price, RATE_NAMES, type Rates } from './price.ts'
 
 /**
  * Seconds of a model's output that a stream can be charged beyond its hold: one until the clock is looked at again, one for the
@@ -15,8 +16,22 @@ export const UNCOVERED_S = 6
  */
 export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outputRate: number): bigint {
   const dearest = [...models.values()].map(({ price, outputRate: own = outputRate }) => {
-    const tokens = Math.ceil(own * UNCOVERED_S)
-    return charge({ ...NO_USAGE, output: tokens, reasoning: price.reasoning > price.output ? tokens : 0 }, price)
+    const tokens = BigInt(Math.ceil(own * UNCOVERED_S))
+    return (tokens * dearestRate(price) + PER - 1n) / PER
   })
   return BigInt(concurrency + abandoned) * dearest.reduce((most, each) => (each > most ? each : most), 0n)
+}
+
+const PER = 1_000_000n
+const OUTPUT = RATE_NAMES.slice(RATE_NAMES.indexOf('output'))
+
+/** Nano-credits per million output tokens, of the dearest class, for the longest input and under the dearest conditions. */
+function dearestRate(price: Price): bigint {
+  const rates = [price, ...(price.tiers ?? [])].flatMap((each: Rates) => OUTPUT.map(name => each[name] ?? 0n))
+  const factors = Object.values(price.factors).map(named => [...named.values(), NANO].reduce(larger))
+  return factors.reduce((rate, factor) => (rate * factor + NANO - 1n) / NANO, rates.reduce(larger))
+}
+
+function larger(a: bigint, b: bigint): bigint {
+  return a > b ? a : b
 }

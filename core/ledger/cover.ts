@@ -1,10 +1,11 @@
 /** Keeps what is held for a running reply ahead of what it may cost. */
-import { beyond, bill, type Billable, cutUsage, growsByClock, outputLimit, runningCharge, type Terms } from './bill.ts'
+import { beyond, bill, type Billable, cutUsage, growsByClock, outputLimit, outputRateOf, runningCharge, type Terms } from './bill.ts'
 import type { Hold } from './hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './input.ts'
 import type { Ledger } from './ledger.ts'
 import type { Seated } from '../roster.ts'
-import { tokensFor, type Usage } from './money.ts'
+import type { Usage } from './money.ts'
+import { tokensFor } from './price.ts'
 import type { Notes } from './records.ts'
 
 /** A reply whose holds are to grow with it. */
@@ -27,6 +28,7 @@ export class Cover implements Seated {
   /** Bytes delivered at which to look again. */
   #next = 0
   #asking: Promise<void> | undefined
+  #outputRate: bigint | undefined
   /** The balance did not go as far as was wanted: what is held must be used up before it is asked again. */
   #thin: boolean
 
@@ -124,7 +126,7 @@ export class Cover implements Seated {
     else if (!x.complete) x.stop('budget', cutUsage(x, this.terms))
   }
 
-  #bytesFor({ model }: Covered, nano: bigint): number {
-    return Math.max(1, tokensFor(nano, model.entry.price.output) * SAFE_BYTES_PER_TOKEN)
+  #bytesFor(x: Covered, nano: bigint): number {
+    return Math.max(1, tokensFor(nano, (this.#outputRate ??= outputRateOf(x, this.terms))) * SAFE_BYTES_PER_TOKEN)
   }
 }

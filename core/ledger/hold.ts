@@ -26,8 +26,8 @@ export interface HoldRequest extends HoldName {
   readonly quota?: Quota | undefined
   /** Kept with the hold, for the entry that is written if nobody comes back to settle it. */
   readonly notes: Notes
-  /** What the customer has received so far, in nano-credits. */
-  readonly floor: () => bigint
+  /** What the customer has received so far, in nano-credits, and the notes that say so. */
+  readonly floor: () => { readonly charge: bigint; readonly notes: Partial<Notes> }
   /** Called when the exchange must end: its key is off, or another abandoned one took its place. */
   readonly end?: ((why: EndReason) => void) | undefined
 }

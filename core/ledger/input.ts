@@ -23,6 +23,9 @@ export interface Weight {
   readonly tokens: number
   /** It holds something whose size nobody can tell, such as a document behind a URL: only the context window bounds it. */
   readonly unbounded: boolean
+  /** Of the tokens, those of sound and of images. */
+  readonly soundTokens: number
+  readonly imageTokens: number
   /** It lets the provider run tools, whose results become input of further passes. */
   readonly providerTools: boolean
   /** Of the tokens, those for the results of such tools. */
@@ -36,23 +39,37 @@ export const SAFE_BYTES_PER_TOKEN = 2
 
 /**
  * Weighs a request's input.
+ * @param tools how many tools the provider may run
  * @param storedTokens tokens of all the stored state that the request refers to; undefined where nobody recorded them
  */
-export function weigh(body: Body, rates: Weights, storedTokens: number | undefined): Weight {
+export function weigh(body: Body, rates: Weights, storedTokens: number | undefined, tools: number): Weight {
   let textBytes = body.received.length
-  const { attachments, providerTools, caches } = body.contents
-  const toolTokens = providerTools * rates.toolTokens
+  const { attachments, caches } = body.contents
+  const toolTokens = tools * rates.toolTokens
   let tokens = (storedTokens ?? 0) + toolTokens
   let unbounded = false
+  const ofKind = { image: 0, sound: 0, document: 0 }
   const budget: Budget = { bytes: BUDGET_BYTES }
   for (const attachment of attachments) {
     const { encoded = '' } = attachment
     textBytes -= encoded.length
     const size = tokensOf(attachment, rates, storedTokens !== undefined, budget)
     if (size === undefined) unbounded = true
-    else tokens += size
+    else {
+      tokens += size
+      ofKind[attachment.kind] += size
+    }
   }
-  return { textBytes: Math.max(0, textBytes), tokens, unbounded, providerTools: providerTools > 0, toolTokens, caches }
+  return {
+    textBytes: Math.max(0, textBytes),
+    tokens,
+    unbounded,
+    soundTokens: ofKind.sound,
+    imageTokens: ofKind.image,
+    providerTools: tools > 0,
+    toolTokens,
+    caches,
+  }
 }
 
 /** Tokens of one attachment; undefined when only the context window bounds them. */

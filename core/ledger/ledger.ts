@@ -74,6 +74,9 @@ export class Ledger extends Accounts {
   quarantined = 0
   /** How often so many reports of one model could not be that charges above the estimate were suspended. */
   suspensions = 0
+  /** Since the start: requests with usage that has no price, and requests charged below their cost. */
+  unpriced = 0
+  belowCost = 0
 
   /** Settlements that wait for the store. */
   get waiting(): number {
@@ -84,18 +87,14 @@ export class Ledger extends Accounts {
   async start(): Promise<void> {
     if (await this.halfRebuilt()) throw new Error(BROKEN_OFF)
     await this.#outbox?.adopt()
-    const upkeep = (work: () => Promise<unknown>, name: string) => (): void =>
-      void work().catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`))
+    const every = (ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout =>
+      setInterval(() => void work().catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`)), ms)
     this.#timers = [
       setInterval(() => this.#renewAll(), this.#config.lease / 3),
-      setInterval(
-        upkeep(() => this.reapAll(), 'reaping'),
-        this.#config.reapEvery,
-      ),
-      setInterval(
-        upkeep(() => this.trimAll(), 'trimming'),
-        TRIM_EVERY_MS,
-      ),
+      every(this.#config.reapEvery, 'reaping', () => this.reapAll()),
+      every(this.#config.reapEvery, 'keeping the prices', () => this.prices.keep()),
+      // Prices may have been lost with a store that failed.
+      every(TRIM_EVERY_MS, 'trimming', () => this.trimAll().then(() => this.prices.keep(true))),
     ]
     for (const timer of this.#timers) timer.unref()
   }
@@ -158,7 +157,8 @@ export class Ledger extends Accounts {
    */
   async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
     const { notes, rotation = '' } = hold.request
-    const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify(notes), rotation]
+    const floor = hold.request.floor()
+    const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify({ ...notes, ...floor.notes }), rotation, String(floor.charge)]
     const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, args)) as string[]
     if (kind === 'off') {
       hold.request.end?.(held as EndReason)
@@ -202,16 +202,12 @@ export class Ledger extends Accounts {
       this.#live.delete(hold)
       if (this.#abandoned.size > 0) this.#abandoned.delete(nameOf(hold))
     }
-    this.#track(this.#settlement(hold, end))
+    void this.#deliver(this.#settlement(hold, end))
   }
 
-  #track(settlement: Settlement, again = false): void {
-    this.#settling++
-    void this.#deliver(settlement, again)
-  }
-
-  async #deliver(settlement: Settlement, again: boolean): Promise<void> {
+  async #deliver(settlement: Settlement, again = false): Promise<void> {
     const { account, id } = settlement
+    this.#settling++
     try {
       await this.#send(settlement)
       if (!again) this.#recent?.add(settlement)
@@ -240,7 +236,8 @@ export class Ledger extends Accounts {
       String(usage ? inputTokens(usage) : 0),
       String(usage?.output ?? 0),
       notes.quarantined ? '1' : '0',
-      ...(attempt ? [attempt.part, String(this.#config.retries), String(this.#config.waivers)] : []),
+      ...(attempt ? [attempt.part, String(this.#config.retries), String(this.#config.waivers)] : ['', '', '']),
+      String(this.#config.freeEntries),
     ]
     return { account, id, args, at: Date.now(), ...(attempt && { request: attempt.request }) }
   }
@@ -285,14 +282,22 @@ export class Ledger extends Accounts {
     this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
     if (recent.length > 0) this.#log.info({ settlements: recent.length }, 'the last settlements are sent again, as the store has changed hands')
-    for (const settlement of recent) this.#track(settlement, true)
+    for (const settlement of recent) void this.#deliver(settlement, true)
   }
 
   #renewAll(): void {
     this.renewClaims()
     for (const hold of this.#live.all()) {
       const { account, id, request, abandoned } = hold
-      const args = [id, String(request.floor()), String(this.#config.lease), request.rotation ?? '', abandoned ? '1' : '']
+      const { charge, notes } = request.floor()
+      const args = [
+        id,
+        String(charge),
+        String(this.#config.lease),
+        request.rotation ?? '',
+        abandoned ? '1' : '',
+        JSON.stringify({ ...request.notes, ...notes }),
+      ]
       this.scripts.run('renew', account, id, args).then(
         answer => {
           const [kind, why] = answer as string[]

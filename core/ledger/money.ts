@@ -29,65 +29,64 @@ export function formatCredits(nano: bigint): string {
   return `${sign}${digits.slice(0, -9)}${fraction ? `.${fraction}` : ''}`
 }
 
-/** Tokens by class, in the one normal form of all wire formats. `reasoning` is a part of `output`. */
+/** Tokens by class, in the one normal form of all wire formats. Classes that are parts of others are left out where there are none. */
 export interface Usage {
-  /** Input tokens that were neither read from nor written to a prompt cache. */
+  /** Input tokens that were neither read from nor written to a prompt cache, media included. */
   readonly input: number
   readonly cacheRead: number
   readonly cacheWrite5m: number
   readonly cacheWrite1h: number
-  /** All output tokens, reasoning included. */
+  /** All output tokens: reasoning, media and rejected predictions included. */
   readonly output: number
+  /** A part of `output`. */
   readonly reasoning: number
+  /** Parts of `input`. */
+  readonly audioInput?: number
+  readonly imageInput?: number
+  /** Parts of `output`. */
+  readonly audioOutput?: number
+  readonly imageOutput?: number
+  /** Tokens of a prediction that the model did not use: a part of `output`. */
+  readonly rejected?: number
 }
 
 /** No tokens at all. */
 export const NO_USAGE: Usage = { input: 0, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 }
 
+/** Two usages together. */
+export function plus(one: Usage, other: Usage): Usage {
+  const sum: Record<string, number> = { ...one }
+  for (const [name, count] of Object.entries(other)) sum[name] = (sum[name] ?? 0) + (count as number)
+  return sum as unknown as Usage
+}
+
+/** A usage whose parts are no larger than what they are parts of. */
+export function fitted(usage: Usage): Usage {
+  let input = usage.input
+  let output = usage.output
+  const inputPart = (count = 0): number => {
+    const part = Math.min(count, input)
+    input -= part
+    return part
+  }
+  const outputPart = (count = 0): number => {
+    const part = Math.min(count, output)
+    output -= part
+    return part
+  }
+  const { audioInput, imageInput, audioOutput, imageOutput, rejected, ...rest } = usage
+  return {
+    ...rest,
+    reasoning: outputPart(usage.reasoning),
+    ...(audioInput && { audioInput: inputPart(audioInput) }),
+    ...(imageInput && { imageInput: inputPart(imageInput) }),
+    ...(audioOutput && { audioOutput: outputPart(audioOutput) }),
+    ...(imageOutput && { imageOutput: outputPart(imageOutput) }),
+    ...(rejected && { rejected: outputPart(rejected) }),
+  }
+}
+
 /** All input tokens of a usage, cached or not. */
 export function inputTokens(usage: Usage): number {
   return usage.input + usage.cacheRead + usage.cacheWrite5m + usage.cacheWrite1h
-}
-
-/** Credits per million tokens by class, in nano-credits per million tokens; a class without a price of its own falls back. */
-export interface Price {
-  readonly input: bigint
-  readonly output: bigint
-  /** Defaults to `input`. */
-  readonly cacheRead: bigint
-  /** Defaults to `input`. */
-  readonly cacheWrite5m: bigint
-  /** Defaults to `cacheWrite5m`. */
-  readonly cacheWrite1h: bigint
-  /** Defaults to `output`. */
-  readonly reasoning: bigint
-}
-
-const PER = 1_000_000n
-
-/** How many whole tokens an amount pays for, at a price for a million; Infinity when they are free. */
-export function tokensFor(nano: bigint, price: bigint): number {
-  if (price === 0n) return Infinity
-  return nano <= 0n ? 0 : Number((nano * PER) / price)
-}
-
-/**
- * What a usage costs: the sum over classes, rounded up once to a whole nano-credit and capped at MAX_AMOUNT.
- * @throws RangeError when a count is no whole number of tokens: usage is checked before it is priced
- */
-export function charge(usage: Usage, price: Price): bigint {
-  const exact =
-    times(usage.input, price.input) +
-    times(usage.cacheRead, price.cacheRead) +
-    times(usage.cacheWrite5m, price.cacheWrite5m) +
-    times(usage.cacheWrite1h, price.cacheWrite1h) +
-    times(usage.output - usage.reasoning, price.output) +
-    times(usage.reasoning, price.reasoning)
-  const nano = (exact + PER - 1n) / PER
-  return nano > MAX_AMOUNT ? MAX_AMOUNT : nano
-}
-
-/** Most classes are empty, and a number is turned into a BigInt at some cost. */
-function times(tokens: number, price: bigint): bigint {
-  return tokens === 0 ? 0n : BigInt(tokens) * price
 }

@@ -191,7 +191,7 @@ operations['hold'] = function(args)
   return { 'held', held, balance() }
 end
 
--- extend(id, amount, lease ms, notes, rotation): a live hold grows to an amount, or as far towards it as the balance goes. One
+-- extend(id, amount, lease ms, notes, rotation, floor): a live hold grows to an amount, or as far towards it as the balance goes. One
 -- that was reaped, or lost with a failed store, lives again. Repeating it changes nothing. A key that is off gets nothing more.
 operations['extend'] = function(args)
   local id, wanted, lease, notes = args[1], amount(args[2]), tonumber(args[3]), args[4]
@@ -203,6 +203,7 @@ operations['extend'] = function(args)
     local revived = wanted ~= '0' and take(wanted, '1')
     if not revived then return { 'held', '0', balance() } end
     local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+') or '0'
+    if args[6] and tonumber(amount(args[6])) > tonumber(floor) then floor = args[6] end
     redis.call('ZADD', LEASES, whole(now() + lease), id)
     redis.call('HSET', HOLDS, id, revived .. ':' .. floor .. ':' .. notes)
     return { 'held', revived, balance() }
@@ -218,8 +219,8 @@ operations['extend'] = function(args)
   return { 'held', held, balance() }
 end
 
--- renew(id, floor, lease ms, rotation, '1' if it is abandoned): a live hold lives on, and what its customer has received so far
--- becomes its floor. Says when its key is off, or when it has lost its place among the abandoned.
+-- renew(id, floor, lease ms, rotation, '1' if it is abandoned, notes): a live hold lives on, and what its customer has received so
+-- far becomes its floor, with the notes that say what that was. Says when its key is off, or when it has lost its place among the abandoned.
 operations['renew'] = function(args)
   local id, floor, lease = args[1], amount(args[2]), tonumber(args[3])
   local hold = redis.call('HGET', HOLDS, id)
@@ -227,7 +228,7 @@ operations['renew'] = function(args)
   local held, before, notes = string.match(hold, '^(%d+):(%d+):(.*)$')
   -- Both have at most 15 digits, which a Lua number holds exactly: comparing is safe where adding is not needed.
   if tonumber(floor) > tonumber(before) then
-    redis.call('HSET', HOLDS, id, held .. ':' .. floor .. ':' .. notes)
+    redis.call('HSET', HOLDS, id, held .. ':' .. floor .. ':' .. (args[6] or notes))
   end
   redis.call('ZADD', LEASES, 'XX', whole(now() + lease), id)
   local reason = off(args[4])
@@ -255,8 +256,19 @@ local function waive(role, charge, keep, most)
   return '0'
 end
 
+-- Whether what costs nothing gets no entry, as its account has had so many in this minute; then it is counted.
+local function unlisted(most)
+  if not most or most == '' then return false end
+  local minute = whole(math.floor(now() / 60000))
+  if get('free_minute') ~= minute then redis.call('HSET', ACCOUNT, 'free_minute', minute, 'free', '0') end
+  if redis.call('HINCRBY', ACCOUNT, 'free', 1) <= tonumber(most) then return false end
+  redis.call('HINCRBY', COUNTERS, 'all:f', 1)
+  return true
+end
+
 -- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined,
---   '' or its part among the attempts at a request ('lost', 'retry'), for how many ms that counts, waivers of a key in an hour)
+--   '' or its part among the attempts at a request ('lost', 'retry'), for how many ms that counts, waivers of a key in an hour,
+--   entries of an account in a minute for what costs nothing)
 -- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
 operations['settle'] = function(args)
   -- Everything is checked before anything is changed: a script that stops half-way is not undone.
@@ -272,6 +284,12 @@ operations['settle'] = function(args)
   end
   -- Reaped before we came back, and perhaps revived: the difference is made good.
   local floor = reaped(id)
+  if kind == 'void' and charge == '0' and not floor and unlisted(args[13]) then
+    close(id, charge)
+    -- Nothing was charged and nothing was written, so it need not be recognised for long.
+    redis.call('SET', OUTCOME, 'void:0', 'PX', math.min(tonumber(remember), 120000))
+    return { 'ok', balance() }
+  end
   if close(id, charge) then
     record(HISTORY, floor and 'late' or kind, id, charge, floor or '0', notes, waived)
   elseif floor then

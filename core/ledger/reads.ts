@@ -1,6 +1,7 @@
 /** What can be asked of a ledger without changing it. */
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
+import { PriceBook } from './price-book.ts'
 import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
 import { type Scripts, stored } from './scripts.ts'
 
@@ -22,9 +23,11 @@ const WHOLE_MS = 600_000
 
 export class Reads {
   readonly scripts: Scripts
+  readonly prices: PriceBook
 
   constructor(scripts: Scripts) {
     this.scripts = scripts
+    this.prices = new PriceBook(scripts)
   }
 
   /** Every key, and every quota that was used lately. */

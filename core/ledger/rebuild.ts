@@ -14,6 +14,10 @@ export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
   const { redis } = scripts
   const at = Date.now()
   let lines = 0
+  for (const [version, numbers] of Object.entries(await ledger.prices.all())) {
+    yield { kind: 'price', version, numbers }
+    lines++
+  }
   for (const account of await stored(redis.smembers(scripts.shared('accounts')))) {
     for await (const line of exportedAccount(ledger, account, at)) {
       yield line
@@ -62,13 +66,14 @@ export interface Rebuilt {
  * @param remember milliseconds for which a settlement that is sent again is recognised
  * @throws Error in words for the operator when the store has accounts or a rebuild that was broken off, or two exports tell of one history
  */
-export async function rebuild(ledger: Ledger, lines: Iterable<Line>, remember: number): Promise<Rebuilt> {
+export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: number): Promise<Rebuilt> {
   const { scripts } = ledger
   if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0) throw new Error('the store has accounts: a rebuild goes into an empty one')
   if (await ledger.halfRebuilt()) throw new Error(BROKEN_OFF)
   const accounts = gather(lines)
   const mark = scripts.shared(REBUILDING)
   await stored(scripts.redis.set(mark, '1'))
+  for (const line of lines) if (line.kind === 'price') await ledger.prices.restore(line.version, line.numbers)
   let grants = 0
   let count = 0
   for (const [account, gathered] of accounts) {
@@ -83,7 +88,7 @@ export async function rebuild(ledger: Ledger, lines: Iterable<Line>, remember: n
 function gather(lines: Iterable<Line>): Map<string, Gathered> {
   const accounts = new Map<string, Gathered>()
   for (const line of lines) {
-    if (line.kind === 'end') continue
+    if (line.kind === 'end' || line.kind === 'price') continue
     const known: Gathered = accounts.get(line.account) ?? { record: {}, recordedAt: -1, grants: new Map(), entries: new Map(), history: undefined }
     accounts.set(line.account, known)
     if (line.kind === 'key' && line.at >= known.recordedAt) [known.record, known.recordedAt] = [line.record, line.at]

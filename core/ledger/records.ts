@@ -1,5 +1,7 @@
 /** What the ledger tells of an account, read from the store's own words. */
+import type { ChargePart } from './entries.ts'
 import type { Usage } from './money.ts'
+import type { Conditions } from './price.ts'
 
 /** How an exchange can have ended. */
 export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget', 'disabled'] as const
@@ -17,9 +19,16 @@ export interface Notes {
   readonly usage?: Usage
   readonly usageSource?: 'upstream' | 'estimated'
   readonly quarantined?: boolean
-  /** What the upstream says the request costs the operator, in its own units; shown to no customer. */
-  readonly upstreamCost?: number
+  /** The name of the price, the version that stands for its numbers, and the conditions that it was charged under. */
   readonly price?: string
+  readonly priceVersion?: string
+  readonly conditions?: Conditions
+  /** The parts of the charge, where it has several, or one of another model. */
+  readonly parts?: readonly ChargePart[]
+  /** What of the usage has no price. */
+  readonly unpriced?: readonly string[]
+  /** What the request costs the operator, in nano-credits; shown to no customer. */
+  readonly cost?: string
   readonly durationMs?: number
   readonly ttftMs?: number
   /** Of a credit: the entry that it gives back, and why. */
@@ -67,6 +76,8 @@ export interface Summary {
   readonly models: ReadonlyMap<string, Count>
   /** Requests whose reported usage could not be. */
   readonly quarantined: number
+  /** Requests that cost nothing and have no entry, as there were too many in a minute. */
+  readonly unlisted: number
 }
 
 /** Names and values as the store lists them, one after the other. */
@@ -104,7 +115,13 @@ export function summary(raw: Readonly<Record<string, string>>): Summary {
   }
   const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
     new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
-  return { total: count(scopes.get('all') ?? {}), quarantined: Number(raw['all:q'] ?? 0), days: named('d:', Number), models: named('m:', String) }
+  return {
+    total: count(scopes.get('all') ?? {}),
+    quarantined: Number(raw['all:q'] ?? 0),
+    unlisted: Number(raw['all:f'] ?? 0),
+    days: named('d:', Number),
+    models: named('m:', String),
+  }
 }
 
 function count(parts: Readonly<Record<string, string>>): Count {

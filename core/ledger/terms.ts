@@ -1,16 +1,19 @@
 /** What is known of a model and a conversation before a request is sent, and what its reply adds to that. */
+import type { KeyType, ModelEntry } from '../config/config.ts'
 import type { Exchange, With } from '../exchange.ts'
 import type { Rates, Terms } from './bill.ts'
+import { translatedExtras } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN, weigh } from './input.ts'
 import type { Ledger } from './ledger.ts'
 import { inputTokens, type Usage } from './money.ts'
+import type { Price } from './price.ts'
 
 /** Output tokens and milliseconds from which on a reply tells how fast its model is. */
 const TELLING_RATE = { tokens: 200, ms: 1000 } as const
 /** Bytes of a request up to which its input tells how much the upstream adds: more of them hide it. */
 const TELLING_BODY = 16_384
 
-type Known = Exchange & With<'key' | 'body' | 'model' | 'route'>
+type Known = Exchange & With<'key' | 'body' | 'model' | 'route' | 'extras'>
 
 /** The model's id, whichever name it was asked for by. */
 export function modelOf({ model }: Pick<Known, 'model'>): string {
@@ -24,20 +27,37 @@ export function reasoningOf({ model, route }: Pick<Known, 'model' | 'route'>): T
 
 /**
  * The terms of one exchange.
+ * @param models those of the key's type
  * @param rates `outputRate` of models that say none, in tokens a second; `cacheLifetime` in seconds
  * @param now milliseconds since the epoch
  */
-export function termsOf(x: Known, rates: Rates & { readonly outputRate: number; readonly cacheLifetime: number }, ledger: Ledger, now: number): Terms {
+export function termsOf(
+  x: Known,
+  models: KeyType['models'],
+  rates: Rates & { readonly outputRate: number; readonly cacheLifetime: number },
+  ledger: Ledger,
+  now: number,
+): Terms {
   const { entry } = x.model
+  const { translation } = x.route
+  const extras = translation ? translatedExtras(x.extras, translation.asksForTier) : x.extras
   const model = modelOf(x)
   return {
     ...rates,
     reasoning: reasoningOf(x),
     outputRate: entry.outputRate ?? ledger.learned.rate(model, rates.outputRate),
     overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
-    weight: weigh(x.body, rates, x.stored?.tokens),
+    weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
+    extras,
+    priceOf: model => priceOf(x.model.entry, models, model),
     prefix: once(() => ledger.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000)),
   }
+}
+
+/** The price of a model by the upstream's name of it, with or without what the upstream puts behind it, such as a date. */
+function priceOf(own: ModelEntry, models: KeyType['models'], name: string): Price | undefined {
+  const begins = [own, ...models.values()].filter(({ sends }) => name === sends || (name.startsWith(sends) && /[-@:]/.test(name.charAt(sends.length))))
+  return begins.sort((a, b) => b.sends.length - a.sends.length)[0]?.price
 }
 
 /** Looks something up when it is first asked for. */

@@ -19,6 +19,8 @@ export type Line =
     }
   | { readonly kind: 'history'; readonly account: string; readonly archived: string; readonly counters: Readonly<Record<string, string>> }
   | { readonly kind: 'entry'; readonly account: string; readonly id: string; readonly fields: readonly string[] }
+  /** The numbers of a version of a price. */
+  | { readonly kind: 'price'; readonly version: string; readonly numbers: string }
   /** The end of an export, and how many lines it has before this one. */
   | { readonly kind: 'end'; readonly lines: number }
 

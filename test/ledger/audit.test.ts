@@ -69,7 +69,7 @@ t.test('holds that ran out while no gateway ran are ended by the audit, however 
   const { redis } = ledger.scripts
   const key = (part: string): string => ledger.scripts.key(id, part)
   const notes = { requestId: 'r', endpoint: '/x', model: 'm', stream: false }
-  await ledger.hold({ account: id, id: 'held', amount: 1000n, least: 1000n, version: '1', notes, floor: () => 0n })
+  await ledger.hold({ account: id, id: 'held', amount: 1000n, least: 1000n, version: '1', notes, floor: () => ({ charge: 0n, notes: {} }) })
   const others = Array.from({ length: 1500 }, (_, index) => `h${index}`)
   await redis.hset(key('d'), ...others.flatMap(hold => [hold, '0:0:{}']))
   await redis.zadd(key('h'), ...['held', ...others].flatMap(hold => [1, hold]))

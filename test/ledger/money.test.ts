@@ -1,23 +1,31 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { charge, formatCredits, MAX_AMOUNT, NANO, NO_USAGE, parseDecimal, type Price, type Usage } from '../../core/ledger/money.ts'
+import { formatCredits, MAX_AMOUNT, NANO, NO_USAGE, parseDecimal, type Usage } from '../../core/ledger/money.ts'
+import { charge, type Price, type Rates, versioned } from '../../core/ledger/price.ts'
 
 /** Fractions of a nano-credit in one: a price is in nano-credits for a million tokens. */
 const PER = 1_000_000n
 
 const nano = fc.bigInt({ min: 0n, max: 10n ** 12n })
-const price: fc.Arbitrary<Price> = fc.record({ input: nano, output: nano, cacheRead: nano, cacheWrite5m: nano, cacheWrite1h: nano, reasoning: nano })
+const price: fc.Arbitrary<Price> = fc
+  .record({ input: nano, output: nano, cacheRead: nano, cacheWrite5m: nano, cacheWrite1h: nano, reasoning: nano, rejected: nano, imageInput: nano })
+  .map(plain)
 const tokens = fc.nat({ max: 400_000 })
 const usage: fc.Arbitrary<Usage> = fc
   .record({ input: tokens, cacheRead: tokens, cacheWrite5m: tokens, cacheWrite1h: tokens, output: tokens, share: fc.double({ min: 0, max: 1, noNaN: true }) })
   .map(({ share, ...rest }) => ({ ...rest, reasoning: Math.floor(rest.output * share) }))
 
-function flat(perMillion: bigint): Price {
-  return { input: perMillion, output: perMillion, cacheRead: perMillion, cacheWrite5m: perMillion, cacheWrite1h: perMillion, reasoning: perMillion }
+/** A price that has nothing but rates. */
+function plain(rates: Rates): Price {
+  return versioned({ ...rates, tiers: undefined, factors: {}, calls: {} })
+}
+
+function flat(rate: bigint): Price {
+  return plain({ input: rate, output: rate, cacheRead: rate, cacheWrite5m: rate, cacheWrite1h: rate, reasoning: rate, rejected: rate, imageInput: rate })
 }
 
 function sum(a: Usage, b: Usage): Usage {
-  return Object.fromEntries(Object.entries(a).map(([part, count]) => [part, count + b[part as keyof Usage]])) as unknown as Usage
+  return Object.fromEntries(Object.entries(a).map(([part, count]) => [part, count + (b[part as keyof Usage] ?? 0)])) as unknown as Usage
 }
 
 /** What a usage costs, as a whole number of millionths of a nano-credit. */
@@ -27,7 +35,7 @@ function exact(counted: Usage, at: Price): bigint {
     [at.reasoning, reasoning],
     [at.output, output - reasoning],
   ]
-  for (const [part, count] of Object.entries(rest)) parts.push([at[part as keyof Price], count])
+  for (const [part, count] of Object.entries(rest)) parts.push([at[part as keyof Rates] ?? 0n, count])
   return parts.reduce((total, [rate, count]) => total + rate * BigInt(count), 0n)
 }
 

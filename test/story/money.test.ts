@@ -212,7 +212,8 @@ t.test('a hold that nobody renews is reaped at its floor, and a late settlement 
   const key = await g.key('famC', 1n)
   const account = await g.id(key)
   const notes = { requestId: 'r', endpoint: CHAT, model: 'm', stream: true }
-  const hold = (id: string): Promise<{ kind: string }> => ledger.hold({ account, id, amount: 1000n, least: 1000n, version: '1', notes, floor: () => 70n })
+  const hold = (id: string): Promise<{ kind: string }> =>
+    ledger.hold({ account, id, amount: 1000n, least: 1000n, version: '1', notes, floor: () => ({ charge: 70n, notes: {} }) })
   t.equal((await hold('lost')).kind, 'held')
   t.equal((await hold('lost')).kind, 'held', 'the same id again changes nothing')
   t.equal((await ledger.balance(account)).held, 1000n)
@@ -399,11 +400,12 @@ t.test('a client that leaves before its request went out, or while the upstream 
 
 t.test('what the upstream says the request costs the operator is kept, and shown to no customer', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace(/^( {2}famC:\n)/m, '$1    dollar: 2\n') })
   const key = await g.key('famC')
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))
   await g.call(CHAT, { key, body: BODY })
-  t.notMatch(JSON.stringify(await g.settled(key)), '1721250')
+  t.notMatch(JSON.stringify(await g.settled(key)), '344250')
   const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })
-  t.equal(entry?.notes.upstreamCost, 1_721_250)
+  t.equal(entry?.notes.cost, '344250', 'a tick is a ten-billionth of a dollar, and a dollar two credits here')
+  t.equal(g.gateway.ledger.belowCost, 1)
 })

@@ -3,7 +3,7 @@ import t from 'tap'
 import { mostBelowZero } from '../../core/ledger/bound.ts'
 import { startGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
-import { crowd, customer, PLACES, Provider, RATE, serve } from './thief.ts'
+import { crowd, customer, PLACES, PRICES, Provider, RATE, serve } from './thief.ts'
 
 /** Milliseconds for which customers come; `npm run simulate` lets them come for longer. */
 const TIME_MS = Number(process.env['THIEF_MS'] ?? 20_000)
@@ -16,6 +16,8 @@ const edit = (yaml: string): string =>
   yaml
     .replace(/(id: acme\/fam[AC]-[^,]*, price: )\w+/g, `$1medium, overhead: 0, outputRate: ${RATE}`)
     .replace(/(famC-5\.6-terra,.*reasoning: )hidden/, '$1none')
+    .replace(/(acme\/famA-small-4\.5, price: )medium/, '$1small')
+    .replace(/(medium: .*)calls: \{ webSearch: 0\.01 \},\n.*/, `$1${PRICES}`)
 
 t.test(`no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`, { timeout: TIME_MS + 60_000 }, async t => {
   const upstream = await ScriptedUpstream.start(t)

@@ -15,8 +15,52 @@ export const RATE = 1000
 const STOP_LAG_MS = 1000
 /** Tokens that are on their way when a connection closes: of a model that does not reason, nobody is charged for them. */
 const IN_FLIGHT = RATE * 0.1
-/** Prices of all models that are asked here, in nano-credits a token. */
-const PRICE = { input: 3000n, output: 15_000n }
+/** Prices of all models that are asked here, in nano-credits a token, and above so many tokens of input. */
+const PRICE = { input: 3000n, output: 15_000n, sound: 40_000n, spoken: 80_000n }
+const LONG = { above: 4000, input: 6000n, output: 22_500n }
+/** Price of the model that advises, in nano-credits a token, and what it takes and says each time. */
+const ADVISOR = { model: 'acme/famA-small-4.5', input: 1000n, output: 5000n, takes: 40, says: 30 }
+/** Nano-credits for one search. */
+const SEARCH = 10_000_000n
+/** Factors in tenths, by the condition's name; a tier that has no price must never arrive. */
+const FACTORS: Readonly<Record<string, bigint>> = { priority: 20n, flex: 5n, fast: 60n, us: 11n, default: 10n, standard: 10n, standard_only: 10n }
+const NEVER = 10_000n
+/** Tokens of the sound that a customer sends. */
+const SOUND = 50
+
+/** gateway.yaml's settings for the prices above. */
+export const PRICES = `calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80, serviceTier: { priority: 2, flex: 0.5 }, speed: { fast: 6 },
+            inferenceGeo: { us: 1.1 }, tiers: [{ above: 4000, input: 6, cacheRead: 0.6, cacheWrite5m: 7.5, cacheWrite1h: 12, output: 22.5,
+            audioInput: 40, audioOutput: 80 }] }`
+
+/** What a customer may ask for beside tokens. The first are priced, the others have no price and must not pass for nothing. */
+const EXTRAS: Readonly<Record<string, object>> = {
+  none: {},
+  priority: { service_tier: 'priority' },
+  flex: { service_tier: 'flex' },
+  auto: { service_tier: 'auto' },
+  fast: { speed: 'fast' },
+  us: { inference_geo: 'us' },
+  sound: {},
+  spoken: { modalities: ['text', 'audio'], audio: { voice: 'v', format: 'wav' } },
+  prediction: { prediction: { type: 'content', content: 'p'.repeat(90) } },
+  advisor: {},
+  scale: { service_tier: 'scale' },
+  'quick as can be': { speed: 'faster' },
+  mars: { inference_geo: 'mars' },
+  background: { background: true },
+  deferred: { deferred: true },
+  models: { models: ['acme/famC-5.6-sol'] },
+  fallbacks: { fallbacks: [{ model: 'acme/famA-large-5' }] },
+  route: { route: 'fallback' },
+  provider: { provider: { order: ['dear'] } },
+  plugins: { plugins: [{ id: 'web' }] },
+  address: { api_base: 'https://example.com', api_key: 'x' },
+  'another spelling': { Service_Tier: 'priority' },
+  'a letter like s': { '\u017fpeed': 'fast' },
+  interpreter: {},
+  'an advisor of others': {},
+}
 /** Tokens that an image behind a URL stands for at most. */
 const IMAGE = 3000
 /** Milliseconds between the last content and the usage. */
@@ -45,6 +89,7 @@ interface Customer {
   /** Lets the provider search, where its format is spoken. */
   readonly search: boolean
   readonly n: number
+  readonly extra: string
   readonly limits: readonly (number | undefined)[]
   readonly leave: 'never' | 'at once' | 'after a word' | 'after the text' | 'after the usage'
   readonly retry: 'none' | 'counted' | 'named' | 'forged'
@@ -75,6 +120,7 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
   image: fc.boolean(),
   search: fc.boolean(),
   n: fc.constantFrom(1, 1, 2),
+  extra: fc.oneof(fc.constant('none'), fc.constantFrom(...Object.keys(EXTRAS))),
   limits: fc.tuple(fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }), fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined })),
   leave: fc.constantFrom('never', 'at once', 'after a word', 'after the text', 'after the usage'),
   retry: fc.constantFrom('none', 'counted', 'named', 'forged'),
@@ -94,6 +140,16 @@ interface Bill {
   ended: number
   readonly limit: number
   readonly choices: number
+  /** What was used beside the plain tokens. */
+  readonly conditions: { readonly service_tier?: string; readonly speed?: string; readonly inference_geo?: string }
+  /** The dearest conditions that it could have been served under. */
+  readonly dearest: bigint
+  readonly searches: number
+  readonly sound: number
+  readonly spoken: boolean
+  /** Tokens of a prediction that were rejected: a part of the output. */
+  rejected: number
+  readonly advised: boolean
 }
 
 export class Provider {
@@ -113,8 +169,23 @@ export class Provider {
     const choices = Number(json['n'] ?? 1)
     const image = /https:\/\/example\.com/.test(body) ? IMAGE : 0
     const found = body.includes('web_search') ? FOUND : 0
+    const asked = ['service_tier', 'speed', 'inference_geo'].flatMap(member => (typeof json[member] === 'string' ? [[member, json[member]] as const] : []))
+    // What may come to anything comes to one thing or the other.
+    const conditions = Object.fromEntries(asked.map(([member, name]) => [member, name === 'auto' ? (text.length % 2 === 0 ? 'priority' : 'default') : name]))
+    const forbidden = ['background', 'deferred', 'models', 'fallbacks', 'route', 'provider', 'plugins', 'api_base', 'api_key'].some(member => member in json)
+    const dearest = asked.map(([, name]) => (name === 'auto' ? 20n : (FACTORS[name] ?? NEVER))).map(factor => (factor > 10n ? factor : 10n))
+    const otherwise = Object.keys(json).some(member => /[^a-z_]/.test(member)) || body.includes('code_interpreter') || body.includes('"model":"acme/strange"')
+    const sound = body.includes('input_audio') ? SOUND : 0
     const bill: Bill = {
-      input: Math.ceil(text.length / bytesPerToken) + FRAME + image + found,
+      conditions: forbidden || otherwise ? { service_tier: 'never' } : conditions,
+      dearest: dearest.reduce((all, factor) => (all * factor) / 10n, 10n),
+      searches: found > 0 ? 1 + (text.length % 2) * (path === '/v1/chat/completions' ? 0 : 1) : 0,
+      sound,
+      // Only this format has sound.
+      spoken: path === '/v1/chat/completions' && JSON.stringify(json['modalities'] ?? '').includes('audio'),
+      rejected: 0,
+      advised: body.includes('advisor_20260301'),
+      input: Math.ceil(text.length / bytesPerToken) + FRAME + image + found + sound,
       found,
       output: 0,
       sent: 0,
@@ -129,6 +200,8 @@ export class Provider {
     const reasons = !body.includes('terra')
     const close = new Promise<void>(resolve => res.on('close', resolve))
     reply.begin()
+    for (let search = 0; search < bill.searches; search++) reply.search(search)
+    const predicted = /p{90}/.test(body) ? Math.min(20, left) : 0
     for (const { hiddenMs, words } of phases) {
       if (res.destroyed || left <= 0) break
       if (reasons && hiddenMs > 0) {
@@ -150,6 +223,9 @@ export class Provider {
         left -= tokens
       }
     }
+    bill.rejected = res.destroyed ? 0 : Math.min(predicted, left)
+    bill.output += bill.rejected
+    left -= bill.rejected
     if (res.destroyed) {
       // Nobody reads any more, and the model goes on for a moment.
       if (reasons) bill.output = Math.min(limit * choices, bill.output + Math.floor((STOP_LAG_MS * 0.9 * RATE) / 1000) * choices)
@@ -192,6 +268,22 @@ class Reply {
     } else this.#chunk({ role: 'assistant', content: '' }, 0)
   }
 
+  /** Tells that the provider has searched. */
+  search(index: number): void {
+    if (!this.#stream) return
+    if (this.#path === '/v1/messages') {
+      const block = { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} }
+      this.#event({ type: 'content_block_start', index: 10 + index, content_block: block })
+      this.#event({ type: 'content_block_stop', index: 10 + index })
+    } else if (this.#path === '/v1/responses') {
+      this.#event({ type: 'response.output_item.done', output_index: 10 + index, item: this.#searchItem(index) })
+    }
+  }
+
+  #searchItem(index: number): object {
+    return { type: 'web_search_call', id: `ws${index}`, status: 'completed', action: { type: 'search', query: 'q' } }
+  }
+
   say(piece: string, choice: number): void {
     this.#text[choice] += piece
     this.#bill.sent += piece.length
@@ -208,7 +300,10 @@ class Reply {
   }
 
   async end(cut: boolean): Promise<void> {
-    const { input, output } = this.#bill
+    const { input, output, conditions, searches, sound, spoken, rejected, advised } = this.#bill
+    const { service_tier } = conditions
+    const tier = service_tier === undefined ? {} : { service_tier }
+    const found = Array.from({ length: searches }, (_, index) => this.#searchItem(index))
     const whole = this.#text.map((content, index) => ({ index, message: { role: 'assistant', content }, finish_reason: cut ? 'length' : 'stop' }))
     const status = cut ? 'incomplete' : 'completed'
     const item = { id: 'i', type: 'message', role: 'assistant', status: 'completed', content: [{ type: 'output_text', text: this.#text[0], annotations: [] }] }
@@ -217,25 +312,39 @@ class Reply {
       object: 'response',
       status,
       incomplete_details: cut ? { reason: 'max_output_tokens' } : null,
-      output: [item],
+      output: [...found, item],
+      ...tier,
       usage: { input_tokens: input, output_tokens: output, total_tokens: input + output },
     }
     const stop = cut ? 'max_tokens' : 'end_turn'
-    const usage = { input_tokens: input, output_tokens: output }
-    const chatUsage = { prompt_tokens: input, completion_tokens: output, total_tokens: input + output }
+    const own = { input_tokens: input, output_tokens: output }
+    const advice = { type: 'advisor_message', model: ADVISOR.model, input_tokens: ADVISOR.takes, output_tokens: ADVISOR.says }
+    const usage = {
+      ...own,
+      ...conditions,
+      ...(searches > 0 && { server_tool_use: { web_search_requests: searches } }),
+      ...(advised && { iterations: [{ type: 'message', ...own }, advice] }),
+    }
+    const chatUsage = {
+      prompt_tokens: input,
+      completion_tokens: output,
+      total_tokens: input + output,
+      prompt_tokens_details: { audio_tokens: sound },
+      completion_tokens_details: { audio_tokens: spoken ? output - rejected : 0, rejected_prediction_tokens: rejected },
+    }
     if (!this.#stream) {
       const reply =
         this.#path === '/v1/messages'
           ? { type: 'message', id: 'm', role: 'assistant', content: [{ type: 'text', text: this.#text[0] }], stop_reason: stop, usage }
           : this.#path === '/v1/responses'
             ? response
-            : { id: 'c', object: 'chat.completion', choices: whole, usage: chatUsage }
+            : { id: 'c', object: 'chat.completion', choices: whole, ...tier, usage: chatUsage }
       this.#res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(reply))
       return
     }
     if (this.#path === '/v1/messages') {
       this.#event({ type: 'content_block_stop', index: 0 })
-      this.#event({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { input_tokens: input, output_tokens: output } })
+      this.#event({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage })
       this.#event({ type: 'message_stop' })
     } else if (this.#path === '/v1/responses') {
       this.#event({ type: 'response.output_text.done', output_index: 0, content_index: 0, text: this.#text[0] })
@@ -245,7 +354,7 @@ class Reply {
     } else {
       for (let choice = 0; choice < this.#choices; choice++) this.#chunk({}, choice, cut ? 'length' : 'stop')
       await sleep(USAGE_AFTER_MS)
-      this.#res.write(`data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], usage: chatUsage })}\n\ndata: [DONE]\n\n`)
+      this.#res.write(`data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...tier, usage: chatUsage })}\n\ndata: [DONE]\n\n`)
     }
     this.#res.end()
   }
@@ -306,22 +415,35 @@ async function compare(g: TestGateway, provider: Provider, name: string, key: st
   // Who has the last content, and whoever asks for a whole reply, is charged by the usage that the provider reports.
   const exact = !wish.stream || ['never', 'after the text', 'after the usage'].includes(wish.leave)
   const told = (): string =>
-    `${name} was billed ${billed}, charged ${charged} (waived ${waived}), at most ${most}: ${JSON.stringify(wish)} ${JSON.stringify(bills)} ${JSON.stringify(entries.map(({ status, usage_source, input_tokens, output_tokens }) => ({ status, usage_source, input_tokens, output_tokens })))}`
+    `${name} was billed ${billed}, charged ${charged} (waived ${waived}), at most ${most}: ${JSON.stringify(wish)} ${JSON.stringify(bills, (_name, value: unknown) => (typeof value === 'bigint' ? String(value) : value))} ${JSON.stringify(entries.map(({ status, usage_source, input_tokens, output_tokens, unit_prices, unpriced }) => ({ status, usage_source, input_tokens, output_tokens, unit_prices, unpriced })))}`
   if (charged + waived + unseen < billed) return [`too little: ${told()}`]
   if (charged > most) return [`too much: ${told()}`]
   if (exact && charged + waived !== billed) return [`not what was billed: ${told()}`]
   return entries.length > bills.length ? [`more entries than requests: ${told()}`] : []
 }
 
-function priceOf({ input, output }: Bill): bigint {
-  return BigInt(input) * PRICE.input + BigInt(output) * PRICE.output
+function priceOf({ input, output, conditions, searches, sound, spoken, rejected, advised }: Bill): bigint {
+  const rates = input > LONG.above ? LONG : PRICE
+  const said = BigInt(output - rejected) * (spoken ? PRICE.spoken : rates.output) + BigInt(rejected) * rates.output
+  const tokens = BigInt(input - sound) * rates.input + BigInt(sound) * PRICE.sound + said
+  const advice = advised ? BigInt(ADVISOR.takes) * ADVISOR.input + BigInt(ADVISOR.says) * ADVISOR.output : 0n
+  // An advisor is served under the same conditions, whose factors its own price does not have.
+  return scaled(tokens, Object.values(conditions)) + advice + BigInt(searches) * SEARCH
+}
+
+function scaled(tokens: bigint, names: readonly string[]): bigint {
+  const factors = names.map(name => FACTORS[name] ?? NEVER)
+  const [exact, parts] = factors.reduce(([sum, per], factor) => [sum * factor, per * 10n], [tokens, 1n])
+  return (exact + parts - 1n) / parts
 }
 
 /** The most that any script could have billed that sent the same bytes in the same time, at the declared rate and within the limit. */
-function mostOf({ sent, began, ended, limit, choices }: Bill): bigint {
+function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken }: Bill): bigint {
   const time = ended - began + STOP_LAG_MS + 500
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
-  return BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS) * PRICE.input + BigInt(output) * PRICE.output
+  const input = BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS)
+  const tokens = input * LONG.input + BigInt(SOUND * 4) * PRICE.sound + BigInt(output + 100) * (spoken ? PRICE.spoken : LONG.output)
+  return (tokens * dearest) / 10n + input * ADVISOR.input + BigInt(output + 100) * ADVISOR.output + BigInt(Math.max(searches, 1)) * SEARCH
 }
 
 /** Bytes that a request has at the most. */
@@ -346,7 +468,20 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
       : path === '/v1/messages'
         ? [{ type: 'text', text }, ...(wish.image ? [{ type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } }] : [])]
         : [{ type: 'text', text }, ...(wish.image ? [{ type: 'image_url', image_url: { url: 'https://example.com/a.png' } }] : [])]
-  const said = [{ role: 'user', content }]
+  const sounds = wish.extra === 'sound' && path === '/v1/chat/completions'
+  const sound = { type: 'input_audio', input_audio: { data: 'A'.repeat(SOUND * 64), format: 'wav' } }
+  const said = [{ role: 'user', content: sounds ? [...content, sound] : content }]
+  const advisor = wish.extra === 'advisor' ? ADVISOR.model : wish.extra === 'an advisor of others' ? 'acme/strange' : undefined
+  const tools = [
+    ...(path === '/v1/messages' && advisor !== undefined ? [{ type: 'advisor_20260301', name: 'advisor', model: advisor }] : []),
+    ...(path === '/v1/responses' && wish.extra === 'interpreter'
+      ? [
+          { type: 'code_interpreter', container: { type: 'auto' } },
+          { type: 'function', name: 'f', parameters: {}, strict: false },
+        ]
+      : []),
+    ...('tools' in search ? search.tools : []),
+  ]
   const body = {
     model,
     ...(path === '/v1/responses' ? { input: said } : { messages: said }),
@@ -358,6 +493,8 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
         : { max_tokens: one, max_completion_tokens: other }),
     ...(native && wish.n > 1 && { n: wish.n }),
     ...search,
+    ...(tools.length > 0 && { tools }),
+    ...EXTRAS[wish.extra],
   }
   const headers: Record<string, string> =
     wish.retry === 'counted'

@@ -37,7 +37,7 @@ t.test('whatever an upstream does before its reply begins is a clean error, and 
   ]
   let behave: (socket: Socket) => void = () => {}
   const upstream = await rawUpstream(t, socket => behave(socket))
-  const g = await startGateway(t, { upstream: upstream.url, edit: impatient })
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => impatient(yaml).replace('freeEntries: 10', 'freeEntries: 100') })
   const key = await g.key('famC')
   for (const [name, misbehave, status] of cases) {
     behave = misbehave

@@ -17,14 +17,13 @@ import {
   textAt,
   unknownType,
   untranslatable,
-  words,
   wrappedInput,
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Call, Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
 import { restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
-import { type Json, object, positive, text } from '../reading.ts'
+import { type Json, object, positive, text, words } from '../reading.ts'
 import { freeformTool, functionTool } from '../tools.ts'
 import { reasoningsOf } from './reasoning.ts'
 

@@ -47,7 +47,9 @@ function read(json: unknown): Reading {
   const chunk = object(json)
   if (!chunk) return {}
   if (chunk['error'] !== undefined && chunk['error'] !== null) return { failure: failureOf(chunk['error']), last: true }
-  const usage = object(chunk['usage'])
+  const told = object(chunk['usage'])
+  const tier = text(chunk['service_tier'])
+  const usage = told && tier !== undefined ? { ...told, service_tier: tier } : told
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices.map(object).flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
   const final = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
@@ -73,6 +75,7 @@ export const chatCompletions: Format = {
   outputLimit: largestLimit('max_completion_tokens', 'max_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_completion_tokens'),
   stores: body => body.get('audio') !== undefined,
+  standardTier: 'default',
   tellsEarly: false,
   rests: () => false,
   defaultHeaders: {},

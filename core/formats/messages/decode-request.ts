@@ -12,13 +12,12 @@ import {
   textAt,
   unknownType,
   untranslatable,
-  words,
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '../neutral.ts'
 import { reasoningIn, restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
-import { type Json, object, positive, text } from '../reading.ts'
+import { type Json, object, positive, text, words } from '../reading.ts'
 import { functionTool } from '../tools.ts'
 
 /** A line of the system text with which one client counts its own versions: it changes, and would spoil other providers' caches. */

@@ -8,6 +8,7 @@ const TYPES: Readonly<Record<ErrorCode, string>> = {
   key_expired: 'authentication_error',
   bad_request: 'invalid_request_error',
   invalid_body: 'invalid_request_error',
+  member_refused: 'policy_blocked',
   model_not_found: 'not_found_error',
   format_not_allowed: 'not_found_error',
   allocation_exhausted: 'billing_error',

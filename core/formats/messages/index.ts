@@ -6,6 +6,7 @@ import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
+import { kindOf, withCall } from '../provider-tools.ts'
 import { LEAST_BUDGET } from '../tools.ts'
 import { envelope } from './errors.ts'
 import { count, tell } from './usage.ts'
@@ -22,8 +23,12 @@ function read(json: unknown): Reading {
       return withUsage(event['usage'], { final: text(object(event['delta'])?.['stop_reason']) !== undefined })
     case 'message':
       return withUsage(event['usage'], { last: true, final: true })
-    case 'content_block_start':
-      return { opens: [indexOf(event['index'])], ...sealed(object(event['content_block'])?.['data']) }
+    case 'content_block_start': {
+      const block = object(event['content_block'])
+      const name = text(block?.['name'])
+      const ran = block?.['type'] === 'server_tool_use' && name !== undefined && !name.startsWith('tool_search')
+      return { opens: [indexOf(event['index'])], ...sealed(block?.['data']), ...(ran && { calls: withCall({}, kindOf(name)) }) }
+    }
     case 'content_block_delta':
       return sealed(object(event['delta'])?.['signature'])
     case 'content_block_stop':
@@ -62,6 +67,7 @@ export const messages: Format = {
   ends: () => false,
   outputLimit: largestLimit('max_tokens'),
   stores: () => true,
+  standardTier: 'standard_only',
   tellsEarly: true,
   rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {

@@ -1,9 +1,11 @@
 /** Usage as the messages format counts it: cached tokens apart from the input. */
-import type { Usage } from '../../ledger/money.ts'
-import type { CountedUsage, RawUsage } from '../format.ts'
-import { Counter, object } from '../reading.ts'
+import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
+import type { Calls, Conditions } from '../../ledger/price.ts'
+import type { CountedUsage, Pass, RawUsage } from '../format.ts'
+import { kindOf, withCall } from '../provider-tools.ts'
+import { Counter, dollarsOf, object, positive, text, unknownCounters, words } from '../reading.ts'
 
-function countOnce(raw: RawUsage, counter: Counter): CountedUsage['usage'] {
+function countOnce(raw: RawUsage, counter: Counter): Usage {
   const split = object(raw['cache_creation'])
   const written = counter.of(raw, 'cache_creation_input_tokens')
   const cacheWrite1h = counter.of(split, 'ephemeral_1h_input_tokens')
@@ -19,27 +21,60 @@ function countOnce(raw: RawUsage, counter: Counter): CountedUsage['usage'] {
   }
 }
 
+/** What a usage may count beside classes of tokens, and what is told in other words elsewhere. */
+const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
+  words(`
+  input_tokens output_tokens total_tokens cache_creation_input_tokens cache_read_input_tokens cache_creation output_tokens_details
+  server_tool_use iterations cost cost_details cost_in_usd_ticks
+`),
+)
+
 /** Raw usage in normal form; undefined when it counts nothing. */
 export function count(raw: RawUsage): CountedUsage | undefined {
   const counter = new Counter()
   // After a compaction the top-level counters tell only of the last pass: the passes are billed together.
-  const passes = Array.isArray(raw['iterations']) ? raw['iterations'].map(object).filter(pass => pass !== undefined) : []
-  if (passes.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
-  const told = passes.length > 0 ? passes : [raw]
-  const parts = told.map(pass => countOnce(pass, counter))
-  const sum = (part: keyof CountedUsage['usage']) => parts.reduce((all, usage) => all + usage[part], 0)
+  const told = Array.isArray(raw['iterations']) ? raw['iterations'].map(object).filter(pass => pass !== undefined) : []
+  if (told.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
+  const counted = told.length > 0 ? told : [raw]
+  const passes = counted.map((pass): Pass => ({ model: otherModel(pass), usage: countOnce(pass, counter) }))
+  const conditions = conditionsOf(raw)
+  const unknown = [...counted, raw].flatMap(pass => unknownCounters(pass, KNOWN_COUNTERS))
+  const cost = dollarsOf(raw)
   return {
-    usage: {
-      input: sum('input'),
-      cacheRead: sum('cacheRead'),
-      cacheWrite5m: sum('cacheWrite5m'),
-      cacheWrite1h: sum('cacheWrite1h'),
-      output: sum('output'),
-      reasoning: sum('reasoning'),
-    },
+    usage: passes.reduce((sum, { usage }) => plus(sum, usage), NO_USAGE),
     sound: counter.sound,
-    whole: told.every(pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined),
+    whole: counted.every(pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined),
+    ...(conditions && { conditions }),
+    ...(told.length > 0 && { passes }),
+    ...(unknown.length > 0 && { unknown: [...new Set(unknown)] }),
+    ...(cost !== undefined && { cost }),
   }
+}
+
+/** The model of a pass that is not the request's own. */
+function otherModel(pass: RawUsage): string | undefined {
+  const type = text(pass['type']) ?? 'message'
+  return type === 'message' || type === 'compaction' ? undefined : text(pass['model'])
+}
+
+function conditionsOf(raw: RawUsage): Conditions | undefined {
+  const [serviceTier, speed, inferenceGeo] = ['service_tier', 'speed', 'inference_geo'].map(name => text(raw[name]))
+  const calls = callsOf(raw)
+  if (serviceTier === undefined && speed === undefined && inferenceGeo === undefined && !calls) return undefined
+  return {
+    ...(serviceTier !== undefined && { serviceTier }),
+    ...(speed !== undefined && { speed }),
+    ...(inferenceGeo !== undefined && { inferenceGeo }),
+    ...(calls && { calls }),
+  }
+}
+
+/** Calls of tools that the provider ran; searching for a tool is no such call. */
+function callsOf(raw: RawUsage): Calls | undefined {
+  const used = object(raw['server_tool_use'])
+  if (!used) return undefined
+  const counts = Object.entries(used).filter(([name]) => !name.startsWith('tool_search'))
+  return counts.reduce<Calls>((calls, [name, value]) => withCall(calls, kindOf(name), positive(value) ?? 0), {})
 }
 
 /** Usage as `count` reads it. */

@@ -14,14 +14,13 @@ import {
   textAt,
   unknownType,
   untranslatable,
-  words,
   wrappedInput,
 } from '../decoding.ts'
 import type { Losses } from '../losses.ts'
 import type { Item, Request, Thinking, Tool, ToolChoice } from '../neutral.ts'
 import { reasoningIn, restoreId } from '../opaque.ts'
 import { paired } from '../pairing.ts'
-import { type Json, object, positive, text } from '../reading.ts'
+import { type Json, object, positive, text, words } from '../reading.ts'
 import { decodeParts } from './parts.ts'
 import { decodeTools, flatName } from './tools.ts'
 

@@ -1,7 +1,9 @@
 /** The responses format: typed and numbered SSE events, usage in the one terminal event. */
 import { frame, typedEvent } from '../events.ts'
-import type { Format, Reading, Running } from '../format.ts'
+import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
+import type { CountedUsage, Format, Reading, Running } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
+import { callOfItem, callsOfItems, withCall } from '../provider-tools.ts'
 import {
   countInclusive,
   failureOf,
@@ -11,6 +13,7 @@ import {
   largestLimit,
   levelLimits,
   object,
+  positive,
   setLimits,
   tellInclusive,
   text,
@@ -24,9 +27,13 @@ const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response
 
 /** A response object, alone as a JSON reply or inside a terminal event. */
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
-  const usage = object(response['usage'])
+  const told = object(response['usage'])
+  const tier = text(response['service_tier'])
+  const image = object(object(response['tool_usage'])?.['image_gen'])
+  const usage = told && { ...told, ...(tier !== undefined && { service_tier: tier }), ...(image && { image_gen: image }) }
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  return { last: true, terminal: true, final: true, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
+  const allCalls = Array.isArray(response['output']) ? { allCalls: callsOfItems(response['output']) } : {}
+  return { last: true, terminal: true, final: true, ...allCalls, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
 }
 
 function read(json: unknown): Reading {
@@ -35,7 +42,11 @@ function read(json: unknown): Reading {
   const type = text(event['type'])
   if (type === undefined || event['object'] === 'response') return readResponse(event)
   if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
-  if (type === 'response.output_item.done') return { sealedBytes: text(object(event['item'])?.['encrypted_content'])?.length ?? 0 }
+  if (type === 'response.output_item.done') {
+    const item = object(event['item'])
+    const kind = callOfItem(item)
+    return { sealedBytes: text(item?.['encrypted_content'])?.length ?? 0, ...(kind !== undefined && { calls: withCall({}, kind) }) }
+  }
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
 
@@ -51,6 +62,19 @@ const USAGE: InclusiveNames = {
   output: 'output_tokens',
   inputDetails: 'input_tokens_details',
   outputDetails: 'output_tokens_details',
+}
+
+/** Images that a tool made are counted beside the model's own tokens, as a pass of their own. */
+function withImages(counted: CountedUsage | undefined, image: Json | undefined): CountedUsage | undefined {
+  const [asked, made] = [positive(image?.['input_tokens']) ?? 0, positive(image?.['output_tokens']) ?? 0]
+  if (!counted || asked + made === 0) return counted
+  const seen = Math.min(positive(object(image?.['input_tokens_details'])?.['image_tokens']) ?? 0, asked)
+  const pass: Usage = { ...NO_USAGE, input: asked, output: made, ...(seen > 0 && { imageInput: seen }), ...(made > 0 && { imageOutput: made }) }
+  const passes = [
+    { model: undefined, usage: counted.usage },
+    { model: undefined, usage: pass },
+  ]
+  return { ...counted, usage: plus(counted.usage, pass), passes }
 }
 
 /** The response as its opening event showed it. */
@@ -70,6 +94,7 @@ export const responses: Format = {
   outputLimit: largestLimit('max_output_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_output_tokens'),
   stores: body => body.get('store') !== false,
+  standardTier: 'default',
   tellsEarly: false,
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
@@ -78,12 +103,12 @@ export const responses: Format = {
     levelLimits(body, responses.outputLimit(body))
     return undefined
   },
-  telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"'],
+  telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"', '_call"'],
   text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
   read,
   carrier: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
-  count: raw => countInclusive(raw, USAGE),
+  count: raw => withImages(countInclusive(raw, USAGE), object(raw['image_gen'])),
   tell: usage => tellInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),

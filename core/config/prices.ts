@@ -1,0 +1,101 @@
+/** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
+import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
+import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, versioned } from '../ledger/price.ts'
+import type { KeyType, ModelEntry } from './config.ts'
+import type { Path } from './locate.ts'
+import type { RawConfig } from './schema.ts'
+
+type RawPrice = RawConfig['prices'][string]
+type RawRates = Pick<RawPrice, (typeof RATE_NAMES)[number]>
+
+/** What a section's reader needs of the whole file's. */
+export interface Reader {
+  readonly add: (path: Path, message: string, hint?: string) => void
+  /** The exact nano-units of a decimal, read from its source text. */
+  readonly decimal: (path: Path) => bigint
+}
+
+/** One entry of `prices`. */
+export function readPrice(raw: RawPrice, path: Path, reader: Reader): Price {
+  const tiers = raw.tiers?.map((tier, index) => {
+    const at = [...path, 'tiers', index]
+    const lacking = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
+    if (lacking.length > 0) reader.add(at, `this tier lacks ${lacking.join(', ')}`, 'a tier names every rate that its price names')
+    const below = raw.tiers?.[index - 1]?.above ?? 0
+    if (tier.above <= below) reader.add([...at, 'above'], `expected more than ${below}`, 'tiers stand in the order of their input, each once')
+    return { above: tier.above, ...readRates(tier, at, reader) }
+  })
+  const factors = CONDITION_NAMES.flatMap(name => {
+    const named = raw[name]
+    if (!named) return []
+    for (const told of Object.keys(named)) {
+      if (isStandard(told)) reader.add([...path, name, told], `"${told}" is what the rates themselves are for`, 'name what costs more, or less')
+    }
+    return [[name, new Map(Object.keys(named).map(told => [told, reader.decimal([...path, name, told])]))]]
+  })
+  const calls = CALL_NAMES.flatMap(name => (raw.calls?.[name] === undefined ? [] : [[name, reader.decimal([...path, 'calls', name])]]))
+  return versioned({ ...readRates(raw, path, reader), tiers, factors: Object.fromEntries(factors), calls: Object.fromEntries(calls) })
+}
+
+function readRates(raw: RawRates, path: Path, { decimal }: Reader): Rates {
+  const of = (name: keyof RawRates): bigint | undefined => (raw[name] === undefined ? undefined : decimal([...path, name]))
+  const input = of('input') ?? 0n
+  const output = of('output') ?? 0n
+  const cacheWrite5m = of('cacheWrite5m') ?? input
+  const apart = (['audioInput', 'audioOutput', 'imageOutput'] as const).flatMap(name => (raw[name] === undefined ? [] : [[name, of(name)]]))
+  return {
+    input,
+    output,
+    cacheRead: of('cacheRead') ?? input,
+    cacheWrite5m,
+    cacheWrite1h: of('cacheWrite1h') ?? cacheWrite5m,
+    reasoning: of('reasoning') ?? output,
+    rejected: of('rejected') ?? output,
+    imageInput: of('imageInput') ?? input,
+    ...Object.fromEntries(apart),
+  }
+}
+
+/** What a price lacks for a member to be allowed: the settings' names. */
+export function lacking(price: Price, policy: PolicyName): string[] {
+  const { needs }: Policy = POLICIES[policy]
+  switch (needs?.kind) {
+    case 'rates':
+      return needs.names.filter(name => price[name] === undefined)
+    case 'condition':
+      return price.factors[needs.name] === undefined ? [needs.name] : []
+    case 'call':
+      return price.calls[needs.name] === undefined ? [`calls.${needs.name}`] : []
+    default:
+      return []
+  }
+}
+
+/** Tells of every member that a key type allows and that a price of its models does not have. */
+export function checkPolicy(
+  policy: Readonly<Partial<Record<PolicyName, string>>>,
+  models: ReadonlyMap<string, Pick<ModelEntry, 'price' | 'priceName'>>,
+  path: Path,
+  reader: Reader,
+): void {
+  const prices = new Map([...models.values()].flatMap(({ price, priceName }) => (price ? [[priceName, price] as const] : [])))
+  for (const [name, action] of Object.entries(policy) as [PolicyName, string][]) {
+    if (action !== 'allow') continue
+    const missing = [...prices].flatMap(([priceName, price]) => lacking(price, name).map(setting => `prices.${priceName}.${setting}`))
+    if (missing.length > 0) reader.add([...path, name], `"${name}" is allowed, and has no price`, `set ${missing.join(', ')}`)
+  }
+}
+
+/** Input tokens from which on some providers charge more. */
+const LONG_INPUT = 200_000
+
+/** Prices that say nothing of long input, each with a model that may take it. */
+export function untiered(keyTypes: Iterable<Pick<KeyType, 'models'>>): ReadonlyMap<string, string> {
+  const found = new Map<string, string>()
+  for (const { models } of keyTypes) {
+    for (const { id, price, priceName, context = Infinity } of models.values()) {
+      if (price && price.tiers === undefined && context > LONG_INPUT && !found.has(priceName)) found.set(priceName, id)
+    }
+  }
+  return found
+}

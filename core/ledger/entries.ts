@@ -1,0 +1,64 @@
+/** What an entry of the history says of its charge, so that the charge can be computed again from the entry alone. */
+import { NO_USAGE, plus, type Usage } from './money.ts'
+import type { PriceBook } from './price-book.ts'
+import { chargeAll, type Conditions, type PricedUsage } from './price.ts'
+import type { BilledUsage } from './pricing.ts'
+import type { Notes } from './records.ts'
+
+/** One part of a charge: a usage, the version of its price, and under which conditions it was used. */
+export interface ChargePart {
+  readonly usage: Usage
+  readonly price: string
+  readonly conditions?: Conditions
+  /** The upstream's name of the model, where it is another than was asked for. */
+  readonly model?: string
+}
+
+/** The notes by which a charge can be recomputed. */
+export function chargeNotes(parts: readonly BilledUsage[]): Pick<Notes, 'usage' | 'priceVersion' | 'conditions' | 'parts'> {
+  const [first] = parts
+  if (!first) return {}
+  const [usage, ...others] = parts.map(part => part.usage)
+  const whole = others.reduce(plus, usage ?? NO_USAGE)
+  const single = parts.length === 1 && first.model === undefined
+  return {
+    usage: whole,
+    priceVersion: first.price.version,
+    ...(first.conditions && { conditions: first.conditions }),
+    ...(!single && {
+      parts: parts.map(({ usage: own, price, conditions, model }) => ({
+        usage: own,
+        price: price.version,
+        ...(conditions && { conditions }),
+        ...(model !== undefined && { model }),
+      })),
+    }),
+  }
+}
+
+/** What a reply has cost by now, and the notes that say so, for the entry that is written if its gateway dies. */
+export function floorOf(parts: readonly BilledUsage[], price: string): { charge: bigint; notes: Partial<Notes> } {
+  if (parts.length === 0) return { charge: 0n, notes: {} }
+  return { charge: chargeAll(parts), notes: { ...chargeNotes(parts), usageSource: 'estimated', price } }
+}
+
+/** The parts that an entry's charge was made from; none for one that names no usage or no version. */
+export function chargeParts({ usage, priceVersion, conditions, parts }: Partial<Notes>): readonly ChargePart[] {
+  if (parts) return parts
+  return usage && priceVersion !== undefined ? [{ usage, price: priceVersion, ...(conditions && { conditions }) }] : []
+}
+
+/**
+ * What an entry's parts cost, in nano-credits.
+ * @returns undefined where the numbers of a version are not kept
+ * @throws GatewayError unavailable
+ */
+export async function recomputed(parts: readonly ChargePart[], prices: PriceBook): Promise<bigint | undefined> {
+  const priced: PricedUsage[] = []
+  for (const { usage, price: version, conditions } of parts) {
+    const price = await prices.get(version)
+    if (!price) return undefined
+    priced.push({ usage, price, conditions })
+  }
+  return chargeAll(priced)
+}

@@ -1,0 +1,113 @@
+import { readFileSync } from 'node:fs'
+import t from 'tap'
+import { loadConfig } from '../core/config/load.ts'
+import { CALL_NAMES, CONDITION_NAMES, RATE_NAMES } from '../core/ledger/price.ts'
+import { findPlugins } from '../core/plugins.ts'
+import { POLICIES, type Policy } from '../core/plugin.ts'
+
+/** The page on billable members says what the code does. */
+
+const PAGE = readFileSync(new URL('../docs/billable-members.md', import.meta.url), 'utf8')
+
+/** The rows of the table whose first heading is this, without the marks of code. */
+function table(heading: string): string[][] {
+  const lines = PAGE.split('\n')
+  const start = lines.findIndex(line => line.startsWith(`| ${heading} |`))
+  const rows = lines.slice(start + 2)
+  return rows
+    .slice(
+      0,
+      rows.findIndex(line => !line.startsWith('|')),
+    )
+    .map(row =>
+      row
+        .split('|')
+        .slice(1, -1)
+        .map(cell => cell.trim().replaceAll('`', '')),
+    )
+}
+
+function priceOf({ needs, actions }: Policy): string {
+  switch (needs?.kind) {
+    case 'rates':
+      return needs.names.join(', ')
+    case 'condition':
+      return needs.name
+    case 'call':
+      return `calls.${needs.name}`
+    case 'model':
+      return "the model's own"
+    default:
+      return actions.includes('allow') ? 'none needed' : 'none can be given'
+  }
+}
+
+t.test('the table of members is the table in the code', t => {
+  t.same(
+    table('policy'),
+    Object.entries(POLICIES).map(([name, row]: [string, Policy]) => [name, row.spelled.join(', '), row.otherwise, row.actions.join(', '), priceOf(row)]),
+  )
+  t.end()
+})
+
+t.test('the table of prices names every setting that a price can have', t => {
+  const named = table('setting').flatMap(([cell = '']) => cell.split(', '))
+  t.same([...named].sort(), [...RATE_NAMES, 'tiers', ...CONDITION_NAMES, 'calls'].sort())
+  t.end()
+})
+
+const FILE = `upstreams: { a: { url: simulated, speaks: [messages], accounts: [{ key: simulated }] } }
+prices: { p: { input: 1, output: 2, tiers: [] } }
+keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m, price: p, reasoning: none, maxOutput: 1 }] } }
+chain: [access-log]
+`
+const problems = async (text: string): Promise<string[]> =>
+  (await loadConfig('gateway.yaml', {}, findPlugins, text)).problems.map(({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`)
+
+t.test('a file that allows a member without a price does not load, and is told which setting is missing', async t => {
+  t.same(await problems(FILE), [])
+  for (const [name, { actions, needs }] of Object.entries(POLICIES) as [string, Policy][]) {
+    const found = await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: allow },`))
+    if (!actions.includes('allow')) t.match(found, [/expected one of refuse, drop/], name)
+    else if (needs === undefined || needs.kind === 'model') t.same(found, [], name)
+    else t.same(found, [`keyTypes.t.policy.${name}: "${name}" is allowed, and has no price = set prices.p.${priceOf(POLICIES[name as keyof typeof POLICIES])}`])
+    for (const action of actions.filter(each => each !== 'allow'))
+      t.same(await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: ${action} },`)), [], `${name}: ${action}`)
+  }
+})
+
+t.test('every kind of price loads, and a tier that lacks a rate of its price does not', async t => {
+  const price = (text: string): string => FILE.replace('output: 2, tiers: []', `output: 2, ${text}`)
+  const factors = CONDITION_NAMES.map(name => `${name}: { x: 1.5 }`).join(', ')
+  const calls = `calls: { ${CALL_NAMES.map(name => `${name}: 0.01`).join(', ')} }`
+  t.same(await problems(price(`tiers: [{ above: 10, input: 2, output: 3 }, { above: 20, input: 3, output: 4 }], ${factors}, ${calls}`)), [])
+  t.same(await problems(price('cacheRead: 0.1, tiers: [{ above: 10, input: 2, output: 3 }]')), [
+    'prices.p.tiers[0]: this tier lacks cacheRead = a tier names every rate that its price names',
+  ])
+  t.same(await problems(price('tiers: [{ above: 10, input: 2, output: 3 }, { above: 10, input: 2, output: 3 }]')), [
+    'prices.p.tiers[1].above: expected more than 10 = tiers stand in the order of their input, each once',
+  ])
+  t.same(await problems(price('tiers: [], serviceTier: { default: 2 }')), [
+    'prices.p.serviceTier.default: "default" is what the rates themselves are for = name what costs more, or less',
+  ])
+})
+
+t.test('an alias that sends another model needs a price of its own, and any other must not have one', async t => {
+  const alias = (text: string): string => FILE.replace('maxOutput: 1 }', `maxOutput: 1 }, { id: n, as: m${text} }`)
+  t.same(await problems(alias(', sends: dearer')), [
+    'keyTypes.t.models[1].sends: "n" sends another model than "m", and has no price of its own = add the price of dearer',
+  ])
+  t.same(await problems(alias(', sends: dearer, price: p')), [])
+  t.same(await problems(alias(', price: p')), ['keyTypes.t.models[1].price: an alias has the price of what it is an alias of = '])
+})
+
+t.test('check warns of a price that says nothing of long input where a model takes it', async t => {
+  const warnings = async (text: string): Promise<string[]> => {
+    const loaded = await loadConfig('gateway.yaml', {}, findPlugins, text)
+    return loaded.config ? loaded.warnings.map(({ path, message }) => `${path}: ${message}`) : []
+  }
+  t.same(await warnings(FILE), [])
+  const bare = FILE.replace(', tiers: []', '')
+  t.same(await warnings(bare), ['prices.p: "p" has no "tiers", and "m" may take more than 200000 tokens of input'])
+  t.same(await warnings(bare.replace('maxOutput: 1 }', 'maxOutput: 1, context: 200000 }')), [])
+})

@@ -1,0 +1,739 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { audit } from '../../core/ledger/audit.ts'
+import { parseDecimal } from '../../core/ledger/money.ts'
+import type { FormatName } from '../../core/formats/index.ts'
+import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+/** What providers bill beside tokens: refused, dropped or priced, in every format and through translation, and never passed for nothing. */
+
+const CHAT = '/v1/chat/completions'
+const RESPONSES = '/v1/responses'
+const MESSAGES = '/v1/messages'
+const [INPUT, OUTPUT] = [3000n, 15_000n]
+
+/** A model whose upstream speaks the format, and a request to it. */
+const PLACES: Readonly<Record<FormatName, { type: string; model: string; path: string }>> = {
+  'chat-completions': { type: 'famC', model: 'acme/famC-5.5', path: CHAT },
+  responses: { type: 'famC', model: 'acme/famC-5.5', path: RESPONSES },
+  messages: { type: 'famA', model: 'acme/famA-medium-5', path: MESSAGES },
+}
+const FORMATS = Object.keys(PLACES) as FormatName[]
+
+const say = (content: unknown = 'hi'): object[] => [{ role: 'user', content }]
+const FUNCTION: Readonly<Record<FormatName, object>> = {
+  'chat-completions': { type: 'function', function: { name: 'f', parameters: { type: 'object' } } },
+  responses: { type: 'function', name: 'f', parameters: { type: 'object' }, strict: false },
+  messages: { name: 'f', input_schema: { type: 'object' } },
+}
+
+function request(format: FormatName, model: string, more: object = {}): object {
+  return { model, ...(format === 'responses' ? { input: 'hi' } : { messages: say() }), ...(format === 'messages' && { max_tokens: 100 }), ...more }
+}
+
+/** A whole reply with ten tokens of input and twenty of output. */
+function reply(path: string, usage: object = {}, more: object = {}): object {
+  if (path === CHAT)
+    return {
+      id: 'c',
+      object: 'chat.completion',
+      choices: [{ index: 0, message: { role: 'assistant', content: 'x' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 10, completion_tokens: 20, ...usage },
+      ...more,
+    }
+  const counted = { input_tokens: 10, output_tokens: 20, ...usage }
+  if (path === MESSAGES)
+    return { type: 'message', id: 'm', role: 'assistant', content: [{ type: 'text', text: 'x' }], stop_reason: 'end_turn', usage: counted, ...more }
+  const item = { type: 'message', id: 'i', role: 'assistant', status: 'completed', content: [{ type: 'output_text', text: 'x', annotations: [] }] }
+  return { id: 'r', object: 'response', status: 'completed', output: [item], usage: counted, ...more }
+}
+
+const PLAIN = 10n * INPUT + 20n * OUTPUT
+
+interface Scene {
+  readonly g: TestGateway
+  readonly upstream: ScriptedUpstream
+}
+
+/** @param price settings of the price of all models that are asked here */
+async function scene(t: Test, price = '', edit = (yaml: string): string => yaml): Promise<Scene> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ path }, res) => json(res, reply(path))
+  const priced = (yaml: string): string => yaml.replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${price === '' ? 'tiers: []' : price} }`)
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => edit(priced(yaml)) })
+  return { g, upstream }
+}
+
+async function ask({ g }: Scene, format: FormatName, more: object, key: string): Promise<Answer> {
+  const { path, model } = PLACES[format]
+  return g.call(path, { key, body: request(format, model, more) })
+}
+
+/** What one request is charged, in nano-credits, with its entry. */
+async function charged(place: Scene, format: FormatName, more: object): Promise<{ answer: Answer; cost: bigint; entry: Record<string, any> }> {
+  const key = await place.g.key(PLACES[format].type, 1000n)
+  const answer = await ask(place, format, more, key)
+  const [entry = {}] = await place.g.settled(key)
+  return { answer, cost: BigInt(entry['cost_nano'] ?? 0), entry }
+}
+
+/** Members that are refused without a price, in every format. */
+const REFUSED: readonly (readonly [member: string, more: object])[] = [
+  ['background', { background: true }],
+  ['deferred', { deferred: true }],
+  ['inference_geo', { inference_geo: 'us' }],
+  ['modalities', { modalities: ['text', 'audio'] }],
+  ['modalities', { modalities: ['image'] }],
+  ['audio', { audio: { voice: 'v', format: 'wav' } }],
+  ['models', { models: ['acme/famC-5.6-sol'] }],
+  ['fallbacks', { fallbacks: [{ model: 'acme/famA-large-5' }] }],
+  ['route', { route: 'fallback' }],
+  ['provider', { provider: { order: ['dear'] } }],
+  ['plugins', { plugins: [{ id: 'web' }] }],
+  ['transforms', { transforms: ['middle-out'] }],
+  ['preset', { preset: 'dear' }],
+  ['api_base', { api_base: 'https://example.com' }],
+  ['base_url', { base_url: 'https://example.com' }],
+  ['api_key', { api_key: 'x' }],
+  ['api_version', { api_version: '1' }],
+  ['custom_llm_provider', { custom_llm_provider: 'dear' }],
+  ['extra_body', { extra_body: { service_tier: 'priority' } }],
+  ['extra_headers', { extra_headers: { x: 'y' } }],
+  ['mock_response', { mock_response: 'x' }],
+  ['web_search_options', { web_search_options: { search_context_size: 'high' } }],
+  ['search_parameters', { search_parameters: { mode: 'on' } }],
+  ['mcp_servers', { mcp_servers: [{ type: 'url', url: 'https://example.com', name: 'n' }] }],
+]
+
+t.test('what has no price, and what changes the model or the address, is refused by name in every format, and never sent', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  for (const format of FORMATS) {
+    const key = await g.key(PLACES[format].type)
+    for (const [member, more] of REFUSED) {
+      const answer = await ask(place, format, more, key)
+      t.equal(answer.status, 400, `${format}: ${member}`)
+      const { error } = answer.json
+      t.match(error.message, new RegExp(`^"${member}" is refused\\. .+\\.$`))
+      if (format === 'messages') t.equal(error.type, 'policy_blocked')
+      else t.match(error, { code: 'unsupported_parameter', param: member })
+      t.equal(answer.headers.get('x-should-retry'), 'false')
+    }
+  }
+  t.equal(upstream.requests.length, 0)
+})
+
+t.test('fifty requests in the background on a key with 0.02 credits reach no provider and cost nothing', async t => {
+  const { g, upstream } = await scene(t)
+  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: parseDecimal('0.02') as bigint, expiresAt: undefined })
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, () => g.call(RESPONSES, { key, body: { model: 'acme/famC-5.5', input: 'hi', background: true } })),
+  )
+  t.ok(answers.every(({ status }) => status === 400))
+  t.equal(upstream.requests.length, 0)
+  t.equal((await g.balance(key)).exact.balance, '20000000')
+})
+
+t.test('members that ask for nothing, and those that cost nothing, pass as they came', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  const nothing = Object.fromEntries(REFUSED.flatMap(([member]) => (member === 'modalities' ? [] : [[member, null]])))
+  for (const format of FORMATS) {
+    const key = await g.key(PLACES[format].type)
+    const more = {
+      ...nothing,
+      background: false,
+      plugins: [],
+      modalities: ['text'],
+      store: false,
+      include: [],
+      prompt_cache_key: 'k',
+      n: 1,
+      logprobs: false,
+      service_tier: format === 'messages' ? 'standard_only' : 'default',
+      speed: 'standard',
+      something_new: { a: 1 },
+    }
+    const answer = await ask(place, format, more, key)
+    t.equal(answer.status, 200, answer.text)
+    t.equal(answer.headers.get('x-tollgate-dropped'), null)
+    t.match(upstream.last.json, more)
+  }
+})
+
+t.test('a member in another spelling, which some upstreams read all the same, is refused', async t => {
+  const place = await scene(t)
+  for (const format of FORMATS) {
+    const key = await place.g.key(PLACES[format].type)
+    for (const [name, meant] of [
+      ['Background', 'background'],
+      ['SERVICE_TIER', 'service_tier'],
+      ['\u017fpeed', 'speed'],
+      ['Max_Tokens', 'max_tokens'],
+      ['bac\u212aground', 'background'],
+    ] as const) {
+      t.match(await ask(place, format, { [name]: true }, key), { status: 400, json: { error: { message: new RegExp(`Did you mean "${meant}"`) } } }, name)
+    }
+    t.match(await ask(place, format, { tools: [{ ...FUNCTION[format], Type: 'web_search' }] }, key), { status: 400 })
+  }
+  t.equal(place.upstream.requests.length, 0)
+})
+
+t.test('a tier and a speed without a price become the standard ones, and the reply says so', async t => {
+  const place = await scene(t)
+  for (const format of FORMATS) {
+    for (const service_tier of ['priority', 'flex', 'scale', 'fast', 'auto']) {
+      const { answer, cost } = await charged(place, format, { service_tier, speed: 'fast' })
+      t.equal(answer.headers.get('x-tollgate-dropped'), 'service_tier, speed')
+      t.equal(place.upstream.last.json['service_tier'], format === 'messages' ? 'standard_only' : 'default')
+      t.notOk('speed' in place.upstream.last.json)
+      t.equal(cost, PLAIN)
+    }
+  }
+})
+
+const FACTORS = 'tiers: [], serviceTier: { flex: 0.5, priority: 2.5 }, speed: { fast: 6 }, inferenceGeo: { us: 1.1 }'
+
+t.test('with a factor, the tier that the reply reports is charged, whatever was asked for', async t => {
+  const place = await scene(t, FACTORS)
+  const { upstream } = place
+  const cases: readonly (readonly [asked: string, told: string | undefined, factor: number])[] = [
+    ['priority', 'priority', 25],
+    ['priority', 'default', 10],
+    ['priority', undefined, 25],
+    ['flex', 'flex', 5],
+    ['flex', undefined, 10],
+    ['auto', 'priority', 25],
+    ['auto', 'default', 10],
+  ]
+  for (const format of FORMATS) {
+    for (const [asked, told, factor] of cases) {
+      upstream.script = ({ path }, res) =>
+        json(
+          res,
+          path === MESSAGES ? reply(path, told === undefined ? {} : { service_tier: told }) : reply(path, {}, told === undefined ? {} : { service_tier: told }),
+        )
+      const { cost, entry, answer } = await charged(place, format, { service_tier: asked })
+      t.equal(answer.headers.get('x-tollgate-dropped'), null)
+      t.equal(upstream.last.json['service_tier'], asked)
+      t.equal(cost, (PLAIN * BigInt(factor)) / 10n, `${format}: ${asked}, reported ${told}`)
+      t.same(entry['unpriced'], [])
+    }
+    // One that has no factor, beside those that have one.
+    upstream.script = ({ path }, res) => json(res, reply(path))
+    const { answer } = await charged(place, format, { service_tier: 'scale' })
+    t.equal(answer.headers.get('x-tollgate-dropped'), 'service_tier')
+  }
+})
+
+t.test('factors multiply, exactly, and the hold takes the dearest that was asked for', async t => {
+  const place = await scene(t, FACTORS)
+  place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }))
+  const more = { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }
+  const { cost, entry } = await charged(place, 'messages', more)
+  t.equal(cost, (PLAIN * 25n * 60n * 11n) / 1000n)
+  t.match(entry['unit_prices'], [
+    { input: '3', output: '15', factors: { service_tier: { name: 'priority', factor: '2.5' }, speed: { factor: '6' }, inference_geo: { factor: '1.1' } } },
+  ])
+  const { secret: poor } = await place.g.gateway.keys.create({ type: 'famA', name: '', credits: PLAIN * 10n, expiresAt: undefined })
+  const refused = await ask(place, 'messages', more, poor)
+  t.match(refused, { status: 429, json: { error: { message: /may need/ } } })
+})
+
+t.test('a tier that nobody asked for and that has no price is charged plainly, marked, and counted', async t => {
+  const place = await scene(t)
+  place.upstream.script = ({ path }, res) => json(res, reply(path, { service_tier: 'priority' }, { service_tier: 'priority' }))
+  for (const format of FORMATS) {
+    const { cost, entry } = await charged(place, format, {})
+    t.equal(cost, PLAIN)
+    t.same(entry['unpriced'], ['serviceTier.priority'])
+  }
+  t.equal(place.g.gateway.ledger.unpriced, FORMATS.length)
+})
+
+t.test('a counter that nobody knows is charged plainly, marked, and counted', async t => {
+  const place = await scene(t)
+  const unknown = {
+    prompt_tokens_details: { video_tokens: 5 },
+    input_tokens_details: { video_tokens: 5 },
+    server_tool_use: { dream_requests: 2 },
+    queue_time: 0.5,
+  }
+  place.upstream.script = ({ path }, res) => json(res, reply(path, unknown))
+  t.same((await charged(place, 'chat-completions', {})).entry['unpriced'], [
+    'prompt_tokens_details.video_tokens',
+    'input_tokens_details.video_tokens',
+    'server_tool_use.dream_requests',
+  ])
+  t.same((await charged(place, 'messages', {})).entry['unpriced'], [
+    'calls.otherTools',
+    'prompt_tokens_details.video_tokens',
+    'input_tokens_details.video_tokens',
+  ])
+})
+
+/** Types of tools that providers run, in the formats that have them. */
+const TOOLS: readonly (readonly [FormatName, string, string])[] = [
+  ['responses', 'web_search', 'webSearch'],
+  ['responses', 'web_search_preview_2025_03_11', 'webSearch'],
+  ['responses', 'x_search', 'webSearch'],
+  ['responses', 'file_search', 'fileSearch'],
+  ['responses', 'code_interpreter', 'codeExecution'],
+  ['responses', 'image_generation', 'imageGeneration'],
+  ['responses', 'mcp', 'mcp'],
+  ['responses', 'dream', 'otherTools'],
+  ['messages', 'web_search_20250305', 'webSearch'],
+  ['messages', 'web_fetch_20250910', 'webFetch'],
+  ['messages', 'code_execution_20250825', 'codeExecution'],
+  ['messages', 'mcp_toolset', 'mcp'],
+  ['chat-completions', 'web_search', 'webSearch'],
+  ['chat-completions', 'dream', 'otherTools'],
+]
+
+t.test('a tool of the provider that has no price is dropped beside others, and refused alone, inside another, or insisted on', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  for (const [format, type] of TOOLS) {
+    const key = await g.key(PLACES[format].type)
+    const tool = { type, name: 'that' }
+    const beside = await ask(place, format, { tools: [tool, FUNCTION[format], tool] }, key)
+    t.equal(beside.status, 200, beside.text)
+    t.equal(beside.headers.get('x-tollgate-dropped'), `tools.${type}, tools.${type}`)
+    t.same(upstream.last.json['tools'], [FUNCTION[format]])
+    const before = upstream.requests.length
+    t.match(await ask(place, format, { tools: [tool] }, key), {
+      status: 400,
+      json: { error: { message: new RegExp(`"tools\\[0\\] \\(${type}\\)" is refused`) } },
+    })
+    const choice = format === 'messages' ? { type: 'tool', name: 'that' } : { type }
+    t.equal((await ask(place, format, { tools: [tool, FUNCTION[format]], tool_choice: choice }, key)).status, 400)
+    t.equal(upstream.requests.length, before)
+  }
+  const key = await g.key('famC')
+  for (const more of [
+    { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }] },
+    {
+      input: [
+        { role: 'user', content: 'hi' },
+        { type: 'additional_tools', tools: [{ type: 'web_search' }] },
+      ],
+    },
+    { tools: [{ type: 'shell', environment: { type: 'container_auto' } }] },
+  ])
+    t.match(await ask(place, 'responses', more, key), { status: 400, json: { error: { code: 'unsupported_parameter' } } })
+})
+
+const CALLS =
+  'tiers: [], calls: { webSearch: 0.01, webFetch: 0, fileSearch: 0.0025, codeExecution: 0.03, imageGeneration: 0.04, mcp: 0, otherTools: 0.5 }, imageOutput: 40'
+
+t.test('tools that have a price pass, and each call that the reply reports is charged', async t => {
+  const place = await scene(t, CALLS)
+  const { upstream } = place
+  const item = (type: string, more: object = {}): object => ({ type, id: type, status: 'completed', ...more })
+  const whole = (items: object[], more: object = {}): object => {
+    const { output, ...rest } = reply(RESPONSES) as { output: object[] }
+    return { ...rest, output: [...items, ...output], ...more }
+  }
+  const cases: readonly (readonly [FormatName, object, object, bigint])[] = [
+    [
+      'messages',
+      { tools: [{ type: 'web_search_20250305', name: 'web_search' }] },
+      reply(MESSAGES, { server_tool_use: { web_search_requests: 3, web_fetch_requests: 7 } }),
+      30_000_000n,
+    ],
+    [
+      'messages',
+      { tools: [{ type: 'code_execution_20250825', name: 'c' }] },
+      reply(MESSAGES, { server_tool_use: { code_execution_requests: 1, tool_search_requests: 9 } }),
+      30_000_000n,
+    ],
+    [
+      'responses',
+      { tools: [{ type: 'web_search' }] },
+      whole([item('web_search_call'), item('web_search_call'), item('function_call', { call_id: 'x', name: 'f', arguments: '{}' })]),
+      20_000_000n,
+    ],
+    ['responses', { tools: [{ type: 'file_search', vector_store_ids: [] }] }, whole([item('file_search_call')]), 2_500_000n],
+    ['responses', { tools: [{ type: 'code_interpreter', container: { type: 'auto' } }] }, whole([item('code_interpreter_call', { container_id: 'a' }), item('code_interpreter_call', { container_id: 'a' }), item('code_interpreter_call', { container_id: 'b' })]), 60_000_000n], // prettier-ignore
+    ['responses', { tools: [{ type: 'image_generation' }] }, whole([item('image_generation_call', { result: 'x' })], { tool_usage: { image_gen: { input_tokens: 100, output_tokens: 1000 } } }), 40_000_000n + 100n * INPUT + 1000n * 40_000n], // prettier-ignore
+    ['responses', { tools: [{ type: 'mcp', server_label: 'l', server_url: 'https://example.com' }] }, whole([item('mcp_call'), item('mcp_list_tools')]), 0n],
+    ['responses', { tools: [{ type: 'dream' }] }, whole([item('dream_call')]), 500_000_000n],
+    ['responses', { tools: [{ type: 'x_search' }] }, { ...whole([]), usage: { input_tokens: 10, output_tokens: 20, server_side_tool_usage_details: { x_search_calls: 2, web_search_calls: 1 }, num_server_side_tools_used: 3 } }, 30_000_000n], // prettier-ignore
+    ['chat-completions', { web_search_options: {} }, reply(CHAT), 10_000_000n],
+    ['chat-completions', { search_parameters: { mode: 'on' } }, reply(CHAT, { num_sources_used: 4 }), 40_000_000n],
+    ['chat-completions', { search_parameters: { mode: 'auto' } }, reply(CHAT, { num_sources_used: 0 }), 0n],
+  ]
+  for (const [format, more, answered, fees] of cases) {
+    upstream.script = (_received, res) => json(res, answered)
+    const { answer, cost, entry } = await charged(place, format, more)
+    t.equal(answer.status, 200, answer.text)
+    t.match(upstream.last.json, more)
+    t.equal(cost, PLAIN + fees, `${format}: ${JSON.stringify(more)}`)
+    t.same(entry['unpriced'], [])
+  }
+})
+
+t.test('calls that a stream has told of are charged, also when its client leaves before its end', async t => {
+  const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
+  const { g, upstream } = place
+  const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+  const opening: Readonly<Record<string, string>> = {
+    [RESPONSES]:
+      typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', status: 'in_progress' } }) +
+      [1, 2].map(index => typed({ type: 'response.output_item.done', output_index: index, item: { type: 'web_search_call', id: `w${index}` } })).join('') +
+      typed({ type: 'response.output_text.delta', delta: 'seen' }),
+    [MESSAGES]:
+      typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }) +
+      [0, 1]
+        .map(index => typed({ type: 'content_block_start', index, content_block: { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} } }))
+        .join('') +
+      typed({ type: 'content_block_delta', index: 2, delta: { type: 'text_delta', text: 'seen' } }),
+  }
+  for (const [format, tools] of [
+    ['responses', [{ type: 'web_search' }]],
+    ['messages', [{ type: 'web_search_20250305', name: 'web_search' }]],
+  ] as const) {
+    const { type, model, path } = PLACES[format]
+    const key = await g.key(type)
+    upstream.script = async (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(opening[path])
+    }
+    const leave = new AbortController()
+    const response = await g.open(path, { key, body: request(format, model, { tools, stream: true }), signal: leave.signal })
+    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+    for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
+    leave.abort()
+    const [entry] = await g.settled(key)
+    t.match(entry, { status: 'client_gone', unit_prices: [{ calls: { web_search: { count: 2, price: '0.01' } } }] }, path)
+  }
+})
+
+t.test('a tool holds for as many calls as the request allows, and a balance that covers one is let in', async t => {
+  const place = await scene(t, CALLS)
+  const held: bigint[] = []
+  place.upstream.script = async ({ path }, res) => {
+    held.push((await place.g.gateway.ledger.balance(account)).held)
+    json(res, reply(path))
+  }
+  const { secret: key } = await place.g.gateway.keys.create({ type: 'famA', name: '', credits: 10_000_000_000n, expiresAt: undefined })
+  const account = await place.g.id(key)
+  for (const max_uses of [1, 4, 1000, undefined]) await ask(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'web_search', max_uses }] }, key)
+  const [one = 0n, ...others] = held
+  t.same(
+    others.map(each => Number(each - one)).map(more => Math.round(more / 10_000_000)),
+    [3, 9, 9],
+  )
+})
+
+t.test('long input is charged at its own rates from its first token, cached input as well', async t => {
+  const place = await scene(
+    t,
+    'cacheRead: 0.3, tiers: [{ above: 1000, input: 6, output: 22.5, cacheRead: 0.6 }, { above: 2000, input: 12, output: 45, cacheRead: 1.2 }]',
+    yaml => yaml.replace(/cacheRead: 0\.3, +cacheWrite5m: 3\.75, +cacheWrite1h: 6, +output: 15, /, 'output: 15, '),
+  )
+  for (const [total, input, output, cached] of [
+    [1000, 3000n, 15_000n, 300n],
+    [1001, 6000n, 22_500n, 600n],
+    [2000, 6000n, 22_500n, 600n],
+    [2001, 12_000n, 45_000n, 1200n],
+  ] as const) {
+    const usage = { prompt_tokens: total, completion_tokens: 20, prompt_tokens_details: { cached_tokens: 400 } }
+    place.upstream.script = ({ path }, res) =>
+      json(
+        res,
+        reply(path, {
+          ...usage,
+          input_tokens: path === MESSAGES ? total - 400 : total,
+          input_tokens_details: { cached_tokens: 400 },
+          cache_read_input_tokens: 400,
+        }),
+      )
+    for (const format of FORMATS) {
+      const { cost } = await charged(place, format, {})
+      t.equal(cost, BigInt(total - 400) * input + 400n * cached + 20n * output, `${format}: ${total}`)
+    }
+  }
+})
+
+t.test('media have rates of their own, in and out', async t => {
+  const place = await scene(t, 'tiers: [], audioInput: 40, audioOutput: 80, imageInput: 5, imageOutput: 60')
+  const sound = { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }
+  place.upstream.script = ({ path }, res) =>
+    json(
+      res,
+      reply(path, {
+        prompt_tokens_details: { audio_tokens: 4, image_tokens: 3 },
+        completion_tokens_details: { audio_tokens: 15, image_tokens: 2, reasoning_tokens: 1 },
+      }),
+    )
+  const { cost, entry } = await charged(place, 'chat-completions', {
+    messages: say([sound]),
+    modalities: ['text', 'audio'],
+    audio: { voice: 'v', format: 'wav' },
+  })
+  t.equal(cost, 3n * INPUT + 4n * 40_000n + 3n * 5000n + 3n * OUTPUT + 15n * 80_000n + 2n * 60_000n)
+  t.same(entry['unpriced'], [])
+  const bare = await scene(t)
+  t.match((await charged(bare, 'chat-completions', { messages: say([sound]) })).answer, {
+    status: 400,
+    json: { error: { message: /Sound has no price here/ } },
+  })
+  bare.upstream.script = place.upstream.script
+  const told = await charged(bare, 'chat-completions', {})
+  t.equal(told.cost, 10n * INPUT + 20n * OUTPUT)
+  t.same(told.entry['unpriced'], ['audioInput', 'audioOutput', 'imageOutput'])
+})
+
+t.test('rejected predictions are charged once, as output or at a rate of their own', async t => {
+  for (const [price, rate] of [
+    ['', OUTPUT],
+    ['tiers: [], rejected: 7', 7000n],
+  ] as const) {
+    const place = await scene(t, price)
+    place.upstream.script = (_received, res) =>
+      json(res, reply(CHAT, { completion_tokens_details: { accepted_prediction_tokens: 5, rejected_prediction_tokens: 8 } }))
+    const { cost, answer } = await charged(place, 'chat-completions', { prediction: { type: 'content', content: 'x'.repeat(40) } })
+    t.equal(answer.status, 200)
+    t.equal(cost, 10n * INPUT + 12n * OUTPUT + 8n * rate)
+  }
+})
+
+t.test('an advisor is charged as the model that it is, and only models of the key type may advise', async t => {
+  const place = await scene(t, '', yaml => yaml.replace('{ id: acme/famA-large-5, price: large', '{ id: acme/famA-large-5, sends: vendor-large, price: large'))
+  const { g, upstream } = place
+  const tool = { type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }
+  const iterations = [
+    { type: 'message', model: 'vendor-medium', input_tokens: 10, output_tokens: 20 },
+    { type: 'advisor_message', model: 'vendor-large-20261001', input_tokens: 30, output_tokens: 40 },
+  ]
+  upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations }))
+  const { cost, entry } = await charged(place, 'messages', { tools: [tool] })
+  t.match(upstream.last.json, { tools: [{ type: 'advisor_20260301', model: 'vendor-large' }] }, 'it goes upstream by the name there')
+  t.equal(cost, PLAIN + 30n * 15_000n + 40n * 75_000n)
+  t.match(entry, {
+    input_tokens: 40,
+    output_tokens: 60,
+    unpriced: [],
+    unit_prices: [{ input: '3' }, { model: 'vendor-large-20261001', input: '15', output: '75' }],
+  })
+  const key = await g.key('famA')
+  for (const model of ['acme/famC-5.6-sol', 'vendor-other', undefined])
+    t.match(await ask(place, 'messages', { tools: [{ ...tool, model }, FUNCTION.messages] }, key), {
+      status: 400,
+      json: { error: { message: /advisor_20260301.*model that this key may not use/ } },
+    })
+  upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations: [iterations[0], { ...iterations[1], model: 'vendor-strange' }] }))
+  const strange = await charged(place, 'messages', { tools: [tool] })
+  t.same(strange.entry['unpriced'], ['model vendor-strange'])
+})
+
+t.test('fallbacks that the file allows go upstream by the names there, and the model that served is charged', async t => {
+  const place = await scene(t, '', yaml =>
+    yaml
+      .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
+      .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-sol, price: large'),
+  )
+  const { upstream } = place
+  upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-sol' }))
+  const { cost } = await charged(place, 'chat-completions', { models: ['acme/famC-5.6-sol', 'acme/famC-5.5'] })
+  t.same(upstream.last.json['models'], ['vendor-sol', 'acme/famC-5.5'])
+  t.equal(cost, 10n * 15_000n + 20n * 75_000n)
+  const { answer } = await charged(place, 'chat-completions', { models: ['acme/famA-large-5'] })
+  t.equal(answer.status, 400)
+})
+
+t.test('what a key type says of a member holds, though it has a price', async t => {
+  const place = await scene(t, FACTORS, yaml =>
+    yaml.replace(
+      'default: acme/famC-5.5',
+      'default: acme/famC-5.5\n    policy: { service_tier: refuse, background: drop, store: drop, provider: allow, prediction: refuse }',
+    ),
+  )
+  const { g, upstream } = place
+  const key = await g.key('famC')
+  t.match(await ask(place, 'responses', { service_tier: 'priority' }, key), { status: 400 })
+  t.match(await ask(place, 'responses', { prediction: { type: 'content', content: 'x' } }, key), { status: 400 })
+  const { status, headers } = await ask(place, 'responses', { background: true, store: true, provider: { order: ['a'] } }, key)
+  t.equal(status, 200)
+  t.equal(headers.get('x-tollgate-dropped'), 'background, store')
+  t.match(upstream.last.json, { store: false, provider: { order: ['a'] } })
+  t.notOk('background' in upstream.last.json)
+})
+
+t.test('what is dropped leaves all other bytes as they came', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  const key = await g.key('famC')
+  const send = async (body: string): Promise<string> => {
+    const { status, text } = await g.call(CHAT, { key, body })
+    t.equal(status, 200, text)
+    return upstream.last.body
+  }
+  const said = '"messages": [ {"role":"user","content":"h\\u0069 1.0"} ]'
+  t.equal(await send(`{ "speed": "fast" , "model":"acme/famC-5.5", ${said}, "seed": 1.00 }`), `{"model":"acme/famC-5.5",${said},"seed": 1.00}`)
+  t.equal(await send(`{"model":"acme/famC-5.5",${said},"speed":"fast"}`), `{"model":"acme/famC-5.5",${said}}`)
+  t.equal(await send(`{"model":"acme/famC-5.5","a":1,"speed":"fast","b":2,"speed2":0,${said}}`), `{"model":"acme/famC-5.5","a":1,"b":2,"speed2":0,${said}}`)
+})
+
+t.test('through translation nothing is passed for nothing: only the tier goes along, and is charged as reported', async t => {
+  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01, mcp: 0 }`)
+  const { g, upstream } = place
+  // Each client on a model that speaks another format.
+  const pairs = [
+    ['messages', 'famC', 'acme/famC-5.5'],
+    ['responses', 'famA', 'acme/famA-medium-5'],
+    ['chat-completions', 'famA', 'acme/famA-medium-5'],
+  ] as const
+  for (const [format, type, model] of pairs) {
+    const key = await g.key(type, 1000n)
+    const { path } = PLACES[format]
+    const send = (more: object): Promise<Answer> => g.call(path, { key, body: request(format, model, more) })
+    for (const [member, more] of REFUSED) {
+      const before = upstream.requests.length
+      const { status } = await send(more)
+      if (status !== 200) t.equal(upstream.requests.length, before, `${format}: ${member} is refused`)
+      else t.notOk(member in upstream.last.json, `${format}: ${member} is dropped`)
+    }
+    const tool = format === 'messages' ? { type: 'web_search_20250305', name: 'web_search' } : { type: 'web_search' }
+    const searched = await send({ tools: [tool, FUNCTION[format]] })
+    t.match(searched.headers.get('x-tollgate-dropped'), /web_search/)
+    t.equal((await send({ tools: [tool] })).status, 400)
+    const before = (await g.settled(key)).length
+    await send({ service_tier: 'priority', speed: 'fast', inference_geo: 'us', prediction: { type: 'content', content: 'x' } })
+    const entries = await g.settled(key)
+    t.equal(entries.length, before + 1)
+    t.equal(BigInt(entries[0]?.['cost_nano']), PLAIN, `${format}: nothing of it reached the upstream`)
+  }
+  // Between the two formats that both have tiers, the tier is carried.
+  const other = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml =>
+      yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]').replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${FACTORS} }`),
+  })
+  const key = await other.key('famC')
+  upstream.script = ({ path }, res) => json(res, reply(path, {}, { service_tier: 'priority' }))
+  await other.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { service_tier: 'priority' }) })
+  t.equal(upstream.last.json['service_tier'], 'priority')
+  t.equal(BigInt((await other.settled(key))[0]?.['cost_nano']), (PLAIN * 25n) / 10n)
+})
+
+t.test('streams report tiers, media and calls as replies do', async t => {
+  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`)
+  const { g, upstream } = place
+  const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+  const streams: Readonly<Record<string, string>> = {
+    [CHAT]: `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'x' }, finish_reason: 'stop' }] })}\n\ndata: ${JSON.stringify({ id: 'c', choices: [], service_tier: 'priority', usage: { prompt_tokens: 10, completion_tokens: 20 } })}\n\ndata: [DONE]\n\n`,
+    [RESPONSES]:
+      typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', service_tier: 'auto' } }) +
+      typed({ type: 'response.completed', sequence_number: 1, response: { ...reply(RESPONSES), service_tier: 'priority' } }),
+    [MESSAGES]:
+      typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1, service_tier: 'priority' } } }) +
+      typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20 } }) +
+      typed({ type: 'message_stop' }),
+  }
+  upstream.script = ({ path }, res) => sse(res, streams[path] ?? '')
+  for (const format of FORMATS) {
+    const { cost } = await charged({ g, upstream }, format, { stream: true })
+    t.equal(cost, (PLAIN * 25n) / 10n, format)
+  }
+})
+
+t.test('cost is kept beside the charge, by the prices of the upstream or its own report, and a charge below it is counted', async t => {
+  const prices = (yaml: string): string =>
+    yaml.replace('prices:  ', 'prices:\n  wholesale: { input: 2, output: 10, tiers: [] }\n  dear: { input: 30, output: 150, tiers: [] }\n#')
+  const place = await scene(t, '', yaml =>
+    prices(yaml).replace(/^( {2}famC:\n {4}url)/m, "  famC:\n    cost: { acme/famC-5.5: wholesale, '*': dear }\n    dollar: 1\n    url"),
+  )
+  const { g, upstream } = place
+  const cost = async (more: object = {}): Promise<string | undefined> => {
+    const key = await g.key('famC')
+    await ask(place, 'chat-completions', more, key)
+    t.notMatch(JSON.stringify(await g.settled(key)), /"cost":0\.\d+,[^}]*"cost":/)
+    const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })
+    return entry?.notes.cost
+  }
+  t.equal(await cost(), String(10n * 2000n + 20n * 10_000n))
+  t.equal(g.gateway.ledger.belowCost, 0)
+  t.equal(await cost({ model: 'acme/famC-5.6-terra' }), String(10n * 30_000n + 20n * 150_000n))
+  t.equal(g.gateway.ledger.belowCost, 1)
+  upstream.script = (_received, res) => json(res, reply(CHAT, { cost: 0.000_123 }))
+  t.equal(await cost(), '123000', 'what the upstream reports counts first')
+  upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
+  t.equal(await cost(), undefined)
+})
+
+t.test('free failures are stored one by one up to a number a minute, and counted beyond it', async t => {
+  const { g, upstream } = await scene(t, '', yaml => yaml.replace('freeEntries: 10', 'freeEntries: 3'))
+  upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
+  const key = await g.key('famC')
+  const account = await g.id(key)
+  const { scripts } = g.gateway.ledger
+  const answers = await Promise.all(Array.from({ length: 40 }, () => g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5') })))
+  t.ok(answers.every(({ status }) => status === 400))
+  const entries = await g.settled(key)
+  const minute = Math.ceil(entries.length / 3)
+  t.ok(entries.length >= 3 && minute <= 2, `${entries.length} entries`)
+  const { usage } = (await g.call('/api/v1/key-info', { key })).json
+  t.equal(usage.unlisted_free_requests, 40 - entries.length)
+  t.equal((await g.balance(key)).exact.balance, '10000000000')
+  const lives = await Promise.all((await scripts.redis.keys(`*{${account}}:i:*`)).map(name => scripts.redis.pttl(name)))
+  t.equal(lives.filter(ms => ms > 120_000).length, entries.length, 'only what has an entry is remembered for long')
+  // One that was charged has an entry whatever there was before.
+  upstream.script = ({ path }, res) => json(res, reply(path))
+  await g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5') })
+  t.equal((await g.settled(key)).length, entries.length + 1)
+})
+
+t.test('every charge is recomputed from its entry, also after its price has changed, and one that was tampered with is found', async t => {
+  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80`)
+  const { g, upstream } = place
+  const key = await g.key('famA', 1000n)
+  const chat = await g.key('famC', 1000n)
+  const iterations = [
+    { type: 'message', input_tokens: 11, output_tokens: 7 },
+    { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 3, output_tokens: 5 },
+  ]
+  upstream.script = ({ path }, res) =>
+    json(
+      res,
+      path === MESSAGES
+        ? reply(path, { service_tier: 'priority', server_tool_use: { web_search_requests: 2 }, iterations })
+        : reply(path, { prompt_tokens_details: { audio_tokens: 4 } }),
+    )
+  await ask(
+    place,
+    'messages',
+    {
+      service_tier: 'auto',
+      tools: [
+        { type: 'web_search_20250305', name: 'w' },
+        { type: 'advisor_20260301', model: 'acme/famA-large-5' },
+      ],
+    },
+    key,
+  )
+  await ask(place, 'chat-completions', {}, chat)
+  await g.settled(key)
+  await g.settled(chat)
+  const before = (await g.settled(key))[0]
+  writeFileSync(g.file, readFileSync(g.file, 'utf8').replace('output: 15,', 'output: 16,').replace('priority: 2.5', 'priority: 3'))
+  t.ok(await g.gateway.reload())
+  await ask(place, 'messages', {}, key)
+  const [after, ...rest] = await g.settled(key)
+  t.not(after?.['price_version'], before?.['price_version'])
+  t.same(rest, [before], 'an old entry shows the prices that it was charged at')
+  const { ledger } = g.gateway
+  const accounts = [await g.id(key), await g.id(chat)]
+  t.match(await audit(ledger, accounts, 'charges'), { repriced: 3, unversioned: 0, drifts: [] })
+  // A charge that does not follow from its usage.
+  const { redis } = ledger.scripts
+  const [account = ''] = accounts
+  const [[id, fields] = ['', []]] = await redis.xrange(ledger.scripts.key(account, 'x'), '-', '+', 'COUNT', 1)
+  const changed = fields.map((value, index) => (fields[index - 1] === 'm' ? value.replace('"input":11', '"input":12') : value))
+  await redis.xdel(ledger.scripts.key(account, 'x'), id)
+  await redis.xadd(ledger.scripts.key(account, 'x'), '9999999999999-0', ...changed)
+  const { drifts } = await audit(ledger, [account], 'charges')
+  t.match(drifts, [{ account, findings: [/entry 9999999999999-0: its usage costs \d+, and \d+ was charged/] }])
+})
