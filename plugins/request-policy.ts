@@ -169,7 +169,7 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
   return {
     conditions: Object.keys(conditions).length > 0 ? conditions : undefined,
     tools,
-    leastCalls: least ? { webSearch: 1 } : {},
+    leastCalls: least ? { webSearch: 1 } : undefined,
     models,
     advisors,
     media: [...media],

@@ -69,13 +69,15 @@ export class Counter {
 const COUNTER = /(?:tokens|requests|calls|used|seconds|minutes|images|characters|pages|queries|searches|sessions)$/
 
 /** Names of the counters above zero in a usage object that are none of the known ones; those of objects inside it by their path. */
-export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = ''): string[] {
-  return Object.entries(raw).flatMap(([name, value]) => {
-    if (known.has(name)) return []
+export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = '', found: string[] = []): string[] {
+  for (const name in raw) {
+    if (known.has(name)) continue
+    const value = raw[name]
     const inner = object(value)
-    if (inner) return unknownCounters(inner, known, `${at}${name}.`)
-    return typeof value === 'number' && value > 0 && COUNTER.test(name) ? [`${at}${name}`] : []
-  })
+    if (inner) unknownCounters(inner, known, `${at}${name}.`, found)
+    else if (typeof value === 'number' && value > 0 && COUNTER.test(name)) found.push(`${at}${name}`)
+  }
+  return found
 }
 
 /** Dollars as a plain decimal with nine places, rounded up: from a vendor's number, or from its whole ticks of a ten-billionth. */

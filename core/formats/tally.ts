@@ -31,8 +31,8 @@ export class UsageTally {
 
   /** Adds the calls that an event tells of. */
   hear({ calls, allCalls }: Reading): void {
-    this.#allCalls = allCalls ?? this.#allCalls
-    for (const [kind, times] of Object.entries(calls ?? {})) this.#calls = withCall(this.#calls ?? {}, kind as CallName, times)
+    if (allCalls) this.#allCalls = allCalls
+    if (calls) for (const [kind, times] of Object.entries(calls)) this.#calls = withCall(this.#calls ?? {}, kind as CallName, times)
   }
 
   /** Calls of tools that the provider ran, as far as they are known: those of the usage, or those that were seen; undefined for none. */

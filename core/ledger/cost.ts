@@ -12,6 +12,7 @@ import type { BilledUsage } from './pricing.ts'
  * @returns undefined where neither is known
  */
 export function costOf(parts: readonly BilledUsage[], sends: string, { cost, dollar }: Upstream, reported: string | undefined): bigint | undefined {
+  if (dollar === undefined && cost.size === 0) return undefined
   const dollars = reported === undefined ? undefined : parseDecimal(reported)
   if (dollar !== undefined && dollars !== undefined) return (dollars * dollar + NANO - 1n) / NANO
   const priced = parts.flatMap(part => {

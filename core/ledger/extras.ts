@@ -10,7 +10,7 @@ export interface Extras {
   /** Tools that the provider may run. */
   readonly tools: readonly ProviderTool[]
   /** Calls that are billed for the mere asking. */
-  readonly leastCalls: Calls
+  readonly leastCalls: Calls | undefined
   /** Other models that may be asked, or serve it, by the name that goes upstream. */
   readonly models: ReadonlyMap<string, ModelEntry>
   /** Those of them that may be asked beside the request's own. */
@@ -22,7 +22,7 @@ export interface Extras {
 }
 
 /** Nothing but tokens. */
-export const NO_EXTRAS: Extras = { conditions: undefined, tools: [], leastCalls: {}, models: new Map(), advisors: [], media: [], predicted: 0 }
+export const NO_EXTRAS: Extras = { conditions: undefined, tools: [], leastCalls: undefined, models: new Map(), advisors: [], media: [], predicted: 0 }
 
 /** What is left of the extras of a request that is translated: only a service tier may reach an upstream of another format. */
 export function translatedExtras({ conditions: { serviceTier } = {} }: Extras, asksForTier: boolean): Extras {

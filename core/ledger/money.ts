@@ -53,6 +53,11 @@ export interface Usage {
 /** No tokens at all. */
 export const NO_USAGE: Usage = { input: 0, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 }
 
+/** Whether a usage counts media, which may have no price of their own. */
+export function hasMedia({ audioInput, audioOutput, imageOutput }: Usage): boolean {
+  return audioInput !== undefined || audioOutput !== undefined || imageOutput !== undefined
+}
+
 /** Two usages together. */
 export function plus(one: Usage, other: Usage): Usage {
   const sum: Record<string, number> = { ...one }

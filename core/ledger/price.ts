@@ -111,6 +111,8 @@ export function charge(usage: Usage, price: Price, conditions?: Conditions): big
 
 /** What several usages of one request cost together, rounded up once. @throws RangeError as `charge` does */
 export function chargeAll(usages: readonly PricedUsage[]): bigint {
+  const [first] = usages
+  if (usages.length === 1 && first && first.conditions === undefined) return rounded(tokensOf(first.usage, first.price), PER)
   const parts = usages.map(({ usage, price, conditions = {} }) => {
     let exact = tokensOf(usage, price)
     let per = PER

@@ -3,7 +3,7 @@ import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
 import { callsHeld, type Extras } from './extras.ts'
-import { NANO, type Usage } from './money.ts'
+import { hasMedia, NANO, type Usage } from './money.ts'
 import {
   CALL_NAMES,
   charge,
@@ -40,8 +40,9 @@ export interface BilledUsage extends PricedUsage {
  */
 export function conditionsOf(tally: Told, { extras }: Pricing): Conditions | undefined {
   const { conditions: told } = tally.usage() ?? {}
+  // Nearly all replies are plain, and are priced for every piece of a stream.
+  if (!told && !tally.calls && !extras.leastCalls && !extras.conditions) return undefined
   const calls = mostCalls(tally.calls, extras.leastCalls)
-  if (!told && !calls && !extras.conditions) return undefined
   const named = CONDITION_NAMES.flatMap(name => {
     const value = told?.[name] ?? extras.conditions?.[name]
     return value === undefined || isStandard(value) ? [] : [[name, value]]
@@ -78,7 +79,8 @@ export function billed(usage: Usage, entry: ModelEntry, tally: Told, pricing: Pr
 }
 
 /** What of a billed usage has no price: the names of counters, conditions, calls and models. */
-export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing, unknown: readonly string[] = []): readonly string[] {
+export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing, unknown: readonly string[] = NONE): readonly string[] {
+  if (unknown.length === 0 && parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))) return NONE
   const models = parts.flatMap(({ model }) => (model === undefined || priceOf(model) ? [] : [`model ${model}`]))
   return [...new Set([...parts.flatMap(unpricedOf), ...models, ...unknown])]
 }
@@ -92,6 +94,8 @@ export function asCut<P extends Pricing>(pricing: P): P {
   return extras.tools.length === 0 ? pricing : { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
 }
 
+const NONE: readonly string[] = []
+
 /** What a usage costs on the way, before anything is final. */
 export function chargeSoFar(usage: Usage, price: Price, tally: Told, pricing: Pricing): bigint {
   return charge(usage, price, conditionsOf(tally, pricing))
@@ -104,7 +108,7 @@ export function chargeSoFar(usage: Usage, price: Price, tally: Told, pricing: Pr
  */
 export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, most: number): bigint {
   const { conditions, tools, leastCalls, models } = extras
-  const calls = tools.length === 0 && Object.keys(leastCalls).length === 0 ? undefined : callsHeld(extras, most)
+  const calls = tools.length === 0 && !leastCalls ? undefined : callsHeld(extras, most)
   const under = conditions || calls ? { ...conditions, ...(calls && { calls }) } : undefined
   if (models.size === 0) return charge(usage, price, under)
   return chargeAll([{ usage, price, conditions: under }, ...[...models.values()].map(other => ({ usage, price: other.price, conditions }))])
