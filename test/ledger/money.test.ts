@@ -1,7 +1,20 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { formatCredits, MAX_AMOUNT, NANO, NO_USAGE, parseDecimal, type Usage } from '../../core/ledger/money.ts'
-import { charge, type Price, type Rates, versioned } from '../../core/ledger/price.ts'
+import {
+  CALL_NAMES,
+  charge,
+  chargeAll,
+  CONDITION_NAMES,
+  type Conditions,
+  type Price,
+  type PricedUsage,
+  RATE_NAMES,
+  type Rates,
+  readPrice,
+  versioned,
+  writePrice,
+} from '../../core/ledger/price.ts'
 
 /** Fractions of a nano-credit in one: a price is in nano-credits for a million tokens. */
 const PER = 1_000_000n
@@ -91,6 +104,104 @@ t.test('a count that is no whole number is refused, never rounded', t => {
       } catch (thrown) {
         return thrown instanceof RangeError
       }
+    }),
+  )
+  t.end()
+})
+
+const rates = fc.record(Object.fromEntries(RATE_NAMES.map(name => [name, nano])), { requiredKeys: RATE_NAMES.slice() }) as unknown as fc.Arbitrary<Rates>
+const factor = fc.bigInt({ min: 0n, max: 20n * NANO })
+const names = ['a', 'b'] as const
+const rich: fc.Arbitrary<Price> = fc
+  .record({
+    own: rates,
+    tiers: fc.option(fc.uniqueArray(fc.tuple(fc.integer({ min: 1, max: 1_000_000 }), rates), { maxLength: 3, selector: ([above]) => above }), {
+      nil: undefined,
+    }),
+    factors: fc.record(Object.fromEntries(CONDITION_NAMES.map(name => [name, fc.tuple(factor, factor)])), { requiredKeys: [] }),
+    calls: fc.record(Object.fromEntries(CALL_NAMES.map(name => [name, nano])), { requiredKeys: [] }),
+  })
+  .map(({ own, tiers, factors, calls }) =>
+    versioned({
+      ...own,
+      tiers: tiers?.toSorted(([a], [b]) => a - b).map(([above, each]) => ({ above, ...each })),
+      factors: Object.fromEntries(Object.entries(factors).map(([name, pair]) => [name, new Map(names.map((each, index) => [each, pair?.[index] ?? 0n]))])),
+      calls,
+    }),
+  )
+const conditions: fc.Arbitrary<Conditions> = fc.record(
+  {
+    ...Object.fromEntries(CONDITION_NAMES.map(name => [name, fc.constantFrom(...names, 'unpriced')])),
+    calls: fc.record(Object.fromEntries(CALL_NAMES.map(name => [name, fc.nat({ max: 50 })])), { requiredKeys: [] }),
+  },
+  { requiredKeys: [] },
+)
+const media: fc.Arbitrary<Usage> = fc
+  .tuple(usage, fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 5, maxLength: 5 }))
+  .map(([counted, shares]) => {
+    let [input, output] = [counted.input, counted.output - counted.reasoning]
+    const part = (index: number, whole: number): number => Math.floor(whole * (shares[index] ?? 0))
+    const audioInput = part(0, input)
+    const imageInput = part(1, (input -= audioInput))
+    const audioOutput = part(2, output)
+    const imageOutput = part(3, (output -= audioOutput))
+    const rejected = part(4, output - imageOutput)
+    return { ...counted, audioInput, imageInput, audioOutput, imageOutput, rejected }
+  })
+const priced: fc.Arbitrary<PricedUsage> = fc.record({ usage: media, price: rich, conditions })
+
+/** A cost as a fraction of nano-credits, worked out class by class. */
+function fraction({ usage: counted, price: at, conditions: under = {} }: PricedUsage): { over: bigint; per: bigint } {
+  const total = counted.input + counted.cacheRead + counted.cacheWrite5m + counted.cacheWrite1h
+  const tier = (at.tiers ?? []).filter(({ above }) => total > above).at(-1) ?? at
+  const { audioInput = 0, imageInput = 0, audioOutput = 0, imageOutput = 0, rejected = 0 } = counted
+  const classes: Record<keyof Rates, number> = {
+    ...counted,
+    ...{ audioInput, imageInput, audioOutput, imageOutput, rejected },
+    input: counted.input - audioInput - imageInput,
+    output: counted.output - counted.reasoning - audioOutput - imageOutput - rejected,
+  }
+  let over = RATE_NAMES.reduce((sum, name) => sum + BigInt(classes[name]) * (tier[name] ?? 0n), 0n)
+  let per = PER
+  for (const name of CONDITION_NAMES) {
+    const times = at.factors[name]?.get(under[name] ?? '')
+    if (times === undefined) continue
+    over *= times
+    per *= NANO
+  }
+  const fees = CALL_NAMES.reduce((sum, name) => sum + BigInt(under.calls?.[name] ?? 0) * (at.calls[name] ?? 0n), 0n)
+  return { over: over + fees * per, per }
+}
+
+t.test('tiers, factors, media and calls are exact, and all parts of a request are rounded up once, together', t => {
+  fc.assert(
+    fc.property(fc.array(priced, { minLength: 1, maxLength: 3 }), parts => {
+      const fractions = parts.map(fraction)
+      const per = fractions.reduce((product, each) => product * each.per, 1n)
+      const over = fractions.reduce((sum, each) => sum + each.over * (per / each.per), 0n)
+      const cost = chargeAll(parts)
+      return cost === MAX_AMOUNT ? over > (MAX_AMOUNT - 1n) * per : cost * per >= over && (cost - 1n) * per < over
+    }),
+  )
+  t.end()
+})
+
+t.test('a whole request is charged at the rates of its tier from its first token', t => {
+  const at = versioned({ ...flat(NANO), tiers: [{ above: 10, ...flat(2n * NANO) }], factors: {}, calls: {} })
+  t.equal(charge({ ...NO_USAGE, input: 4, cacheRead: 3, cacheWrite1h: 3, output: 5 }, at), 15_000n)
+  t.equal(charge({ ...NO_USAGE, input: 5, cacheRead: 3, cacheWrite1h: 3, output: 5 }, at), 32_000n)
+  t.end()
+})
+
+t.test('the numbers that are kept of a price are the price: they give the same version and the same charges', t => {
+  fc.assert(
+    fc.property(priced, rich, ({ usage: counted, price: at, conditions: under }, other) => {
+      const kept = readPrice(writePrice(at))
+      return (
+        kept.version === at.version &&
+        charge(counted, kept, under) === charge(counted, at, under) &&
+        (writePrice(other) === writePrice(at)) === (other.version === at.version)
+      )
     }),
   )
   t.end()

@@ -73,7 +73,9 @@ t.test('kill -9 with 200 streams open: each customer pays for what he had receiv
     const charge = entry?.charge ?? -1n
     if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes)) t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)
   }
-  t.same((await audit(ledger)).drifts, [], 'every credit is accounted for')
+  const { drifts, repriced, unversioned } = await audit(ledger, undefined, 'charges')
+  t.same(drifts, [], 'every credit is accounted for')
+  t.same({ repriced, unversioned }, { repriced: STREAMS, unversioned: 0 }, 'and every charge can be recomputed')
 })
 
 /** Stops this process, and with it the gateway in it, as a debugger, a busy machine or a sleeping one does. */

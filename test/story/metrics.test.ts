@@ -15,7 +15,7 @@ t.test('metrics tell of the ledger to who has the token, and of no key to anybod
   const read = async (): Promise<string> => (await g.call('/metrics', { key: TOKEN })).text
   t.match(
     await read(),
-    /tollgate_ledger_drifted_accounts 0\n[^]*tollgate_settlements_waiting 0\n[^]*tollgate_holds 0\n[^]*tollgate_exchanges_total\{outcome="relayed"\} 1\n/,
+    /tollgate_ledger_drifted_accounts 0\n[^]*tollgate_settlements_waiting 0\n[^]*tollgate_holds 0\n[^]*tollgate_unpriced_total 0\n[^]*tollgate_below_cost_total 0\n[^]*tollgate_exchanges_total\{outcome="relayed"\} 1\n/,
   )
   t.notMatch(await read(), new RegExp(`sk-|${id}`))
   const { scripts } = g.gateway.ledger

@@ -38,13 +38,15 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   await first.stop('SIGTERM')
   writeFileSync(trail, `${readFileSync(trail, 'utf8')}\nnull\n`)
   await redis.command('FLUSHALL')
+  // The old prices are in the export alone.
+  writeFileSync(place.file, readFileSync(place.file, 'utf8').replace('output: 15,', 'output: 16,'))
   t.match(await place.run('rebuild', '--from', trail, exported), {
     code: 0,
     out: /2 accounts, 3 grants, 3 entries/,
     err: /grants\.jsonl: 2 lines cannot be read/,
   })
-  const [audited, ...shown] = await Promise.all([place.run('audit'), keys('show', one.id), keys('show', two.id)])
-  t.match(audited, { code: 0, out: /2 accounts, 3 entries, 0 with drift/ })
+  const [audited, ...shown] = await Promise.all([place.run('audit', '--reprice'), keys('show', one.id), keys('show', two.id)])
+  t.match(audited, { code: 0, out: /2 accounts, 3 entries, 0 with drift\n3 charges recomputed, 0 from before prices had versions/ })
   t.match(shown, [
     { name: 'one', granted: '6', used: String(3 * COST), balance: String(6 - 3 * COST), status: 'active' },
     // The latest that was known of it.
