@@ -5,7 +5,7 @@
 import type { Body } from '../body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../ledger/money.ts'
-import type { Calls, Conditions } from '../ledger/price.ts'
+import type { CallName, Calls, Conditions } from '../ledger/price.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
 import type { Dialect } from './neutral.ts'
 
@@ -25,8 +25,9 @@ export interface Reading {
   readonly terminal?: boolean
   /** The usage of this event is that of the whole reply: no later event can change it. */
   readonly final?: boolean
-  /** Calls of tools that the provider ran, as far as this event tells of them; with `allCalls`, those of the whole reply. */
-  readonly calls?: Calls
+  /** A call of a tool that the provider runs, which begins or ends with this event. */
+  readonly call?: SeenCall
+  /** All such calls of the whole reply. */
   readonly allCalls?: Calls
   /** Bytes of reasoning that the event carries encrypted, or as a signature that stands for it. */
   readonly sealedBytes?: number
@@ -35,6 +36,13 @@ export interface Reading {
   /** Numbers of the parts of the reply that begin or end with this event. */
   readonly opens?: readonly number[]
   readonly closes?: readonly number[]
+}
+
+/** A call of a tool that a provider runs, as an event tells of it. */
+export interface SeenCall {
+  readonly kind: CallName | 'advisor'
+  /** The same for all events that tell of the call. */
+  readonly id: string
 }
 
 /** A failure as the upstream tells it; its words may name the operator's account and go to no customer unchecked. */
@@ -112,6 +120,8 @@ export interface Format {
   readonly standardTier: string
   /** A stream tells its input at its beginning, and shows what it reasons: little is unknown of one that is cut short. */
   readonly tellsEarly: boolean
+  /** A stream tells of each call of a provider's tool when it begins. */
+  readonly tellsCalls: boolean
   /** Whether the reply may leave something with its provider that later requests can refer to. */
   stores(body: Pick<Body, 'get'>): boolean
   /** Whether a stream may have sent its last content, by the text of the events that came last. */

@@ -1,5 +1,5 @@
 /** Tools that a provider runs by itself: how requests ask for them, and how replies tell that they were run. */
-import type { CallName, Calls } from '../ledger/price.ts'
+import { CALL_NAMES, type CallName, type Calls } from '../ledger/price.ts'
 import { type Json, list, object, positive, text } from './reading.ts'
 
 /** One tool that a request lets the provider run. */
@@ -87,6 +87,15 @@ export function providerToolsIn(request: Json): ProviderTool[] {
 export function withCall(calls: Calls, kind: CallName | 'advisor', times = 1): Calls {
   // An advisor is billed by its tokens.
   return kind === 'advisor' || times <= 0 ? calls : { ...calls, [kind]: (calls[kind] ?? 0) + times }
+}
+
+/** The greater of two counts of each kind; undefined where there are no calls. */
+export function mostCalls(one: Calls = {}, other: Calls = {}): Calls | undefined {
+  const counts = CALL_NAMES.flatMap(name => {
+    const count = Math.max(one[name] ?? 0, other[name] ?? 0)
+    return count > 0 ? [[name, count]] : []
+  })
+  return counts.length === 0 ? undefined : Object.fromEntries(counts)
 }
 
 /** Items of a reply that tell of a tool's call by the client. */

@@ -1,13 +1,14 @@
 /** Usage as a reply reports it, bit by bit. */
-import type { CallName, Calls } from '../ledger/price.ts'
+import type { Calls } from '../ledger/price.ts'
 import type { CountedUsage, Format, RawUsage, Reading } from './format.ts'
-import { withCall } from './provider-tools.ts'
+import { mostCalls, withCall } from './provider-tools.ts'
 
 export class UsageTally {
   readonly #format: Pick<Format, 'count'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
-  /** Calls that single events told of, and those that the reply said were all. */
+  /** Calls that single events told of, by their ids, and those that the reply said were all. */
+  readonly #seen = new Set<string>()
   #calls: Calls | undefined
   #allCalls: Calls | undefined
 
@@ -29,15 +30,20 @@ export class UsageTally {
   /** What the reply calls its model. */
   model: string | undefined
 
-  /** Adds the calls that an event tells of. */
-  hear({ calls, allCalls }: Reading): void {
-    if (allCalls) this.#allCalls = allCalls
-    if (calls) for (const [kind, times] of Object.entries(calls)) this.#calls = withCall(this.#calls ?? {}, kind as CallName, times)
+  /** Notes the calls that an event tells of. */
+  hear({ call, allCalls, usage, final }: Reading): void {
+    if (call && !this.#seen.has(call.id)) {
+      this.#seen.add(call.id)
+      this.#calls = withCall(this.#calls ?? {}, call.kind)
+    }
+    // What the last usage counts is what is billed: a call that failed is not.
+    const counted = final && usage ? this.#format.count(usage)?.conditions?.calls : undefined
+    if (counted ?? allCalls) this.#allCalls = counted ?? allCalls
   }
 
-  /** Calls of tools that the provider ran, as far as they are known: those of the usage, or those that were seen; undefined for none. */
+  /** Calls of tools that the provider ran: all of them, once that was told, and until then those that are known of; undefined for none. */
   get calls(): Calls | undefined {
-    return this.#counted?.conditions?.calls ?? this.#allCalls ?? this.#calls
+    return this.#allCalls ?? mostCalls(this.#counted?.conditions?.calls, this.#calls)
   }
 
   /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */

@@ -118,7 +118,7 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
   if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   const usage = cutUsage(x, terms)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-  return chargeSoFar({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price, x.tally, asCut(terms))
+  return chargeSoFar({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price, x.tally, asCut(x, terms))
 }
 
 /** Whether the cost of the reply grows while nothing of it is delivered. */
@@ -167,7 +167,7 @@ function priced(usage: Usage, x: Billable, terms: Terms, reported?: CountedUsage
 /** A reply that was cut short may have asked its advisors as well, with all of its input. */
 function pricedCut(usage: Usage, x: Billable, terms: Terms): ReturnType<typeof priced> {
   const { advisors } = terms.extras
-  const own = billed(usage, x.model.entry, x.tally, asCut(terms), undefined)
+  const own = billed(usage, x.model.entry, x.tally, asCut(x, terms), undefined)
   const parts = [...own, ...advisors.map(({ price, sends }) => ({ usage, price, model: sends }))]
   return { billed: true, usage: parts.map(part => part.usage).reduce(plus), charge: chargeAll(parts), parts, unpriced: unpriced(own, terms) }
 }

@@ -1,23 +1,10 @@
 /** How an exchange's usage is priced: under which conditions, as which models, and what of it has no price. */
 import type { ModelEntry } from '../config/config.ts'
-import type { CountedUsage } from '../formats/index.ts'
+import { type CountedUsage, type Format, mostCalls } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
 import { callsHeld, type Extras } from './extras.ts'
 import { hasMedia, NANO, type Usage } from './money.ts'
-import {
-  CALL_NAMES,
-  charge,
-  chargeAll,
-  CONDITION_NAMES,
-  type Calls,
-  type Conditions,
-  factorsOf,
-  isStandard,
-  type Price,
-  type PricedUsage,
-  ratesAt,
-  unpricedOf,
-} from './price.ts'
+import { charge, chargeAll, CONDITION_NAMES, type Conditions, factorsOf, isStandard, type Price, type PricedUsage, ratesAt, unpricedOf } from './price.ts'
 
 /** What prices depend on. */
 export interface Pricing {
@@ -50,15 +37,6 @@ export function conditionsOf(tally: Told, { extras }: Pricing): Conditions | und
   return named.length === 0 && !calls ? undefined : { ...Object.fromEntries(named), ...(calls && { calls }) }
 }
 
-/** The greater of two counts of each kind; undefined where there are no calls. */
-function mostCalls(one: Calls = {}, other: Calls = {}): Calls | undefined {
-  const counts = CALL_NAMES.flatMap(name => {
-    const count = Math.max(one[name] ?? 0, other[name] ?? 0)
-    return count > 0 ? [[name, count]] : []
-  })
-  return counts.length === 0 ? undefined : Object.fromEntries(counts)
-}
-
 /** The usage of a reply as it is billed, in the passes that its upstream told apart. */
 export function billed(usage: Usage, entry: ModelEntry, tally: Told, pricing: Pricing, passes: CountedUsage['passes']): readonly BilledUsage[] {
   const conditions = conditionsOf(tally, pricing)
@@ -86,12 +64,13 @@ export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing, un
 }
 
 /**
- * The pricing of a reply that is cut short: each tool that its provider may run counts as run once, and each model that may be
- * asked beside its own as asked.
+ * The pricing of a reply that is cut short. Each tool that its provider may run counts as run once, where the reply has not begun to
+ * tell of its calls.
  */
-export function asCut<P extends Pricing>(pricing: P): P {
+export function asCut<P extends Pricing>({ delivered, format }: { readonly delivered: number; readonly format: Format }, pricing: P): P {
   const { extras } = pricing
-  return extras.tools.length === 0 ? pricing : { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
+  if (extras.tools.length === 0 || (format.tellsCalls && delivered > 0)) return pricing
+  return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
 }
 
 const NONE: readonly string[] = []

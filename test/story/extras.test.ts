@@ -378,13 +378,20 @@ t.test('calls that a stream has told of are charged, also when its client leaves
   const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
   const { g, upstream } = place
   const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+  const item = (event: string, index: number): string =>
+    typed({ type: `response.output_item.${event}`, output_index: index, item: { type: 'web_search_call', id: `w${index}` } })
   const opening: Readonly<Record<string, string>> = {
     [RESPONSES]:
       typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', status: 'in_progress' } }) +
-      [1, 2].map(index => typed({ type: 'response.output_item.done', output_index: index, item: { type: 'web_search_call', id: `w${index}` } })).join('') +
+      item('added', 1) +
+      item('done', 1) +
+      item('added', 2) +
       typed({ type: 'response.output_text.delta', delta: 'seen' }),
     [MESSAGES]:
-      typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }) +
+      typed({
+        type: 'message_start',
+        message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1, server_tool_use: { web_search_requests: 0 } } },
+      }) +
       [0, 1]
         .map(index => typed({ type: 'content_block_start', index, content_block: { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} } }))
         .join('') +
@@ -408,6 +415,11 @@ t.test('calls that a stream has told of are charged, also when its client leaves
     const [entry] = await g.settled(key)
     t.match(entry, { status: 'client_gone', unit_prices: [{ calls: { web_search: { count: 2, price: '0.01' } } }] }, path)
   }
+  // What the reply counts at its end is what is billed: one of the two searches failed.
+  upstream.script = (_received, res) =>
+    sse(res, opening[MESSAGES] + typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20, server_tool_use: { web_search_requests: 1 } } }) + typed({ type: 'message_stop' })) // prettier-ignore
+  const { cost } = await charged(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'web_search' }], stream: true })
+  t.equal(cost, PLAIN + 10_000_000n)
 })
 
 t.test('a tool holds for as many calls as the request allows, and a balance that covers one is let in', async t => {
@@ -667,17 +679,19 @@ t.test('cost is kept beside the charge, by the prices of the upstream or its own
 t.test('free failures are stored one by one up to a number a minute, and counted beyond it', async t => {
   const { g, upstream } = await scene(t, '', yaml => yaml.replace('freeEntries: 10', 'freeEntries: 3'))
   upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
-  const key = await g.key('famC')
+  const key = await g.key('famC', 1000n)
   const account = await g.id(key)
   const { scripts } = g.gateway.ledger
-  const answers = await Promise.all(Array.from({ length: 40 }, () => g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5') })))
+  const answers = await Promise.all(
+    Array.from({ length: 40 }, () => g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { max_tokens: 10 }) })),
+  )
   t.ok(answers.every(({ status }) => status === 400))
   const entries = await g.settled(key)
   const minute = Math.ceil(entries.length / 3)
   t.ok(entries.length >= 3 && minute <= 2, `${entries.length} entries`)
   const { usage } = (await g.call('/api/v1/key-info', { key })).json
   t.equal(usage.unlisted_free_requests, 40 - entries.length)
-  t.equal((await g.balance(key)).exact.balance, '10000000000')
+  t.equal((await g.balance(key)).exact.balance, '1000000000000')
   const lives = await Promise.all((await scripts.redis.keys(`*{${account}}:i:*`)).map(name => scripts.redis.pttl(name)))
   t.equal(lives.filter(ms => ms > 120_000).length, entries.length, 'only what has an entry is remembered for long')
   // One that was charged has an entry whatever there was before.

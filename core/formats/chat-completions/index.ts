@@ -77,6 +77,7 @@ export const chatCompletions: Format = {
   stores: body => body.get('audio') !== undefined,
   standardTier: 'default',
   tellsEarly: false,
+  tellsCalls: false,
   rests: () => false,
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {

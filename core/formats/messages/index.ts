@@ -6,7 +6,7 @@ import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
-import { kindOf, withCall } from '../provider-tools.ts'
+import { kindOf } from '../provider-tools.ts'
 import { LEAST_BUDGET } from '../tools.ts'
 import { envelope } from './errors.ts'
 import { count, tell } from './usage.ts'
@@ -27,7 +27,7 @@ function read(json: unknown): Reading {
       const block = object(event['content_block'])
       const name = text(block?.['name'])
       const ran = block?.['type'] === 'server_tool_use' && name !== undefined && !name.startsWith('tool_search')
-      return { opens: [indexOf(event['index'])], ...sealed(block?.['data']), ...(ran && { calls: withCall({}, kindOf(name)) }) }
+      return { opens: [indexOf(event['index'])], ...sealed(block?.['data']), ...(ran && { call: { kind: kindOf(name), id: String(event['index']) } }) }
     }
     case 'content_block_delta':
       return sealed(object(event['delta'])?.['signature'])
@@ -69,6 +69,7 @@ export const messages: Format = {
   stores: () => true,
   standardTier: 'standard_only',
   tellsEarly: true,
+  tellsCalls: true,
   rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
     setLimits(body, tokens, 'max_tokens')

@@ -3,7 +3,7 @@ import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
 import type { CountedUsage, Format, Reading, Running } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { callOfItem, callsOfItems, withCall } from '../provider-tools.ts'
+import { callOfItem, callsOfItems } from '../provider-tools.ts'
 import {
   countInclusive,
   failureOf,
@@ -42,10 +42,11 @@ function read(json: unknown): Reading {
   const type = text(event['type'])
   if (type === undefined || event['object'] === 'response') return readResponse(event)
   if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
-  if (type === 'response.output_item.done') {
+  if (type === 'response.output_item.added' || type === 'response.output_item.done') {
     const item = object(event['item'])
     const kind = callOfItem(item)
-    return { sealedBytes: text(item?.['encrypted_content'])?.length ?? 0, ...(kind !== undefined && { calls: withCall({}, kind) }) }
+    const call = kind === undefined ? {} : { call: { kind, id: String(event['output_index']) } }
+    return type === 'response.output_item.done' ? { ...call, sealedBytes: text(item?.['encrypted_content'])?.length ?? 0 } : call
   }
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
@@ -96,6 +97,7 @@ export const responses: Format = {
   stores: body => body.get('store') !== false,
   standardTier: 'default',
   tellsEarly: false,
+  tellsCalls: true,
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
