@@ -157,7 +157,11 @@ function fraction({ usage: counted, price: at, conditions: under = {} }: PricedU
   const { audioInput = 0, imageInput = 0, audioOutput = 0, imageOutput = 0, rejected = 0 } = counted
   const classes: Record<keyof Rates, number> = {
     ...counted,
-    ...{ audioInput, imageInput, audioOutput, imageOutput, rejected },
+    audioInput,
+    imageInput,
+    audioOutput,
+    imageOutput,
+    rejected,
     input: counted.input - audioInput - imageInput,
     output: counted.output - counted.reasoning - audioOutput - imageOutput - rejected,
   }
