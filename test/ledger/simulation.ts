@@ -216,14 +216,16 @@ export class Simulation {
     if (!live) return 'nothing to extend'
     const own = this.#of(live.account)
     const to = (own.holds.get(live.id)?.amount ?? 0n) + BigInt(this.#random.below(1500))
-    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to), '3600000', NOTES, ''], ([kind, held = '0']) => {
+    const { floor } = live
+    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to), '3600000', NOTES, '', String(floor)], ([kind, held = '0']) => {
       const before = own.holds.get(live.id)
       if ((kind === 'held') !== (before !== undefined || !own.ended.has(live.id))) throw new Error(`an extension was answered with ${kind}`)
       if (!before) {
         const revived = own.ended.has(live.id) || own.balance <= 0n ? 0n : own.balance < to ? own.balance : to
         if (kind === 'held' && BigInt(held) !== revived) throw new Error(`revived with ${held} where ${revived} was right`)
         own.balance -= revived
-        if (revived > 0n) own.holds.set(live.id, { amount: revived, floor: own.reaped.get(live.id) ?? 0n, expired: false })
+        const reaped = own.reaped.get(live.id) ?? 0n
+        if (revived > 0n) own.holds.set(live.id, { amount: revived, floor: floor > reaped ? floor : reaped, expired: false })
         return
       }
       const more = to > before.amount ? to - before.amount : 0n
@@ -241,7 +243,7 @@ export class Simulation {
     live.floor += BigInt(this.#random.below(300))
     // A renewal may be overtaken by a later one.
     const floor = this.#random.below(3) === 0 ? live.floor / 2n : live.floor
-    await this.#run(gateway, 'renew', live.account, live.id, [live.id, String(floor), '3600000', ''], ([kind]) => {
+    await this.#run(gateway, 'renew', live.account, live.id, [live.id, String(floor), '3600000', '', '', NOTES], ([kind]) => {
       const hold = this.#of(live.account).holds.get(live.id)
       if ((kind === 'ok') !== (hold !== undefined)) throw new Error(`a renewal was answered with ${kind}`)
       if (hold) Object.assign(hold, { floor: floor > hold.floor ? floor : hold.floor, expired: false })
@@ -269,7 +271,7 @@ export class Simulation {
   }
 
   async #send(gateway: Gateway, { account, id, charge, kind, request, part }: Settlement): Promise<boolean> {
-    const args = [id, String(charge), kind, NOTES, REMEMBER, 'm', '1', '1', '0', part, REMEMBER, '1000000']
+    const args = [id, String(charge), kind, NOTES, REMEMBER, 'm', '1', '1', '0', part, REMEMBER, '1000000', '2']
     const answer = await this.#run(gateway, 'settle', account, id, args, () => this.#settled({ account, id, charge, kind, request, part }), request)
     return answer !== undefined
   }
