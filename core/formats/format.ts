@@ -25,6 +25,8 @@ export interface Reading {
   readonly terminal?: boolean
   /** The usage of this event is that of the whole reply: no later event can change it. */
   readonly final?: boolean
+  /** The service tier that the reply says it is served in, where that is not a part of its usage. */
+  readonly serviceTier?: string
   /** A call of a tool that the provider runs, which begins or ends with this event. */
   readonly call?: SeenCall
   /** All such calls of the whole reply. */

@@ -1,7 +1,7 @@
 /** Small readers that the formats share: vendors' JSON is never trusted to have the promised shape. */
 import type { Body } from '../body.ts'
 import { formatCredits, inputTokens, type Usage } from '../ledger/money.ts'
-import type { Calls, Conditions } from '../ledger/price.ts'
+import type { Calls } from '../ledger/price.ts'
 import type { CountedUsage, Failure, RawUsage } from './format.ts'
 import { kindOf, withCall } from './provider-tools.ts'
 
@@ -169,7 +169,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   const thought = Math.min(reasoning, output)
   const rejected = Math.min(counter.of(outputDetails, 'rejected_prediction_tokens'), output - thought)
   const made = media(outputDetails, output - thought - rejected)
-  const conditions = conditionsOf(raw)
+  const calls = callsTold(raw)
   const unknown = unknownCounters(raw, KNOWN_COUNTERS)
   return {
     usage: {
@@ -187,7 +187,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
     },
     sound: counter.sound,
     whole: input !== undefined && reported !== undefined,
-    ...(conditions && { conditions }),
+    ...(calls && { conditions: { calls } }),
     ...(unknown.length > 0 && { unknown }),
     ...(cost !== undefined && { cost }),
   }
@@ -202,13 +202,6 @@ const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
   server_side_tool_usage_details cost cost_details cost_in_usd_ticks cached_tokens_details
 `),
 )
-
-/** Conditions and calls that a usage tells. */
-function conditionsOf(raw: RawUsage): Conditions | undefined {
-  const serviceTier = text(raw['service_tier'])
-  const calls = callsTold(raw)
-  return serviceTier === undefined && !calls ? undefined : { ...(serviceTier !== undefined && { serviceTier }), ...(calls && { calls }) }
-}
 
 /** Calls by the counters that some vendors have for them. */
 function callsTold(raw: RawUsage): Calls | undefined {

@@ -30,8 +30,12 @@ export class UsageTally {
   /** What the reply calls its model. */
   model: string | undefined
 
-  /** Notes the calls that an event tells of. */
-  hear({ call, allCalls, usage, final }: Reading): void {
+  /** The service tier that the reply told of last, beside its usage. */
+  serviceTier: string | undefined
+
+  /** Notes the calls and the tier that an event tells of. */
+  hear({ call, allCalls, usage, final, serviceTier }: Reading): void {
+    if (serviceTier !== undefined) this.serviceTier = serviceTier
     if (call && !this.#seen.has(call.id)) {
       this.#seen.add(call.id)
       this.#calls = withCall(this.#calls ?? {}, call.kind)

@@ -14,7 +14,7 @@ export interface Pricing {
 }
 
 /** What a reply has told of itself so far. */
-export type Told = Pick<UsageTally, 'calls' | 'model'> & { usage(): CountedUsage | undefined }
+export type Told = Pick<UsageTally, 'calls' | 'model' | 'serviceTier'> & { usage(): CountedUsage | undefined }
 
 /** A usage as it is billed; `model` is the upstream's name where it is another than was asked for. */
 export interface BilledUsage extends PricedUsage {
@@ -26,7 +26,9 @@ export interface BilledUsage extends PricedUsage {
  * @returns undefined for the plain rates
  */
 export function conditionsOf(tally: Told, { extras }: Pricing): Conditions | undefined {
-  const { conditions: told } = tally.usage() ?? {}
+  const { serviceTier } = tally
+  const counted = tally.usage()?.conditions
+  const told = serviceTier === undefined ? counted : { serviceTier, ...counted }
   // Nearly all replies are plain, and are priced for every piece of a stream.
   if (!told && !tally.calls && !extras.leastCalls && !extras.conditions) return undefined
   const calls = mostCalls(tally.calls, extras.leastCalls)

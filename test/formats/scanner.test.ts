@@ -116,7 +116,7 @@ function scanned(format: Format, needles: readonly string[] | undefined, parts: 
   return { seen, out, delivered: scanner.delivered }
 }
 
-const dataOf = (lines: readonly Line[]): string[] => lines.flatMap(({ line }) => /^data: (.*)$/m.exec(line)?.[1] ?? [])
+const dataOf = (lines: readonly Line[]): string[] => lines.flatMap(({ line }) => /(?:^|\n)data: ([^\n]*)/.exec(line)?.[1] ?? [])
 
 /** A line without its values, where a word in quotes is not looked for. */
 const namesOf = (line: string): string => line.replace(/"(?:[^"\\]|\\.)*"(?!:)/g, '')

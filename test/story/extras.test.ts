@@ -636,7 +636,7 @@ t.test('streams report tiers, media and calls as replies do', async t => {
   const { g, upstream } = place
   const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
   const streams: Readonly<Record<string, string>> = {
-    [CHAT]: `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'x' }, finish_reason: 'stop' }] })}\n\ndata: ${JSON.stringify({ id: 'c', choices: [], service_tier: 'priority', usage: { prompt_tokens: 10, completion_tokens: 20 } })}\n\ndata: [DONE]\n\n`,
+    [CHAT]: `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'x' }, finish_reason: 'stop' }], service_tier: 'priority' })}\n\ndata: ${JSON.stringify({ id: 'c', choices: [], usage: { prompt_tokens: 10, completion_tokens: 20 } })}\n\ndata: [DONE]\n\n`,
     [RESPONSES]:
       typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', service_tier: 'auto' } }) +
       typed({ type: 'response.completed', sequence_number: 1, response: { ...reply(RESPONSES), service_tier: 'priority' } }),

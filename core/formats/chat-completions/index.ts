@@ -47,13 +47,12 @@ function read(json: unknown): Reading {
   const chunk = object(json)
   if (!chunk) return {}
   if (chunk['error'] !== undefined && chunk['error'] !== null) return { failure: failureOf(chunk['error']), last: true }
-  const told = object(chunk['usage'])
-  const tier = text(chunk['service_tier'])
-  const usage = told && tier !== undefined ? { ...told, service_tier: tier } : told
+  const usage = object(chunk['usage'])
+  const serviceTier = text(chunk['service_tier'])
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices.map(object).flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
   const final = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
-  return { ...(usage && { usage }), ...(final && { final }), ...(closes.length > 0 && { closes }) }
+  return { ...(usage && { usage }), ...(serviceTier !== undefined && { serviceTier }), ...(final && { final }), ...(closes.length > 0 && { closes }) }
 }
 
 const USAGE: InclusiveNames = {

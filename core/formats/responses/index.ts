@@ -28,12 +28,20 @@ const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response
 /** A response object, alone as a JSON reply or inside a terminal event. */
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const told = object(response['usage'])
-  const tier = text(response['service_tier'])
+  const serviceTier = text(response['service_tier'])
   const image = object(object(response['tool_usage'])?.['image_gen'])
-  const usage = told && { ...told, ...(tier !== undefined && { service_tier: tier }), ...(image && { image_gen: image }) }
+  const usage = told && image ? { ...told, image_gen: image } : told
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
   const allCalls = Array.isArray(response['output']) ? { allCalls: callsOfItems(response['output']) } : {}
-  return { last: true, terminal: true, final: true, ...allCalls, ...(usage && { usage }), ...(failed && { failure: failureOf(response['error']) }) }
+  return {
+    last: true,
+    terminal: true,
+    final: true,
+    ...(serviceTier !== undefined && { serviceTier }),
+    ...allCalls,
+    ...(usage && { usage }),
+    ...(failed && { failure: failureOf(response['error']) }),
+  }
 }
 
 function read(json: unknown): Reading {
