@@ -3,7 +3,7 @@
  * What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
  */
 import { isUtf8 } from 'node:buffer'
-import { closingQuote } from './bytes.ts'
+import { closingQuote, elementsOf } from './bytes.ts'
 import { GatewayError } from './errors.ts'
 import { type Contents, contentsOf } from './formats/contents.ts'
 
@@ -12,6 +12,15 @@ const MAX_DEPTH = 64
 interface Span {
   readonly start: number
   readonly end: number
+}
+
+/** What a member is to be instead. */
+interface Edit {
+  readonly value: unknown
+  /** Its JSON. */
+  readonly bytes: Buffer
+  /** Of a list, the JSON of each element. */
+  readonly elements?: readonly Buffer[]
 }
 
 /** Where a member's value stands, and where its name begins. */
@@ -26,7 +35,7 @@ export class Body {
   readonly json: Readonly<Record<string, unknown>>
   readonly #spans: ReadonlyMap<string, Member>
   readonly #first: number
-  readonly #edits = new Map<string, unknown>()
+  readonly #edits = new Map<string, Edit>()
   readonly #removed = new Set<string>()
   #contents: Contents | undefined
 
@@ -50,20 +59,48 @@ export class Body {
   /** A top-level member as it will be sent. */
   get(name: string): unknown {
     if (this.#removed.has(name)) return undefined
-    if (this.#edits.has(name)) return this.#edits.get(name)
+    const edit = this.#edits.get(name)
+    if (edit) return edit.value
     return Object.hasOwn(this.json, name) ? this.json[name] : undefined
   }
 
   /** The parsed body as it will be sent. */
   whole(): Readonly<Record<string, unknown>> {
     if (this.#edits.size + this.#removed.size === 0) return this.json
-    return Object.fromEntries(Object.entries({ ...this.json, ...Object.fromEntries(this.#edits) }).filter(([name]) => !this.#removed.has(name)))
+    return Object.fromEntries(
+      Object.entries({ ...this.json, ...Object.fromEntries([...this.#edits].map(([name, { value }]) => [name, value])) }).filter(
+        ([name]) => !this.#removed.has(name),
+      ),
+    )
   }
 
   /** Replaces or adds one top-level member in what will be sent; all other bytes stay. */
   set(name: string, value: unknown): void {
+    this.#edit(name, { value, bytes: Buffer.from(JSON.stringify(value)) })
+  }
+
+  /**
+   * Changes the elements of a top-level member that is a list, in what will be sent: those that come back as they were keep their
+   * bytes, those for which nothing comes back are left out. Does nothing to what is no list.
+   */
+  change(name: string, change: (element: unknown, index: number) => unknown): void {
+    const before = this.get(name)
+    if (!Array.isArray(before)) return
+    const span = this.#spans.get(name)
+    const raw = this.#edits.get(name)?.elements ?? (span ? elementsOf(this.received.subarray(span.start, span.end)) : [])
+    const kept = before.flatMap((element: unknown, index) => {
+      const value = change(element, index)
+      return value === undefined ? [] : [{ value, bytes: value === element && raw[index] ? raw[index] : Buffer.from(JSON.stringify(value)) }]
+    })
+    if (kept.length === before.length && kept.every(({ value }, index) => value === before[index])) return
+    const elements = kept.map(({ bytes }) => bytes)
+    const commas = elements.flatMap((bytes, index) => (index === 0 ? [bytes] : [Buffer.from(','), bytes]))
+    this.#edit(name, { value: kept.map(({ value }) => value), bytes: Buffer.concat([Buffer.from('['), ...commas, Buffer.from(']')]), elements })
+  }
+
+  #edit(name: string, edit: Edit): void {
     this.#removed.delete(name)
-    this.#edits.set(name, value)
+    this.#edits.set(name, edit)
     if (name === 'tools') this.#contents = undefined
   }
 
@@ -79,17 +116,17 @@ export class Body {
     if (this.#removed.size > 0) return this.#joined()
     if (this.#edits.size === 0) return this.received
     const edits = [...this.#edits]
-    const added = edits.filter(([name]) => !this.#spans.has(name)).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)
-    const splices = edits.flatMap(([name, value]) => {
+    const added = edits.filter(([name]) => !this.#spans.has(name)).map(([name, { bytes }]) => `${JSON.stringify(name)}:${bytes.toString('utf8')}`)
+    const splices = edits.flatMap(([name, { bytes }]) => {
       const span = this.#spans.get(name)
-      return span ? [{ start: span.start, end: span.end, text: JSON.stringify(value) }] : []
+      return span ? [{ start: span.start, end: span.end, bytes }] : []
     })
-    if (added.length > 0) splices.push({ start: this.#first, end: this.#first, text: added.join(',') + (this.#spans.size > 0 ? ',' : '') })
+    if (added.length > 0) splices.push({ start: this.#first, end: this.#first, bytes: Buffer.from(added.join(',') + (this.#spans.size > 0 ? ',' : '')) })
     splices.sort((a, b) => a.start - b.start)
     const parts: Buffer[] = []
     let at = 0
-    for (const { start, end, text } of splices) {
-      parts.push(this.received.subarray(at, start), Buffer.from(text))
+    for (const { start, end, bytes } of splices) {
+      parts.push(this.received.subarray(at, start), bytes)
       at = end
     }
     parts.push(this.received.subarray(at))
@@ -102,10 +139,9 @@ export class Body {
     const add = (...pieces: Buffer[]): void => void parts.push(Buffer.from(parts.length === 0 ? '{' : ','), ...pieces)
     for (const [name, span] of this.#spans) {
       if (this.#removed.has(name)) continue
-      const value = this.#edits.has(name) ? Buffer.from(JSON.stringify(this.#edits.get(name))) : this.received.subarray(span.start, span.end)
-      add(this.received.subarray(span.name, span.start), value)
+      add(this.received.subarray(span.name, span.start), this.#edits.get(name)?.bytes ?? this.received.subarray(span.start, span.end))
     }
-    for (const [name, value] of this.#edits) if (!this.#spans.has(name)) add(Buffer.from(`${JSON.stringify(name)}:${JSON.stringify(value)}`))
+    for (const [name, { bytes }] of this.#edits) if (!this.#spans.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
 }
@@ -144,6 +180,8 @@ class Scanner {
   first = 0
   readonly #bytes: Buffer
   #depth = 0
+  /** Of the objects that are open, the names in them that must not stand twice, as bits. */
+  readonly #named: number[] = []
   #name = ''
   #nameStart = 0
   #valueStart = 0
@@ -167,6 +205,7 @@ class Scanner {
         case OPEN_OBJECT:
         case OPEN_ARRAY:
           if (++this.#depth === 1) this.first = at + 1
+          this.#named[this.#depth] = 0
           if (this.#depth > MAX_DEPTH) throw invalid(`The request body is nested more than ${MAX_DEPTH} levels deep.`)
           break
         case CLOSE_OBJECT:
@@ -175,6 +214,7 @@ class Scanner {
           break
         case COLON:
           if (this.#depth === 1) this.#startMember({ start: stringStart, end: stringEnd }, at + 1)
+          else this.#checkInner(stringStart, stringEnd)
           break
         case COMMA:
           if (this.#depth === 1) this.#endMember(at)
@@ -201,6 +241,18 @@ class Scanner {
     }
   }
 
+  /** Of a name that stands twice some parsers believe the first, and others the last: it must not say what a part or a tool is. */
+  #checkInner(start: number, end: number): void {
+    // The shortest and the longest of them, with their quotes; an escape makes a name longer.
+    if (end - start < 4 || end - start > 200) return
+    const quoted = this.#bytes.toString('latin1', start, end)
+    const bit = TELLING_NAMES.get(quoted.includes('\\') ? unescaped(quoted) : quoted.slice(1, -1))
+    if (bit === undefined) return
+    const named = this.#named[this.#depth] ?? 0
+    if ((named & bit) !== 0) throw invalid(`The request body names ${quoted} twice in one object.`)
+    this.#named[this.#depth] = named | bit
+  }
+
   #endMember(end: number): void {
     if (this.#valueStart === 0) return
     let start = this.#valueStart
@@ -220,6 +272,21 @@ class Scanner {
       if (/^-?\d/.test(text)) throw invalid(`The request body holds a number out of range: ${text}`)
     }
     return end
+  }
+}
+
+/** Names that say what a part of a request is, or what it refers to; each has a bit of its own. */
+const TELLING_NAMES: ReadonlyMap<string, number> = new Map(
+  ['type', 'id', 'file_id', 'model', 'role', 'content', 'source', 'container', 'container_id', 'environment', 'vector_store_ids', 'file_ids', 'skill_id'].map(
+    (name, index) => [name, 1 << index],
+  ),
+)
+
+function unescaped(quoted: string): string {
+  try {
+    return JSON.parse(quoted) as string
+  } catch {
+    return quoted
   }
 }
 

@@ -14,3 +14,29 @@ export function closingQuote(bytes: Buffer, open: number): number {
     if (slashes % 2 === 0) return at
   }
 }
+
+/** The elements of a JSON list, each as its bytes. */
+export function elementsOf(list: Buffer): Buffer[] {
+  const elements: Buffer[] = []
+  let depth = 0
+  let start = 1
+  for (let at = 0; at < list.length; at++) {
+    const byte = list[at]
+    if (byte === QUOTE) at = closingQuote(list, at)
+    else if (byte === 0x5b || byte === 0x7b) depth++
+    else if (byte === 0x5d || byte === 0x7d) depth--
+    if ((byte === 0x2c && depth === 1) || depth === 0) {
+      const element = list.subarray(start, at)
+      if (element.toString('latin1').trim() !== '') elements.push(trimmed(element))
+      start = at + 1
+    }
+  }
+  return elements
+}
+
+function trimmed(bytes: Buffer): Buffer {
+  let [start, end] = [0, bytes.length]
+  while (start < end && (bytes[start] ?? 0) <= 0x20) start++
+  while (end > start && (bytes[end - 1] ?? 0) <= 0x20) end--
+  return bytes.subarray(start, end)
+}

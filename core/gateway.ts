@@ -149,6 +149,9 @@ export class Gateway {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
     configureLog(this.#surround, config)
+    this.ledger.prices.add(pricesOf(config))
+    // The ledger tries again until the store has them.
+    await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
     try {
       this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
@@ -156,9 +159,6 @@ export class Gateway {
       log.error({ err: cause }, 'the configuration cannot be set up; the old one stays in force')
       return false
     }
-    this.ledger.prices.add(pricesOf(config))
-    // The ledger tries again until the store has them.
-    await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
     log.info({ generation: this.#generation.number }, 'configuration in force')
     const gone = [...old.config.keyTypes.keys()].filter(name => !config.keyTypes.has(name))
     if (gone.length > 0) log.warn({ keyTypes: gone }, 'key types have gone from the file: their keys are refused')

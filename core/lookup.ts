@@ -164,6 +164,7 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
     version: price.version,
     unit: 'credits per million tokens',
     ...Object.fromEntries(Object.entries(spelledRates(ratesAt(price, inputTokens(usage)))).map(([name, rate]) => [snakeCase(name), rate])),
+    tokens: Object.fromEntries(Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : []))),
     ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
     ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
   }

@@ -24,13 +24,14 @@ export {
   type Policy,
   predictedTokens,
   type ProviderTool,
-  withAdvisors,
-  withModels,
+  Losses,
+  renameAdvisors,
+  renameModels,
 } from './formats/index.ts'
 export { storedIds, type StoredReference, type CountedUsage, overflowOf, type RawUsage, renamed, Translation, UsageTally } from './formats/index.ts'
 export { formatCredits, inputTokens, NANO, type Usage } from './ledger/money.ts'
-export { type Extras, NO_EXTRAS } from './ledger/extras.ts'
-export { type Calls, type Conditions, charge, type Price } from './ledger/price.ts'
+export { callsHeld, type Extras, NO_EXTRAS } from './ledger/extras.ts'
+export { type Calls, type ConditionName, type Conditions, charge, type Price } from './ledger/price.ts'
 export { balanceOf, credits, isoTime, policyOf, pricedEntry, PRIVATE, shownEntry, usageOf } from './lookup.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { quotaAccount } from './ledger/reads.ts'

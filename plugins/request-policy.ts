@@ -1,4 +1,6 @@
 import {
+  callsHeld,
+  type ConditionName,
   type Conditions,
   definePlugin,
   dropExtra,
@@ -9,6 +11,7 @@ import {
   extrasOf,
   GatewayError,
   type KeyType,
+  Losses,
   type ModelEntry,
   modelsNamed,
   NANO,
@@ -18,8 +21,8 @@ import {
   predictedTokens,
   type Price,
   type ProviderTool,
-  withAdvisors,
-  withModels,
+  renameAdvisors,
+  renameModels,
   type With,
 } from '../core/plugin.ts'
 
@@ -30,7 +33,7 @@ interface Findings {
   conditions: Conditions
   readonly tools: ProviderTool[]
   readonly models: Map<string, ModelEntry>
-  readonly advisors: ModelEntry[]
+  readonly advisors: Set<ModelEntry>
   readonly media: Set<'audioOutput' | 'imageOutput'>
   /** Provider tools that are to be dropped from the list of tools. */
   readonly droppedTools: Extra[]
@@ -53,19 +56,23 @@ export default definePlugin({
     return {
       request(x) {
         const found = extrasOf(x.body)
-        if (found.length === 0) return PLAIN
         const type = config.keyTypes.get(x.key.type) as KeyType
-        const findings: Findings = { conditions: {}, tools: [], models: new Map(), advisors: [], media: new Set(), droppedTools: [], dropped: [] }
+        if (found.length === 0 && type.policy.store === undefined && !x.model.entry.price.factors.serviceTier) return PLAIN
+        const findings: Findings = { conditions: {}, tools: [], models: new Map(), advisors: new Set(), media: new Set(), droppedTools: [], dropped: [] }
         for (const extra of found) decide(extra, x, type, findings)
-        leaveOut(x, findings)
+        if (findings.advisors.size > 0) renameAdvisors(x.body, name => entryOf(type, name)?.sends ?? name)
+        leaveOut(x, type, findings)
+        if (type.policy.store !== undefined && type.policy.store !== 'allow') keepNothing(x, findings)
         if (findings.dropped.length > 0) dropped.set(x, findings.dropped)
         return { extras: extrasFrom(findings, x) }
       },
       response(x, head) {
         const names = dropped.get(x)
         if (!names) return
+        const losses = new Losses()
+        for (const name of names) losses.add(name)
         const others = head.reply['x-tollgate-dropped']
-        head.reply['x-tollgate-dropped'] = [...names, ...(others === undefined ? [] : [others])].join(', ')
+        head.reply['x-tollgate-dropped'] = others === undefined ? String(losses) : `${String(losses)}, ${others}`
       },
     }
   },
@@ -76,26 +83,25 @@ const PLAIN = { extras: NO_EXTRAS }
 /** What becomes of one extra. @throws GatewayError member_refused */
 function decide(extra: Extra, x: Known, type: KeyType, findings: Findings): void {
   const { policy, tool } = extra
-  const row: Policy = POLICIES[policy]
   const said = type.policy[policy]
   const covered = isCovered(extra, x.model.entry.price, type, x)
-  const action = (said === 'allow' || said === undefined) && covered ? 'allow' : said === undefined || said === 'allow' ? otherwise(extra, row) : said
-  if (action === 'allow') return allow(extra, x, type, findings)
-  if (action === 'refuse') throw refusal(extra, row)
+  const may = said === undefined || said === 'allow'
+  if (may && covered) return allow(extra, x, type, findings)
+  const action = may ? otherwise(extra) : said
+  if (action === 'refuse') throw refusal(extra, covered)
   if (tool && tool.index !== undefined) findings.droppedTools.push(extra)
   else {
     const name = dropExtra(x.body, extra, x.format)
-    if (name === undefined) throw refusal(extra, row)
+    if (name === undefined) throw refusal(extra, covered)
     findings.dropped.push(name)
   }
 }
 
 /** What becomes of an extra that has no price, where nothing is said of it. */
-function otherwise({ tool }: Extra, row: Policy): 'refuse' | 'drop' {
-  if (row.needs?.kind === 'model') return 'refuse'
+function otherwise({ policy, tool }: Extra): 'refuse' | 'drop' {
   // A tool of a list leaves others beside it; a member is what the request is about.
   if (tool && tool.index === undefined) return 'refuse'
-  return row.otherwise === 'drop' ? 'drop' : 'refuse'
+  return POLICIES[policy].otherwise === 'drop' ? 'drop' : 'refuse'
 }
 
 /** Whether an extra may be allowed: it has a price, or needs none. */
@@ -103,9 +109,12 @@ function isCovered({ policy, asks, param, tool }: Extra, price: Price, type: Key
   const { needs, otherwise: standard }: Policy = POLICIES[policy]
   switch (needs?.kind) {
     case 'condition':
-      return asks.every(name => (name === 'auto' ? price.factors[needs.name] !== undefined : price.factors[needs.name]?.has(name)))
+      // What may come to anything may come to the dearest: where only cheaper ones have a price, that is none of them.
+      return asks.every(name =>
+        name === 'auto' ? factorOf(price, needs.name, dearestOf(price.factors[needs.name])) > NANO : price.factors[needs.name]?.has(name),
+      )
     case 'call':
-      return price.calls[needs.name] !== undefined
+      return price.calls[needs.name] !== undefined && (!needs.rate || price[needs.rate] !== undefined) && !tool?.large
     case 'rates':
       if (policy === 'sound') return price.audioInput !== undefined
       return asks.length > 0 && asks.every(name => (name === 'audio' ? price.audioOutput : name === 'image' ? price.imageOutput : undefined) !== undefined)
@@ -126,13 +135,12 @@ function entryOf(type: KeyType, name: string): ModelEntry | undefined {
 /** Notes what an extra that is let through may cost. */
 function allow({ policy, param, asks, tool }: Extra, { body, model }: Known, type: KeyType, findings: Findings): void {
   const { needs }: Policy = POLICIES[policy]
-  const sent = (name: string): string => entryOf(type, name)?.sends ?? name
   if (needs?.kind === 'condition') {
     const [asked = ''] = asks
     const { factors } = model.entry.price
     const name = asked === 'auto' ? dearestOf(factors[needs.name]) : asked
     // What is cheaper than the standard may turn out to be the standard.
-    if ((factors[needs.name]?.get(name) ?? 0n) > NANO) findings.conditions = { ...findings.conditions, [needs.name]: name }
+    if (factorOf(model.entry.price, needs.name, name) > NANO) findings.conditions = { ...findings.conditions, [needs.name]: name }
   } else if (policy === 'modalities') {
     for (const name of asks) findings.media.add(name === 'image' ? 'imageOutput' : 'audioOutput')
   } else if (needs?.kind === 'model') {
@@ -141,11 +149,9 @@ function allow({ policy, param, asks, tool }: Extra, { body, model }: Known, typ
       const entry = entryOf(type, name)
       if (!entry) continue
       findings.models.set(entry.sends, entry)
-      if (tool) findings.advisors.push(entry)
+      if (tool) findings.advisors.add(entry)
     }
-    if (names.every(name => sent(name) === name)) return
-    const member = tool ? 'tools' : param
-    body.set(member, tool ? withAdvisors(body.get(member), sent) : withModels(body.get(member), sent))
+    if (!tool) renameModels(body, param, name => entryOf(type, name)?.sends ?? name)
   } else if (tool) findings.tools.push(tool)
 }
 
@@ -155,29 +161,50 @@ function dearestOf(factors: ReadonlyMap<string, bigint> = new Map()): string {
   return dearest?.[0] ?? ''
 }
 
+/** The factor of a condition; none for one that has no price. */
+function factorOf({ factors }: Price, condition: ConditionName, name: string): bigint {
+  return factors[condition]?.get(name) ?? 0n
+}
+
 /** Drops tools that have no price from the list that they stand in. @throws GatewayError member_refused where they are all there is */
-function leaveOut(x: Known, { droppedTools, dropped }: Findings): void {
+function leaveOut(x: Known, type: KeyType, { droppedTools, dropped }: Findings): void {
   const [first] = droppedTools
   if (!first) return
   const tools = droppedTools.flatMap(({ tool }) => tool ?? [])
-  if (!dropTools(x.body, tools)) throw refusal(first, POLICIES[first.policy])
-  for (const { type } of tools) dropped.push(`tools.${type.replaceAll(/[^\w-]/g, '_').slice(0, 64)}`)
+  if (!dropTools(x.body, tools)) throw refusal(first, isCovered(first, x.model.entry.price, type, x))
+  for (const { type: name } of tools) dropped.push(`tools.${name}`)
 }
 
-function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { body }: Known): Extras {
-  const least = tools.some(({ param }) => param === 'web_search_options')
-  return {
-    conditions: Object.keys(conditions).length > 0 ? conditions : undefined,
+/** Has nothing stored where a request does not say, and its provider would store the reply. */
+function keepNothing({ body, format }: Known, { dropped }: Findings): void {
+  if (!format.storesUnasked || body.get('store') === false) return
+  body.set('store', false)
+  if (!dropped.includes('store')) dropped.push('store')
+}
+
+function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { body, format, model }: Known): Extras {
+  const asked = Object.keys(conditions).length > 0 ? conditions : undefined
+  const { price } = model.entry
+  // A request that names no tier gets the one that the account is set to.
+  const serviceTier = body.get('service_tier') === undefined ? dearestOf(price.factors.serviceTier) : ''
+  const extras: Extras = {
+    conditions: asked,
+    held: factorOf(price, 'serviceTier', serviceTier) > NANO ? { ...asked, serviceTier } : asked,
     tools,
-    leastCalls: least ? { webSearch: 1 } : undefined,
+    leastCalls: undefined,
     models,
-    advisors,
+    advisors: [...advisors],
     media: [...media],
     predicted: predictedTokens(body),
   }
+  // Where single calls are told of nowhere, a tool that was asked for has been run.
+  return format.tellsCalls || tools.length === 0 ? extras : { ...extras, leastCalls: callsHeld(extras, 1) }
 }
 
-function refusal({ param, tool }: Extra, row: Policy): GatewayError {
+/** @param covered it has a price, and the operator does not offer it all the same */
+function refusal({ policy, param, tool }: Extra, covered: boolean): GatewayError {
+  const { reason, remedy }: Policy = POLICIES[policy]
   const shown = tool && tool.param !== tool.type ? `${param} (${tool.type.slice(0, 64)})` : param
-  return new GatewayError('member_refused', { param, message: `"${shown}" is refused. ${row.refusal}` })
+  const size = tool?.large ? 'It asks for a container that is larger than the one that has a price here.' : reason
+  return new GatewayError('member_refused', { param, message: `"${shown}" is refused. ${covered ? 'It is not offered to this key.' : size} ${remedy}` })
 }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { bill, type Bill, billedSoFar, delivered, holdFor, outputLimit, outputOf, type Terms } from '../core/ledger/bill.ts'
+import { bill, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputLimit, outputOf, type Terms } from '../core/ledger/bill.ts'
 import { costOf } from '../core/ledger/cost.ts'
 import { Cover } from '../core/ledger/cover.ts'
 import { floorOf } from '../core/ledger/entries.ts'
@@ -136,6 +136,7 @@ export default definePlugin({
         const choices = x.format.choices(x.body)
         const cover = new Cover(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
         if (cover.thin && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, terms) / choices))
+        if (!streams(x) && terms.weight.providerTools) x.format.limitCalls(x.body, terms.toolCalls)
         if (terms.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           cover.silent = x
           silent.add(cover)
@@ -148,7 +149,7 @@ export default definePlugin({
       },
       events: 'telling',
       event(x, { reading }) {
-        if (reading.usage) x.cover.look()
+        if (reading.usage || reading.calls) x.cover.look()
       },
       progress: x => x.cover.progress(x),
       listening(x, anybody) {
@@ -228,22 +229,23 @@ function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldReques
   // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
   const choices = x.format.choices(x.body)
   const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? terms.unlimitedOutput * choices : limit
-  const amount = holdFor(x, ahead, terms)
+  const calls = heldCalls(x, terms)
+  const amount = holdFor(x, ahead, terms, calls.most)
   const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit
-  const least = holdFor(x, Math.min(ahead, leastOutput * choices), terms, 1)
+  const least = holdFor(x, Math.min(ahead, leastOutput * choices), terms, calls.least)
   const floor = (): ReturnType<HoldRequest['floor']> => floorOf(delivered(x, terms), x.model.entry.priceName)
   const base = { id: x.id, amount, least, notes: firstNotes(x), floor }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
   const { id, version, rotation } = x.key
-  const own: HoldRequest = { ...base, account: id, version, rotation, concurrency, half: !stream && !clampOutput, end: why => end(x, why, host) }
+  const own: HoldRequest = { ...base, account: id, version, rotation, concurrency, half: !stream && !clampOutput, end: why => end(x, why, terms, host) }
   return account.quota ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }] : [own]
 }
 
 /** The ledger wants an exchange to end. */
-function end(x: Exchange & Known, why: EndReason, host: Host): void {
+function end(x: Exchange & Known, why: EndReason, { weight }: Terms, host: Host): void {
   // A JSON reply comes whole, and is paid for.
   if (!streams(x) || x.complete) return
-  if (why === 'crowded' && x.body.contents.providerTools.length > 0) return
+  if (why === 'crowded' && weight.providerTools) return
   if (why === 'crowded' || x.gone) return x.giveUp()
   if (typeOf(x, host).onDisabled === 'finish') return
   x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))

@@ -30,11 +30,11 @@ function table(heading: string): string[][] {
 function priceOf({ needs, actions }: Policy): string {
   switch (needs?.kind) {
     case 'rates':
-      return needs.names.join(', ')
+      return needs.names.join(' or ')
     case 'condition':
       return needs.name
     case 'call':
-      return `calls.${needs.name}`
+      return needs.rate ? `calls.${needs.name}, ${needs.rate}` : `calls.${needs.name}`
     case 'model':
       return "the model's own"
     default:
@@ -45,7 +45,13 @@ function priceOf({ needs, actions }: Policy): string {
 t.test('the table of members is the table in the code', t => {
   t.same(
     table('policy'),
-    Object.entries(POLICIES).map(([name, row]: [string, Policy]) => [name, row.spelled.join(', '), row.otherwise, row.actions.join(', '), priceOf(row)]),
+    Object.entries(POLICIES).map(([name, row]: [string, Policy]) => [
+      name,
+      [...(row.places ?? []), ...row.members].join(', '),
+      row.otherwise,
+      row.actions.join(', '),
+      priceOf(row),
+    ]),
   )
   t.end()
 })
@@ -70,7 +76,13 @@ t.test('a file that allows a member without a price does not load, and is told w
     const found = await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: allow },`))
     if (!actions.includes('allow')) t.match(found, [/expected one of refuse, drop/], name)
     else if (needs === undefined || needs.kind === 'model') t.same(found, [], name)
-    else t.same(found, [`keyTypes.t.policy.${name}: "${name}" is allowed, and has no price = set prices.p.${priceOf(POLICIES[name as keyof typeof POLICIES])}`])
+    else
+      t.same(found, [
+        `keyTypes.t.policy.${name}: "${name}" is allowed, and has no price = set ${priceOf(POLICIES[name as keyof typeof POLICIES])
+          .split(', ')
+          .map(setting => `prices.p.${setting}`)
+          .join(', ')}`,
+      ])
     for (const action of actions.filter(each => each !== 'allow'))
       t.same(await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: ${action} },`)), [], `${name}: ${action}`)
   }
@@ -95,7 +107,7 @@ t.test('every kind of price loads, and a tier that lacks a rate of its price doe
 t.test('an alias that sends another model needs a price of its own, and any other must not have one', async t => {
   const alias = (text: string): string => FILE.replace('maxOutput: 1 }', `maxOutput: 1 }, { id: n, as: m${text} }`)
   t.same(await problems(alias(', sends: dearer')), [
-    'keyTypes.t.models[1].sends: "n" sends another model than "m", and has no price of its own = add the price of dearer',
+    'keyTypes.t.models[1].sends: "n" sends another model than "m", and has no price of its own = add price: one of p',
   ])
   t.same(await problems(alias(', sends: dearer, price: p')), [])
   t.same(await problems(alias(', price: p')), ['keyTypes.t.models[1].price: an alias has the price of what it is an alias of = '])

@@ -15,7 +15,8 @@ export async function runAudit(shell: Shell, config: Config, options: { key?: st
     for (const { account, findings } of report.drifts) for (const finding of findings) shell.complain(`${account}: ${finding}`)
     const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
     shell.print(`${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`)
-    if (options.reprice) shell.print(`${report.repriced} charges recomputed, ${report.unversioned} from before prices had versions`)
+    if (options.reprice)
+      shell.print(`${report.repriced} charges recomputed, ${report.unversioned} from before prices had versions; the other entries charge nothing`)
   }
   if (report.drifts.length > 0) await shell.exit(1)
 }

@@ -41,7 +41,7 @@ export const PRICE_ENTRY = {
       description: 'rates for long input, such as [{ above: 200000, input: 6, output: 22.5 }]; [] where long input costs no more',
       items: {
         type: 'object',
-        description: 'rates for long input, such as { above: 200000, input: 6, output: 22.5 }',
+        description: 'one set of rates for long input, such as { above: 200000, input: 6, output: 22.5 }',
         additionalProperties: false,
         required: ['above', 'input', 'output'],
         properties: {

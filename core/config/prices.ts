@@ -1,8 +1,8 @@
 /** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
-import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, versioned } from '../ledger/price.ts'
+import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, ratesOf, versioned } from '../ledger/price.ts'
 import type { KeyType, ModelEntry } from './config.ts'
-import type { Path } from './locate.ts'
+import { type Path, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
 
 type RawPrice = RawConfig['prices'][string]
@@ -16,7 +16,7 @@ export interface Reader {
 }
 
 /** One entry of `prices`. */
-export function readPrice(raw: RawPrice, path: Path, reader: Reader): Price {
+export function priceFromFile(raw: RawPrice, path: Path, reader: Reader): Price {
   const tiers = raw.tiers?.map((tier, index) => {
     const at = [...path, 'tiers', index]
     const lacking = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
@@ -29,7 +29,9 @@ export function readPrice(raw: RawPrice, path: Path, reader: Reader): Price {
     const named = raw[name]
     if (!named) return []
     for (const told of Object.keys(named)) {
-      if (isStandard(told)) reader.add([...path, name, told], `"${told}" is what the rates themselves are for`, 'name what costs more, or less')
+      if (told === 'auto') reader.add([...path, name, told], 'no reply reports "auto"', 'name the tiers that it may become')
+      else if (isStandard(told)) reader.add([...path, name, told], `"${told}" is what the rates themselves are for`, 'name what costs more, or less')
+      else if (told !== told.toLowerCase()) reader.add([...path, name, told], 'expected a name in lower case', told.toLowerCase())
     }
     return [[name, new Map(Object.keys(named).map(told => [told, reader.decimal([...path, name, told])]))]]
   })
@@ -38,22 +40,22 @@ export function readPrice(raw: RawPrice, path: Path, reader: Reader): Price {
 }
 
 function readRates(raw: RawRates, path: Path, { decimal }: Reader): Rates {
-  const of = (name: keyof RawRates): bigint | undefined => (raw[name] === undefined ? undefined : decimal([...path, name]))
-  const input = of('input') ?? 0n
-  const output = of('output') ?? 0n
-  const cacheWrite5m = of('cacheWrite5m') ?? input
-  const apart = (['audioInput', 'audioOutput', 'imageOutput'] as const).flatMap(name => (raw[name] === undefined ? [] : [[name, of(name)]]))
-  return {
-    input,
-    output,
-    cacheRead: of('cacheRead') ?? input,
-    cacheWrite5m,
-    cacheWrite1h: of('cacheWrite1h') ?? cacheWrite5m,
-    reasoning: of('reasoning') ?? output,
-    rejected: of('rejected') ?? output,
-    imageInput: of('imageInput') ?? input,
-    ...Object.fromEntries(apart),
-  }
+  return ratesOf(name => (raw[name] === undefined ? undefined : decimal([...path, name])))
+}
+
+/** The `cost` of an upstream. */
+export function costFromFile(
+  raw: Readonly<Record<string, string>>,
+  path: Path,
+  prices: ReadonlyMap<string, Price>,
+  reader: Reader,
+): ReadonlyMap<string, Price> {
+  const known = Object.entries(raw).flatMap(([model, name]) => {
+    const price = prices.get(name)
+    if (!price) reader.add([...path, model], `there is no price "${name}"`, suggest(name, prices.keys()))
+    return price ? [[model, price] as const] : []
+  })
+  return new Map(known)
 }
 
 /** What a price lacks for a member to be allowed: the settings' names. */
@@ -61,11 +63,11 @@ export function lacking(price: Price, policy: PolicyName): string[] {
   const { needs }: Policy = POLICIES[policy]
   switch (needs?.kind) {
     case 'rates':
-      return needs.names.filter(name => price[name] === undefined)
+      return needs.names.some(name => price[name] !== undefined) ? [] : [needs.names.join(' or ')]
     case 'condition':
-      return price.factors[needs.name] === undefined ? [needs.name] : []
+      return (price.factors[needs.name]?.size ?? 0) === 0 ? [needs.name] : []
     case 'call':
-      return price.calls[needs.name] === undefined ? [`calls.${needs.name}`] : []
+      return [...(price.calls[needs.name] === undefined ? [`calls.${needs.name}`] : []), ...(needs.rate && price[needs.rate] === undefined ? [needs.rate] : [])]
     default:
       return []
   }

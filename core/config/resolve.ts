@@ -6,7 +6,7 @@ import type { Price } from '../ledger/price.ts'
 import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
 import { parseAddress, type Address } from '../store/address.ts'
 import { didYouMean, type Path, type Problem, type Source, suggest } from './locate.ts'
-import { checkPolicy, readPrice, type Reader, untiered } from './prices.ts'
+import { checkPolicy, costFromFile, priceFromFile, type Reader, untiered } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { asksTheShell } from './syntax.ts'
 import { duration, size } from './units.ts'
@@ -43,7 +43,7 @@ export class Resolver {
   resolve(raw: RawConfig): Config {
     // The file may be of the wrong shape, and looked at all the same.
     this.#production = (raw.production as unknown) === true || this.#env['NODE_ENV'] === 'production'
-    const prices = mapValues(raw.prices, (price, name) => readPrice(price, ['prices', name], this.#reader))
+    const prices = mapValues(raw.prices, (price, name) => priceFromFile(price, ['prices', name], this.#reader))
     const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name, prices))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
     for (const [name, { path, models }] of this.#unpriced) {
@@ -128,7 +128,7 @@ export class Resolver {
       defaultOutput: raw.defaultOutput,
       accounts,
       onDisconnect: raw.onDisconnect,
-      cost: this.#cost(raw.cost ?? {}, [...path, 'cost'], prices),
+      cost: costFromFile(raw.cost ?? {}, [...path, 'cost'], prices, this.#reader),
       dollar: raw.dollar === undefined ? undefined : this.#decimal([...path, 'dollar']),
       timeouts: {
         connect: duration(raw.timeouts.connect),
@@ -139,15 +139,6 @@ export class Resolver {
         usage: duration(raw.timeouts.usage),
       },
     }
-  }
-
-  #cost(raw: Readonly<Record<string, string>>, path: Path, prices: ReadonlyMap<string, Price>): ReadonlyMap<string, Price> {
-    const known = Object.entries(raw).flatMap(([model, name]) => {
-      const price = prices.get(name)
-      if (!price) this.#add([...path, model], `there is no price "${name}"`, suggest(name, prices.keys()))
-      return price ? [[model, price] as const] : []
-    })
-    return new Map(known)
   }
 
   #url(raw: RawUpstream, path: Path): URL | undefined {
@@ -264,7 +255,11 @@ export class Resolver {
     const sends = raw.sends ?? target.sends ?? target.id
     const ownModel = raw.as !== undefined && sends !== (target.sends ?? target.id)
     if (ownModel && raw.price === undefined)
-      this.#add([...path, 'sends'], `"${raw.id}" sends another model than "${raw.as}", and has no price of its own`, `add the price of ${sends}`)
+      this.#add(
+        [...path, 'sends'],
+        `"${raw.id}" sends another model than "${raw.as}", and has no price of its own`,
+        `add price: one of ${[...prices.keys()].join(', ')}`,
+      )
     if (raw.as !== undefined && !ownModel && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
     const priceName = ownModel ? raw.price : target.price
     const price = priceName === undefined ? undefined : prices.get(priceName)
@@ -287,7 +282,8 @@ export class Resolver {
       outputRate: target.outputRate,
       overhead: target.overhead,
       thinking: target.thinking ?? 'adaptive',
-      aliasOf: raw.as,
+      // One that sends another model is a model of its own.
+      aliasOf: ownModel ? undefined : raw.as,
     }
   }
 }

@@ -106,7 +106,8 @@ const UPSTREAM = {
     accounts: { type: 'array', minItems: 1, maxItems: 1, items: ACCOUNT, description: 'a list of one account, such as [{ key: !env FAMA_KEY }]' },
     cost: {
       type: 'object',
-      description: "what this upstream charges you: names of entries of `prices` by the upstream's name of a model, or * for all others",
+      description:
+        "names of entries of `prices` by the upstream's name of a model, * for all others, such as { '*': wholesale }: what this upstream charges you",
       additionalProperties: { type: 'string', description: 'the name of an entry of `prices`' },
     },
     dollar: {

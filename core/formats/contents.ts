@@ -4,6 +4,7 @@
  */
 import { type ProviderTool, providerToolsIn } from './provider-tools.ts'
 import { type Json, list, object, text } from './reading.ts'
+import { checkSpelling } from './spelling.ts'
 
 /** One part that is no text. */
 export interface Attachment {
@@ -32,7 +33,7 @@ export interface Contents {
   readonly caches: '5m' | '1h' | undefined
 }
 
-/** Looks through a request. */
+/** Looks through a request. @throws GatewayError invalid_body for a part whose members are spelled otherwise than upstreams may read them */
 export function contentsOf(request: Json): Contents {
   return new Look(request).contents()
 }
@@ -64,7 +65,7 @@ class Look {
     this.#parts(request['system'])
     this.#cache(request)
     // Longer caching may be billed as the dearest kind of write.
-    if (object(request['prompt_cache_options']) || text(request['prompt_cache_retention'])) this.#caches = '1h'
+    if (object(request['prompt_cache_options']) || request['prompt_cache_retention'] === '24h') this.#caches = '1h'
     return { attachments: this.#attachments, references: this.#references, providerTools: providerToolsIn(request), caches: this.#caches }
   }
 
@@ -75,9 +76,11 @@ class Look {
 
   /** Parts of a message, a tool's result, or a document. */
   #parts(parts: unknown): void {
-    for (const each of list(parts)) {
+    // One part alone is taken for a list of one.
+    for (const each of Array.isArray(parts) ? parts : [parts]) {
       const part = object(each)
       if (!part) continue
+      checkNames(part)
       attach(part, this.#attachments)
       this.#cache(part)
       this.#refer('file_id', part['file_id'] ?? object(part['file'])?.['file_id'] ?? object(part['source'])?.['file_id'])
@@ -89,6 +92,7 @@ class Look {
   /** An item of a conversation: a message, a call or its result, or one that lies with the provider. */
   #item(item: Json): void {
     const { type, id, content, output } = item
+    checkNames(item)
     if (isBare(item)) this.#refer('input.id', id)
     for (const tool of list(item['tools'])) this.#tool(object(tool) ?? {})
     this.#refer('input.container_id', item['container_id'])
@@ -108,12 +112,21 @@ class Look {
       for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) this.#refer(`tools.${name}`, id)
     }
     if (typeof container === 'string') this.#refer('tools.container', container)
+    for (const skill of list(object(environment)?.['skills'])) this.#refer('tools.skills', object(skill)?.['skill_id'])
+    checkNames(tool)
   }
 
   #cache(part: Json): void {
     const control = object(part['cache_control'])
     if (control && this.#caches !== '1h') this.#caches = control['ttl'] === '1h' ? '1h' : '5m'
   }
+}
+
+/** Names by which a part, an item or a tool says what it is, or what it refers to. */
+const TELLING: ReadonlySet<string> = new Set(['type', 'id', 'file_id', 'container_id', 'model', 'file', 'source', 'input_audio', 'image_url', 'audio_url'])
+
+function checkNames(part: Json): void {
+  for (const name in part) checkSpelling(name, TELLING)
 }
 
 /** Members without which an item of a type is nothing but its id. Items of other types carry what they say in several. */
@@ -220,6 +233,10 @@ function attach(part: Json, found: Attachment[]): void {
       return add('image', part['result'])
     case 'input_audio':
       return add('sound', object(part['input_audio'])?.['data'])
+    case 'audio_url':
+      return add('sound', object(part['audio_url'])?.['url'] ?? part['audio_url'])
+    case 'document_url':
+      return add('document', object(part['document_url'])?.['url'] ?? part['document_url'])
     case 'file':
     case 'input_file': {
       const file = object(part['file']) ?? part

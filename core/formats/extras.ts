@@ -3,9 +3,10 @@ import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import { isStandard } from '../ledger/price.ts'
 import type { Format } from './format.ts'
-import type { PolicyName } from './policies.ts'
+import { POLICIES, type Policy, type PolicyName } from './policies.ts'
 import type { ProviderTool } from './provider-tools.ts'
-import { type Json, list, object, text, words } from './reading.ts'
+import { list, object, text, words } from './reading.ts'
+import { checkCompound, checkSpelling, compounds } from './spelling.ts'
 
 /** One thing that a request asks for beside its tokens. */
 export interface Extra {
@@ -18,49 +19,22 @@ export interface Extra {
   readonly tool?: ProviderTool
 }
 
-/** Members by which a row of the table is asked for, apart from tools and parts of messages. */
-const MEMBERS: ReadonlyMap<string, PolicyName> = new Map<string, PolicyName>([
-  ['service_tier', 'service_tier'],
-  ['speed', 'speed'],
-  ['inference_geo', 'inference_geo'],
-  ['modalities', 'modalities'],
-  ['audio', 'modalities'],
-  ['prediction', 'prediction'],
-  ['prompt_cache_retention', 'cache'],
-  ['prompt_cache_options', 'cache'],
-  ['models', 'models'],
-  ['fallbacks', 'models'],
-  ['background', 'background'],
-  ['deferred', 'background'],
-  ['store', 'store'],
-  ...(
-    [
-      'route',
-      'provider',
-      'transforms',
-      'preset',
-      'api_base',
-      'base_url',
-      'api_key',
-      'api_version',
-      'custom_llm_provider',
-      'extra_body',
-      'extra_headers',
-    ] as const
-  ).map(name => [name, name] as const),
-  ['mock_response', 'mock_response'],
-])
+/** Rows that are asked for by references, of which `contents` tells. */
+const BY_REFERENCE: ReadonlySet<string> = new Set(['previous_response_id', 'conversation', 'prompt', 'container', 'thread'] satisfies PolicyName[])
 
-/** References by the member that holds them; all others are files and items. */
-const REFERENCES: ReadonlyMap<string, PolicyName> = new Map<string, PolicyName>([
-  ['previous_response_id', 'previous_response_id'],
-  ['conversation', 'conversation'],
-  ['prompt', 'prompt'],
-  ['container', 'container'],
-  ['container.skills', 'container'],
-  ['thread', 'thread'],
-  ['audio', 'sound'],
-])
+/** Members by which a row of the table is asked for, apart from tools and references. */
+const MEMBERS: ReadonlyMap<string, PolicyName> = new Map(
+  (Object.entries(POLICIES) as [PolicyName, Policy][]).flatMap(([policy, { members, needs }]) =>
+    needs?.kind === 'call' || BY_REFERENCE.has(policy) ? [] : members.map(name => [name, policy] as const),
+  ),
+)
+
+/** The row that a reference belongs to, by the member that holds it. */
+function rowOf(param: string): PolicyName {
+  if (param === 'audio') return 'sound'
+  const [member = ''] = param.split('.')
+  return BY_REFERENCE.has(member) ? (member as PolicyName) : 'files'
+}
 
 /** Members that must not stand under another spelling: some upstreams read names without regard to case. */
 const READ: ReadonlySet<string> = new Set([
@@ -72,14 +46,22 @@ const READ: ReadonlySet<string> = new Set([
 `),
 ])
 
+/** Those that cost money or change the address, which some upstreams read in other spellings of compounds, too. */
+const BILLED = compounds(Object.values(POLICIES).flatMap(({ members }: Policy) => members))
+
 /**
  * What a request asks for beside its tokens.
  * @throws GatewayError invalid_body for a member that an upstream may read though it is spelled otherwise
  */
 export function extrasOf(body: Body): Extra[] {
   const found: Extra[] = []
+  const tools = body.get('tools')
+  if (tools !== undefined && tools !== null && (!Array.isArray(tools) || !tools.every(object))) {
+    throw new GatewayError('invalid_body', { param: 'tools', message: '"tools" must be a list of objects.' })
+  }
   for (const name in body.json) {
-    checkSpelling(name, READ, name)
+    checkSpelling(name, READ)
+    checkCompound(name, BILLED)
     const policy = MEMBERS.get(name)
     if (policy === undefined) continue
     const asks = asked(name, body.get(name))
@@ -87,23 +69,9 @@ export function extrasOf(body: Body): Extra[] {
   }
   const { providerTools, references, attachments } = body.contents
   for (const tool of providerTools) found.push({ policy: tool.kind, param: tool.param, asks: [], tool })
-  for (const { param } of references) found.push({ policy: REFERENCES.get(param) ?? 'files', param, asks: [] })
+  for (const { param } of references) found.push({ policy: rowOf(param), param, asks: [] })
   if (attachments.some(({ kind }) => kind === 'sound')) found.push({ policy: 'sound', param: 'messages', asks: [] })
-  list(body.get('tools')).forEach((tool, index) => {
-    for (const name in object(tool)) checkSpelling(name, TYPE, `tools[${index}].${name}`)
-  })
   return found
-}
-
-const TYPE: ReadonlySet<string> = new Set(['type'])
-
-function checkSpelling(name: string, known: ReadonlySet<string>, param: string): void {
-  if (!/[^a-z0-9_]/.test(name)) return
-  // Both ways, as some letters have a capital of another alphabet.
-  const plain = name.toUpperCase().toLowerCase()
-  if (plain === name || !known.has(plain)) return
-  const shown = param.slice(0, 64)
-  throw new GatewayError('invalid_body', { param: shown, message: `"${shown}" is no member of this format. Did you mean "${plain}"?` })
 }
 
 /** What a member asks for; undefined where that is nothing. */
@@ -112,7 +80,7 @@ function asked(name: string, value: unknown): readonly string[] | undefined {
   if (typeof value === 'object' && Object.keys(value).length === 0) return undefined
   if (name === 'modalities') {
     const media = list(value)
-      .map(String)
+      .map(each => text(each) ?? 'unknown')
       .filter(each => each !== 'text')
     return Array.isArray(value) && media.length === 0 ? undefined : media
   }
@@ -136,18 +104,21 @@ export function dropExtra(body: Body, { policy, param, tool }: Extra, format: Fo
 }
 
 /**
- * Takes tools out of a request's list.
+ * Takes tools out of a request's list; all other bytes stay.
  * @returns false where they are all it has, or where it insists on one of them: then nothing is changed
  */
 export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean {
-  const tools = list(body.get('tools'))
+  const tools = list(body.get('tools')).map(object)
   const indexes = new Set(dropped.map(({ index }) => index))
   const left = tools.filter((_tool, index) => !indexes.has(index))
   if (left.length === 0) return false
+  const names = new Set<unknown>(dropped.flatMap(({ index, type }) => [type, tools[index ?? -1]?.['name'] ?? type]))
   const choice = object(body.get('tool_choice'))
-  const names = dropped.flatMap(({ index, type }) => [type, text(object(tools[index ?? -1])?.['name'])])
-  if (choice && [choice['type'], choice['name']].some(name => name !== undefined && names.includes(name as string))) return false
-  body.set('tools', left)
+  const chosen = [choice, ...[choice, object(choice?.['allowed_tools'])].flatMap(each => list(each?.['tools'])).map(object)]
+  // Some tools may be called by code alone that the provider runs.
+  const callers = left.flatMap(tool => list(tool?.['allowed_callers']))
+  if (chosen.some(each => names.has(each?.['type']) || names.has(each?.['name'])) || callers.some(name => names.has(name))) return false
+  body.change('tools', (tool, index) => (indexes.has(index) ? undefined : tool))
   return true
 }
 
@@ -158,20 +129,19 @@ export function modelsNamed(value: unknown): readonly string[] | undefined {
   return names.every(name => name !== undefined) ? names : undefined
 }
 
-/** The value of such a member with other names in it. */
-export function withModels(value: unknown, rename: (name: string) => string): unknown {
-  return list(value).map(each => (typeof each === 'string' ? rename(each) : withModel(each, rename)))
+/** Gives the models that a member names other names. */
+export function renameModels(body: Body, member: string, rename: (name: string) => string): void {
+  body.change(member, each => (typeof each === 'string' ? rename(each) : renamedModel(each, rename)))
 }
 
-/** A list of tools whose advisors ask models of other names. */
-export function withAdvisors(tools: unknown, rename: (name: string) => string): unknown {
-  return list(tools).map(tool => (text(object(tool)?.['type'])?.startsWith('advisor') ? withModel(tool, rename) : tool))
+/** Gives the models that advise other names. */
+export function renameAdvisors(body: Body, rename: (name: string) => string): void {
+  body.change('tools', tool => (text(object(tool)?.['type'])?.startsWith('advisor') ? renamedModel(tool, rename) : tool))
 }
 
-function withModel(value: unknown, rename: (name: string) => string): Json {
-  const json = object(value) ?? {}
-  const model = text(json['model'])
-  return model === undefined ? json : { ...json, model: rename(model) }
+function renamedModel(value: unknown, rename: (name: string) => string): unknown {
+  const model = text(object(value)?.['model'])
+  return model === undefined || rename(model) === model ? value : { ...object(value), model: rename(model) }
 }
 
 /** Tokens of a prediction, counted at two bytes each. */

@@ -5,7 +5,7 @@
 import type { Body } from '../body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../ledger/money.ts'
-import type { CallName, Calls, Conditions } from '../ledger/price.ts'
+import type { CallName, Conditions } from '../ledger/price.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
 import type { Dialect } from './neutral.ts'
 
@@ -27,10 +27,8 @@ export interface Reading {
   readonly final?: boolean
   /** The service tier that the reply says it is served in, where that is not a part of its usage. */
   readonly serviceTier?: string
-  /** A call of a tool that the provider runs, which begins or ends with this event. */
-  readonly call?: SeenCall
-  /** All such calls of the whole reply. */
-  readonly allCalls?: Calls
+  /** Calls of tools that the provider runs, of which this event tells. */
+  readonly calls?: readonly SeenCall[]
   /** Bytes of reasoning that the event carries encrypted, or as a signature that stands for it. */
   readonly sealedBytes?: number
   /** The event reports a failure. */
@@ -43,8 +41,10 @@ export interface Reading {
 /** A call of a tool that a provider runs, as an event tells of it. */
 export interface SeenCall {
   readonly kind: CallName | 'advisor'
-  /** The same for all events that tell of the call. */
+  /** What is billed once has one id, in whichever events it is told of. */
   readonly id: string
+  /** It is the provider's only where the request lets the provider run such a tool. */
+  readonly ifAsked?: boolean
 }
 
 /** A failure as the upstream tells it; its words may name the operator's account and go to no customer unchecked. */
@@ -124,6 +124,10 @@ export interface Format {
   readonly tellsEarly: boolean
   /** A stream tells of each call of a provider's tool when it begins. */
   readonly tellsCalls: boolean
+  /** Asks the upstream to run the provider's tools no more than so many times, where the request does not say, as far as the format can say it. */
+  limitCalls(body: Body, most: number): void
+  /** A reply is stored where the request does not say. */
+  readonly storesUnasked: boolean
   /** Whether the reply may leave something with its provider that later requests can refer to. */
   stores(body: Pick<Body, 'get'>): boolean
   /** Whether a stream may have sent its last content, by the text of the events that came last. */

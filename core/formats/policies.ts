@@ -9,159 +9,168 @@ export type Action = 'refuse' | 'drop' | 'allow'
 
 /** What a price must have for a member to be allowed: a class of tokens, a factor, a fee, or a model of the same key type. */
 export type Need =
-  | { readonly kind: 'rates'; readonly names: readonly ('audioInput' | 'audioOutput')[] }
+  /** One of these rates. */
+  | { readonly kind: 'rates'; readonly names: readonly ('audioInput' | 'audioOutput' | 'imageOutput')[] }
   | { readonly kind: 'condition'; readonly name: ConditionName }
-  | { readonly kind: 'call'; readonly name: CallName }
+  /** A fee, and a rate for what the call makes. */
+  | { readonly kind: 'call'; readonly name: CallName; readonly rate?: 'imageOutput' }
   | { readonly kind: 'model' }
 
 /** One row of the table. */
 export interface Policy {
-  /** How requests spell it: for people. */
-  readonly spelled: readonly string[]
-  readonly effect: 'bill' | 'model' | 'address' | 'state'
+  /** The members of a request that ask for it. */
+  readonly members: readonly string[]
+  /** Where else a request can ask for it, in words. */
+  readonly places?: readonly string[]
   /** What gateway.yaml may say of it. */
   readonly actions: readonly Action[]
   /** What becomes of it where gateway.yaml says nothing and its price, where it needs one, is missing. With its price it is allowed. */
   readonly otherwise: Action
   readonly needs?: Need
-  /** Why it is refused, and what the customer can do. */
-  readonly refusal: string
+  /** Why it is refused where it has no price. */
+  readonly reason: string
+  /** What the customer can do. */
+  readonly remedy: string
 }
 
 const ANY = ['refuse', 'drop', 'allow'] as const
+const WITHOUT = 'Send the request without this member.'
 
 /** A tool that the provider runs. */
-const tool = (name: CallName, ...spelled: string[]): Policy => ({
-  spelled,
-  effect: 'bill',
+const tool = (name: CallName, types: string, members: readonly string[] = [], rate?: 'imageOutput'): Policy => ({
+  places: [`tools[].type: ${types}`],
+  members,
   actions: ANY,
   otherwise: 'drop',
-  needs: { kind: 'call', name },
-  refusal: 'It is a tool that the provider runs, and it has no price here. Use a tool that your client runs, or send the request without it.',
+  needs: { kind: 'call', name, ...(rate && { rate }) },
+  reason: 'It lets the provider run tools that have no price here.',
+  remedy: 'Use a tool that your client runs, or send the request without it.',
 })
 
 /** A member by which aggregators and gateways choose the address, the account or the processing. */
-const address = (name: string): Policy => ({
-  spelled: [name],
-  effect: 'address',
+const address = (...members: string[]): Policy => ({
+  members,
   actions: ANY,
   otherwise: 'refuse',
-  refusal: 'It would change where the request goes or how it is billed. Send the request without it.',
+  reason: 'It would change where the request goes or how it is billed.',
+  remedy: WITHOUT,
 })
 
 /** A member that names something that lies with the provider, which `stored-state` looks after. */
-const state = (spelled: readonly string[], actions: readonly Action[] = ANY): Policy => ({
-  spelled,
-  effect: 'state',
+const state = (members: readonly string[], actions: readonly Action[] = ANY): Policy => ({
+  members,
   actions,
   otherwise: 'allow',
-  refusal: 'It refers to, or leaves, something that lies with the provider. Send what it holds instead.',
+  reason: 'It names something that is stored at the provider.',
+  remedy: 'Send the content itself.',
 })
 
 /** The table: docs/billable-members.md is checked against it. */
 export const POLICIES = {
   service_tier: {
-    spelled: ['service_tier'],
-    effect: 'bill',
+    members: ['service_tier'],
     actions: ANY,
     otherwise: 'drop',
     needs: { kind: 'condition', name: 'serviceTier' },
-    refusal: 'This tier has no price here. Leave the member out for the standard tier.',
+    reason: 'This tier has no price here.',
+    remedy: 'Leave the member out for the standard tier.',
   },
   speed: {
-    spelled: ['speed'],
-    effect: 'bill',
+    members: ['speed'],
     actions: ANY,
     otherwise: 'drop',
     needs: { kind: 'condition', name: 'speed' },
-    refusal: 'This speed has no price here. Leave the member out for the standard speed.',
+    reason: 'This speed has no price here.',
+    remedy: 'Leave the member out for the standard speed.',
   },
   inference_geo: {
-    spelled: ['inference_geo'],
-    effect: 'bill',
+    members: ['inference_geo'],
     actions: ANY,
     otherwise: 'refuse',
     needs: { kind: 'condition', name: 'inferenceGeo' },
-    refusal: 'This place has no price here. Leave the member out to be served wherever the provider serves.',
+    reason: 'This region has no price here.',
+    remedy: 'Leave the member out to be served in any region.',
   },
   modalities: {
-    spelled: ['modalities', 'audio'],
-    effect: 'bill',
+    members: ['modalities', 'audio'],
     actions: ANY,
     otherwise: 'refuse',
-    needs: { kind: 'rates', names: ['audioOutput'] },
-    refusal: 'Output that is not text has no price here. Ask for text alone.',
+    needs: { kind: 'rates', names: ['audioOutput', 'imageOutput'] },
+    reason: 'Output that is not text has no price here.',
+    remedy: 'Ask for text alone.',
   },
   sound: {
-    spelled: ['messages[].content[].type: input_audio', 'messages[].audio'],
-    effect: 'bill',
+    members: [],
+    places: ['messages[].content[].type: input_audio, audio_url', 'messages[].audio'],
     actions: ['refuse', 'allow'],
     otherwise: 'refuse',
     needs: { kind: 'rates', names: ['audioInput'] },
-    refusal: 'Sound has no price here. Send text.',
+    reason: 'Sound has no price here.',
+    remedy: 'Send text.',
   },
   prediction: {
-    spelled: ['prediction'],
-    effect: 'bill',
+    members: ['prediction'],
     actions: ANY,
     otherwise: 'allow',
-    refusal: 'Predictions are not served here. Send the request without it.',
+    reason: 'Predictions are not offered here.',
+    remedy: WITHOUT,
   },
   cache: {
-    spelled: ['prompt_cache_retention', 'prompt_cache_options'],
-    effect: 'bill',
+    members: ['prompt_cache_retention', 'prompt_cache_options'],
     actions: ANY,
     otherwise: 'allow',
-    refusal: 'Longer caching is not served here. Send the request without it.',
+    reason: 'Longer caching is not offered here.',
+    remedy: WITHOUT,
   },
-  webSearch: tool('webSearch', 'tools[].type: web_search…, x_search, google_search, browser_search', 'web_search_options', 'search_parameters'),
-  webFetch: tool('webFetch', 'tools[].type: web_fetch…, url_context'),
-  fileSearch: tool('fileSearch', 'tools[].type: file_search, collections_search, document_search, retrieval'),
-  codeExecution: tool('codeExecution', 'tools[].type: code_interpreter, code_execution…, shell with an environment'),
-  imageGeneration: tool('imageGeneration', 'tools[].type: image_generation'),
-  mcp: tool('mcp', 'tools[].type: mcp, mcp_toolset', 'mcp_servers'),
-  otherTools: tool('otherTools', 'tools[].type: any other that the provider runs', 'plugins'),
+  webSearch: tool('webSearch', 'web_search…, x_search, google_search, browser_search', ['web_search_options', 'search_parameters', 'enable_search']),
+  webFetch: tool('webFetch', 'web_fetch…, url_context'),
+  fileSearch: tool('fileSearch', 'file_search, collections_search, document_search, retrieval', ['data_sources']),
+  codeExecution: tool('codeExecution', 'code_interpreter, code_execution…, shell with an environment'),
+  imageGeneration: tool('imageGeneration', 'image_generation', [], 'imageOutput'),
+  mcp: tool('mcp', 'mcp, mcp_toolset', ['mcp_servers']),
+  otherTools: tool('otherTools', 'any other that the provider runs', ['plugins']),
   advisor: {
-    spelled: ['tools[].type: advisor…'],
-    effect: 'model',
+    members: [],
+    places: ['tools[].type: advisor…'],
     actions: ANY,
-    otherwise: 'allow',
+    otherwise: 'refuse',
     needs: { kind: 'model' },
-    refusal: 'It asks for a model that this key may not use. Name a model of the list that GET /v1/models returns for this key.',
+    reason: 'It asks for a model that this key may not use.',
+    remedy: 'Name a model of the list that GET /v1/models returns for this key, or leave the tool out.',
   },
   models: {
-    spelled: ['models', 'fallbacks'],
-    effect: 'model',
+    members: ['models', 'fallbacks', 'context_window_fallback_dict'],
     actions: ANY,
     otherwise: 'refuse',
     needs: { kind: 'model' },
-    refusal: 'A request is served by the one model that "model" names. Send the request without it.',
+    reason: 'A request is served by the one model that "model" names.',
+    remedy: WITHOUT,
   },
   background: {
-    spelled: ['background', 'deferred'],
-    effect: 'state',
+    members: ['background', 'deferred'],
     actions: ['refuse', 'drop'],
     otherwise: 'refuse',
-    refusal: 'A reply that is made in the background cannot be metered. Send the request without it, as a stream if it takes long.',
+    reason: 'A reply that is made in the background cannot be metered.',
+    remedy: 'Send the request without it, as a stream if it takes long.',
   },
-  store: state(['store']),
+  store: { ...state(['store']), remedy: 'Send "store": false.' },
   previous_response_id: state(['previous_response_id'], ['refuse', 'allow']),
   conversation: state(['conversation'], ['refuse', 'allow']),
   prompt: state(['prompt'], ['refuse', 'allow']),
   container: state(['container'], ['refuse', 'allow']),
   thread: state(['thread'], ['refuse', 'allow']),
-  files: state(['file ids', 'item ids'], ['refuse', 'allow']),
+  files: { ...state([], ['refuse', 'allow']), places: ['file ids', 'item ids'] },
   route: address('route'),
-  provider: address('provider'),
+  provider: address('provider', 'provider_options'),
   transforms: address('transforms'),
   preset: address('preset'),
-  api_base: address('api_base'),
+  api_base: address('api_base', 'user_config'),
   base_url: address('base_url'),
   api_key: address('api_key'),
   api_version: address('api_version'),
   custom_llm_provider: address('custom_llm_provider'),
   extra_body: address('extra_body'),
-  extra_headers: address('extra_headers'),
+  extra_headers: address('extra_headers', 'extra_query'),
   mock_response: address('mock_response'),
 } as const satisfies Record<string, Policy>
 

@@ -1,6 +1,8 @@
 /** Tools that a provider runs by itself: how requests ask for them, and how replies tell that they were run. */
-import { CALL_NAMES, type CallName, type Calls } from '../ledger/price.ts'
-import { type Json, list, object, positive, text } from './reading.ts'
+import type { CallName, Calls } from '../ledger/price.ts'
+import type { SeenCall } from './format.ts'
+import { POLICIES, type Policy } from './policies.ts'
+import { indexOf, type Json, list, object, positive, text } from './reading.ts'
 
 /** One tool that a request lets the provider run. */
 export interface ProviderTool {
@@ -16,18 +18,20 @@ export interface ProviderTool {
   readonly most: number | undefined
   /** The model that an advisor asks. */
   readonly model: string | undefined
+  /** It asks for a container that is larger than the one its fee is for. */
+  readonly large: boolean
 }
 
 /** Types of tools that the client itself runs. All others may be run by the provider. */
 const CLIENT_TOOLS = /^(?:function|custom|namespace|tool_search|local_shell|shell|apply_patch|computer|bash|text_editor|memory)(?:_|$)/
 
 /** Members that let the provider run tools without declaring any. */
-const MEMBERS: Readonly<Record<string, CallName>> = {
-  mcp_servers: 'mcp',
-  web_search_options: 'webSearch',
-  search_parameters: 'webSearch',
-  plugins: 'otherTools',
-}
+const MEMBERS: readonly (readonly [name: string, kind: CallName])[] = (Object.entries(POLICIES) as [string, Policy][]).flatMap(
+  ([policy, { members, needs }]) => (needs?.kind === 'call' ? members.map(name => [name, policy as CallName] as const) : []),
+)
+
+/** The size of a container that providers take where a request names none. */
+const CONTAINER_SIZE = '1g'
 
 const KINDS: readonly (readonly [RegExp, CallName | 'advisor'])[] = [
   [/^(?:web|google|x|live|browser)_search/, 'webSearch'],
@@ -46,8 +50,11 @@ export function kindOf(name: string): CallName | 'advisor' {
 
 /** Whether a tool is run by the provider. */
 export function isProviderTool(tool: Json): boolean {
-  const type = text(tool['type'])
-  return type !== undefined && (!CLIENT_TOOLS.test(type) || object(tool['environment']) !== undefined)
+  const { type, environment } = tool
+  // The client's own tools have a name, whether or not they have a type.
+  if (type === undefined || type === null) return text(tool['name']) === undefined && !object(tool['function'])
+  if (typeof type !== 'string' || !CLIENT_TOOLS.test(type)) return true
+  return object(environment) !== undefined && object(environment)?.['type'] !== 'local'
 }
 
 /** The tools that a request lets its provider run. */
@@ -60,14 +67,16 @@ export function providerToolsIn(request: Json): ProviderTool[] {
       if (!tool) return
       const param = `${at}[${index}]`
       if (isProviderTool(tool)) {
-        const type = text(tool['type']) ?? ''
+        const type = text(tool['type']) ?? Object.keys(tool)[0] ?? ''
+        const sizes = [object(tool['container']), object(tool['environment'])].map(where => where?.['memory_limit'] ?? CONTAINER_SIZE)
         found.push({
-          kind: kindOf(type),
+          kind: text(tool['type']) === undefined ? 'otherTools' : kindOf(type),
           param,
           type,
           index: outermost ? index : undefined,
           most: positive(tool['max_uses']) ?? most,
           model: text(tool['model']),
+          large: sizes.some(size => size !== CONTAINER_SIZE),
         })
       }
       walk(list(tool['tools']), `${param}.tools`, false)
@@ -75,54 +84,76 @@ export function providerToolsIn(request: Json): ProviderTool[] {
   }
   walk(list(request['tools']), 'tools', true)
   list(request['input']).forEach((item, index) => walk(list(object(item)?.['tools']), `input[${index}].tools`, false))
-  for (const [name, kind] of Object.entries(MEMBERS)) {
+  for (const [name, kind] of MEMBERS) {
     const value = request[name]
-    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0)) continue
-    found.push({ kind, param: name, type: name, index: undefined, most, model: undefined })
+    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0) || object(value)?.['mode'] === 'off') continue
+    found.push({ kind, param: name, type: name, index: undefined, most, model: undefined, large: false })
   }
   return found
 }
 
-/** Counts with another call in them. */
-export function withCall(calls: Calls, kind: CallName | 'advisor', times = 1): Calls {
-  // An advisor is billed by its tokens.
-  return kind === 'advisor' || times <= 0 ? calls : { ...calls, [kind]: (calls[kind] ?? 0) + times }
-}
-
-/** The greater of two counts of each kind; undefined where there are no calls. */
-export function mostCalls(one: Calls = {}, other: Calls = {}): Calls | undefined {
-  const counts = CALL_NAMES.flatMap(name => {
-    const count = Math.max(one[name] ?? 0, other[name] ?? 0)
-    return count > 0 ? [[name, count]] : []
-  })
-  return counts.length === 0 ? undefined : Object.fromEntries(counts)
+/**
+ * Calls by the names of a vendor's counters; what is named with zero is known to be none.
+ * @param of reads a counter
+ */
+export function callsNamed(counters: Json, of: (name: string) => number): Calls {
+  const calls: Partial<Record<CallName, number>> = {}
+  for (const name of Object.keys(counters)) {
+    const kind = kindOf(name)
+    // Searching for a tool is no call of one, and an advisor is billed by its tokens.
+    if (!name.startsWith('tool_search') && kind !== 'advisor') calls[kind] = (calls[kind] ?? 0) + of(name)
+  }
+  return calls
 }
 
 /** Items of a reply that tell of a tool's call by the client. */
 const CLIENT_CALLS = /^(?:function|custom_tool|local_shell|shell|apply_patch|computer|tool_search)_call$/
 
-/** The calls that an item of a responses reply tells of. */
-export function callOfItem(item: Json | undefined): CallName | 'advisor' | undefined {
+/**
+ * The call that an item of a responses reply tells of, if it does.
+ * @param index the item's place in the reply
+ * @param begun whether the item has only begun, and may not say yet what it is
+ */
+export function callOfItem(item: Json | undefined, index: unknown, begun = false): SeenCall | undefined {
   const type = text(item?.['type'])
   if (type === undefined || !type.endsWith('_call')) return undefined
-  // A shell may run in a container of the provider's.
-  if (type === 'shell_call' && (text(object(item?.['environment'])?.['type']) ?? 'local') !== 'local') return 'codeExecution'
-  return CLIENT_CALLS.test(type) ? undefined : kindOf(type)
+  const environment = object(item?.['environment'])
+  const container = text(item?.['container_id']) ?? text(environment?.['container_id'])
+  const id = text(item?.['id']) ?? `item ${indexOf(index)}`
+  if (type === 'shell_call') {
+    // Where it does not say where it runs, only the request knows.
+    const where = text(environment?.['type'])
+    return where === 'local' ? undefined : { kind: 'codeExecution', id: container ?? 'shell', ...(where === undefined && { ifAsked: true }) }
+  }
+  if (CLIENT_CALLS.test(type)) return undefined
+  const kind = kindOf(type)
+  // All that runs in one container is billed once.
+  if (kind === 'codeExecution') return container === undefined && begun ? undefined : { kind, id: container ?? id }
+  const action = text(object(item?.['action'])?.['type'])
+  // Only a search is billed, and not what is opened and read of what was found.
+  if (kind === 'webSearch' && (action === undefined ? begun : action !== 'search')) return undefined
+  return { kind, id }
 }
 
-/** The calls of all items of a responses reply: a container that several of them ran in counts once. */
-export function callsOfItems(items: readonly unknown[]): Calls {
-  const containers = new Set<string>()
-  return items.map(object).reduce<Calls>((calls, item) => {
-    const kind = callOfItem(item)
-    const container = text(item?.['container_id'])
-    if (kind === undefined || (container !== undefined && containers.has(container))) return calls
-    if (container !== undefined) containers.add(container)
-    return withCall(calls, kind)
-  }, {})
+/** The calls that a block of a messages reply tells of, if it does. */
+export function callOfBlock(block: Json | undefined, index: unknown): SeenCall | undefined {
+  const { type } = block ?? {}
+  const id = text(block?.['id']) ?? `block ${indexOf(index)}`
+  if (type === 'mcp_tool_use') return { kind: 'mcp', id }
+  const name = text(block?.['name']) ?? ''
+  if (type !== 'server_tool_use' || name.startsWith('tool_search')) return undefined
+  const kind = kindOf(name)
+  // A reply has one container.
+  return { kind, id: kind === 'codeExecution' ? 'container' : id }
 }
 
-/** How often a request's tools are run at most, by kind: as far as it says, and so many times where it does not. */
-export function mostRuns(tools: readonly ProviderTool[], unsaid: number): Calls {
-  return tools.reduce((calls, { kind, most }) => withCall(calls, kind, Math.min(most ?? unsaid, unsaid)), {} as Calls)
+/**
+ * How often a request's tools may be run, by kind.
+ * @param unsaid times for each tool of which the request does not say how often
+ * @param most times for each tool, whatever the request says
+ */
+export function mostRuns(tools: readonly ProviderTool[], unsaid: number, most: number): Calls {
+  const calls: Partial<Record<CallName, number>> = {}
+  for (const { kind, most: said } of tools) if (kind !== 'advisor') calls[kind] = (calls[kind] ?? 0) + Math.min(said ?? unsaid, most)
+  return calls
 }

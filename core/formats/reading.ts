@@ -1,9 +1,9 @@
 /** Small readers that the formats share: vendors' JSON is never trusted to have the promised shape. */
 import type { Body } from '../body.ts'
 import { formatCredits, inputTokens, type Usage } from '../ledger/money.ts'
-import type { Calls } from '../ledger/price.ts'
+import type { Calls, Conditions } from '../ledger/price.ts'
 import type { CountedUsage, Failure, RawUsage } from './format.ts'
-import { kindOf, withCall } from './provider-tools.ts'
+import { callsNamed } from './provider-tools.ts'
 
 export type Json = Readonly<Record<string, unknown>>
 
@@ -112,7 +112,8 @@ export function setLimits(body: Body, tokens: number, name: Limit): void {
 
 /** Where several members limit the output, lets all say what the largest says: which of them an upstream heeds is not known. */
 export function levelLimits(body: Body, limit: number | undefined): void {
-  if (limit !== undefined) setLimits(body, limit, 'max_tokens')
+  if (limit === undefined) return
+  for (const name of LIMITS) if (positive(body.get(name)) !== undefined && body.get(name) !== limit) body.set(name, limit)
 }
 
 /** What the two formats that count inclusively call the members of their usage. */
@@ -169,8 +170,10 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   const thought = Math.min(reasoning, output)
   const rejected = Math.min(counter.of(outputDetails, 'rejected_prediction_tokens'), output - thought)
   const made = media(outputDetails, output - thought - rejected)
-  const calls = callsTold(raw)
+  const conditions = conditionsTold(raw, callsTold(raw, counter))
   const unknown = unknownCounters(raw, KNOWN_COUNTERS)
+  // How many there were is of use only with what they were.
+  if (!raw['server_side_tool_usage_details'] && counter.of(raw, 'num_server_side_tools_used') > 0) unknown.push('num_server_side_tools_used')
   return {
     usage: {
       input: fresh,
@@ -187,7 +190,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
     },
     sound: counter.sound,
     whole: input !== undefined && reported !== undefined,
-    ...(calls && { conditions: { calls } }),
+    ...(conditions && { conditions }),
     ...(unknown.length > 0 && { unknown }),
     ...(cost !== undefined && { cost }),
   }
@@ -199,18 +202,34 @@ const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
   prompt_tokens completion_tokens input_tokens output_tokens total_tokens text_tokens cached_tokens audio_tokens image_tokens
   reasoning_tokens accepted_prediction_tokens rejected_prediction_tokens cache_write_tokens cache_write_tokens_details
   prompt_cache_hit_tokens prompt_cache_miss_tokens num_sources_used num_search_queries num_server_side_tools_used
-  server_side_tool_usage_details cost cost_details cost_in_usd_ticks cached_tokens_details
+  server_side_tool_usage_details cost cost_details cost_in_usd_ticks cached_tokens_details server_tool_use
 `),
 )
 
 /** Calls by the counters that some vendors have for them. */
-function callsTold(raw: RawUsage): Calls | undefined {
-  const details = object(raw['server_side_tool_usage_details'])
-  if (details) {
-    return Object.entries(details).reduce<Calls>((calls, [name, value]) => withCall(calls, kindOf(name), positive(value) ?? 0), {})
-  }
-  const searches = positive(raw['num_sources_used']) ?? positive(raw['num_search_queries'])
+function callsTold(raw: RawUsage, counter: Counter): Calls | undefined {
+  const details = object(raw['server_side_tool_usage_details']) ?? object(raw['server_tool_use'])
+  if (details) return callsNamed(details, name => counter.of(details, name))
+  const searches = counter.maybe(raw, 'num_sources_used', 'num_search_queries')
   return searches === undefined ? undefined : { webSearch: searches }
+}
+
+/** The conditions that a usage says it was made under, and the calls that it counts; undefined for none. */
+export function conditionsTold(raw: RawUsage, calls: Calls | undefined): Conditions | undefined {
+  const [serviceTier, speed, inferenceGeo] = [conditionNamed(raw['service_tier']), conditionNamed(raw['speed']), conditionNamed(raw['inference_geo'])]
+  if (serviceTier === undefined && speed === undefined && inferenceGeo === undefined && !calls) return undefined
+  return {
+    ...(serviceTier !== undefined && { serviceTier }),
+    ...(speed !== undefined && { speed }),
+    ...(inferenceGeo !== undefined && { inferenceGeo }),
+    ...(calls && { calls }),
+  }
+}
+
+/** The name of a condition that a reply was served under; undefined where it only repeats that it is not known yet. */
+export function conditionNamed(value: unknown): string | undefined {
+  const name = text(value)?.toLowerCase()
+  return name === '' || name === 'auto' ? undefined : name
 }
 
 const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])

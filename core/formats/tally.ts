@@ -1,16 +1,15 @@
 /** Usage as a reply reports it, bit by bit. */
-import type { Calls } from '../ledger/price.ts'
-import type { CountedUsage, Format, RawUsage, Reading } from './format.ts'
-import { mostCalls, withCall } from './provider-tools.ts'
+import type { CallName, Calls } from '../ledger/price.ts'
+import type { CountedUsage, Format, RawUsage, Reading, SeenCall } from './format.ts'
+import type { ProviderTool } from './provider-tools.ts'
 
 export class UsageTally {
   readonly #format: Pick<Format, 'count'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
-  /** Calls that single events told of, by their ids, and those that the reply said were all. */
-  readonly #seen = new Set<string>()
-  #calls: Calls | undefined
-  #allCalls: Calls | undefined
+  /** Calls that events told of, by their ids, and those that the last usage counts. */
+  readonly #seen = new Map<string, SeenCall>()
+  #counts: Calls | undefined
 
   constructor(format: Pick<Format, 'count'>) {
     this.#format = format
@@ -34,20 +33,33 @@ export class UsageTally {
   serviceTier: string | undefined
 
   /** Notes the calls and the tier that an event tells of. */
-  hear({ call, allCalls, usage, final, serviceTier }: Reading): void {
+  hear({ calls, usage, final, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
-    if (call && !this.#seen.has(call.id)) {
-      this.#seen.add(call.id)
-      this.#calls = withCall(this.#calls ?? {}, call.kind)
-    }
+    if (calls) for (const call of calls) if (!this.#seen.has(call.id)) this.#seen.set(call.id, call)
     // What the last usage counts is what is billed: a call that failed is not.
-    const counted = final && usage ? this.#format.count(usage)?.conditions?.calls : undefined
-    if (counted ?? allCalls) this.#allCalls = counted ?? allCalls
+    if (final && usage) this.#counts = this.#format.count(usage)?.conditions?.calls
   }
 
-  /** Calls of tools that the provider ran: all of them, once that was told, and until then those that are known of; undefined for none. */
-  get calls(): Calls | undefined {
-    return this.#allCalls ?? mostCalls(this.#counted?.conditions?.calls, this.#calls)
+  /**
+   * Calls of tools that the provider ran, by kind; undefined for none. A kind that the last usage counts is known, also when that
+   * is zero; of the others, what was seen is at least true.
+   * @param asked the tools that the request lets the provider run
+   */
+  calls(asked: readonly ProviderTool[]): Calls | undefined {
+    const told = this.#counted?.conditions?.calls
+    if (!told && this.#seen.size === 0) return undefined
+    const seen: Partial<Record<CallName, number>> = {}
+    for (const { kind, ifAsked } of this.#seen.values()) {
+      if (kind !== 'advisor' && (!ifAsked || asked.some(tool => tool.kind === kind))) seen[kind] = (seen[kind] ?? 0) + 1
+    }
+    const counts: Partial<Record<CallName, number>> = { ...told, ...seen }
+    for (const kind of Object.keys(counts) as CallName[]) counts[kind] = this.#counts?.[kind] ?? Math.max(told?.[kind] ?? 0, seen[kind] ?? 0)
+    return counts
+  }
+
+  /** How often other models were asked for advice, as far as events told of it. */
+  get advice(): number {
+    return [...this.#seen.values()].filter(({ kind }) => kind === 'advisor').length
   }
 
   /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */

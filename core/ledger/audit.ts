@@ -100,7 +100,7 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
     const { kind, requestId, charge, before } = entry
     settled += charge - before
     entries++
-    if (depth === 'charges' && kind !== 'credit' && charge + entry.waived > 0n) {
+    if (depth === 'charges' && kind !== 'credit' && (charge + entry.waived > 0n || entry.notes.usage)) {
       const finding = await reprice(ledger, entry)
       if (finding === 'unversioned') unversioned++
       else {
@@ -129,5 +129,5 @@ async function reprice(ledger: Ledger, { id, charge, waived, notes }: HistoryEnt
   if (parts.length === 0) return 'unversioned'
   const exact = await recomputed(parts, ledger.prices)
   if (exact === undefined) return `entry ${id}: the numbers of its price (${parts.map(({ price }) => price).join(', ')}) are not kept`
-  return exact === charge + waived ? undefined : `entry ${id}: its usage costs ${exact}, and ${charge + waived} was charged`
+  return exact === charge + waived ? undefined : `entry ${id}: its usage costs ${exact} nano-credits, and ${charge + waived} were charged`
 }

@@ -5,8 +5,21 @@ import type { CountedUsage, Failure } from '../formats/index.ts'
 import type { Exchange, Model, Outcome } from '../exchange.ts'
 import type { KnownPrefix } from './prefixes.ts'
 import { fitted, inputTokens, NO_USAGE, plus, type Usage } from './money.ts'
-import { chargeAll, type Price, tokensFor } from './price.ts'
-import { asCut, billed, type BilledUsage, chargeSoFar, dearestCharge, dearestOutput, outputRate, type Pricing, type Told, unpriced } from './pricing.ts'
+import { callsHeld } from './extras.ts'
+import { type Calls, chargeAll, type Price, tokensFor } from './price.ts'
+import {
+  adviceSoFar,
+  asCut,
+  billed,
+  type BilledUsage,
+  dearestCharge,
+  dearestOutput,
+  outputRate,
+  plausibleCalls,
+  type Pricing,
+  type Told,
+  unpriced,
+} from './pricing.ts'
 
 /** How text and media become tokens where nobody counted them: the options of the stage that meters. */
 export interface Rates extends Weights {
@@ -70,24 +83,31 @@ const IMPLAUSIBLE_LIMITS = 10
 const PLAUSIBLE_OUTPUT = 4096
 /** Passes of the model that tools at the provider can bring about, each of which reads the whole input again. */
 const MOST_PASSES = 10
-/** Calls of the provider's tools beyond which a report is implausible. */
-const MOST_CALLS = 1000
 /** Seconds for which an upstream may go on after its connection was closed. */
 const STOP_LAG_S = 1
 
 /**
  * What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits.
- * @param calls calls of one tool, where the request does not bound them
+ * @param calls of tools that the provider runs
  */
-export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms, calls = terms.toolCalls): bigint {
+export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms, calls: Calls | undefined): bigint {
   const { price } = x.model.entry
   const input = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
   return dearestCharge({ ...asInput(terms, input, price), ...dearestOutput(output + terms.extras.predicted, price, terms.extras) }, price, terms, calls)
 }
 
+/** The calls that are held for where all that the request allows is, and where a stream can be ended before the next one. */
+export function heldCalls({ body }: Pick<Billable, 'body'>, { extras, toolCalls }: Terms): { most: Calls | undefined; least: Calls | undefined } {
+  if (extras.tools.length === 0) return { most: extras.leastCalls, least: extras.leastCalls }
+  // A reply that comes whole cannot be ended.
+  const whole = body.get('stream') !== true
+  const most = whole ? callsHeld(extras, toolCalls, Infinity) : callsHeld(extras, toolCalls)
+  return { most, least: whole ? most : callsHeld(extras, 1) }
+}
+
 /** How many output tokens a hold covers beside the input. */
 export function outputOf(x: Billable, hold: bigint, terms: Terms): number {
-  return tokensFor(hold - holdFor(x, 0, terms), outputRateOf(x, terms))
+  return tokensFor(hold - holdFor(x, 0, terms, heldCalls(x, terms).least), outputRateOf(x, terms))
 }
 
 /** Nano-credits per million of its output tokens at their dearest. */
@@ -118,7 +138,7 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
   if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   const usage = cutUsage(x, terms)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-  return chargeSoFar({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x.model.entry.price, x.tally, asCut(x, terms))
+  return chargeAll(cutParts({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x, terms))
 }
 
 /** Whether the cost of the reply grows while nothing of it is delivered. */
@@ -158,18 +178,22 @@ export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly B
   return billed(usage, x.model.entry, x.tally, terms, undefined)
 }
 
-/** @param reported where it is the whole truth, with the passes and the counters that it told */
+/** Prices a usage. @param reported where it is the whole truth, with the passes and the counters that it told */
 function priced(usage: Usage, x: Billable, terms: Terms, reported?: CountedUsage): Pick<Bill, 'billed' | 'usage' | 'charge' | 'parts' | 'unpriced'> {
   const parts = billed(usage, x.model.entry, x.tally, terms, reported?.passes)
   return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms, reported?.unknown) }
 }
 
-/** A reply that was cut short may have asked its advisors as well, with all of its input. */
-function pricedCut(usage: Usage, x: Billable, terms: Terms): ReturnType<typeof priced> {
-  const { advisors } = terms.extras
+/** The parts of a reply that is cut short: its own usage, and the advice that it has asked for. */
+function cutParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
   const own = billed(usage, x.model.entry, x.tally, asCut(x, terms), undefined)
-  const parts = [...own, ...advisors.map(({ price, sends }) => ({ usage, price, model: sends }))]
-  return { billed: true, usage: parts.map(part => part.usage).reduce(plus), charge: chargeAll(parts), parts, unpriced: unpriced(own, terms) }
+  return terms.extras.advisors.length === 0 ? own : [...own, ...adviceSoFar(usage, x, terms)]
+}
+
+/** Prices a reply that was cut short. */
+function pricedCut(usage: Usage, x: Billable, terms: Terms): ReturnType<typeof priced> {
+  const parts = cutParts(usage, x, terms)
+  return { billed: true, usage: parts.map(part => part.usage).reduce(plus), charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) }
 }
 
 /** Input tokens that may be written into a prompt cache are priced so, and media at rates of their own. */
@@ -264,7 +288,7 @@ function windowOf({ entry }: Model): number {
 const LARGEST_WINDOW = 1_000_000
 
 function plausible(usage: Usage, x: Billable, terms: Terms): boolean {
-  return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms) && Object.values(x.tally.calls ?? {}).every(count => count <= MOST_CALLS)
+  return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms) && plausibleCalls(x.tally, terms)
 }
 
 function plausibleInput(usage: Usage, { model }: Billable, terms: Terms): boolean {

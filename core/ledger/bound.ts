@@ -1,7 +1,7 @@
 /** How far below zero a key can end: the part of a bill that no hold covers, of all requests that a key can have under way. */
 import type { KeyType } from '../config/config.ts'
 import { NANO } from './money.ts'
-import { type Price, RATE_NAMES, type Rates } from './price.ts'
+import type { Price, Rates } from './price.ts'
 
 /**
  * Seconds of a model's output that a stream can be charged beyond its hold: one until the clock is looked at again, one for the
@@ -23,7 +23,7 @@ export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outpu
 }
 
 const PER = 1_000_000n
-const OUTPUT = RATE_NAMES.slice(RATE_NAMES.indexOf('output'))
+const OUTPUT = ['output', 'reasoning', 'rejected', 'audioOutput', 'imageOutput'] as const satisfies readonly (keyof Rates)[]
 
 /** Nano-credits per million output tokens, of the dearest class, for the longest input and under the dearest conditions. */
 function dearestRate(price: Price): bigint {

@@ -1,7 +1,7 @@
 /** What an exchange costs the operator, as far as that is known. */
 import type { Upstream } from '../config/config.ts'
 import { NANO, parseDecimal } from './money.ts'
-import { chargeAll } from './price.ts'
+import { chargeAll, unpricedOf } from './price.ts'
 import type { BilledUsage } from './pricing.ts'
 
 /**
@@ -17,7 +17,8 @@ export function costOf(parts: readonly BilledUsage[], sends: string, { cost, dol
   if (dollar !== undefined && dollars !== undefined) return (dollars * dollar + NANO - 1n) / NANO
   const priced = parts.flatMap(part => {
     const price = cost.get(part.model ?? sends) ?? cost.get('*')
-    return price ? [{ ...part, price }] : []
+    // A price that lacks a part of what was used says nothing of the whole.
+    return price && unpricedOf({ ...part, price }).length === 0 ? [{ ...part, price }] : []
   })
   return parts.length === 0 || priced.length < parts.length ? undefined : chargeAll(priced)
 }

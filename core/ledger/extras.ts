@@ -1,12 +1,14 @@
 /** What a request may cost beside the plain tokens of its model. */
 import type { ModelEntry } from '../config/config.ts'
 import { mostRuns, type ProviderTool } from '../formats/index.ts'
-import type { Calls, Conditions } from './price.ts'
+import type { CallName, Calls, Conditions } from './price.ts'
 
 /** The members of a request that are billed and were let through. */
 export interface Extras {
-  /** The dearest conditions that it may be served under; undefined where they are the standard ones. */
+  /** The dearest conditions that it asks for; undefined where they are the standard ones. */
   readonly conditions: Conditions | undefined
+  /** The dearest conditions that it may be served under, asked for or not: it is held for at their price. */
+  readonly held: Conditions | undefined
   /** Tools that the provider may run. */
   readonly tools: readonly ProviderTool[]
   /** Calls that are billed for the mere asking. */
@@ -22,14 +24,43 @@ export interface Extras {
 }
 
 /** Nothing but tokens. */
-export const NO_EXTRAS: Extras = { conditions: undefined, tools: [], leastCalls: undefined, models: new Map(), advisors: [], media: [], predicted: 0 }
-
-/** What is left of the extras of a request that is translated: only a service tier may reach an upstream of another format. */
-export function translatedExtras({ conditions: { serviceTier } = {} }: Extras, asksForTier: boolean): Extras {
-  return asksForTier && serviceTier !== undefined ? { ...NO_EXTRAS, conditions: { serviceTier } } : NO_EXTRAS
+export const NO_EXTRAS: Extras = {
+  conditions: undefined,
+  held: undefined,
+  tools: [],
+  leastCalls: undefined,
+  models: new Map(),
+  advisors: [],
+  media: [],
+  predicted: 0,
 }
 
-/** The calls that are held for: as many as the request allows, or `most` where it does not say. */
-export function callsHeld({ tools, leastCalls }: Extras, most: number): Calls {
-  return { ...leastCalls, ...mostRuns(tools, most) }
+/** What is left of the extras of a request that is translated: only a service tier may reach an upstream of another format. */
+export function translatedExtras({ conditions: { serviceTier: asked } = {}, held: { serviceTier } = {} }: Extras, asksForTier: boolean): Extras {
+  return {
+    ...NO_EXTRAS,
+    ...(asksForTier && asked !== undefined && { conditions: { serviceTier: asked } }),
+    ...(serviceTier !== undefined && { held: { serviceTier } }),
+  }
+}
+
+/** The most calls of one tool that are held for, and that a report may tell of, where a request bounds them itself. */
+const MOST_CALLS = 1000
+/** Calls of a kind that was not asked for which a report may tell of. */
+const UNASKED_CALLS = 10
+
+/**
+ * The calls that are held for.
+ * @param unsaid for each tool of which the request does not say how often it may be run
+ * @param most for each tool, whatever the request says
+ */
+export function callsHeld({ tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>, unsaid: number, most = Math.min(unsaid, MOST_CALLS)): Calls {
+  return { ...leastCalls, ...mostRuns(tools, unsaid, most) }
+}
+
+/** The most calls of a kind that are believed. */
+export function mostBelieved({ tools }: Extras, kind: CallName): number {
+  const asked = tools.filter(tool => tool.kind === kind)
+  if (asked.length === 0) return UNASKED_CALLS
+  return asked.reduce((sum, { most }) => sum + Math.min(MOST_CALLS, (most ?? MOST_CALLS) * UNASKED_CALLS), 0)
 }

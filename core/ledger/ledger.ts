@@ -282,6 +282,7 @@ export class Ledger extends Accounts {
     this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
     if (recent.length > 0) this.#log.info({ settlements: recent.length }, 'the last settlements are sent again, as the store has changed hands')
+    this.prices.keep(true).catch(() => {})
     for (const settlement of recent) void this.#deliver(settlement, true)
   }
 

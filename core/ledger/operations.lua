@@ -203,7 +203,8 @@ operations['extend'] = function(args)
     local revived = wanted ~= '0' and take(wanted, '1')
     if not revived then return { 'held', '0', balance() } end
     local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+') or '0'
-    if args[6] and tonumber(amount(args[6])) > tonumber(floor) then floor = args[6] end
+    -- The notes say what the floor is for.
+    if args[6] then floor = amount(args[6]) end
     redis.call('ZADD', LEASES, whole(now() + lease), id)
     redis.call('HSET', HOLDS, id, revived .. ':' .. floor .. ':' .. notes)
     return { 'held', revived, balance() }
@@ -256,7 +257,7 @@ local function waive(role, charge, keep, most)
   return '0'
 end
 
--- Whether what costs nothing gets no entry, as its account has had so many in this minute; then it is counted.
+-- Counts a request that cost nothing. True when its account has had its entries for this minute, so that this one gets none.
 local function unlisted(most)
   if not most or most == '' then return false end
   local minute = whole(math.floor(now() / 60000))
@@ -284,7 +285,7 @@ operations['settle'] = function(args)
   end
   -- Reaped before we came back, and perhaps revived: the difference is made good.
   local floor = reaped(id)
-  if kind == 'void' and charge == '0' and not floor and unlisted(args[13]) then
+  if kind == 'void' and charge == '0' and not floor and redis.call('HEXISTS', HOLDS, id) == 1 and unlisted(args[13]) then
     close(id, charge)
     -- Nothing was charged and nothing was written, so it need not be recognised for long.
     redis.call('SET', OUTCOME, 'void:0', 'PX', math.min(tonumber(remember), 120000))

@@ -1,6 +1,6 @@
 /** The numbers of every price that was ever in force, by version: entries name versions, and are recomputed from them. */
 import { LRUCache } from 'lru-cache'
-import { type Price, readPrice, writePrice } from './price.ts'
+import { type Price, priceFromText, writePrice } from './price.ts'
 import { type Scripts, stored } from './scripts.ts'
 
 /** The key that all versions are kept under. */
@@ -45,7 +45,7 @@ export class PriceBook {
     if (known) return known
     const numbers = await stored(this.#scripts.redis.hget(this.#scripts.shared(KEPT), version))
     if (numbers === null) return undefined
-    const price = readPrice(numbers)
+    const price = priceFromText(numbers)
     this.#read.set(version, price)
     return price
   }

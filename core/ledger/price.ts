@@ -195,13 +195,13 @@ export function versioned(numbers: PriceNumbers): Price {
   return { ...numbers, version: createHash('sha256').update(text).digest('hex').slice(0, 12) }
 }
 
-/** The numbers of a price as JSON that `readPrice` reads: plain decimals, in credits. */
+/** The numbers of a price as JSON that `priceFromText` reads: plain decimals, in credits. */
 export function writePrice(price: Price): string {
   return JSON.stringify(spelled(price))
 }
 
 /** A price from what `writePrice` wrote. @throws SyntaxError, TypeError for anything else */
-export function readPrice(text: string): Price {
+export function priceFromText(text: string): Price {
   const { tiers, factors, calls, ...rates } = JSON.parse(text) as Spelled
   return versioned({
     ...readRates(rates),
@@ -242,9 +242,29 @@ export function spelledRates(rates: Rates): SpelledRates {
   return Object.fromEntries(RATE_NAMES.flatMap(name => (rates[name] === undefined ? [] : [[name, formatCredits(rates[name])]])))
 }
 
+/** Rates with what they fall back to. @param of a rate by its name; undefined where none is given */
+export function ratesOf(of: (name: keyof Rates) => bigint | undefined): Rates {
+  const input = of('input') ?? 0n
+  const output = of('output') ?? 0n
+  const cacheWrite5m = of('cacheWrite5m') ?? input
+  const [audioInput, audioOutput, imageOutput] = [of('audioInput'), of('audioOutput'), of('imageOutput')]
+  return {
+    input,
+    output,
+    cacheRead: of('cacheRead') ?? input,
+    cacheWrite5m,
+    cacheWrite1h: of('cacheWrite1h') ?? cacheWrite5m,
+    reasoning: of('reasoning') ?? output,
+    rejected: of('rejected') ?? output,
+    imageInput: of('imageInput') ?? input,
+    ...(audioInput !== undefined && { audioInput }),
+    ...(audioOutput !== undefined && { audioOutput }),
+    ...(imageOutput !== undefined && { imageOutput }),
+  }
+}
+
 function readRates(rates: SpelledRates): Rates {
-  const entries = RATE_NAMES.flatMap(name => (rates[name] === undefined ? [] : [[name, nano(rates[name])]]))
-  return Object.fromEntries(entries)
+  return ratesOf(name => (rates[name] === undefined ? undefined : nano(rates[name])))
 }
 
 function nano(text: string): bigint {

@@ -1,10 +1,24 @@
 /** How an exchange's usage is priced: under which conditions, as which models, and what of it has no price. */
 import type { ModelEntry } from '../config/config.ts'
-import { type CountedUsage, type Format, mostCalls } from '../formats/index.ts'
+import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
-import { callsHeld, type Extras } from './extras.ts'
-import { hasMedia, NANO, type Usage } from './money.ts'
-import { charge, chargeAll, CONDITION_NAMES, type Conditions, factorsOf, isStandard, type Price, type PricedUsage, ratesAt, unpricedOf } from './price.ts'
+import { callsHeld, type Extras, mostBelieved } from './extras.ts'
+import { hasMedia, inputTokens, NANO, NO_USAGE, type Usage } from './money.ts'
+import {
+  CALL_NAMES,
+  type CallName,
+  type Calls,
+  charge,
+  chargeAll,
+  CONDITION_NAMES,
+  type Conditions,
+  factorsOf,
+  isStandard,
+  type Price,
+  type PricedUsage,
+  ratesAt,
+  unpricedOf,
+} from './price.ts'
 
 /** What prices depend on. */
 export interface Pricing {
@@ -14,7 +28,7 @@ export interface Pricing {
 }
 
 /** What a reply has told of itself so far. */
-export type Told = Pick<UsageTally, 'calls' | 'model' | 'serviceTier'> & { usage(): CountedUsage | undefined }
+export type Told = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier'> & { usage(): CountedUsage | undefined }
 
 /** A usage as it is billed; `model` is the upstream's name where it is another than was asked for. */
 export interface BilledUsage extends PricedUsage {
@@ -29,21 +43,43 @@ export function conditionsOf(tally: Told, { extras }: Pricing): Conditions | und
   const { serviceTier } = tally
   const counted = tally.usage()?.conditions
   const told = serviceTier === undefined ? counted : { serviceTier, ...counted }
-  // Nearly all replies are plain, and are priced for every piece of a stream.
-  if (!told && !tally.calls && !extras.leastCalls && !extras.conditions) return undefined
-  const calls = mostCalls(tally.calls, extras.leastCalls)
-  const named = CONDITION_NAMES.flatMap(name => {
+  const seen = tally.calls(extras.tools)
+  if (!told && !seen && !extras.leastCalls && !extras.conditions) return undefined
+  const conditions: { -readonly [K in keyof Conditions]: Conditions[K] } = {}
+  let plain = true
+  for (const name of CONDITION_NAMES) {
     const value = told?.[name] ?? extras.conditions?.[name]
-    return value === undefined || isStandard(value) ? [] : [[name, value]]
+    if (value === undefined || isStandard(value)) continue
+    conditions[name] = value
+    plain = false
+  }
+  const calls = seen || extras.leastCalls ? callsBilled(seen, extras) : undefined
+  if (calls) conditions.calls = calls
+  return plain && !calls ? undefined : conditions
+}
+
+/** The calls that are charged: those that are known, as far as they can be, and where nothing is known the least; undefined for none. */
+function callsBilled(seen: Calls | undefined, extras: Extras): Calls | undefined {
+  const counts = CALL_NAMES.flatMap(kind => {
+    const count = Math.min(seen?.[kind] ?? extras.leastCalls?.[kind] ?? 0, mostBelieved(extras, kind))
+    return count > 0 ? [[kind, count]] : []
   })
-  return named.length === 0 && !calls ? undefined : { ...Object.fromEntries(named), ...(calls && { calls }) }
+  return counts.length === 0 ? undefined : Object.fromEntries(counts)
+}
+
+/** Whether a reply can have made as many calls as it tells of. */
+export function plausibleCalls(tally: Told, { extras }: Pricing): boolean {
+  return Object.entries(tally.calls(extras.tools) ?? {}).every(([kind, count]) => count <= mostBelieved(extras, kind as CallName))
 }
 
 /** The usage of a reply as it is billed, in the passes that its upstream told apart. */
 export function billed(usage: Usage, entry: ModelEntry, tally: Told, pricing: Pricing, passes: CountedUsage['passes']): readonly BilledUsage[] {
   const conditions = conditionsOf(tally, pricing)
-  const server = tally.model === undefined ? undefined : pricing.extras.models.get(tally.model)
-  const own: BilledUsage = { usage, price: server?.price ?? entry.price, ...(server && { model: server.sends }), ...(conditions && { conditions }) }
+  const server = tally.model === undefined ? undefined : entryNamed(pricing.extras.models.values(), tally.model)
+  // Where another model may serve, one that is not known is told of.
+  const strange = pricing.extras.models.size > 0 && tally.model !== undefined && !server && !entryNamed([entry], tally.model)
+  const servedBy = strange ? tally.model : server?.sends
+  const own: BilledUsage = { usage, price: server?.price ?? entry.price, ...(servedBy !== undefined && { model: servedBy }), ...(conditions && { conditions }) }
   if (!passes) return [own]
   // Calls are counted once, for all passes.
   const { calls: _calls, ...rest } = conditions ?? {}
@@ -75,24 +111,36 @@ export function asCut<P extends Pricing>({ delivered, format }: { readonly deliv
   return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
 }
 
-const NONE: readonly string[] = []
+/** Output tokens of one piece of advice, where its model has not told them. */
+const ADVICE_TOKENS = 1000
 
-/** What a usage costs on the way, before anything is final. */
-export function chargeSoFar(usage: Usage, price: Price, tally: Told, pricing: Pricing): bigint {
-  return charge(usage, price, conditionsOf(tally, pricing))
+/** What the advice that a reply has asked for costs, before its models have told of it: with all of the input each time, of the dearest model. */
+export function adviceSoFar(usage: Usage, x: { readonly delivered: number; readonly tally: Told }, { extras: { advisors } }: Pricing): readonly BilledUsage[] {
+  const times = Math.max(x.tally.advice, x.delivered === 0 ? 1 : 0)
+  if (advisors.length === 0 || times === 0) return NONE
+  const advice = { ...NO_USAGE, input: inputTokens(usage) * times, output: ADVICE_TOKENS * times }
+  const parts = advisors.map(({ price, sends }) => ({ usage: advice, price, model: sends }))
+  return [parts.reduce((a, b) => (chargeAll([b]) > chargeAll([a]) ? b : a))]
+}
+
+const NONE: readonly never[] = []
+
+/** The model of some by the upstream's name of it, with or without what the upstream puts behind it, such as a date. */
+export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEntry | undefined {
+  const begins = [...entries].filter(({ sends }) => name === sends || (name.startsWith(sends) && /^[-@:]\d/.test(name.slice(sends.length))))
+  return begins.sort((a, b) => b.sends.length - a.sends.length)[0]
 }
 
 /**
  * What a usage may cost at most: under the dearest conditions asked for, with the calls that are held for, and with each other
  * model that may be asked.
- * @param most calls of a tool where the request does not bound them
+ * @param calls those that are held for
  */
-export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, most: number): bigint {
-  const { conditions, tools, leastCalls, models } = extras
-  const calls = tools.length === 0 && !leastCalls ? undefined : callsHeld(extras, most)
-  const under = conditions || calls ? { ...conditions, ...(calls && { calls }) } : undefined
+export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, calls: Calls | undefined): bigint {
+  const { held, models } = extras
+  const under = held || calls ? { ...held, ...(calls && { calls }) } : undefined
   if (models.size === 0) return charge(usage, price, under)
-  return chargeAll([{ usage, price, conditions: under }, ...[...models.values()].map(other => ({ usage, price: other.price, conditions }))])
+  return chargeAll([{ usage, price, conditions: under }, ...[...models.values()].map(other => ({ usage, price: other.price, conditions: held }))])
 }
 
 /** Output tokens priced as the dearest class that they may be. */
@@ -105,10 +153,13 @@ export function dearestOutput(output: number, price: Price, { media }: Extras): 
   return dearest === undefined || dearest.rate === price.output || dearest.name === 'output' ? plain : { ...plain, [dearest.name]: output }
 }
 
-/** Nano-credits per million output tokens at their dearest, for a request with so much input; rounded up. */
+/** Nano-credits per million output tokens as they are held for, for a request with so much input; rounded up. */
 export function outputRate(price: Price, inputCount: number, { extras }: Pricing): bigint {
-  const rates = ratesAt(price, inputCount)
-  const classes = [rates.output, rates.reasoning, ...extras.media.map(name => rates[name] ?? rates.output)]
-  const most = classes.reduce((a, b) => (a > b ? a : b))
-  return factorsOf(price, extras.conditions ?? {}).reduce((rate, factor) => (rate * factor + NANO - 1n) / NANO, most)
+  const { held, media, models } = extras
+  return [price, ...[...models.values()].map(other => other.price)].reduce((sum, each) => {
+    const rates = ratesAt(each, inputCount)
+    const classes = [rates.output, rates.reasoning, ...media.map(name => rates[name] ?? rates.output)]
+    const most = classes.reduce((a, b) => (a > b ? a : b))
+    return sum + factorsOf(each, held ?? {}).reduce((rate, factor) => (rate * factor + NANO - 1n) / NANO, most)
+  }, 0n)
 }

@@ -1,5 +1,6 @@
 /** Takes a ledger out of its store, and puts one into an empty store from what was taken out and from the trail. */
 import type { Ledger } from './ledger.ts'
+import { priceFromText } from './price.ts'
 import { BROKEN_OFF, REBUILDING } from './reads.ts'
 import { pairs } from './records.ts'
 import { stored } from './scripts.ts'
@@ -73,7 +74,12 @@ export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: 
   const accounts = gather(lines)
   const mark = scripts.shared(REBUILDING)
   await stored(scripts.redis.set(mark, '1'))
-  for (const line of lines) if (line.kind === 'price') await ledger.prices.restore(line.version, line.numbers)
+  for (const line of lines) {
+    if (line.kind !== 'price') continue
+    if (priceFromText(line.numbers).version !== line.version)
+      throw new Error(`the numbers of price ${line.version} are not those that it stands for: the export was changed`)
+    await ledger.prices.restore(line.version, line.numbers)
+  }
   let grants = 0
   let count = 0
   for (const [account, gathered] of accounts) {

@@ -1,12 +1,12 @@
 /** What is known of a model and a conversation before a request is sent, and what its reply adds to that. */
-import type { KeyType, ModelEntry } from '../config/config.ts'
+import type { KeyType } from '../config/config.ts'
 import type { Exchange, With } from '../exchange.ts'
 import type { Rates, Terms } from './bill.ts'
 import { translatedExtras } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN, weigh } from './input.ts'
 import type { Ledger } from './ledger.ts'
 import { inputTokens, type Usage } from './money.ts'
-import type { Price } from './price.ts'
+import { entryNamed } from './pricing.ts'
 
 /** Output tokens and milliseconds from which on a reply tells how fast its model is. */
 const TELLING_RATE = { tokens: 200, ms: 1000 } as const
@@ -49,15 +49,9 @@ export function termsOf(
     overhead: entry.overhead ?? ledger.learned.overhead(model, x.key.id),
     weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
     extras,
-    priceOf: model => priceOf(x.model.entry, models, model),
+    priceOf: name => entryNamed([entry, ...models.values()], name)?.price,
     prefix: once(() => ledger.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000)),
   }
-}
-
-/** The price of a model by the upstream's name of it, with or without what the upstream puts behind it, such as a date. */
-function priceOf(own: ModelEntry, models: KeyType['models'], name: string): Price | undefined {
-  const begins = [own, ...models.values()].filter(({ sends }) => name === sends || (name.startsWith(sends) && /[-@:]/.test(name.charAt(sends.length))))
-  return begins.sort((a, b) => b.sends.length - a.sends.length)[0]?.price
 }
 
 /** Looks something up when it is first asked for. */

@@ -11,7 +11,7 @@ import {
   type PricedUsage,
   RATE_NAMES,
   type Rates,
-  readPrice,
+  priceFromText,
   versioned,
   writePrice,
 } from '../../core/ledger/price.ts'
@@ -200,7 +200,7 @@ t.test('a whole request is charged at the rates of its tier from its first token
 t.test('the numbers that are kept of a price are the price: they give the same version and the same charges', t => {
   fc.assert(
     fc.property(priced, rich, ({ usage: counted, price: at, conditions: under }, other) => {
-      const kept = readPrice(writePrice(at))
+      const kept = priceFromText(writePrice(at))
       return (
         kept.version === at.version &&
         charge(counted, kept, under) === charge(counted, at, under) &&

@@ -287,7 +287,8 @@ t.test('a report that can be is charged, and one that cannot is charged as far a
       'input above two windows, by tools that the provider runs',
       { tools: [{ type: 'web_search' }] },
       { prompt_tokens: 2_100_000, completion_tokens: 5 },
-      2_100_000n * INPUT + 5n * OUTPUT,
+      // And one search.
+      2_100_000n * INPUT + 5n * OUTPUT + 10_000_000n,
     ],
   ]
   for (const [what, more, usage, bill] of reports) {

@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { parseDecimal } from '../../core/ledger/money.ts'
@@ -261,16 +262,9 @@ t.test('a counter that nobody knows is charged plainly, marked, and counted', as
     queue_time: 0.5,
   }
   place.upstream.script = ({ path }, res) => json(res, reply(path, unknown))
-  t.same((await charged(place, 'chat-completions', {})).entry['unpriced'], [
-    'prompt_tokens_details.video_tokens',
-    'input_tokens_details.video_tokens',
-    'server_tool_use.dream_requests',
-  ])
-  t.same((await charged(place, 'messages', {})).entry['unpriced'], [
-    'calls.otherTools',
-    'prompt_tokens_details.video_tokens',
-    'input_tokens_details.video_tokens',
-  ])
+  const counters = ['calls.otherTools', 'prompt_tokens_details.video_tokens', 'input_tokens_details.video_tokens']
+  t.same((await charged(place, 'chat-completions', {})).entry['unpriced'], counters)
+  t.same((await charged(place, 'messages', {})).entry['unpriced'], counters)
 })
 
 /** Types of tools that providers run, in the formats that have them. */
@@ -299,7 +293,7 @@ t.test('a tool of the provider that has no price is dropped beside others, and r
     const tool = { type, name: 'that' }
     const beside = await ask(place, format, { tools: [tool, FUNCTION[format], tool] }, key)
     t.equal(beside.status, 200, beside.text)
-    t.equal(beside.headers.get('x-tollgate-dropped'), `tools.${type}, tools.${type}`)
+    t.equal(beside.headers.get('x-tollgate-dropped'), `tools.${type}`)
     t.same(upstream.last.json['tools'], [FUNCTION[format]])
     const before = upstream.requests.length
     t.match(await ask(place, format, { tools: [tool] }, key), {
@@ -330,7 +324,8 @@ const CALLS =
 t.test('tools that have a price pass, and each call that the reply reports is charged', async t => {
   const place = await scene(t, CALLS)
   const { upstream } = place
-  const item = (type: string, more: object = {}): object => ({ type, id: type, status: 'completed', ...more })
+  let items = 0
+  const item = (type: string, more: object = {}): object => ({ type, id: `item_${items++}`, status: 'completed', ...more })
   const whole = (items: object[], more: object = {}): object => {
     const { output, ...rest } = reply(RESPONSES) as { output: object[] }
     return { ...rest, output: [...items, ...output], ...more }
@@ -378,14 +373,17 @@ t.test('calls that a stream has told of are charged, also when its client leaves
   const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
   const { g, upstream } = place
   const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
-  const item = (event: string, index: number): string =>
-    typed({ type: `response.output_item.${event}`, output_index: index, item: { type: 'web_search_call', id: `w${index}` } })
+  const item = (event: string, index: number, type?: string): string =>
+    typed({ type: `response.output_item.${event}`, output_index: index, item: { type: 'web_search_call', id: `w${index}`, ...(type && { action: { type } }) } })
   const opening: Readonly<Record<string, string>> = {
     [RESPONSES]:
       typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', status: 'in_progress' } }) +
       item('added', 1) +
-      item('done', 1) +
-      item('added', 2) +
+      item('done', 1, 'search') +
+      item('added', 2, 'search') +
+      // What was found is read for nothing.
+      item('added', 3) +
+      item('done', 3, 'open_page') +
       typed({ type: 'response.output_text.delta', delta: 'seen' }),
     [MESSAGES]:
       typed({
@@ -431,12 +429,24 @@ t.test('a tool holds for as many calls as the request allows, and a balance that
   }
   const { secret: key } = await place.g.gateway.keys.create({ type: 'famA', name: '', credits: 10_000_000_000n, expiresAt: undefined })
   const account = await place.g.id(key)
-  for (const max_uses of [1, 4, 1000, undefined]) await ask(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'web_search', max_uses }] }, key)
-  const [one = 0n, ...others] = held
-  t.same(
-    others.map(each => Number(each - one)).map(more => Math.round(more / 10_000_000)),
-    [3, 9, 9],
-  )
+  const tools = (max_uses?: number): object[] => [{ type: 'web_search_20250305', name: 'web_search', ...(max_uses !== undefined && { max_uses }) }]
+  // A stream is ended when its balance is; a reply that comes whole is held for whole, and limited where it sets no limit itself.
+  for (const stream of [true, false]) {
+    held.splice(0)
+    for (const times of [1, 4, 30, undefined]) await ask(place, 'messages', { tools: tools(times), stream }, key)
+    const [one = 0n, ...others] = held
+    t.same(
+      others.map(each => Math.round(Number(each - one) / 10_000_000)),
+      stream ? [3, 9, 9] : [3, 29, 9],
+    )
+    t.same(place.upstream.last.json['tools'], stream ? tools() : tools(10))
+  }
+  place.upstream.script = ({ path }, res) => json(res, reply(path))
+  const chat = await place.g.key('famC')
+  await ask(place, 'responses', { tools: [{ type: 'web_search' }] }, chat)
+  t.equal(place.upstream.last.json['max_tool_calls'], 10)
+  await ask(place, 'responses', { tools: [{ type: 'web_search' }], max_tool_calls: 3 }, chat)
+  t.equal(place.upstream.last.json['max_tool_calls'], 3)
 })
 
 t.test('long input is charged at its own rates from its first token, cached input as well', async t => {
@@ -749,5 +759,303 @@ t.test('every charge is recomputed from its entry, also after its price has chan
   await redis.xdel(ledger.scripts.key(account, 'x'), id)
   await redis.xadd(ledger.scripts.key(account, 'x'), '9999999999999-0', ...changed)
   const { drifts } = await audit(ledger, [account], 'charges')
-  t.match(drifts, [{ account, findings: [/entry 9999999999999-0: its usage costs \d+, and \d+ was charged/] }])
+  t.match(drifts, [{ account, findings: [/entry 9999999999999-0: its usage costs \d+ nano-credits, and \d+ were charged/] }])
+})
+
+/** An event of a stream of the messages or responses format. */
+const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+
+t.test('an advisor that was not asked costs nothing, and one that was costs its input and an answer, also when the balance ends', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
+  const asks = typed({ type: 'content_block_start', index: 0, content_block: { type: 'server_tool_use', id: 's', name: 'advisor', input: {} } })
+  for (const advised of [false, true]) {
+    upstream.script = async (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }))
+      if (advised) res.write(asks)
+      const word = typed({ type: 'content_block_delta', index: 1, delta: { type: 'text_delta', text: 'x'.repeat(400) } })
+      for (; !res.destroyed; await sleep(2)) res.write(word)
+    }
+    const { secret: key } = await g.gateway.keys.create({ type: 'famA', name: '', credits: 1_000_000_000n, expiresAt: undefined })
+    const { text } = await g.call(MESSAGES, { key, body: request('messages', 'acme/famA-medium-5', { tools, stream: true, max_tokens: 1_000_000 }) })
+    t.match(text, /"stop_reason":"max_tokens"/)
+    const [entry] = await g.settled(key)
+    const left = BigInt((await g.balance(key)).exact.balance)
+    t.ok(left > -60_000_000n && left <= 0n, `${left} is left`)
+    t.equal(entry?.['unit_prices'].length, advised ? 2 : 1)
+    if (advised) t.match(entry?.['unit_prices'][1], { model: 'acme/famA-large-5', tokens: { input: 10, output: 1000 } })
+  }
+})
+
+t.test('a hold covers the other models that may be asked', async t => {
+  const place = await scene(t)
+  const held: bigint[] = []
+  const key = await place.g.key('famA', 100n)
+  const account = await place.g.id(key)
+  place.upstream.script = async ({ path }, res) => {
+    held.push((await place.g.gateway.ledger.balance(account)).held)
+    json(res, reply(path))
+  }
+  for (const tools of [[], [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }]]) await ask(place, 'messages', { tools }, key)
+  const [plain = 0n, advised = 0n] = held
+  // The advisor is five times as dear.
+  t.ok(advised > 5n * plain, `${advised} where ${plain} was held`)
+})
+
+t.test('calls that cannot be are quarantined, and charged only as far as they can', async t => {
+  const place = await scene(t, CALLS)
+  for (const [tools, count, most] of [
+    [[], 5_000_000, 10n],
+    [[{ type: 'web_search_20250305', name: 'w', max_uses: 2 }], 1001, 20n],
+    [[{ type: 'web_search_20250305', name: 'w' }], 9e15, 1000n],
+  ] as const) {
+    place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
+    const { cost, entry } = await charged(place, 'messages', { tools, stream: tools.length > 0 && count > 1e6 })
+    t.equal(entry['quarantined'], true)
+    t.ok(cost >= most * 10_000_000n && cost <= most * 10_000_000n + 40_000_000n, `${count}: ${cost}`)
+  }
+  for (const count of [-1, 1.5, '3', null]) {
+    place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
+    const { entry } = await charged(place, 'messages', {})
+    t.equal(entry['quarantined'], count !== null, String(count))
+  }
+})
+
+t.test('calls are charged whether a usage counts them, an item tells of them, or a block does, and each once', async t => {
+  const place = await scene(t, CALLS)
+  const { upstream } = place
+  const search = (index: number): string =>
+    typed({ type: 'response.output_item.done', output_index: index, item: { type: 'web_search_call', id: `w${index}`, action: { type: 'search' } } })
+  const ends = (output: object[]): string =>
+    typed({
+      type: 'response.completed',
+      response: { id: 'r', object: 'response', status: 'completed', output, usage: { input_tokens: 10, output_tokens: 20 } },
+    })
+  const stream = { tools: [{ type: 'web_search' }], stream: true }
+  upstream.script = (_received, res) =>
+    sse(res, typed({ type: 'response.created', response: { id: 'r', object: 'response' } }) + search(0) + search(1) + search(2) + ends([]))
+  t.equal((await charged(place, 'responses', stream)).cost, PLAIN + 30_000_000n, 'though the last event lists none of them')
+  upstream.script = (_received, res) =>
+    sse(res, search(0) + search(0) + ends([0, 0, 1].map(index => ({ type: 'web_search_call', id: `w${index}`, action: { type: 'search' } }))))
+  t.equal((await charged(place, 'responses', stream)).cost, PLAIN + 20_000_000n, 'one that is told of several times is one')
+  const block = (type: string, name: string): object => ({ type, id: `${name}_${Math.random()}`, name, input: {} })
+  const content = [
+    block('server_tool_use', 'bash_code_execution'),
+    block('server_tool_use', 'code_execution'),
+    block('mcp_tool_use', 'x'),
+    { type: 'text', text: 'x' },
+  ]
+  upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: 0, web_fetch_requests: 0 } }, { content }))
+  const tools = [{ type: 'code_execution_20250825', name: 'c' }]
+  t.equal((await charged(place, 'messages', { tools })).cost, PLAIN + 30_000_000n, 'a counter of searches says nothing of containers')
+  upstream.script = ({ path }, res) => json(res, reply(path))
+  t.equal((await charged(place, 'chat-completions', { tools: [{ type: 'web_search' }, FUNCTION['chat-completions']] })).cost, PLAIN + 10_000_000n)
+  upstream.script = ({ path }, res) => json(res, reply(path, { server_tool_use: { web_search_requests: 5 } }))
+  t.equal((await charged(place, 'chat-completions', { tools: [{ type: 'web_search' }] })).cost, PLAIN + 50_000_000n)
+  const shell = { type: 'shell', environment: { type: 'container_auto' } }
+  const call = (index: number, more: object = {}): object => ({ type: 'shell_call', id: `s${index}`, ...more })
+  for (const [asked, output, fee] of [
+    [[shell], [call(0), call(1)], 30_000_000n],
+    [
+      [shell],
+      [
+        call(0, { environment: { type: 'container_reference', container_id: 'a' } }),
+        call(1, { environment: { type: 'container_reference', container_id: 'a' } }),
+      ],
+      30_000_000n,
+    ],
+    [[{ type: 'shell', environment: { type: 'local' } }], [call(0), call(1, { environment: { type: 'local' } })], 0n],
+  ] as const) {
+    upstream.script = (_received, res) =>
+      json(res, { id: 'r', object: 'response', status: 'completed', output, usage: { input_tokens: 10, output_tokens: 20 } })
+    t.equal((await charged(place, 'responses', { tools: asked })).cost, PLAIN + fee)
+  }
+})
+
+t.test('what upstreams may read otherwise than the gateway is refused: duplicates, other spellings, odd shapes', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  const chat = (text: string): string => `{"model":"acme/famC-5.5","messages":[{"role":"user","content":"hi"}],${text}}`
+  const bodies: readonly (readonly [path: string, body: string])[] = [
+    [CHAT, chat('"tools":[{"type":"image_generation","type":"function","function":{"name":"f"}}]')],
+    [CHAT, chat('"tools":[{"type":"function","t\\u0079pe":"image_generation","function":{"name":"f"}}]')],
+    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","file_id":"of-another","file_id":null}]}]}'],
+    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"Type":"item_reference","ID":"of-another"}]}'],
+    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","File_ID":"of-another"}]}]}'],
+    [RESPONSES, '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"name":"x","Type":"web_search"}]}]}'],
+    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"Type":"input_audio"}]}]}'],
+    [CHAT, chat('"serviceTier":"priority"')],
+    [CHAT, chat('"service-tier":"priority"')],
+    [CHAT, chat('"webSearchOptions":{}')],
+    [CHAT, chat('"providerOptions":{}')],
+    [CHAT, chat('"tools":{"0":{"type":"web_search"}}')],
+    [CHAT, chat('"tools":[[{"type":"web_search"}]]')],
+    [CHAT, chat('"tools":[{"googleSearch":{}}]')],
+    [CHAT, chat('"tools":[{"type":["web_search"]}]')],
+    [CHAT, chat('"modalities":[{"toString":1,"valueOf":1}]')],
+    [CHAT, chat('"enable_search":true')],
+    [CHAT, chat('"data_sources":[{}]')],
+    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":"https://example.com/a.wav"}}]}]}'],
+    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":{"type":"input_audio","input_audio":{"data":"AAAA"}}}]}'],
+  ]
+  const key = await g.key('famC')
+  for (const [path, body] of bodies) t.equal((await g.call(path, { key, body })).status, 400, body)
+  t.equal(upstream.requests.length, 0)
+  for (const more of [
+    { tools: [{ type: 'shell', environment: { type: 'local' } }] },
+    { search_parameters: { mode: 'off' } },
+    { tools: [{ type: 'function', name: 'f', parameters: { properties: { Type: {}, ID: {} } } }] },
+  ])
+    t.equal((await ask(place, 'responses', more, key)).status, 200, JSON.stringify(more))
+})
+
+t.test('a container larger than the one that has a price is refused', async t => {
+  const place = await scene(t, CALLS)
+  const key = await place.g.key('famC', 1000n)
+  const tool = (memory_limit?: string): object => ({
+    tools: [{ type: 'code_interpreter', container: { type: 'auto', ...(memory_limit !== undefined && { memory_limit }) } }],
+  })
+  t.match(await ask(place, 'responses', tool('64g'), key), { status: 400, json: { error: { message: /larger than the one that has a price/ } } })
+  for (const size of ['1g', undefined]) t.equal((await ask(place, 'responses', tool(size), key)).status, 200)
+})
+
+t.test('what is refused though it has a price is not said to have none', async t => {
+  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`, yaml =>
+    yaml.replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { service_tier: refuse, webSearch: drop }'),
+  )
+  const key = await place.g.key('famC')
+  t.match((await ask(place, 'responses', { service_tier: 'priority' }, key)).json.error.message, 'It is not offered to this key. Leave the member out')
+  t.match((await ask(place, 'responses', { tools: [{ type: 'web_search' }] }, key)).json.error.message, 'It is not offered to this key.')
+})
+
+t.test('auto passes only where a dearer tier has a price, and a request without a tier is held for the dearest', async t => {
+  const cheap = await scene(t, 'tiers: [], serviceTier: { flex: 0.5 }')
+  t.equal((await charged(cheap, 'responses', { service_tier: 'auto' })).answer.headers.get('x-tollgate-dropped'), 'service_tier')
+  const { g, upstream } = await scene(t, FACTORS)
+  const held: bigint[] = []
+  const key = await g.key('famC', 1000n)
+  const account = await g.id(key)
+  upstream.script = async ({ path }, res) => {
+    held.push((await g.gateway.ledger.balance(account)).held)
+    json(res, reply(path))
+  }
+  for (const more of [{ service_tier: 'default' }, {}])
+    await g.call(RESPONSES, { key, body: request('responses', 'acme/famC-5.5', { max_output_tokens: 1000, ...more }) })
+  const [standard = 0n, unsaid = 0n] = held
+  t.ok(unsaid > 2n * standard, `${unsaid} where ${standard} is the standard`)
+  const entries = await g.settled(key)
+  t.same(
+    entries.map(({ cost_nano: nano }) => BigInt(nano)),
+    [PLAIN, PLAIN],
+    'what is charged is what the reply says',
+  )
+})
+
+t.test('a failure that tells its usage is charged in every format', async t => {
+  const place = await scene(t)
+  place.upstream.script = (_received, res) => json(res, { error: { message: 'no', type: 'server_error' }, usage: { prompt_tokens: 10, completion_tokens: 20 } })
+  t.equal((await charged(place, 'chat-completions', {})).cost, PLAIN)
+  place.upstream.script = (_received, res) =>
+    json(res, { id: 'r', object: 'response', status: 'failed', error: { message: 'no' }, output: [], usage: { input_tokens: 10, output_tokens: 20 } })
+  t.equal((await charged(place, 'responses', {})).cost, PLAIN)
+})
+
+t.test('passes that leave out the model itself do not hide its own usage', async t => {
+  const place = await scene(t)
+  const advice = { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 30, output_tokens: 40 }
+  place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations: [advice] }))
+  t.equal((await charged(place, 'messages', {})).cost, PLAIN + 30n * 15_000n + 40n * 75_000n)
+  place.upstream.script = (_received, res) =>
+    sse(res, typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1, iterations: [{ type: 'message', input_tokens: 1, output_tokens: 1 }] } } }) + typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20 } }) + typed({ type: 'message_stop' })) // prettier-ignore
+  t.equal((await charged(place, 'messages', { stream: true })).cost, PLAIN)
+})
+
+t.test('a fallback is charged as itself by a dated name too, and one that is not known is told of', async t => {
+  const place = await scene(t, '', yaml =>
+    yaml
+      .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
+      .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-sol, price: large'),
+  )
+  for (const [model, dear, told] of [
+    ['vendor-sol-2026-10-01', true, []],
+    ['vendor-sol-ultra', false, ['model vendor-sol-ultra']],
+    ['acme/famC-5.5-20261001', false, []],
+  ] as const) {
+    place.upstream.script = ({ path }, res) => json(res, reply(path, {}, { model }))
+    const { cost, entry } = await charged(place, 'chat-completions', { models: ['acme/famC-5.6-sol'] })
+    t.equal(cost, dear ? 5n * PLAIN : PLAIN, model)
+    t.same(entry['unpriced'], told)
+  }
+})
+
+t.test('nothing is stored at the provider where the key type says so, though the request is silent', async t => {
+  const place = await scene(t, '', yaml => yaml.replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { store: refuse }'))
+  const key = await place.g.key('famC')
+  t.equal((await ask(place, 'responses', {}, key)).headers.get('x-tollgate-dropped'), 'store')
+  t.equal(place.upstream.last.json['store'], false)
+  t.equal((await ask(place, 'responses', { store: true }, key)).status, 400)
+  await ask(place, 'chat-completions', {}, key)
+  t.notOk('store' in place.upstream.last.json, 'chat completions are not stored unless they ask for it')
+})
+
+t.test('dropping tools keeps the bytes of the others, and names no more of them than a header takes', async t => {
+  const { g, upstream } = await scene(t)
+  const key = await g.key('famC')
+  const kept = '{ "type":"function","name":"f","parameters":{"maximum":18446744073709551615,"x":1.0} }'
+  const many = Array.from({ length: 3000 }, (_, index) => `{"type":"dream_${index}"}`).join(',')
+  const { status, headers } = await g.call(RESPONSES, { key, body: `{"model":"acme/famC-5.5","input":"hi","tools":[${many}, ${kept} ,{"type":"web_fetch"}]}` })
+  t.equal(status, 200)
+  t.match(upstream.last.body, `"tools":[${kept}]`)
+  t.match(headers.get('x-tollgate-dropped'), /^tools\.dream_0, .*, and 2981 more$/)
+})
+
+t.test('a tool_choice or a caller that insists on a dropped tool is refused', async t => {
+  const place = await scene(t)
+  const key = await place.g.key('famC')
+  const both = [{ type: 'file_search' }, FUNCTION.responses]
+  for (const more of [
+    { tools: both, tool_choice: { type: 'allowed_tools', mode: 'required', tools: [{ type: 'file_search' }] } },
+    {
+      tools: [
+        { type: 'code_interpreter', container: { type: 'auto' } },
+        { ...FUNCTION.responses, allowed_callers: ['code_interpreter'] },
+      ],
+    },
+  ])
+    t.equal((await ask(place, 'responses', more, key)).status, 400)
+})
+
+t.test('a thin balance is never sent upstream as a limit of nothing', async t => {
+  const { g, upstream } = await scene(t, CALLS)
+  for (const credits of [80_000_000n, 120_000_000n, 200_000_000n, 300_000_000n]) {
+    const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits, expiresAt: undefined })
+    const { status } = await g.call(RESPONSES, { key, body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }] }) })
+    if (status === 200) t.ok(Number(upstream.last.json['max_output_tokens']) >= 4096, `${credits}`)
+    else t.equal(status, 429)
+    await g.settled(key)
+  }
+})
+
+t.test('a predicted text counts as output of a stream that is left', async t => {
+  const place = await scene(t, '', yaml =>
+    yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1').replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none'),
+  )
+  const { g, upstream } = place
+  const outputs: number[] = []
+  for (const more of [{}, { prediction: { type: 'content', content: 'y'.repeat(2000) } }]) {
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(`data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'seen' }, finish_reason: null }] })}\n\n`)
+    }
+    const key = await g.key('famC')
+    const leave = new AbortController()
+    const response = await g.open(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { stream: true, ...more }), signal: leave.signal })
+    await (response.body as ReadableStream<Uint8Array>).getReader().read()
+    leave.abort()
+    const [entry] = await g.settled(key)
+    outputs.push(entry?.['output_tokens'])
+  }
+  t.ok((outputs[1] ?? 0) >= (outputs[0] ?? 0) + 1000, String(outputs))
 })

@@ -27,6 +27,22 @@ t.test('the bytes of a request pass untouched but for the model', async t => {
   t.equal(answer.text, JSON.stringify(CHAT_REPLY).replace('acme/famC-5.5', 'acme/famB-4.5-latest'), 'and so do the bytes of the reply')
 })
 
+t.test('a limit of output goes upstream by the member that the request has, and by no other', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ path }, res) =>
+    json(res, path === '/v1/responses' ? { id: 'r', object: 'response', status: 'completed', output: [], usage: {} } : CHAT_REPLY)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC', 1000n)
+  for (const [path, body] of [
+    ['/v1/responses', '{"model":"acme/famC-5.5","input":"hi","max_output_tokens":64}'],
+    ['/v1/chat/completions', '{"model":"acme/famC-5.5","messages":[],"max_completion_tokens":64}'],
+    ['/v1/chat/completions', '{"model":"acme/famC-5.5","messages":[],"max_tokens":64}'],
+  ] as const) {
+    t.equal((await g.call(path, { key, body })).status, 200)
+    t.equal(upstream.last.body, body)
+  }
+})
+
 t.test('headers pass by allow-list in both directions', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const secret = 'org-4711'

@@ -5,6 +5,7 @@ import type { Format, Reading } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
 import {
   indexOf,
+  conditionNamed,
   countInclusive,
   failureOf,
   forwarding,
@@ -46,9 +47,11 @@ const hideUsage: Rewriter = {
 function read(json: unknown): Reading {
   const chunk = object(json)
   if (!chunk) return {}
-  if (chunk['error'] !== undefined && chunk['error'] !== null) return { failure: failureOf(chunk['error']), last: true }
   const usage = object(chunk['usage'])
-  const serviceTier = text(chunk['service_tier'])
+  const serviceTier = conditionNamed(chunk['service_tier'])
+  if (chunk['error'] !== undefined && chunk['error'] !== null) {
+    return { failure: failureOf(chunk['error']), last: true, ...(usage && { usage, final: true }) }
+  }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices.map(object).flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
   const final = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
@@ -77,6 +80,8 @@ export const chatCompletions: Format = {
   standardTier: 'default',
   tellsEarly: false,
   tellsCalls: false,
+  storesUnasked: false,
+  limitCalls: () => {},
   rests: () => false,
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {

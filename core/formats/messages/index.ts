@@ -1,12 +1,12 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
-import { indexOf, failureOf, forwarding, largestLimit, levelLimits, object, positive, setLimits, text } from '../reading.ts'
+import { indexOf, failureOf, forwarding, largestLimit, levelLimits, list, object, type Json, positive, setLimits, text } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
-import { kindOf } from '../provider-tools.ts'
+import { callOfBlock } from '../provider-tools.ts'
 import { LEAST_BUDGET } from '../tools.ts'
 import { envelope } from './errors.ts'
 import { count, tell } from './usage.ts'
@@ -17,17 +17,18 @@ function read(json: unknown): Reading {
     case 'message_start': {
       const usage = object(object(event['message'])?.['usage'])
       // What it tells of the output was counted before there was any.
-      return withUsage(usage && { ...usage, output_tokens: undefined }, {})
+      return withUsage(usage && { ...usage, output_tokens: undefined, iterations: undefined }, {})
     }
     case 'message_delta':
       return withUsage(event['usage'], { final: text(object(event['delta'])?.['stop_reason']) !== undefined })
-    case 'message':
-      return withUsage(event['usage'], { last: true, final: true })
+    case 'message': {
+      const calls = list(event['content']).flatMap((block, index) => callOfBlock(object(block), index) ?? [])
+      return withUsage(event['usage'], { last: true, final: true, ...(calls.length > 0 && { calls }) })
+    }
     case 'content_block_start': {
       const block = object(event['content_block'])
-      const name = text(block?.['name'])
-      const ran = block?.['type'] === 'server_tool_use' && name !== undefined && !name.startsWith('tool_search')
-      return { opens: [indexOf(event['index'])], ...sealed(block?.['data']), ...(ran && { call: { kind: kindOf(name), id: String(event['index']) } }) }
+      const call = callOfBlock(block, event['index'])
+      return { opens: [indexOf(event['index'])], ...sealed(block?.['data']), ...(call && { calls: [call] }) }
     }
     case 'content_block_delta':
       return sealed(object(event['delta'])?.['signature'])
@@ -53,6 +54,11 @@ function sealed(value: unknown): Reading {
   return sealedBytes > 0 ? { sealedBytes } : {}
 }
 
+/** Of the provider's tools only these take a limit of their uses; whether it has none yet. */
+function takesLimit(tool: Json | undefined): boolean {
+  return /^web_(?:search|fetch)/.test(text(tool?.['type']) ?? '') && tool?.['max_uses'] === undefined
+}
+
 export const messages: Format = {
   name: 'messages',
   path: '/v1/messages',
@@ -70,6 +76,10 @@ export const messages: Format = {
   standardTier: 'standard_only',
   tellsEarly: true,
   tellsCalls: true,
+  storesUnasked: false,
+  limitCalls(body, most) {
+    body.change('tools', tool => (takesLimit(object(tool)) ? { ...object(tool), max_uses: most } : tool))
+  },
   rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
     setLimits(body, tokens, 'max_tokens')

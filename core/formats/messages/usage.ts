@@ -1,9 +1,8 @@
 /** Usage as the messages format counts it: cached tokens apart from the input. */
 import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
-import type { Calls, Conditions } from '../../ledger/price.ts'
 import type { CountedUsage, Pass, RawUsage } from '../format.ts'
-import { kindOf, withCall } from '../provider-tools.ts'
-import { Counter, dollarsOf, object, positive, text, unknownCounters, words } from '../reading.ts'
+import { callsNamed } from '../provider-tools.ts'
+import { conditionsTold, Counter, dollarsOf, object, text, unknownCounters, words } from '../reading.ts'
 
 function countOnce(raw: RawUsage, counter: Counter): Usage {
   const split = object(raw['cache_creation'])
@@ -35,9 +34,11 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   // After a compaction the top-level counters tell only of the last pass: the passes are billed together.
   const told = Array.isArray(raw['iterations']) ? raw['iterations'].map(object).filter(pass => pass !== undefined) : []
   if (told.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
-  const counted = told.length > 0 ? told : [raw]
+  // Where other models' passes alone are listed, the counters beside them are the model's own.
+  const counted = told.every(pass => otherModel(pass) !== undefined) ? [raw, ...told] : told
   const passes = counted.map((pass): Pass => ({ model: otherModel(pass), usage: countOnce(pass, counter) }))
-  const conditions = conditionsOf(raw)
+  const used = object(raw['server_tool_use'])
+  const conditions = conditionsTold(raw, used && callsNamed(used, name => counter.of(used, name)))
   const unknown = [...counted, raw].flatMap(pass => unknownCounters(pass, KNOWN_COUNTERS))
   const cost = dollarsOf(raw)
   return {
@@ -55,26 +56,6 @@ export function count(raw: RawUsage): CountedUsage | undefined {
 function otherModel(pass: RawUsage): string | undefined {
   const type = text(pass['type']) ?? 'message'
   return type === 'message' || type === 'compaction' ? undefined : text(pass['model'])
-}
-
-function conditionsOf(raw: RawUsage): Conditions | undefined {
-  const [serviceTier, speed, inferenceGeo] = ['service_tier', 'speed', 'inference_geo'].map(name => text(raw[name]))
-  const calls = callsOf(raw)
-  if (serviceTier === undefined && speed === undefined && inferenceGeo === undefined && !calls) return undefined
-  return {
-    ...(serviceTier !== undefined && { serviceTier }),
-    ...(speed !== undefined && { speed }),
-    ...(inferenceGeo !== undefined && { inferenceGeo }),
-    ...(calls && { calls }),
-  }
-}
-
-/** Calls of tools that the provider ran; searching for a tool is no such call. */
-function callsOf(raw: RawUsage): Calls | undefined {
-  const used = object(raw['server_tool_use'])
-  if (!used) return undefined
-  const counts = Object.entries(used).filter(([name]) => !name.startsWith('tool_search'))
-  return counts.reduce<Calls>((calls, [name, value]) => withCall(calls, kindOf(name), positive(value) ?? 0), {})
 }
 
 /** Usage as `count` reads it. */

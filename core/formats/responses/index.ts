@@ -3,8 +3,9 @@ import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
 import type { CountedUsage, Format, Reading, Running } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { callOfItem, callsOfItems } from '../provider-tools.ts'
+import { callOfItem, providerToolsIn } from '../provider-tools.ts'
 import {
+  conditionNamed,
   countInclusive,
   failureOf,
   forwarding,
@@ -12,6 +13,7 @@ import {
   type Json,
   largestLimit,
   levelLimits,
+  list,
   object,
   positive,
   setLimits,
@@ -28,17 +30,17 @@ const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response
 /** A response object, alone as a JSON reply or inside a terminal event. */
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const told = object(response['usage'])
-  const serviceTier = text(response['service_tier'])
+  const serviceTier = conditionNamed(response['service_tier'])
   const image = object(object(response['tool_usage'])?.['image_gen'])
   const usage = told && image ? { ...told, image_gen: image } : told
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  const allCalls = Array.isArray(response['output']) ? { allCalls: callsOfItems(response['output']) } : {}
+  const calls = list(response['output']).flatMap((item, index) => callOfItem(object(item), index) ?? [])
   return {
     last: true,
     terminal: true,
     final: true,
     ...(serviceTier !== undefined && { serviceTier }),
-    ...allCalls,
+    ...(calls.length > 0 && { calls }),
     ...(usage && { usage }),
     ...(failed && { failure: failureOf(response['error']) }),
   }
@@ -52,9 +54,9 @@ function read(json: unknown): Reading {
   if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
   if (type === 'response.output_item.added' || type === 'response.output_item.done') {
     const item = object(event['item'])
-    const kind = callOfItem(item)
-    const call = kind === undefined ? {} : { call: { kind, id: String(event['output_index']) } }
-    return type === 'response.output_item.done' ? { ...call, sealedBytes: text(item?.['encrypted_content'])?.length ?? 0 } : call
+    const done = type === 'response.output_item.done'
+    const call = callOfItem(item, event['output_index'], !done)
+    return { ...(call && { calls: [call] }), ...(done && { sealedBytes: text(item?.['encrypted_content'])?.length ?? 0 }) }
   }
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
@@ -106,6 +108,10 @@ export const responses: Format = {
   standardTier: 'default',
   tellsEarly: false,
   tellsCalls: true,
+  storesUnasked: true,
+  limitCalls(body, most) {
+    if (body.get('max_tool_calls') === undefined && providerToolsIn(body.whole()).length > 0) body.set('max_tool_calls', most)
+  },
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
