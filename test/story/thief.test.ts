@@ -16,7 +16,7 @@ const edit = (yaml: string): string =>
   yaml
     .replace(/(id: acme\/fam[AC]-[^,]*, price: )\w+/g, `$1medium, overhead: 0, outputRate: ${RATE}`)
     .replace(/(famC-5\.6-terra,.*reasoning: )hidden/, '$1none')
-    .replace(/(acme\/famA-small-4\.5, price: )medium/, '$1small')
+    .replace(/(acme\/famA-large-5, price: )medium/, '$1large')
     .replace(/(medium: .*)calls: \{ webSearch: 0\.01 \},\n.*/, `$1${PRICES}`)
 
 t.test(`no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`, { timeout: TIME_MS + 60_000 }, async t => {

@@ -19,7 +19,9 @@ const IN_FLIGHT = RATE * 0.1
 const PRICE = { input: 3000n, output: 15_000n, sound: 40_000n, spoken: 80_000n }
 const LONG = { above: 4000, input: 6000n, output: 22_500n }
 /** Price of the model that advises, in nano-credits a token, and what it takes and says each time. */
-const ADVISOR = { model: 'acme/famA-small-4.5', input: 1000n, output: 5000n, takes: 40, says: 30 }
+const ADVISOR = { model: 'acme/famA-large-5', input: 15_000n, output: 75_000n, takes: 40, says: 30 }
+/** Tokens of advice that are charged where a client does not wait for what was said. */
+const ADVICE = 1000
 /** Nano-credits for one search. */
 const SEARCH = 10_000_000n
 /** Factors in tenths, by the condition's name; a tier that has no price must never arrive. */
@@ -201,6 +203,7 @@ export class Provider {
     const close = new Promise<void>(resolve => res.on('close', resolve))
     reply.begin()
     for (let search = 0; search < bill.searches; search++) reply.search(search)
+    if (bill.advised) reply.advise()
     const predicted = /p{90}/.test(body) ? Math.min(20, left) : 0
     for (const { hiddenMs, words } of phases) {
       if (res.destroyed || left <= 0) break
@@ -278,6 +281,11 @@ class Reply {
     } else if (this.#path === '/v1/responses') {
       this.#event({ type: 'response.output_item.done', output_index: 10 + index, item: this.#searchItem(index) })
     }
+  }
+
+  /** Tells that the provider has asked the advisor. */
+  advise(): void {
+    if (this.#stream) this.#event({ type: 'content_block_start', index: 20, content_block: { type: 'server_tool_use', id: 'a', name: 'advisor', input: {} } })
   }
 
   #searchItem(index: number): object {
@@ -443,7 +451,7 @@ function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken 
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
   const input = BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS)
   const tokens = input * LONG.input + BigInt(SOUND * 4) * PRICE.sound + BigInt(output + 100) * (spoken ? PRICE.spoken : LONG.output)
-  return (tokens * dearest) / 10n + input * ADVISOR.input + BigInt(output + 100) * ADVISOR.output + BigInt(Math.max(searches, 1)) * SEARCH
+  return (tokens * dearest) / 10n + input * ADVISOR.input + BigInt(ADVICE) * ADVISOR.output + BigInt(Math.max(searches, 1)) * SEARCH
 }
 
 /** Bytes that a request has at the most. */
