@@ -2,9 +2,11 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
+import { mostBelowZero } from '../../core/ledger/bound.ts'
 import { parseDecimal } from '../../core/ledger/money.ts'
 import type { FormatName } from '../../core/formats/index.ts'
-import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
+import type { KeyType } from '../../core/plugin.ts'
+import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** What providers bill beside tokens: refused, dropped or priced, in every format and through translation, and never passed for nothing. */
@@ -1058,4 +1060,71 @@ t.test('a predicted text counts as output of a stream that is left', async t => 
     outputs.push(entry?.['output_tokens'])
   }
   t.ok((outputs[1] ?? 0) >= (outputs[0] ?? 0) + 1000, String(outputs))
+})
+
+t.test('a stream whose provider goes on searching ends when its searches have used the balance up', async t => {
+  const { g, upstream } = await scene(t, CALLS)
+  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: 250_000_000n, expiresAt: undefined })
+  let searches = 0
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', output: [] } }))
+    for (; !res.destroyed && searches < 200; await sleep(10)) {
+      res.write(
+        typed({ type: 'response.output_item.done', output_index: searches, item: { type: 'web_search_call', id: `w${searches}`, action: { type: 'search' } } }),
+      )
+      res.write(typed({ type: 'response.output_text.delta', delta: '.' }))
+      searches++
+    }
+    res.end()
+  }
+  const { text } = await g.call(RESPONSES, { key, body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }], stream: true }) })
+  t.match(text, 'response.incomplete')
+  const [entry] = await g.settled(key)
+  t.equal(entry?.['status'], 'budget')
+  const left = BigInt((await g.balance(key)).exact.balance)
+  t.ok(left > -60_000_000n, `${left} is left after ${searches} searches`)
+})
+
+t.test('a stream that may ask an advisor is read on when its client leaves, and charged by what it reports', async t => {
+  const { g, upstream } = await scene(t)
+  const key = await g.key('famA', 1000n)
+  const iterations = [
+    { type: 'message', input_tokens: 10, output_tokens: 20 },
+    { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 30, output_tokens: 40 },
+  ]
+  let finish = (): void => {}
+  upstream.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }))
+    res.write(typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'seen' } }))
+    await new Promise<void>(resolve => (finish = resolve))
+    res.write(typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20, iterations } }))
+    res.end(typed({ type: 'message_stop' }))
+  }
+  const leave = new AbortController()
+  const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
+  const response = await g.open(MESSAGES, { key, body: request('messages', 'acme/famA-medium-5', { tools, stream: true }), signal: leave.signal })
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+  for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
+  leave.abort()
+  const account = await g.id(key)
+  const { scripts } = g.gateway.ledger
+  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.key(account, 'b'))) > 0)
+  finish()
+  const [entry] = await g.settled(key)
+  t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(PLAIN + 30n * 15_000n + 40n * 75_000n) })
+})
+
+t.test('the most that a key can end below zero counts the dearest tier, long input and the dearest class', async t => {
+  const most = async (price: string): Promise<bigint> => {
+    const { g } = await scene(t, price)
+    return mostBelowZero(g.gateway.config.keyTypes.get('famC') as KeyType, 150)
+  }
+  const plain = await most('tiers: []')
+  // The dearest price of the type has none of it: 75 a million.
+  t.equal(await most('tiers: [], serviceTier: { priority: 2 }'), plain)
+  t.equal(await most('tiers: [], serviceTier: { priority: 10 }'), 2n * plain)
+  t.equal(await most('tiers: [], speed: { fast: 2 }, serviceTier: { flex: 0.5, priority: 10 }'), 4n * plain)
+  t.equal(await most('audioOutput: 150, tiers: []'), 2n * plain)
 })
