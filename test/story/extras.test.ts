@@ -1086,34 +1086,54 @@ t.test('a stream whose provider goes on searching ends when its searches have us
   t.ok(left > -60_000_000n, `${left} is left after ${searches} searches`)
 })
 
-t.test('a stream that may ask an advisor is read on when its client leaves, and charged by what it reports', async t => {
-  const { g, upstream } = await scene(t)
-  const key = await g.key('famA', 1000n)
+t.test('a stream that may ask an advisor, or put out sound, is read on when its client leaves, and charged by what it reports', async t => {
+  const none = (yaml: string): string => yaml.replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none')
+  const { g, upstream } = await scene(t, 'tiers: [], audioOutput: 80', none)
   const iterations = [
     { type: 'message', input_tokens: 10, output_tokens: 20 },
     { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 30, output_tokens: 40 },
   ]
-  let finish = (): void => {}
-  upstream.script = async (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }))
-    res.write(typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'seen' } }))
-    await new Promise<void>(resolve => (finish = resolve))
-    res.write(typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20, iterations } }))
-    res.end(typed({ type: 'message_stop' }))
+  const chunk = (more: object): string => `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...more })}\n\n`
+  const cases: readonly (readonly [format: FormatName, more: object, begins: string, ends: string, cost: bigint])[] = [
+    [
+      'messages',
+      { tools: [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }] },
+      typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }) +
+        typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'seen' } }),
+      typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20, iterations } }) + typed({ type: 'message_stop' }),
+      PLAIN + 30n * 15_000n + 40n * 75_000n,
+    ],
+    [
+      'chat-completions',
+      { modalities: ['text', 'audio'], audio: { voice: 'v', format: 'pcm16' } },
+      chunk({ choices: [{ index: 0, delta: { audio: { transcript: 'seen' } }, finish_reason: null }] }),
+      chunk({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }) +
+        chunk({ usage: { prompt_tokens: 10, completion_tokens: 20, completion_tokens_details: { audio_tokens: 20 } } }),
+      10n * INPUT + 20n * 80_000n,
+    ],
+  ]
+  for (const [format, more, begins, ends, cost] of cases) {
+    const { type, model, path } = PLACES[format]
+    const key = await g.key(type, 1000n)
+    let finish = (): void => {}
+    upstream.script = async (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(begins)
+      await new Promise<void>(resolve => (finish = resolve))
+      res.end(ends)
+    }
+    const leave = new AbortController()
+    const response = await g.open(path, { key, body: request(format, model, { ...more, stream: true }), signal: leave.signal })
+    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+    for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
+    leave.abort()
+    const account = await g.id(key)
+    const { scripts } = g.gateway.ledger
+    await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.key(account, 'b'))) > 0)
+    finish()
+    const [entry] = await g.settled(key)
+    t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(cost) }, format)
   }
-  const leave = new AbortController()
-  const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
-  const response = await g.open(MESSAGES, { key, body: request('messages', 'acme/famA-medium-5', { tools, stream: true }), signal: leave.signal })
-  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-  for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
-  leave.abort()
-  const account = await g.id(key)
-  const { scripts } = g.gateway.ledger
-  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.key(account, 'b'))) > 0)
-  finish()
-  const [entry] = await g.settled(key)
-  t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(PLAIN + 30n * 15_000n + 40n * 75_000n) })
 })
 
 t.test('the most that a key can end below zero counts the dearest tier, long input and the dearest class', async t => {
