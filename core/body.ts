@@ -9,6 +9,8 @@ import { type Contents, contentsOf } from './formats/contents.ts'
 
 /** Deepest nesting of objects and arrays; deeper bodies serve nobody but those who attack parsers. */
 const MAX_DEPTH = 64
+/** Most top-level members. */
+const MAX_MEMBERS = 1000
 interface Span {
   readonly start: number
   readonly end: number
@@ -87,7 +89,8 @@ export class Body {
     const before = this.get(name)
     if (!Array.isArray(before)) return
     const span = this.#spans.get(name)
-    const raw = this.#edits.get(name)?.elements ?? (span ? elementsOf(this.received.subarray(span.start, span.end)) : [])
+    const edit = this.#edits.get(name)
+    const raw = edit ? (edit.elements ?? []) : span ? elementsOf(this.received.subarray(span.start, span.end)) : []
     const kept = before.flatMap((element: unknown, index) => {
       const value = change(element, index)
       return value === undefined ? [] : [{ value, bytes: value === element && raw[index] ? raw[index] : Buffer.from(JSON.stringify(value)) }]
@@ -259,6 +262,7 @@ class Scanner {
     let stop = end
     while (isSpace(this.#bytes[start])) start++
     while (isSpace(this.#bytes[stop - 1])) stop--
+    if (this.members.size >= MAX_MEMBERS) throw invalid(`The request body has more than ${MAX_MEMBERS} members.`)
     this.members.set(this.#name, { name: this.#nameStart, start, end: stop })
     this.#valueStart = 0
   }

@@ -33,7 +33,8 @@ interface Findings {
   conditions: Conditions
   readonly tools: ProviderTool[]
   readonly models: Map<string, ModelEntry>
-  readonly advisors: Set<ModelEntry>
+  /** With the most times that each may be asked. */
+  readonly advisors: Map<ModelEntry, number>
   readonly media: Set<'audioOutput' | 'imageOutput'>
   /** Provider tools that are to be dropped from the list of tools. */
   readonly droppedTools: Extra[]
@@ -58,7 +59,7 @@ export default definePlugin({
         const found = extrasOf(x.body)
         const type = config.keyTypes.get(x.key.type) as KeyType
         if (found.length === 0 && type.policy.store === undefined && !x.model.entry.price.factors.serviceTier) return PLAIN
-        const findings: Findings = { conditions: {}, tools: [], models: new Map(), advisors: new Set(), media: new Set(), droppedTools: [], dropped: [] }
+        const findings: Findings = { conditions: {}, tools: [], models: new Map(), advisors: new Map(), media: new Set(), droppedTools: [], dropped: [] }
         for (const extra of found) decide(extra, x, type, findings)
         if (findings.advisors.size > 0) renameAdvisors(x.body, name => entryOf(type, name)?.sends ?? name)
         leaveOut(x, type, findings)
@@ -114,7 +115,7 @@ function isCovered({ policy, asks, param, tool }: Extra, price: Price, type: Key
         name === 'auto' ? factorOf(price, needs.name, dearestOf(price.factors[needs.name])) > NANO : price.factors[needs.name]?.has(name),
       )
     case 'call':
-      return price.calls[needs.name] !== undefined && (!needs.rate || price[needs.rate] !== undefined) && !tool?.large
+      return price.calls[needs.name] !== undefined && (!needs.rate || price[needs.rate] !== undefined) && !tool?.beyond
     case 'rates':
       if (policy === 'sound') return price.audioInput !== undefined
       return asks.length > 0 && asks.every(name => (name === 'audio' ? price.audioOutput : name === 'image' ? price.imageOutput : undefined) !== undefined)
@@ -149,7 +150,7 @@ function allow({ policy, param, asks, tool }: Extra, { body, model }: Known, typ
       const entry = entryOf(type, name)
       if (!entry) continue
       findings.models.set(entry.sends, entry)
-      if (tool) findings.advisors.add(entry)
+      if (tool) findings.advisors.set(entry, Math.max(findings.advisors.get(entry) ?? 0, tool.most ?? Infinity))
     }
     if (!tool) renameModels(body, param, name => entryOf(type, name)?.sends ?? name)
   } else if (tool) findings.tools.push(tool)
@@ -186,14 +187,14 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
   const asked = Object.keys(conditions).length > 0 ? conditions : undefined
   const { price } = model.entry
   // A request that names no tier gets the one that the account is set to.
-  const serviceTier = body.get('service_tier') === undefined ? dearestOf(price.factors.serviceTier) : ''
+  const serviceTier = (body.get('service_tier') ?? null) === null ? dearestOf(price.factors.serviceTier) : ''
   const extras: Extras = {
     conditions: asked,
     held: factorOf(price, 'serviceTier', serviceTier) > NANO ? { ...asked, serviceTier } : asked,
     tools,
     leastCalls: undefined,
     models,
-    advisors: [...advisors],
+    advisors: [...advisors].map(([entry, most]) => ({ entry, most })),
     media: [...media],
     predicted: predictedTokens(body),
   }
@@ -205,6 +206,8 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
 function refusal({ policy, param, tool }: Extra, covered: boolean): GatewayError {
   const { reason, remedy }: Policy = POLICIES[policy]
   const shown = tool && tool.param !== tool.type ? `${param} (${tool.type.slice(0, 64)})` : param
-  const size = tool?.large ? 'It asks for a container that is larger than the one that has a price here.' : reason
-  return new GatewayError('member_refused', { param, message: `"${shown}" is refused. ${covered ? 'It is not offered to this key.' : size} ${remedy}` })
+  return new GatewayError('member_refused', {
+    param,
+    message: `"${shown}" is refused. ${covered ? 'It is not offered to this key.' : (tool?.beyond ?? reason)} ${remedy}`,
+  })
 }

@@ -2,8 +2,6 @@ import { definePlugin, GatewayError, inputTokens, type Stored, storedIds, type S
 
 /** A request that refers to nothing. */
 const NOTHING = { stored: { tokens: 0 } }
-/** Stored things that one request may refer to. */
-const REFERENCES_MAX = 1000
 /** Characters of an id that are repeated in an error. */
 const SHOWN = 64
 
@@ -21,8 +19,6 @@ export default definePlugin({
   setup(_options, { ledger, log }) {
     /** How large it all is. @throws GatewayError invalid_body for what the account has not made */
     async function recorded(account: string, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
-      if (references.length > REFERENCES_MAX)
-        throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
       const sizes = await ledger.storedSizes(
         account,
         references.map(({ id }) => id),

@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { bill, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputLimit, outputOf, type Terms } from '../core/ledger/bill.ts'
+import { bill, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputOf } from '../core/ledger/bill.ts'
 import { costOf } from '../core/ledger/cost.ts'
+import { outputLimit, type Terms } from '../core/ledger/estimate.ts'
 import { Cover } from '../core/ledger/cover.ts'
 import { floorOf } from '../core/ledger/entries.ts'
+import { METER_OPTIONS } from '../core/ledger/meter-options.ts'
 import { finalNotes, firstNotes } from '../core/ledger/notes.ts'
 import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
 import { Roster } from '../core/roster.ts'
@@ -50,71 +52,7 @@ export default definePlugin({
   needs: ['key', 'secret', 'body', 'model', 'route', 'extras', 'tally'],
   gives: ['cover'],
   meters: true,
-  options: {
-    type: 'object',
-    additionalProperties: false,
-    properties: {
-      leastOutput: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 1_000_000,
-        default: 16,
-        description: 'a number of output tokens, which a balance must cover for a stream to be admitted',
-      },
-      leastLimit: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 1_000_000,
-        default: 4096,
-        description: 'a number of output tokens, below which the limit of a JSON request is not lowered',
-      },
-      unlimitedOutput: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 1_000_000,
-        default: 32_768,
-        description: 'a number of output tokens, which are held for a JSON reply that nothing limits',
-      },
-      mediaTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3000, description: 'tokens held and estimated for one image' },
-      pageTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3500, description: 'tokens held and estimated for one page of a document' },
-      soundBytesPerToken: { type: 'integer', minimum: 1, maximum: 100_000, default: 64, description: 'bytes of encoded sound that count as one token' },
-      toolTokens: {
-        type: 'integer',
-        minimum: 0,
-        maximum: 10_000_000,
-        default: 10_000,
-        description: 'input tokens held and estimated for the results of one tool that the provider runs',
-      },
-      toolCalls: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 1000,
-        default: 10,
-        description: 'calls of one tool of the provider that are held for, where the request does not bound them',
-      },
-      bytesPerToken: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 100,
-        default: 3,
-        description: 'bytes of text that count as one token where an upstream reports no usage of a whole reply',
-      },
-      outputRate: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 100_000,
-        default: 150,
-        description: 'tokens a second, the 95th percentile, of models that say none and have not been learned',
-      },
-      cacheLifetime: {
-        type: 'integer',
-        minimum: 0,
-        maximum: 86_400,
-        default: 300,
-        description: "seconds for which a conversation's cached input counts as cached again",
-      },
-    },
-  },
+  options: METER_OPTIONS,
   setup(rates, host) {
     /** Replies that may cost while nothing of them comes. */
     const silent = new Roster<Cover>()
@@ -136,7 +74,7 @@ export default definePlugin({
         const choices = x.format.choices(x.body)
         const cover = new Cover(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
         if (cover.thin && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, terms) / choices))
-        if (!streams(x) && terms.weight.providerTools) x.format.limitCalls(x.body, terms.toolCalls)
+        if (!streams(x) && terms.extras.tools.length + terms.extras.advisors.length > 0) x.format.limitCalls(x.body, terms.toolCalls)
         if (terms.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           cover.silent = x
           silent.add(cover)

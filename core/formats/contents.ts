@@ -2,6 +2,7 @@
  * What a request brings beside its text, in any of the formats: media, documents, and references to what lies with the
  * provider. It is recognised by the type of its part. What is not recognised counts as text, which is never too little.
  */
+import { GatewayError } from '../errors.ts'
 import { type ProviderTool, providerToolsIn } from './provider-tools.ts'
 import { type Json, list, object, text } from './reading.ts'
 import { checkSpelling } from './spelling.ts'
@@ -38,6 +39,9 @@ export function contentsOf(request: Json): Contents {
   return new Look(request).contents()
 }
 
+/** Stored things that one request may refer to. */
+const REFERENCES_MAX = 1000
+
 /** One look through a request: at the places where its format has parts, and at no others. */
 class Look {
   readonly #request: Json
@@ -59,6 +63,7 @@ class Look {
     for (const item of list(request['input'])) this.#item(object(item) ?? {})
     for (const message of list(request['messages'])) {
       const { content, audio, role } = object(message) ?? {}
+      checkNames(object(message) ?? {})
       if (role === 'assistant') this.#refer('audio', object(audio))
       this.#parts(content)
     }
@@ -71,7 +76,10 @@ class Look {
 
   #refer(param: string, value: unknown): void {
     const id = text(value) ?? text(object(value)?.['id'])
-    if (id !== undefined && id !== '') this.#references.push({ param, id })
+    if (id === undefined || id === '') return
+    if (this.#references.length >= REFERENCES_MAX)
+      throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
+    this.#references.push({ param, id })
   }
 
   /** Parts of a message, a tool's result, or a document. */
@@ -108,12 +116,12 @@ class Look {
     for (const inner of list(tool['tools'])) this.#tool(object(inner) ?? {})
     const { container, environment, input_image_mask: mask } = tool
     for (const where of [tool, object(container), object(environment), object(mask)]) {
+      checkNames(where ?? {})
       for (const name of ['container_id', 'file_id']) this.#refer(`tools.${name}`, where?.[name])
       for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) this.#refer(`tools.${name}`, id)
     }
     if (typeof container === 'string') this.#refer('tools.container', container)
     for (const skill of list(object(environment)?.['skills'])) this.#refer('tools.skills', object(skill)?.['skill_id'])
-    checkNames(tool)
   }
 
   #cache(part: Json): void {
@@ -123,7 +131,23 @@ class Look {
 }
 
 /** Names by which a part, an item or a tool says what it is, or what it refers to. */
-const TELLING: ReadonlySet<string> = new Set(['type', 'id', 'file_id', 'container_id', 'model', 'file', 'source', 'input_audio', 'image_url', 'audio_url'])
+const TELLING: ReadonlySet<string> = new Set([
+  'type',
+  'id',
+  'file_id',
+  'container_id',
+  'model',
+  'file',
+  'source',
+  'input_audio',
+  'image_url',
+  'audio_url',
+  'content',
+  'tools',
+  'environment',
+  'container',
+  'memory_limit',
+])
 
 function checkNames(part: Json): void {
   for (const name in part) checkSpelling(name, TELLING)

@@ -125,7 +125,8 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
 /** The models that a member names, as a list of names or of objects with a name; undefined for anything else. */
 export function modelsNamed(value: unknown): readonly string[] | undefined {
   if (!Array.isArray(value)) return undefined
-  const names = value.map(each => text(each) ?? text(object(each)?.['model']))
+  // What stands beside a name would go along unread.
+  const names = value.map(each => text(each) ?? (Object.keys(object(each) ?? {}).length === 1 ? text(object(each)?.['model']) : undefined))
   return names.every(name => name !== undefined) ? names : undefined
 }
 

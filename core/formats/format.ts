@@ -78,6 +78,8 @@ export interface CountedUsage {
 export interface Pass {
   /** The upstream's name of the model; undefined for the one that was asked for. */
   readonly model: string | undefined
+  /** It is no answer of the model that was asked for: advice, or an image. The limits of the request do not bound it. */
+  readonly aside?: boolean
   readonly usage: Usage
 }
 

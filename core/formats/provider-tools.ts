@@ -2,6 +2,7 @@
 import type { CallName, Calls } from '../ledger/price.ts'
 import type { SeenCall } from './format.ts'
 import { POLICIES, type Policy } from './policies.ts'
+import { GatewayError } from '../errors.ts'
 import { indexOf, type Json, list, object, positive, text } from './reading.ts'
 
 /** One tool that a request lets the provider run. */
@@ -18,12 +19,18 @@ export interface ProviderTool {
   readonly most: number | undefined
   /** The model that an advisor asks. */
   readonly model: string | undefined
-  /** It asks for a container that is larger than the one its fee is for. */
-  readonly large: boolean
+  /** What it asks for beyond what its fee is for, in words; undefined for nothing. */
+  readonly beyond: string | undefined
 }
 
-/** Types of tools that the client itself runs. All others may be run by the provider. */
-const CLIENT_TOOLS = /^(?:function|custom|namespace|tool_search|local_shell|shell|apply_patch|computer|bash|text_editor|memory)(?:_|$)/
+/** Types of tools that the client itself runs, with their dates. All others may be run by the provider. */
+const CLIENT_TOOLS =
+  /^(?:function|custom|namespace|tool_search(?:_tool_[a-z]+\d*)?|local_shell|shell|apply_patch|computer(?:_use)?|bash|text_editor|memory)(?:_preview)?(?:_\d{8})?$/
+/** Of the provider's tools those that take a limit of their uses. */
+const LIMITED_TOOLS = /^(?:web_search|web_fetch|advisor)_\d{8}$/
+
+/** Tools that one request may declare, in all its lists. */
+const TOOLS_MAX = 1000
 
 /** Members that let the provider run tools without declaring any. */
 const MEMBERS: readonly (readonly [name: string, kind: CallName])[] = (Object.entries(POLICIES) as [string, Policy][]).flatMap(
@@ -57,26 +64,41 @@ export function isProviderTool(tool: Json): boolean {
   return object(environment) !== undefined && object(environment)?.['type'] !== 'local'
 }
 
-/** The tools that a request lets its provider run. */
+/** Whether a tool of a messages request takes a limit of its uses. */
+export function takesLimit(tool: Json | undefined): boolean {
+  return LIMITED_TOOLS.test(text(tool?.['type']) ?? '')
+}
+
+/** What a tool asks for beyond what its fee is for. */
+function beyondFee(tool: Json, type: string): string | undefined {
+  const sizes = [object(tool['container']), object(tool['environment'])].map(where => where?.['memory_limit'] ?? CONTAINER_SIZE)
+  if (sizes.some(size => size !== CONTAINER_SIZE)) return 'It asks for a container that is larger than the one that has a price here.'
+  return kindOf(type) === 'imageGeneration' && tool['model'] !== undefined ? 'It asks for a model of its own, which has no price here.' : undefined
+}
+
+/** The tools that a request lets its provider run. @throws GatewayError invalid_body for more than TOOLS_MAX tools */
 export function providerToolsIn(request: Json): ProviderTool[] {
-  const most = positive(request['max_tool_calls'])
+  // Members that a format does not have limit nothing.
+  const most = request['messages'] === undefined ? positive(request['max_tool_calls']) : undefined
+  let count = 0
   const found: ProviderTool[] = []
   const walk = (tools: readonly unknown[], at: string, outermost: boolean): void => {
+    count += tools.length
+    if (count > TOOLS_MAX) throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools.` })
     tools.forEach((each, index) => {
       const tool = object(each)
       if (!tool) return
       const param = `${at}[${index}]`
       if (isProviderTool(tool)) {
         const type = text(tool['type']) ?? Object.keys(tool)[0] ?? ''
-        const sizes = [object(tool['container']), object(tool['environment'])].map(where => where?.['memory_limit'] ?? CONTAINER_SIZE)
         found.push({
           kind: text(tool['type']) === undefined ? 'otherTools' : kindOf(type),
           param,
           type,
           index: outermost ? index : undefined,
-          most: positive(tool['max_uses']) ?? most,
+          most: takesLimit(tool) ? positive(tool['max_uses']) : most,
           model: text(tool['model']),
-          large: sizes.some(size => size !== CONTAINER_SIZE),
+          beyond: beyondFee(tool, type),
         })
       }
       walk(list(tool['tools']), `${param}.tools`, false)
@@ -87,7 +109,7 @@ export function providerToolsIn(request: Json): ProviderTool[] {
   for (const [name, kind] of MEMBERS) {
     const value = request[name]
     if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0) || object(value)?.['mode'] === 'off') continue
-    found.push({ kind, param: name, type: name, index: undefined, most, model: undefined, large: false })
+    found.push({ kind, param: name, type: name, index: undefined, most, model: undefined, beyond: undefined })
   }
   return found
 }
@@ -111,15 +133,16 @@ const CLIENT_CALLS = /^(?:function|custom_tool|local_shell|shell|apply_patch|com
 
 /**
  * The call that an item of a responses reply tells of, if it does.
- * @param index the item's place in the reply
+ * @param place the item's place in the reply, or where the reply is whole its id
  * @param begun whether the item has only begun, and may not say yet what it is
  */
-export function callOfItem(item: Json | undefined, index: unknown, begun = false): SeenCall | undefined {
+export function callOfItem(item: Json | undefined, place: unknown, begun = false): SeenCall | undefined {
   const type = text(item?.['type'])
   if (type === undefined || !type.endsWith('_call')) return undefined
   const environment = object(item?.['environment'])
   const container = text(item?.['container_id']) ?? text(environment?.['container_id'])
-  const id = text(item?.['id']) ?? `item ${indexOf(index)}`
+  // Some upstreams give an item another id in each event.
+  const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
   if (type === 'shell_call') {
     // Where it does not say where it runs, only the request knows.
     const where = text(environment?.['type'])
@@ -143,8 +166,8 @@ export function callOfBlock(block: Json | undefined, index: unknown): SeenCall |
   const name = text(block?.['name']) ?? ''
   if (type !== 'server_tool_use' || name.startsWith('tool_search')) return undefined
   const kind = kindOf(name)
-  // A reply has one container.
-  return { kind, id: kind === 'codeExecution' ? 'container' : id }
+  // A reply has one container; what other tools run in it is theirs.
+  return kind === 'codeExecution' ? { kind, id: 'container', ifAsked: true } : { kind, id }
 }
 
 /**

@@ -15,7 +15,6 @@ export function checkSpelling(name: string, known: ReadonlySet<string>, param = 
 
 /** As `checkSpelling`, but names are the same without hyphens and underscores as well: `serviceTier` is `service_tier`. */
 export function checkCompound(name: string, known: ReadonlyMap<string, string>, param = name): void {
-  if (PLAIN.test(name)) return
   const meant = known.get(name.toUpperCase().toLowerCase().replaceAll(/[-_]/g, ''))
   if (meant !== undefined && meant !== name) throw misspelt(param, meant)
 }

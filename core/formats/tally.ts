@@ -35,6 +35,8 @@ export class UsageTally {
   /** Notes the calls and the tier that an event tells of. */
   hear({ calls, usage, final, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
+    // A list of the whole reply stands for what single events have told.
+    if (calls && final) this.#seen.clear()
     if (calls) for (const call of calls) if (!this.#seen.has(call.id)) this.#seen.set(call.id, call)
     // What the last usage counts is what is billed: a call that failed is not.
     if (final && usage) this.#counts = this.#format.count(usage)?.conditions?.calls

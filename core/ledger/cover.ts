@@ -1,5 +1,6 @@
 /** Keeps what is held for a running reply ahead of what it may cost. */
-import { beyond, bill, type Billable, cutUsage, growsByClock, outputLimit, outputRateOf, runningCharge, type Terms } from './bill.ts'
+import { bill, outputRateOf, runningCharge } from './bill.ts'
+import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
 import type { Hold } from './hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './input.ts'
 import type { Ledger } from './ledger.ts'

@@ -16,11 +16,17 @@ export interface Extras {
   /** Other models that may be asked, or serve it, by the name that goes upstream. */
   readonly models: ReadonlyMap<string, ModelEntry>
   /** Those of them that may be asked beside the request's own. */
-  readonly advisors: readonly ModelEntry[]
+  readonly advisors: readonly Advisor[]
   /** Media that the reply may hold. */
   readonly media: readonly ('audioOutput' | 'imageOutput')[]
   /** Tokens of a prediction, which may be billed as output on top of the reply's own. */
   readonly predicted: number
+}
+
+/** A model that may be asked for advice, and the most times; Infinity where the request does not say. */
+export interface Advisor {
+  readonly entry: ModelEntry
+  readonly most: number
 }
 
 /** Nothing but tokens. */
@@ -56,6 +62,12 @@ const UNASKED_CALLS = 10
  */
 export function callsHeld({ tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>, unsaid: number, most = Math.min(unsaid, MOST_CALLS)): Calls {
   return { ...leastCalls, ...mostRuns(tools, unsaid, most) }
+}
+
+/** What is held for beside tokens: calls of tools, and how often each advisor may be asked. */
+export interface HeldCalls {
+  readonly calls: Calls | undefined
+  readonly advice: readonly (readonly [ModelEntry, times: number])[]
 }
 
 /** The most calls of a kind that are believed. */

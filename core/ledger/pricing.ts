@@ -2,7 +2,7 @@
 import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
-import { callsHeld, type Extras, mostBelieved } from './extras.ts'
+import { callsHeld, type Extras, type HeldCalls, mostBelieved } from './extras.ts'
 import { hasMedia, inputTokens, NANO, NO_USAGE, type Usage } from './money.ts'
 import {
   CALL_NAMES,
@@ -75,9 +75,11 @@ export function plausibleCalls(tally: Told, { extras }: Pricing): boolean {
 /** The usage of a reply as it is billed, in the passes that its upstream told apart. */
 export function billed(usage: Usage, entry: ModelEntry, tally: Told, pricing: Pricing, passes: CountedUsage['passes']): readonly BilledUsage[] {
   const conditions = conditionsOf(tally, pricing)
-  const server = tally.model === undefined ? undefined : entryNamed(pricing.extras.models.values(), tally.model)
+  const { models } = pricing.extras
+  const named = models.size === 0 || tally.model === undefined ? entry : entryNamed([entry, ...models.values()], tally.model)
+  const server = named === entry ? undefined : named
   // Where another model may serve, one that is not known is told of.
-  const strange = pricing.extras.models.size > 0 && tally.model !== undefined && !server && !entryNamed([entry], tally.model)
+  const strange = named === undefined
   const servedBy = strange ? tally.model : server?.sends
   const own: BilledUsage = { usage, price: server?.price ?? entry.price, ...(servedBy !== undefined && { model: servedBy }), ...(conditions && { conditions }) }
   if (!passes) return [own]
@@ -119,7 +121,7 @@ export function adviceSoFar(usage: Usage, x: { readonly delivered: number; reado
   const times = Math.max(x.tally.advice, x.delivered === 0 ? 1 : 0)
   if (advisors.length === 0 || times === 0) return NONE
   const advice = { ...NO_USAGE, input: inputTokens(usage) * times, output: ADVICE_TOKENS * times }
-  const parts = advisors.map(({ price, sends }) => ({ usage: advice, price, model: sends }))
+  const parts = advisors.map(({ entry: { price, sends } }) => ({ usage: advice, price, model: sends }))
   return [parts.reduce((a, b) => (chargeAll([b]) > chargeAll([a]) ? b : a))]
 }
 
@@ -132,15 +134,28 @@ export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEn
 }
 
 /**
- * What a usage may cost at most: under the dearest conditions asked for, with the calls that are held for, and with each other
- * model that may be asked.
- * @param calls those that are held for
+ * What a usage may cost at most, under the dearest conditions, with the calls, the images and the advice that are held for, and with
+ * each other model that may serve it.
+ * @param imageTokens output tokens of one image that a tool makes
  */
-export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, calls: Calls | undefined): bigint {
+export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, { calls, advice }: HeldCalls, imageTokens: number): bigint {
   const { held, models } = extras
   const under = held || calls ? { ...held, ...(calls && { calls }) } : undefined
-  if (models.size === 0) return charge(usage, price, under)
-  return chargeAll([{ usage, price, conditions: under }, ...[...models.values()].map(other => ({ usage, price: other.price, conditions: held }))])
+  if (models.size === 0 && !calls?.imageGeneration) return charge(usage, price, under)
+  const advisors = new Set(advice.map(([entry]) => entry))
+  const servers = [...models.values()].filter(entry => !advisors.has(entry)).map(entry => [entry, 1] as const)
+  const others = [...servers, ...advice].map(([other, times]) => ({ usage: multiplied(usage, times), price: other.price, conditions: held }))
+  return chargeAll([{ usage, price, conditions: under }, ...others, ...images(calls, price, imageTokens)])
+}
+
+/** The images that a tool makes, as so many output tokens each. */
+export function images(calls: Calls | undefined, price: Price, imageTokens: number): readonly BilledUsage[] {
+  const output = (calls?.imageGeneration ?? 0) * imageTokens
+  return output === 0 ? NONE : [{ usage: { ...NO_USAGE, output, imageOutput: output }, price }]
+}
+
+function multiplied(usage: Usage, times: number): Usage {
+  return times === 1 ? usage : (Object.fromEntries(Object.entries(usage).map(([name, count]) => [name, (count as number) * times])) as unknown as Usage)
 }
 
 /** Output tokens priced as the dearest class that they may be. */

@@ -1,7 +1,7 @@
 /** What is known of a model and a conversation before a request is sent, and what its reply adds to that. */
 import type { KeyType } from '../config/config.ts'
 import type { Exchange, With } from '../exchange.ts'
-import type { Rates, Terms } from './bill.ts'
+import type { Rates, Terms } from './estimate.ts'
 import { translatedExtras } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN, weigh } from './input.ts'
 import type { Ledger } from './ledger.ts'

@@ -892,6 +892,10 @@ t.test('what upstreams may read otherwise than the gateway is refused: duplicate
     [CHAT, chat('"service-tier":"priority"')],
     [CHAT, chat('"webSearchOptions":{}')],
     [CHAT, chat('"providerOptions":{}')],
+    [CHAT, chat('"servicetier":"priority"')],
+    [CHAT, chat('"service__tier":"priority"')],
+    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","Content":[{"type":"input_audio"}]}]}'],
+    [RESPONSES, '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"memory_search"}]}'],
     [CHAT, chat('"tools":{"0":{"type":"web_search"}}')],
     [CHAT, chat('"tools":[[{"type":"web_search"}]]')],
     [CHAT, chat('"tools":[{"googleSearch":{}}]')],
@@ -1006,11 +1010,11 @@ t.test('dropping tools keeps the bytes of the others, and names no more of them 
   const { g, upstream } = await scene(t)
   const key = await g.key('famC')
   const kept = '{ "type":"function","name":"f","parameters":{"maximum":18446744073709551615,"x":1.0} }'
-  const many = Array.from({ length: 3000 }, (_, index) => `{"type":"dream_${index}"}`).join(',')
+  const many = Array.from({ length: 900 }, (_, index) => `{"type":"dream_${index}"}`).join(',')
   const { status, headers } = await g.call(RESPONSES, { key, body: `{"model":"acme/famC-5.5","input":"hi","tools":[${many}, ${kept} ,{"type":"web_fetch"}]}` })
   t.equal(status, 200)
   t.match(upstream.last.body, `"tools":[${kept}]`)
-  t.match(headers.get('x-tollgate-dropped'), /^tools\.dream_0, .*, and 2981 more$/)
+  t.match(headers.get('x-tollgate-dropped'), /^tools\.dream_0, .*, and 881 more$/)
 })
 
 t.test('a tool_choice or a caller that insists on a dropped tool is refused', async t => {
@@ -1147,4 +1151,130 @@ t.test('the most that a key can end below zero counts the dearest tier, long inp
   t.equal(await most('tiers: [], serviceTier: { priority: 10 }'), 2n * plain)
   t.equal(await most('tiers: [], speed: { fast: 2 }, serviceTier: { flex: 0.5, priority: 10 }'), 4n * plain)
   t.equal(await most('audioOutput: 150, tiers: []'), 2n * plain)
+})
+
+t.test('a request with more members, tools or references than any needs is refused before they are looked at', async t => {
+  const { g, upstream } = await scene(t)
+  const key = await g.key('famC')
+  const many = (count: number, text: (index: number) => string): string => Array.from({ length: count }, (_, index) => text(index)).join(',')
+  for (const body of [
+    `{"model":"acme/famC-5.5","input":"hi",${many(1001, index => `"m${index}":1`)}}`,
+    `{"model":"acme/famC-5.5","input":"hi","tools":[${many(1_000_000, () => '{}')}]}`,
+    `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[${many(1001, () => '{"name":"x"}')}]}]}`,
+    `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"function","name":"f","file_ids":[${many(1_000_000, index => `"${index}"`)}]}]}`,
+  ])
+    t.match(await g.call(RESPONSES, { key, body }), { status: 400, json: { error: { message: /more than 1000/ } } })
+  t.equal(upstream.requests.length, 0)
+})
+
+t.test('a limit of calls that limits nothing is replaced by the one that is held for', async t => {
+  const place = await scene(t, CALLS)
+  const { g, upstream } = place
+  const [chat, messages] = [await g.key('famC', 1000n), await g.key('famA', 1000n)]
+  for (const none of [null, 0, '900']) {
+    await ask(place, 'responses', { tools: [{ type: 'web_search' }], max_tool_calls: none }, chat)
+    t.equal(upstream.last.json['max_tool_calls'], 10)
+    await ask(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'w', max_uses: none }] }, messages)
+    t.match(upstream.last.json['tools'], [{ max_uses: 10 }])
+  }
+  await ask(place, 'messages', { tools: [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }] }, messages)
+  t.match(upstream.last.json['tools'], [{ max_uses: 10 }])
+  await ask(place, 'messages', { tools: [{ type: 'code_execution_20250825', name: 'c' }] }, messages)
+  t.notOk('max_uses' in ((upstream.last.json['tools'] as object[])[0] ?? {}), 'a tool that takes no limit gets none')
+  // What its format does not have limits nothing.
+  for (const [format, more, usage, calls] of [
+    ['chat-completions', { search_parameters: { mode: 'on' }, max_tool_calls: 1 }, { num_sources_used: 50 }, 50n],
+    ['responses', { tools: [{ type: 'web_search', max_uses: 1 }] }, { server_side_tool_usage_details: { web_search_calls: 40 } }, 40n],
+  ] as const) {
+    upstream.script = ({ path }, res) => json(res, reply(path, usage))
+    const { cost, entry } = await charged(place, format, more)
+    t.equal(entry['quarantined'], false)
+    t.equal(cost, PLAIN + calls * 10_000_000n)
+  }
+})
+
+t.test('several passes are judged one by one: advice, images and research are no impossible usage', async t => {
+  const place = await scene(t, CALLS, yaml =>
+    yaml
+      .replace(/(famA-medium-5, price: medium, context:) 1000000/, '$1 200000')
+      .replace('{ id: acme/famC-5.5, price: medium', '{ id: acme/famC-5.5, context: 200000, price: medium'),
+  )
+  const { upstream } = place
+  const own = { type: 'message', input_tokens: 140_000, output_tokens: 20 }
+  const advice = { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 142_000, output_tokens: 900 }
+  const tools = [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }]
+  upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations: [own, advice, own, advice, own] }))
+  const advised = await charged(place, 'messages', { tools })
+  t.match(advised.entry, { quarantined: false, usage_source: 'upstream' })
+  t.equal(advised.cost, 3n * (140_000n * INPUT + 20n * OUTPUT) + 2n * (142_000n * 15_000n + 900n * 75_000n))
+  const images = Array.from({ length: 10 }, (_, index) => ({ type: 'image_generation_call', id: `i${index}`, result: 'x' }))
+  upstream.script = (_received, res) =>
+    json(res, reply(RESPONSES, {}, { output: images, tool_usage: { image_gen: { input_tokens: 100, output_tokens: 62_400 } } }))
+  const drawn = await charged(place, 'responses', { tools: [{ type: 'image_generation' }], max_output_tokens: 300 })
+  t.match(drawn.entry, { quarantined: false })
+  t.equal(drawn.cost, PLAIN + 10n * 40_000_000n + 100n * INPUT + 62_400n * 40_000n)
+  const searches = Array.from({ length: 60 }, (_, index) => ({ type: 'web_search_call', id: `w${index}`, action: { type: 'search' } }))
+  upstream.script = (_received, res) => json(res, reply(RESPONSES, { input_tokens: 3_600_000 }, { output: searches }))
+  const research = await charged(place, 'responses', { tools: [{ type: 'web_search' }] })
+  t.match(research.entry, { quarantined: false })
+  t.equal(research.cost, 3_600_000n * INPUT + 20n * OUTPUT + 60n * 10_000_000n)
+})
+
+t.test('images that a tool may make are held for, and charged to whoever leaves', async t => {
+  const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
+  const { g, upstream } = place
+  const { secret: poor } = await g.gateway.keys.create({ type: 'famC', name: '', credits: 1_100_000_000n, expiresAt: undefined })
+  t.equal((await ask(place, 'responses', { tools: [{ type: 'image_generation' }] }, poor)).status, 429, 'ten images of 7000 tokens')
+  const key = await g.key('famC', 1000n)
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', output: [] } }))
+    res.write(typed({ type: 'response.output_item.added', output_index: 0, item: { type: 'image_generation_call', id: 'i' } }))
+    res.write(typed({ type: 'response.output_text.delta', delta: 'seen' }))
+  }
+  const leave = new AbortController()
+  const response = await g.open(RESPONSES, {
+    key,
+    body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'image_generation' }], stream: true }),
+    signal: leave.signal,
+  })
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+  for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
+  leave.abort()
+  const [entry] = await g.settled(key)
+  t.ok(BigInt(entry?.['cost_nano']) >= 40_000_000n + 7000n * 40_000n, entry?.['cost_nano'])
+  t.match(await ask(place, 'responses', { tools: [{ type: 'image_generation', model: 'dear' }] }, key), {
+    status: 400,
+    json: { error: { message: /a model of its own/ } },
+  })
+})
+
+t.test("what stands beside a fallback's name is refused, and a model is not taken for one whose name it continues", async t => {
+  const place = await scene(t, '', yaml =>
+    yaml
+      .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
+      .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-4, price: large')
+      .replace('{ id: acme/famC-5.5, price', '{ id: acme/famC-5.5, sends: vendor-4-5, price'),
+  )
+  const key = await place.g.key('famC')
+  t.equal((await ask(place, 'chat-completions', { fallbacks: [{ model: 'acme/famC-5.6-sol', api_base: 'https://example.com' }] }, key)).status, 400)
+  place.upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-4-5-20251101' }))
+  const { cost, entry } = await charged(place, 'chat-completions', { fallbacks: [{ model: 'acme/famC-5.6-sol' }] })
+  t.equal(cost, PLAIN)
+  t.same(entry['unpriced'], [])
+})
+
+t.test('a call whose id changes from event to event is one call', async t => {
+  const place = await scene(t, CALLS)
+  const event = (name: string, id: string): string =>
+    typed({ type: `response.output_item.${name}`, output_index: 0, item: { type: 'web_search_call', id, action: { type: 'search' } } })
+  const last = {
+    id: 'r',
+    object: 'response',
+    status: 'completed',
+    output: [{ type: 'web_search_call', id: 'c3', action: { type: 'search' } }],
+    usage: { input_tokens: 10, output_tokens: 20 },
+  }
+  place.upstream.script = (_received, res) => sse(res, event('added', 'a1') + event('done', 'b2') + typed({ type: 'response.completed', response: last }))
+  t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost, PLAIN + 10_000_000n)
 })

@@ -1,12 +1,12 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
 import type { Format, Reading } from '../format.ts'
-import { indexOf, failureOf, forwarding, largestLimit, levelLimits, list, object, type Json, positive, setLimits, text } from '../reading.ts'
+import { indexOf, failureOf, forwarding, largestLimit, levelLimits, list, object, positive, setLimits, text } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
-import { callOfBlock } from '../provider-tools.ts'
+import { callOfBlock, takesLimit } from '../provider-tools.ts'
 import { LEAST_BUDGET } from '../tools.ts'
 import { envelope } from './errors.ts'
 import { count, tell } from './usage.ts'
@@ -54,11 +54,6 @@ function sealed(value: unknown): Reading {
   return sealedBytes > 0 ? { sealedBytes } : {}
 }
 
-/** Of the provider's tools only these take a limit of their uses; whether it has none yet. */
-function takesLimit(tool: Json | undefined): boolean {
-  return /^web_(?:search|fetch)/.test(text(tool?.['type']) ?? '') && tool?.['max_uses'] === undefined
-}
-
 export const messages: Format = {
   name: 'messages',
   path: '/v1/messages',
@@ -78,7 +73,7 @@ export const messages: Format = {
   tellsCalls: true,
   storesUnasked: false,
   limitCalls(body, most) {
-    body.change('tools', tool => (takesLimit(object(tool)) ? { ...object(tool), max_uses: most } : tool))
+    body.change('tools', tool => (takesLimit(object(tool)) && positive(object(tool)?.['max_uses']) === undefined ? { ...object(tool), max_uses: most } : tool))
   },
   rests: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {

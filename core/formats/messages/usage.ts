@@ -36,7 +36,11 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   if (told.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
   // Where other models' passes alone are listed, the counters beside them are the model's own.
   const counted = told.every(pass => otherModel(pass) !== undefined) ? [raw, ...told] : told
-  const passes = counted.map((pass): Pass => ({ model: otherModel(pass), usage: countOnce(pass, counter) }))
+  const passes = counted.map((pass): Pass => ({
+    model: otherModel(pass),
+    usage: countOnce(pass, counter),
+    ...(otherModel(pass) !== undefined && { aside: true }),
+  }))
   const used = object(raw['server_tool_use'])
   const conditions = conditionsTold(raw, used && callsNamed(used, name => counter.of(used, name)))
   const unknown = [...counted, raw].flatMap(pass => unknownCounters(pass, KNOWN_COUNTERS))

@@ -34,7 +34,7 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const image = object(object(response['tool_usage'])?.['image_gen'])
   const usage = told && image ? { ...told, image_gen: image } : told
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  const calls = list(response['output']).flatMap((item, index) => callOfItem(object(item), index) ?? [])
+  const calls = list(response['output']).flatMap(item => callOfItem(object(item), text(object(item)?.['id'])) ?? [])
   return {
     last: true,
     terminal: true,
@@ -83,7 +83,7 @@ function withImages(counted: CountedUsage | undefined, image: Json | undefined):
   const pass: Usage = { ...NO_USAGE, input: asked, output: made, ...(seen > 0 && { imageInput: seen }), ...(made > 0 && { imageOutput: made }) }
   const passes = [
     { model: undefined, usage: counted.usage },
-    { model: undefined, usage: pass },
+    { model: undefined, usage: pass, aside: true },
   ]
   return { ...counted, usage: plus(counted.usage, pass), passes }
 }
@@ -110,7 +110,7 @@ export const responses: Format = {
   tellsCalls: true,
   storesUnasked: true,
   limitCalls(body, most) {
-    if (body.get('max_tool_calls') === undefined && providerToolsIn(body.whole()).length > 0) body.set('max_tool_calls', most)
+    if (positive(body.get('max_tool_calls')) === undefined && providerToolsIn(body.whole()).length > 0) body.set('max_tool_calls', most)
   },
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),

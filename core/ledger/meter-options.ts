@@ -1,0 +1,73 @@
+/** The options of the stage that meters, as a JSON Schema: how tokens are estimated and held for where nobody has counted them. */
+export const METER_OPTIONS = {
+  type: 'object',
+  additionalProperties: false,
+  properties: {
+    leastOutput: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 1_000_000,
+      default: 16,
+      description: 'a number of output tokens, which a balance must cover for a stream to be admitted',
+    },
+    leastLimit: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 1_000_000,
+      default: 4096,
+      description: 'a number of output tokens, below which the limit of a JSON request is not lowered',
+    },
+    unlimitedOutput: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 1_000_000,
+      default: 32_768,
+      description: 'a number of output tokens, which are held for a JSON reply that nothing limits',
+    },
+    mediaTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3000, description: 'tokens held and estimated for one image' },
+    pageTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 3500, description: 'tokens held and estimated for one page of a document' },
+    soundBytesPerToken: { type: 'integer', minimum: 1, maximum: 100_000, default: 64, description: 'bytes of encoded sound that count as one token' },
+    toolTokens: {
+      type: 'integer',
+      minimum: 0,
+      maximum: 10_000_000,
+      default: 10_000,
+      description: 'input tokens held and estimated for the results of one tool that the provider runs',
+    },
+    toolCalls: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 1000,
+      default: 10,
+      description: 'calls of one tool of the provider that are held for, where the request does not bound them',
+    },
+    imageTokens: {
+      type: 'integer',
+      minimum: 0,
+      maximum: 10_000_000,
+      default: 7000,
+      description: 'output tokens held and estimated for one image that a tool of the provider makes',
+    },
+    bytesPerToken: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 100,
+      default: 3,
+      description: 'bytes of text that count as one token where an upstream reports no usage of a whole reply',
+    },
+    outputRate: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 100_000,
+      default: 150,
+      description: 'tokens a second, the 95th percentile, of models that say none and have not been learned',
+    },
+    cacheLifetime: {
+      type: 'integer',
+      minimum: 0,
+      maximum: 86_400,
+      default: 300,
+      description: "seconds for which a conversation's cached input counts as cached again",
+    },
+  },
+} as const
