@@ -225,9 +225,10 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   return undefined
 }
 
-/** Every price that a charge can be made at. */
-function pricesOf({ keyTypes }: Config): Price[] {
-  return [...keyTypes.values()].flatMap(({ models }) => [...models.values()].map(({ price }) => price))
+/** Every price that a charge or a cost can be made at. */
+function pricesOf({ keyTypes, upstreams }: Config): Price[] {
+  const charged = [...keyTypes.values()].flatMap(({ models }) => [...models.values()].map(({ price }) => price))
+  return [...charged, ...[...upstreams.values()].flatMap(({ cost }) => [...cost.values()])]
 }
 
 /** Names of the upstreams that the simulated provider stands in for. */

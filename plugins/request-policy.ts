@@ -89,11 +89,12 @@ function decide(extra: Extra, x: Known, type: KeyType, findings: Findings): void
   const may = said === undefined || said === 'allow'
   if (may && covered) return allow(extra, x, type, findings)
   const action = may ? otherwise(extra) : said
-  if (action === 'refuse') throw refusal(extra, covered)
+  const refused = (): GatewayError => refusal(extra, covered, x.model.entry, said)
+  if (action === 'refuse') throw refused()
   if (tool && tool.index !== undefined) findings.droppedTools.push(extra)
   else {
     const name = dropExtra(x.body, extra, x.format)
-    if (name === undefined) throw refusal(extra, covered)
+    if (name === undefined) throw refused()
     findings.dropped.push(name)
   }
 }
@@ -172,7 +173,7 @@ function leaveOut(x: Known, type: KeyType, { droppedTools, dropped }: Findings):
   const [first] = droppedTools
   if (!first) return
   const tools = droppedTools.flatMap(({ tool }) => tool ?? [])
-  if (!dropTools(x.body, tools)) throw refusal(first, isCovered(first, x.model.entry.price, type, x))
+  if (!dropTools(x.body, tools)) throw refusal(first, isCovered(first, x.model.entry.price, type, x), x.model.entry, type.policy[first.policy])
   for (const { type: name } of tools) dropped.push(`tools.${name}`)
 }
 
@@ -203,11 +204,17 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
 }
 
 /** @param covered it has a price, and the operator does not offer it all the same */
-function refusal({ policy, param, tool }: Extra, covered: boolean): GatewayError {
-  const { reason, remedy }: Policy = POLICIES[policy]
-  const shown = tool && tool.param !== tool.type ? `${param} (${tool.type.slice(0, 64)})` : param
-  return new GatewayError('member_refused', {
-    param,
-    message: `"${shown}" is refused. ${covered ? 'It is not offered to this key.' : (tool?.beyond ?? reason)} ${remedy}`,
-  })
+function refusal(extra: Extra, covered: boolean, { price }: ModelEntry, said: string | undefined): GatewayError {
+  const { policy, param, tool } = extra
+  const { remedy }: Policy = POLICIES[policy]
+  const shown = policy === 'sound' ? `Sound in "${param}"` : tool && tool.param !== tool.type ? `"${param} (${tool.type.slice(0, 64)})"` : `"${param}"`
+  const why = covered ? 'It is not offered to this key.' : reasonOf(extra, price, said)
+  return new GatewayError('member_refused', { param, message: `${shown} is refused. ${why} ${remedy}` })
+}
+
+function reasonOf({ policy, tool }: Extra, price: Price, said: string | undefined): string {
+  const { needs, reason }: Policy = POLICIES[policy]
+  if (tool?.beyond !== undefined && needs?.kind === 'call' && price.calls[needs.name] !== undefined) return tool.beyond
+  if (policy === 'models' && said === 'allow') return 'It may list names of models that this key may use, and nothing else.'
+  return policy === 'advisor' && tool?.model === undefined ? 'It names no model.' : reason
 }

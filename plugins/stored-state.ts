@@ -57,6 +57,6 @@ function refusal(param: string, id: string): GatewayError {
   const shown = id.length > SHOWN ? `${id.slice(0, SHOWN)}...` : id
   return new GatewayError('invalid_body', {
     param,
-    message: `"${param}" refers to "${shown}", which this key has not made, or which is no longer known. Send what it holds instead.`,
+    message: `"${param}" refers to "${shown}", which this key has not made, or which is no longer known. Send what it holds instead, or leave it out.`,
   })
 }

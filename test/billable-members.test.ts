@@ -97,7 +97,7 @@ t.test('every kind of price loads, and a tier that lacks a rate of its price doe
     'prices.p.tiers[0]: this tier lacks cacheRead = a tier names every rate that its price names',
   ])
   t.same(await problems(price('tiers: [{ above: 10, input: 2, output: 3 }, { above: 10, input: 2, output: 3 }]')), [
-    'prices.p.tiers[1].above: expected more than 10 = tiers stand in the order of their input, each once',
+    'prices.p.tiers[1].above: expected more than 10 = sort them by `above`, smallest first, each once',
   ])
   t.same(await problems(price('tiers: [], serviceTier: { default: 2 }')), [
     'prices.p.serviceTier.default: "default" is what the rates themselves are for = name what costs more, or less',
@@ -122,4 +122,19 @@ t.test('check warns of a price that says nothing of long input where a model tak
   const bare = FILE.replace(', tiers: []', '')
   t.same(await warnings(bare), ['prices.p: "p" has no "tiers", and "m" may take more than 200000 tokens of input'])
   t.same(await warnings(bare.replace('maxOutput: 1 }', 'maxOutput: 1, context: 200000 }')), [])
+})
+
+t.test('a member in the place of its row is told which row it belongs to, and a cost of a model that is not sent is warned of', async t => {
+  t.match(await problems(FILE.replace('default: m,', 'default: m, policy: { web_search_options: drop },')), [/= it belongs to webSearch$/])
+  t.match(await problems(FILE.replace('tiers: []', 'tiers: [], serviceTier: { Priority: 2, auto: 2 }')), [
+    /expected a name in lower case = write it as priority/,
+    /no reply reports "auto"/,
+  ])
+  const cost = (model: string): string => FILE.replace('{ url: simulated,', `{ cost: { ${model}: p }, url: simulated,`)
+  const warned = async (text: string): Promise<unknown[]> => {
+    const loaded = await loadConfig('gateway.yaml', {}, findPlugins, text)
+    return loaded.config ? [...loaded.warnings] : [loaded.problems]
+  }
+  t.match(await warned(cost('n')), [{ message: 'no key type sends "n" to this upstream' }])
+  for (const model of ['m', "'*'"]) t.same(await warned(cost(model)), [])
 })

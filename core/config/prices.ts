@@ -1,7 +1,7 @@
 /** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
 import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, ratesOf, versioned } from '../ledger/price.ts'
-import type { KeyType, ModelEntry } from './config.ts'
+import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import { type Path, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
 
@@ -10,7 +10,7 @@ type RawRates = Pick<RawPrice, (typeof RATE_NAMES)[number]>
 
 /** What a section's reader needs of the whole file's. */
 export interface Reader {
-  readonly add: (path: Path, message: string, hint?: string) => void
+  readonly add: (path: Path, message: string, hint?: string, at?: 'key') => void
   /** The exact nano-units of a decimal, read from its source text. */
   readonly decimal: (path: Path) => bigint
 }
@@ -22,16 +22,16 @@ export function priceFromFile(raw: RawPrice, path: Path, reader: Reader): Price 
     const lacking = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
     if (lacking.length > 0) reader.add(at, `this tier lacks ${lacking.join(', ')}`, 'a tier names every rate that its price names')
     const below = raw.tiers?.[index - 1]?.above ?? 0
-    if (tier.above <= below) reader.add([...at, 'above'], `expected more than ${below}`, 'tiers stand in the order of their input, each once')
+    if (tier.above <= below) reader.add([...at, 'above'], `expected more than ${below}`, 'sort them by `above`, smallest first, each once')
     return { above: tier.above, ...readRates(tier, at, reader) }
   })
   const factors = CONDITION_NAMES.flatMap(name => {
     const named = raw[name]
     if (!named) return []
     for (const told of Object.keys(named)) {
-      if (told === 'auto') reader.add([...path, name, told], 'no reply reports "auto"', 'name the tiers that it may become')
-      else if (isStandard(told)) reader.add([...path, name, told], `"${told}" is what the rates themselves are for`, 'name what costs more, or less')
-      else if (told !== told.toLowerCase()) reader.add([...path, name, told], 'expected a name in lower case', told.toLowerCase())
+      if (told === 'auto') reader.add([...path, name, told], 'no reply reports "auto"', 'name the tiers that it may become', 'key')
+      else if (isStandard(told)) reader.add([...path, name, told], `"${told}" is what the rates themselves are for`, 'name what costs more, or less', 'key')
+      else if (told !== told.toLowerCase()) reader.add([...path, name, told], 'expected a name in lower case', `write it as ${told.toLowerCase()}`, 'key')
     }
     return [[name, new Map(Object.keys(named).map(told => [told, reader.decimal([...path, name, told])]))]]
   })
@@ -86,6 +86,14 @@ export function checkPolicy(
     const missing = [...prices].flatMap(([priceName, price]) => lacking(price, name).map(setting => `prices.${priceName}.${setting}`))
     if (missing.length > 0) reader.add([...path, name], `"${name}" is allowed, and has no price`, `set ${missing.join(', ')}`)
   }
+}
+
+/** Costs of models that no key type sends to the upstream: where each stands, and its model. */
+export function unsentCosts(upstreams: Iterable<Upstream>, keyTypes: readonly KeyType[]): { upstream: string; model: string }[] {
+  return [...upstreams].flatMap(upstream => {
+    const sent = new Set(keyTypes.filter(type => type.upstream === upstream).flatMap(({ models }) => [...models.values()].map(({ sends }) => sends)))
+    return [...upstream.cost.keys()].filter(model => model !== '*' && !sent.has(model)).map(model => ({ upstream: upstream.name, model }))
+  })
 }
 
 /** Input tokens from which on some providers charge more. */

@@ -6,7 +6,7 @@ import type { Price } from '../ledger/price.ts'
 import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
 import { parseAddress, type Address } from '../store/address.ts'
 import { didYouMean, type Path, type Problem, type Source, suggest } from './locate.ts'
-import { checkPolicy, costFromFile, priceFromFile, type Reader, untiered } from './prices.ts'
+import { checkPolicy, costFromFile, priceFromFile, type Reader, unsentCosts, untiered } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { asksTheShell } from './syntax.ts'
 import { duration, size } from './units.ts'
@@ -31,7 +31,7 @@ export class Resolver {
   #production = false
   /** Names of prices that there are not: where the first stands, and how many models have it. */
   readonly #unpriced = new Map<string, { readonly path: Path; models: number }>()
-  readonly #reader: Reader = { add: (path, message, hint) => this.#add(path, message, hint), decimal: path => this.#decimal(path) }
+  readonly #reader: Reader = { add: (path, message, hint, at) => this.#add(path, message, hint, at), decimal: path => this.#decimal(path) }
 
   constructor(source: Source, file: string, env: Env) {
     this.#source = source
@@ -52,6 +52,11 @@ export class Resolver {
     for (const [name, model] of untiered(keyTypes.values())) {
       const hint = 'add the rates for long input, or tiers: [] where it costs no more'
       this.warnings.push(this.#source.problem(['prices', name], `"${name}" has no "tiers", and "${model}" may take more than 200000 tokens of input`, hint))
+    }
+    for (const { upstream, model } of unsentCosts(upstreams.values(), [...keyTypes.values()])) {
+      this.warnings.push(
+        this.#source.problem(['upstreams', upstream, 'cost', model], `no key type sends "${model}" to this upstream`, 'name a model as it is sent', 'key'),
+      )
     }
     return {
       file: this.#file,

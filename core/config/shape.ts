@@ -1,5 +1,6 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
+import { POLICIES, type Policy } from '../formats/policies.ts'
 import { FORMATS_OF_UNITS, respelled } from './units.ts'
 import { didYouMean, EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 
@@ -46,7 +47,8 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const name = String(error.params['additionalProperty'])
       const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
       // In brackets a comma begins the next member.
-      const hint = /^\d+$/.test(name) ? 'a decimal is written with a point' : suggest(name, known)
+      const row = Object.entries(POLICIES).find(([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name))?.[0]
+      const hint = /^\d+$/.test(name) ? 'a decimal is written with a point' : row !== undefined ? `it belongs to ${row}` : suggest(name, known)
       return source.problem([...path, name], `there is no setting "${name}" here`, hint, 'key')
     }
     case 'required':

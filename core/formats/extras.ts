@@ -70,7 +70,8 @@ export function extrasOf(body: Body): Extra[] {
   const { providerTools, references, attachments } = body.contents
   for (const tool of providerTools) found.push({ policy: tool.kind, param: tool.param, asks: [], tool })
   for (const { param } of references) found.push({ policy: rowOf(param), param, asks: [] })
-  if (attachments.some(({ kind }) => kind === 'sound')) found.push({ policy: 'sound', param: 'messages', asks: [] })
+  if (attachments.some(({ kind }) => kind === 'sound'))
+    found.push({ policy: 'sound', param: body.get('messages') === undefined ? 'input' : 'messages', asks: [] })
   return found
 }
 
@@ -96,7 +97,7 @@ function asked(name: string, value: unknown): readonly string[] | undefined {
 export function dropExtra(body: Body, { policy, param, tool }: Extra, format: Format): string | undefined {
   if (tool && tool.index !== undefined) return undefined
   // Tools inside others, parts of messages and references hold the request together.
-  if (/[.[]/.test(param) || param === 'messages') return undefined
+  if (/[.[]/.test(param) || policy === 'sound') return undefined
   if (policy === 'service_tier') body.set(param, format.standardTier)
   else if (policy === 'store') body.set(param, false)
   else body.remove(param)

@@ -43,7 +43,7 @@ const tool = (name: CallName, types: string, members: readonly string[] = [], ra
   actions: ANY,
   otherwise: 'drop',
   needs: { kind: 'call', name, ...(rate && { rate }) },
-  reason: 'It lets the provider run tools that have no price here.',
+  reason: 'It lets the provider run tools that have no price here, and cannot be left out.',
   remedy: 'Use a tool that your client runs, or send the request without it.',
 })
 

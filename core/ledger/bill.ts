@@ -6,7 +6,7 @@ import { callsHeld, type HeldCalls } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './input.ts'
 import { NO_USAGE, plus, type Usage } from './money.ts'
 import { chargeAll, tokensFor } from './price.ts'
-import { adviceSoFar, asCut, billed, type BilledUsage, dearestCharge, dearestOutput, images, outputRate, unpriced } from './pricing.ts'
+import { adviceSoFar, asCut, billed, type BilledUsage, dearestCharge, dearestOutput, images, outputRate, plausibleCalls, unpriced } from './pricing.ts'
 
 /** What an exchange that has ended costs, and how that is known. */
 export interface Bill {
@@ -88,7 +88,9 @@ export function bill(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate 
   if (outcome.kind === 'answered') return nothing
   // What the gateway itself fails at, and a reply that a stage replaces, is not the customer's to pay.
   const ownFailure = outcome.kind === 'failed' && !owed && !x.tally.failure
-  if (!ownFailure && believable && final) return { ...nothing, ...priced(reported.usage, x, terms, reported), source: 'upstream' }
+  // Calls that cannot be are cut to those that can, and say nothing of the tokens.
+  const quarantined = !plausibleCalls(x.tally, terms)
+  if (!ownFailure && believable && final) return { ...nothing, ...priced(reported.usage, x, terms, reported), source: 'upstream', quarantined }
   // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
   if (owed && outcome.attempts.length === 0) return nothing
   if (cut && !owed && x.delivered === 0) return nothing

@@ -6,7 +6,7 @@ import { SAFE_BYTES_PER_TOKEN, type Weight, type Weights } from './input.ts'
 import { fitted, inputTokens, NO_USAGE, plus, type Usage } from './money.ts'
 import type { KnownPrefix } from './prefixes.ts'
 import type { Price } from './price.ts'
-import { dearestOutput, plausibleCalls, type Pricing, type Told } from './pricing.ts'
+import { dearestOutput, type Pricing, type Told } from './pricing.ts'
 
 /** How text and media become tokens where nobody counted them: the options of the stage that meters. */
 export interface Rates extends Weights {
@@ -167,9 +167,9 @@ function windowOf({ entry }: Model): number {
 /** Tokens of context that a model without a `context` of its own is taken to have. */
 const LARGEST_WINDOW = 1_000_000
 
-/** Whether a reported usage can be. */
+/** Whether the tokens of a reported usage can be. */
 export function plausible({ usage, passes = [] }: CountedUsage, x: Billable, terms: Terms): boolean {
-  if (!plausibleCalls(x.tally, terms) || passes.length > MOST_TOLD_PASSES) return false
+  if (passes.length > MOST_TOLD_PASSES) return false
   const aside = passes.filter(pass => pass.aside).map(pass => pass.usage)
   if (aside.length === 0) return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
   // What is not the model's own answer is bounded by no limit of the request.

@@ -546,7 +546,7 @@ t.test('an advisor is charged as the model that it is, and only models of the ke
   for (const model of ['acme/famC-5.6-sol', 'vendor-other', undefined])
     t.match(await ask(place, 'messages', { tools: [{ ...tool, model }, FUNCTION.messages] }, key), {
       status: 400,
-      json: { error: { message: /advisor_20260301.*model that this key may not use/ } },
+      json: { error: { message: /advisor_20260301.*(?:model that this key may not use|It names no model)/ } },
     })
   upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations: [iterations[0], { ...iterations[1], model: 'vendor-strange' }] }))
   const strange = await charged(place, 'messages', { tools: [tool] })
@@ -626,9 +626,19 @@ t.test('through translation nothing is passed for nothing: only the tier goes al
     t.equal((await send({ tools: [tool] })).status, 400)
     const before = (await g.settled(key)).length
     await send({ service_tier: 'priority', speed: 'fast', inference_geo: 'us', prediction: { type: 'content', content: 'x' } })
+    t.notOk('service_tier' in upstream.last.json)
     const entries = await g.settled(key)
     t.equal(entries.length, before + 1)
     t.equal(BigInt(entries[0]?.['cost_nano']), PLAIN, `${format}: nothing of it reached the upstream`)
+  }
+  // The wish for the standard tier is carried everywhere.
+  for (const [format, type, model, wish, carried] of [
+    ['messages', 'famC', 'acme/famC-5.5', 'standard_only', 'default'],
+    ['responses', 'famA', 'acme/famA-medium-5', 'default', 'standard_only'],
+  ] as const) {
+    const answer = await g.call(PLACES[format].path, { key: await g.key(type), body: request(format, model, { service_tier: wish }) })
+    t.equal(answer.headers.get('x-tollgate-dropped'), null)
+    t.equal(upstream.last.json['service_tier'], carried)
   }
   // Between the two formats that both have tiers, the tier is carried.
   const other = await startGateway(t, {
@@ -818,6 +828,10 @@ t.test('calls that cannot be are quarantined, and charged only as far as they ca
     t.equal(entry['quarantined'], true)
     t.ok(cost >= most * 10_000_000n && cost <= most * 10_000_000n + 40_000_000n, `${count}: ${cost}`)
   }
+  place.upstream.script = (_received, res) =>
+    json(res, reply(MESSAGES, { input_tokens: 1000, output_tokens: 100, server_tool_use: { web_search_requests: 21 } }))
+  const { cost } = await charged(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'w', max_uses: 2 }] })
+  t.equal(cost, 1000n * INPUT + 100n * OUTPUT + 200_000_000n, 'the tokens are charged as reported all the same')
   for (const count of [-1, 1.5, '3', null]) {
     place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
     const { entry } = await charged(place, 'messages', {})

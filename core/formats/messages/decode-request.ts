@@ -25,7 +25,7 @@ const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n*/
 
 /** The members that reach an upstream of another format, as far as that has anything like them. */
 export const CARRIES = words(`
-  model messages system stream max_tokens tools tool_choice stop_sequences temperature top_p top_k thinking output_config metadata
+  model messages system stream max_tokens tools tool_choice stop_sequences temperature top_p top_k thinking output_config metadata service_tier
 `)
 
 /** The members that only a provider of this format can act on, and why. */
@@ -45,6 +45,9 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   checkChoice(toolChoice, tools)
   const system = decodeSystem(body['system'], losses)
   const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) => decodeMessage(message, `messages[${index}]`, losses))
+  // Of tiers only the wish for the standard one has an equal elsewhere.
+  const standard = body['service_tier'] === 'standard_only'
+  if (!standard) losses.have(body, ['service_tier'])
   const userId = text(object(body['metadata'])?.['user_id'])
   const format = object(object(body['output_config'])?.['format'])
   return present({
@@ -63,6 +66,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     thinking: decodeThinking(object(body['thinking']), text(object(body['output_config'])?.['effort'])),
     shape: format?.['type'] === 'json_schema' ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] } : undefined,
     user: userId,
+    serviceTier: standard ? 'default' : undefined,
     cacheKey: text(headers['x-claude-code-session-id']) ?? sessionOf(userId),
   })
 }

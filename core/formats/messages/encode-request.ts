@@ -8,7 +8,12 @@ import { loosened, objectSchema } from '../schemas.ts'
 import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../tools.ts'
 
 export function encodeRequest(request: Request, losses: Losses, limits: ModelLimits): Json {
-  for (const [name, value] of Object.entries({ verbosity: request.verbosity, service_tier: request.serviceTier, metadata: request.metadata })) {
+  const standard = request.serviceTier === 'default'
+  for (const [name, value] of Object.entries({
+    verbosity: request.verbosity,
+    service_tier: standard ? undefined : request.serviceTier,
+    metadata: request.metadata,
+  })) {
     if (value !== undefined) losses.add(name)
   }
   if (request.shape?.kind === 'json') losses.add('response_format')
@@ -36,6 +41,7 @@ export function encodeRequest(request: Request, losses: Losses, limits: ModelLim
     stop_sequences: stops.length > 0 ? stops : undefined,
     ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', losses),
     thinking: thinking?.spelled,
+    service_tier: standard ? 'standard_only' : undefined,
     output_config: Object.keys(config).length > 0 ? config : undefined,
     metadata: (request.user ?? request.cacheKey) === undefined ? undefined : { user_id: request.user ?? request.cacheKey },
   })
