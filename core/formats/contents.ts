@@ -40,13 +40,14 @@ export function contentsOf(request: Json): Contents {
 }
 
 /** Stored things that one request may refer to. */
-const REFERENCES_MAX = 1000
+const REFERENCES_MAX = 5000
 
 /** One look through a request: at the places where its format has parts, and at no others. */
 class Look {
   readonly #request: Json
   readonly #attachments: Attachment[] = []
   readonly #references: StoredReference[] = []
+  readonly #referred = new Set<string>()
   #caches: Contents['caches']
 
   constructor(request: Json) {
@@ -76,7 +77,9 @@ class Look {
 
   #refer(param: string, value: unknown): void {
     const id = text(value) ?? text(object(value)?.['id'])
-    if (id === undefined || id === '') return
+    // What is referred to twice is there once.
+    if (id === undefined || id === '' || this.#referred.has(`${param} ${id}`)) return
+    this.#referred.add(`${param} ${id}`)
     if (this.#references.length >= REFERENCES_MAX)
       throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
     this.#references.push({ param, id })

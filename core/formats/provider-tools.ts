@@ -25,11 +25,11 @@ export interface ProviderTool {
 
 /** Types of tools that the client itself runs, with their dates. All others may be run by the provider. */
 const CLIENT_TOOLS =
-  /^(?:function|custom|namespace|tool_search(?:_tool_[a-z]+\d*)?|local_shell|shell|apply_patch|computer(?:_use)?|bash|text_editor|memory)(?:_preview)?(?:_\d{8})?$/
+  /^(?:function|custom|namespace|tool_search(?:_tool_[a-z]+\d*)?|local_shell|shell|apply_patch|computer(?:[_-]use)?|bash|text_editor|memory)(?:[_-]preview)?(?:_\d{8}|_\d{4}_\d{2}_\d{2})?$/
 /** Of the provider's tools those that take a limit of their uses. */
 const LIMITED_TOOLS = /^(?:web_search|web_fetch|advisor)_\d{8}$/
 
-/** Tools that one request may declare, in all its lists. */
+/** Tools of the provider that one request may declare, in all its lists. */
 const TOOLS_MAX = 1000
 
 /** Members that let the provider run tools without declaring any. */
@@ -73,23 +73,22 @@ export function takesLimit(tool: Json | undefined): boolean {
 function beyondFee(tool: Json, type: string): string | undefined {
   const sizes = [object(tool['container']), object(tool['environment'])].map(where => where?.['memory_limit'] ?? CONTAINER_SIZE)
   if (sizes.some(size => size !== CONTAINER_SIZE)) return 'It asks for a container that is larger than the one that has a price here.'
-  return kindOf(type) === 'imageGeneration' && tool['model'] !== undefined ? 'It asks for a model of its own, which has no price here.' : undefined
+  return kindOf(type) === 'imageGeneration' && (tool['model'] ?? null) !== null ? 'It asks for a model of its own, which has no price here.' : undefined
 }
 
-/** The tools that a request lets its provider run. @throws GatewayError invalid_body for more than TOOLS_MAX tools */
+/** The tools that a request lets its provider run. @throws GatewayError invalid_body for more than TOOLS_MAX of them */
 export function providerToolsIn(request: Json): ProviderTool[] {
   // Members that a format does not have limit nothing.
   const most = request['messages'] === undefined ? positive(request['max_tool_calls']) : undefined
-  let count = 0
   const found: ProviderTool[] = []
   const walk = (tools: readonly unknown[], at: string, outermost: boolean): void => {
-    count += tools.length
-    if (count > TOOLS_MAX) throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools.` })
     tools.forEach((each, index) => {
       const tool = object(each)
       if (!tool) return
       const param = `${at}[${index}]`
       if (isProviderTool(tool)) {
+        if (found.length >= TOOLS_MAX)
+          throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
         const type = text(tool['type']) ?? Object.keys(tool)[0] ?? ''
         found.push({
           kind: text(tool['type']) === undefined ? 'otherTools' : kindOf(type),

@@ -35,11 +35,17 @@ export class UsageTally {
   /** Notes the calls and the tier that an event tells of. */
   hear({ calls, usage, final, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
-    // A list of the whole reply stands for what single events have told.
-    if (calls && final) this.#seen.clear()
+    // A list of the whole reply stands for what single events have told, unless it is only a part of it.
+    const whole = final === true && this.#seen.size > 0
+    if (calls && whole && calls.length >= this.#seen.size) this.#seen.clear()
+    else if (whole) return this.#count(usage)
     if (calls) for (const call of calls) if (!this.#seen.has(call.id)) this.#seen.set(call.id, call)
-    // What the last usage counts is what is billed: a call that failed is not.
-    if (final && usage) this.#counts = this.#format.count(usage)?.conditions?.calls
+    if (final) this.#count(usage)
+  }
+
+  /** What the last usage counts is what is billed: a call that failed is not. */
+  #count(usage: RawUsage | undefined): void {
+    if (usage) this.#counts = this.#format.count(usage)?.conditions?.calls
   }
 
   /**

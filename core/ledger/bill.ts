@@ -118,7 +118,7 @@ function cutParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage
   const own = billed(usage, x.model.entry, x.tally, asCut(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  return [...own, ...adviceSoFar(usage, x, terms), ...images(own[0]?.conditions?.calls, x.model.entry.price, terms.imageTokens)]
+  return [...own, ...adviceSoFar(usage, x, terms), ...images(x.tally.calls(tools), x.model.entry.price, terms.imageTokens)]
 }
 
 /** Prices a reply that was cut short. */

@@ -1174,10 +1174,10 @@ t.test('a request with more members, tools or references than any needs is refus
   for (const body of [
     `{"model":"acme/famC-5.5","input":"hi",${many(1001, index => `"m${index}":1`)}}`,
     `{"model":"acme/famC-5.5","input":"hi","tools":[${many(1_000_000, () => '{}')}]}`,
-    `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[${many(1001, () => '{"name":"x"}')}]}]}`,
+    `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[${many(1001, () => '{"type":"dream"}')}]}]}`,
     `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"function","name":"f","file_ids":[${many(1_000_000, index => `"${index}"`)}]}]}`,
   ])
-    t.match(await g.call(RESPONSES, { key, body }), { status: 400, json: { error: { message: /more than 1000/ } } })
+    t.match(await g.call(RESPONSES, { key, body }), { status: 400, json: { error: { message: /more than \d000/ } } })
   t.equal(upstream.requests.length, 0)
 })
 
@@ -1291,4 +1291,30 @@ t.test('a call whose id changes from event to event is one call', async t => {
   }
   place.upstream.script = (_received, res) => sse(res, event('added', 'a1') + event('done', 'b2') + typed({ type: 'response.completed', response: last }))
   t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost, PLAIN + 10_000_000n)
+})
+
+t.test('items without ids are several calls, a list that lacks some takes none back, and long conversations go on', async t => {
+  const place = await scene(t, CALLS)
+  const { upstream } = place
+  const search = (id?: string): object => ({ type: 'web_search_call', ...(id !== undefined && { id }), action: { type: 'search' } })
+  for (const output of [
+    [search(), search(), search()],
+    [search(''), search(''), search('')],
+  ]) {
+    upstream.script = (_received, res) => json(res, reply(RESPONSES, {}, { output }))
+    t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }] })).cost, PLAIN + 30_000_000n)
+  }
+  const done = [0, 1, 2].map(index => typed({ type: 'response.output_item.done', output_index: index, item: search(`w${index}`) })).join('')
+  const last = { id: 'r', object: 'response', status: 'incomplete', output: [search('w0')], usage: { input_tokens: 10, output_tokens: 20 } }
+  upstream.script = (_received, res) => sse(res, done + typed({ type: 'response.incomplete', response: last }))
+  t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost, PLAIN + 30_000_000n)
+  upstream.script = ({ path }, res) => json(res, reply(path))
+  const functions = Array.from({ length: 40 }, (_, index) => ({ type: 'function', name: `f${index}`, parameters: {} }))
+  const found = Array.from({ length: 30 }, (_, index) => ({
+    type: 'tool_search_output',
+    call_id: `c${index}`,
+    tools: [{ type: 'namespace', name: `n${index}`, tools: functions }],
+  }))
+  const { answer } = await charged(place, 'responses', { input: [{ role: 'user', content: 'hi' }, ...found] })
+  t.equal(answer.status, 200, 'what tool searches have found is no limit of a conversation')
 })

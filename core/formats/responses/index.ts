@@ -34,7 +34,7 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const image = object(object(response['tool_usage'])?.['image_gen'])
   const usage = told && image ? { ...told, image_gen: image } : told
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  const calls = list(response['output']).flatMap(item => callOfItem(object(item), text(object(item)?.['id'])) ?? [])
+  const calls = list(response['output']).flatMap((item, index) => callOfItem(object(item), text(object(item)?.['id']) || index) ?? [])
   return {
     last: true,
     terminal: true,
