@@ -97,7 +97,7 @@ export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): Att
   const name = x.headers['idempotency-key']
   if (count === undefined && name === undefined) return undefined
   const repeated = name !== undefined || Number(count) > 0
-  // A whole reply that nobody got is kept for the retry, if it is not too large.
+  // A complete reply of which no client has a byte is not lost: it is kept for the retry, unless it is too large.
   const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
   const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
   if (!part) return undefined

@@ -3,7 +3,7 @@
  * What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
  */
 import { isUtf8 } from 'node:buffer'
-import { closingQuote, elementsOf } from './bytes.ts'
+import { CLOSE_ARRAY, CLOSE_OBJECT, closingQuote, COLON, COMMA, elementsOf, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { GatewayError } from './errors.ts'
 import { type Contents, contentsOf } from './formats/contents.ts'
 
@@ -11,6 +11,7 @@ import { type Contents, contentsOf } from './formats/contents.ts'
 const MAX_DEPTH = 64
 /** Most top-level members. */
 const MAX_MEMBERS = 1000
+
 interface Span {
   readonly start: number
   readonly end: number
@@ -82,8 +83,8 @@ export class Body {
   }
 
   /**
-   * Changes the elements of a top-level member that is a list, in what will be sent: those that come back as they were keep their
-   * bytes, those for which nothing comes back are left out. Does nothing to what is no list.
+   * Changes the elements of a top-level list in what will be sent. An element that `change` returns as it was keeps its bytes;
+   * one for which it returns undefined is left out. A member that is not a list stays as it is.
    */
   change(name: string, change: (element: unknown, index: number) => unknown): void {
     const before = this.get(name)
@@ -164,14 +165,6 @@ function parse(bytes: Buffer): Readonly<Record<string, unknown>> {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) throw invalid('The request body must be a JSON object.')
   return json as Readonly<Record<string, unknown>>
 }
-
-const QUOTE = 0x22
-const OPEN_OBJECT = 0x7b
-const CLOSE_OBJECT = 0x7d
-const OPEN_ARRAY = 0x5b
-const CLOSE_ARRAY = 0x5d
-const COLON = 0x3a
-const COMMA = 0x2c
 
 /**
  * Walks the bytes before any parser sees them: bounds the nesting and notes where the top-level members stand. What it

@@ -1,6 +1,12 @@
 /** Looking at JSON without parsing it. */
 
-const QUOTE = 0x22
+export const QUOTE = 0x22
+export const OPEN_OBJECT = 0x7b
+export const CLOSE_OBJECT = 0x7d
+export const OPEN_ARRAY = 0x5b
+export const CLOSE_ARRAY = 0x5d
+export const COLON = 0x3a
+export const COMMA = 0x2c
 const BACKSLASH = 0x5c
 
 /** The index of the quote that closes the JSON string opened at `open`; the length when it is never closed. */
@@ -23,11 +29,11 @@ export function elementsOf(list: Buffer): Buffer[] {
   for (let at = 0; at < list.length; at++) {
     const byte = list[at]
     if (byte === QUOTE) at = closingQuote(list, at)
-    else if (byte === 0x5b || byte === 0x7b) depth++
-    else if (byte === 0x5d || byte === 0x7d) depth--
-    if ((byte === 0x2c && depth === 1) || depth === 0) {
-      const element = list.subarray(start, at)
-      if (element.toString('latin1').trim() !== '') elements.push(trimmed(element))
+    else if (byte === OPEN_ARRAY || byte === OPEN_OBJECT) depth++
+    else if (byte === CLOSE_ARRAY || byte === CLOSE_OBJECT) depth--
+    if ((byte === COMMA && depth === 1) || depth === 0) {
+      const element = trimmed(list.subarray(start, at))
+      if (element.length > 0) elements.push(element)
       start = at + 1
     }
   }

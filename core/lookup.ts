@@ -6,7 +6,7 @@ import type { Key } from './ledger/keys.ts'
 import { type ChargePart, chargeParts } from './ledger/entries.ts'
 import { formatCredits, inputTokens } from './ledger/money.ts'
 import type { PriceBook } from './ledger/price-book.ts'
-import { type CallName, type ConditionName, type Price, ratesAt, type Spelled, spelled, type SpelledRates, spelledRates } from './ledger/price.ts'
+import { type CallName, type ConditionName, type Price, ratesAt, type Spelled, spelled, spelledRates } from './ledger/price.ts'
 
 /** No look-up may be kept by anybody on the way. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const
@@ -130,21 +130,16 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
 /** What of a price is beside its rates for each class of token. */
 function special({ audioInput, imageInput, audioOutput, imageOutput, rejected, tiers, factors, calls }: Spelled): Record<string, unknown> {
   return {
-    ...snake({
-      ...(audioInput && { audioInput }),
-      ...(imageInput && { imageInput }),
-      ...(audioOutput && { audioOutput }),
-      ...(imageOutput && { imageOutput }),
-      ...(rejected && { rejected }),
-    }),
+    ...snake({ audioInput, imageInput, audioOutput, imageOutput, rejected }),
     ...(tiers && tiers.length > 0 && { tiers: tiers.map(({ above, ...rates }) => ({ above_input_tokens: above, ...snake(rates) })) }),
-    ...(Object.keys(factors).length > 0 && { factors: Object.fromEntries(Object.entries(factors).map(([name, named]) => [snakeCase(name), named])) }),
-    ...(Object.keys(calls).length > 0 && { calls: Object.fromEntries(Object.entries(calls).map(([name, fee]) => [snakeCase(name), fee])) }),
+    ...(Object.keys(factors).length > 0 && { factors: snake(factors) }),
+    ...(Object.keys(calls).length > 0 && { calls: snake(calls) }),
   }
 }
 
-function snake(rates: SpelledRates): object {
-  return Object.fromEntries(Object.entries(rates).map(([name, rate]) => [snakeCase(name), rate]))
+/** The members that are set, under their names in snake case. */
+function snake(members: object): object {
+  return Object.fromEntries(Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])))
 }
 
 function snakeCase(name: string): string {
@@ -163,7 +158,7 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
     ...(model !== undefined && { model }),
     version: price.version,
     unit: 'credits per million tokens',
-    ...Object.fromEntries(Object.entries(spelledRates(ratesAt(price, inputTokens(usage)))).map(([name, rate]) => [snakeCase(name), rate])),
+    ...snake(spelledRates(ratesAt(price, inputTokens(usage)))),
     tokens: Object.fromEntries(Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : []))),
     ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
     ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),

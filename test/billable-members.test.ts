@@ -4,6 +4,7 @@ import { loadConfig } from '../core/config/load.ts'
 import { CALL_NAMES, CONDITION_NAMES, RATE_NAMES } from '../core/ledger/price.ts'
 import { findPlugins } from '../core/plugins.ts'
 import { POLICIES, type Policy } from '../core/plugin.ts'
+import { rowsOf } from './tables.ts'
 
 /** The page on billable members says what the code does. */
 
@@ -11,20 +12,7 @@ const PAGE = readFileSync(new URL('../docs/billable-members.md', import.meta.url
 
 /** The rows of the table whose first heading is this, without the marks of code. */
 function table(heading: string): string[][] {
-  const lines = PAGE.split('\n')
-  const start = lines.findIndex(line => line.startsWith(`| ${heading} |`))
-  const rows = lines.slice(start + 2)
-  return rows
-    .slice(
-      0,
-      rows.findIndex(line => !line.startsWith('|')),
-    )
-    .map(row =>
-      row
-        .split('|')
-        .slice(1, -1)
-        .map(cell => cell.trim().replaceAll('`', '')),
-    )
+  return rowsOf(PAGE, heading).map(row => row.map(cell => cell.replaceAll('`', '')))
 }
 
 function priceOf({ needs, actions }: Policy): string {

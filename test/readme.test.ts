@@ -13,26 +13,14 @@ import { endpointsOf } from '../core/routes.ts'
 import { MARKS } from './bench/marks.ts'
 import { startGateway } from './gateway.ts'
 import { fates, PROBES, type Probe } from './formats/probes.ts'
+import { rowsOf } from './tables.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8')
 
 /** The rows of the table whose first heading is this. */
 function table(heading: string): string[][] {
-  const lines = README.split('\n')
-  const start = lines.findIndex(line => line.startsWith(`| ${heading} |`))
-  const rows = lines.slice(start + 2)
-  return rows
-    .slice(
-      0,
-      rows.findIndex(line => !line.startsWith('|')),
-    )
-    .map(row =>
-      row
-        .split('|')
-        .slice(1, -1)
-        .map(cell => cell.trim().replace(/^`|`$/g, '')),
-    )
+  return rowsOf(README, heading).map(row => row.map(cell => cell.replace(/^`|`$/g, '')))
 }
 
 t.test('the table of errors is the table in the code', t => {

@@ -73,7 +73,7 @@ export function lacking(price: Price, policy: PolicyName): string[] {
   }
 }
 
-/** Tells of every member that a key type allows and that a price of its models does not have. */
+/** Reports each member that a key type allows while a price of its models has no rate for it. */
 export function checkPolicy(
   policy: Readonly<Partial<Record<PolicyName, string>>>,
   models: ReadonlyMap<string, Pick<ModelEntry, 'price' | 'priceName'>>,

@@ -202,7 +202,7 @@ export interface Saying {
   readonly shortened: boolean
 }
 
-/** Messages or items of a request that are told apart. */
+/** Most messages or items of a request that are compared one by one; a longer request counts as shortened. */
 const SAID_MAX = 5000
 
 /** What a request says. @param member that its format says it in */

@@ -38,10 +38,10 @@ export interface Reading {
   readonly closes?: readonly number[]
 }
 
-/** A call of a tool that a provider runs, as an event tells of it. */
+/** A call of a tool that a provider runs, as one event of the reply shows it. */
 export interface SeenCall {
   readonly kind: CallName | 'advisor'
-  /** What is billed once has one id, in whichever events it is told of. */
+  /** The same in every event that shows this call, so that it is billed once. */
   readonly id: string
   /** It is the provider's only where the request lets the provider run such a tool. */
   readonly ifAsked?: boolean

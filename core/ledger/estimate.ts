@@ -136,6 +136,7 @@ function byClock({ format, body }: Pick<Billable, 'format' | 'body'>, { outputRa
   return Math.ceil(outputRate * format.choices(body) * (ms / 1000 + STOP_LAG_S))
 }
 
+/** Input tokens of a request at so many bytes a token. A request with contents that cannot be weighed counts as at least the model's window. */
 export function estimateInput({ model }: Pick<Billable, 'model'>, terms: Terms, bytesPerToken: number): number {
   const estimate = fairInput(terms, bytesPerToken)
   // What nobody can weigh may fill the window.
