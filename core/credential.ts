@@ -16,3 +16,12 @@ export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | u
   }
   return bearer ?? (typeof key === 'string' && key !== '' ? key : undefined)
 }
+
+/** The secret, if exactly one is presented: for those who must not fail on headers that make no sense. */
+export function presented(headers: Readonly<IncomingHttpHeaders>): string | undefined {
+  try {
+    return credentialOf(headers)
+  } catch {
+    return undefined
+  }
+}

@@ -1,5 +1,6 @@
 /** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { statSync } from 'node:fs'
+import type { IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
 import { Attempts } from './attempts.ts'
 import type { Config } from './config/config.ts'
@@ -7,6 +8,7 @@ import { loadConfig, type Loaded, type Sound } from './config/load.ts'
 import { place } from './config/locate.ts'
 import { watchFile } from './config/watch.ts'
 import type { Env } from './config/yaml.ts'
+import { presented } from './credential.ts'
 import { Generation } from './generation.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
@@ -73,6 +75,7 @@ export class Gateway {
         forward: forwarder(gateway.#sender, () => simulated.url),
         newId: surround.newId,
         now: surround.now,
+        recognises: headers => recognised(gateway.keys, headers),
       })
       gateway.port = await gateway.#server.listen(config.listen.host, config.listen.port)
     } catch (thrown) {
@@ -202,6 +205,12 @@ export class Gateway {
       },
     }
   }
+}
+
+/** Whether the headers carry a key that was valid of late. */
+function recognised(keys: Keys, headers: IncomingHttpHeaders): boolean {
+  const secret = presented(headers)
+  return secret !== undefined && keys.recognises(secret)
 }
 
 /** What the file holds now; undefined, and told of, when it cannot be put in force. */

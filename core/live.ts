@@ -18,6 +18,13 @@ export interface Surroundings {
   /** Milliseconds since the epoch. */
   readonly now: () => number
   readonly limits: Limits
+  /** Counts the bodies of the process that are thrown away unread. */
+  readonly unread: Unread
+}
+
+/** Request bodies that are thrown away at this moment, as their requests have been answered without them. */
+export interface Unread {
+  bodies: number
 }
 
 /** Why an exchange ends before its reply does. */
@@ -86,9 +93,12 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   /** This exchange's own client. */
   readonly #reply: ClientReply
   readonly #rawQuery: string
+  #address: string | undefined
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
+  readonly #unread: Unread
   readonly #whenOver = new Set<(why: Why) => void>()
+
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
     const url = req.url ?? '/'
     const mark = url.indexOf('?')
@@ -96,6 +106,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.startedAt = surroundings.now()
     this.#now = surroundings.now
     this.limits = surroundings.limits
+    this.#unread = surroundings.unread
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
     this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
@@ -123,7 +134,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   get address(): string {
-    return this.#req.socket.remoteAddress ?? ''
+    return (this.#address ??= this.limits.trustedProxies.clientOf(this.#req))
   }
 
   get signal(): AbortSignal {
@@ -242,8 +253,17 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     // The answer is out before the request was read: let the client see it before the connection goes.
     this.outlet.sendHead(body.length)
     this.outlet.write(body)
-    await lingered(this.#req)
+    await this.#discard()
     return this.outlet.end()
+  }
+
+  /** Throws the rest of an unwanted body away, within bounds: a client that is still sending would not see its answer otherwise. */
+  async #discard(): Promise<void> {
+    const { unreadBody, unreadTime, unreadBodies } = this.limits
+    if (this.#unread.bodies >= unreadBodies) return
+    this.#unread.bodies++
+    await discarded(this.#req, unreadBody, unreadTime)
+    this.#unread.bodies--
   }
 
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
@@ -272,20 +292,21 @@ function hasBody(req: IncomingMessage): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
 }
 
-/** Longest time, in milliseconds, for which the rest of an unwanted body is thrown away. */
-const LINGER_MS = 1000
-
-/** Throws the rest of an unwanted body away, for a while. */
-function lingered(req: IncomingMessage): Promise<void> {
+/** Reads the rest of a body and keeps nothing of it, up to so many bytes and for so many milliseconds. */
+function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
   return new Promise(resolve => {
-    const timer = setTimeout(resolve, LINGER_MS)
+    let left = bytes
+    const timer = setTimeout(() => done(), ms)
+    const onData = (chunk: Buffer): void => {
+      if ((left -= chunk.length) < 0) done()
+    }
     const done = (): void => {
       clearTimeout(timer)
+      req.off('data', onData).off('end', done).off('close', done)
+      req.pause()
       resolve()
     }
-    req.resume()
-    req.once('end', done)
-    req.once('close', done)
+    req.on('data', onData).on('end', done).on('close', done).resume()
   })
 }
 

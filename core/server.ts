@@ -1,13 +1,16 @@
 /** The HTTP server: one exchange a request, limits on everything a client can draw out, and the drain at the end. */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Forward } from './chain.ts'
+import { AnonymousRequests } from './addresses.ts'
+import { type ClientConnection, ClientConnections } from './client-connections.ts'
+import type { Limits } from './config/config.ts'
 import { deadline, type Deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
-import { LiveExchange, type Surroundings } from './live.ts'
-import { Roster, type Seated } from './roster.ts'
+import { LiveExchange, type Surroundings, type Unread } from './live.ts'
+import { Roster } from './roster.ts'
 
 /** What the server needs of the gateway. */
 export interface ServerHost {
@@ -16,10 +19,8 @@ export interface ServerHost {
   readonly forward: Forward
   readonly newId: () => string
   readonly now: () => number
-}
-
-interface Connection extends Seated {
-  readonly socket: Socket
+  /** Whether the headers carry a key that was valid of late. */
+  recognises(headers: IncomingHttpHeaders): boolean
 }
 
 /**
@@ -32,13 +33,17 @@ export class GatewayServer {
   readonly #host: ServerHost
   readonly #server: Server
   readonly #running = new Roster<LiveExchange>()
-  readonly #connections = new Roster<Connection>()
+  readonly #connections: ClientConnections
+  readonly #anonymous: AnonymousRequests
   /** Connections whose time for headers is up. */
   readonly #late = new WeakMap<Socket, Deadline>()
+  readonly #unread: Unread = { bodies: 0 }
   #draining = false
 
   constructor(host: ServerHost) {
     this.#host = host
+    this.#anonymous = new AnonymousRequests(host.now)
+    this.#connections = new ClientConnections(() => host.current().config.limits)
     const { limits } = host.current().config
     this.#server = createServer({
       maxHeaderSize: limits.headers + limits.url,
@@ -49,19 +54,17 @@ export class GatewayServer {
       keepAliveTimeout: limits.idleConnection,
       noDelay: true,
     })
-    this.#server.maxConnections = limits.connections
-    this.#server.on('connection', (socket: Socket) => {
-      const connection = { seat: -1, socket }
-      this.#connections.add(connection)
-      socket.on('close', () => this.#connections.delete(connection))
-    })
+    this.#server.on('connection', (socket: Socket) => this.#connections.open(socket))
     this.#server.on('request', (req, res) => this.#take(req, res))
     // Whether a client may send its body is decided when the body is wanted, not before.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
     // What else a client expects is nothing to refuse it for.
     this.#server.on('checkExpectation', (req, res) => this.#take(req, res))
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+      const connection = this.#connections.of(socket)
       const answer = (): void => answerBrokenRequest(error, socket)
+      // What is broken stands behind the request that is served: its reply comes first.
+      if (connection?.busy && connection.arrived()) return connection.endAfter(answer)
       if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT' || this.#late.has(socket)) return answer()
       this.#late.set(socket, deadline(limits.headersTime / LOOKS, answer))
     })
@@ -70,7 +73,6 @@ export class GatewayServer {
       socket.on('error', () => {})
       socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n', () => socket.destroy())
     })
-    this.#server.on('dropRequest', (_req, socket: Socket) => socket.destroy())
   }
 
   /** Listens. @returns the port; @throws when the address cannot be had */
@@ -102,7 +104,7 @@ export class GatewayServer {
     const closeIdle = (): void => {
       this.#server.closeIdleConnections()
       // Node takes a connection that has never sent anything for one in the middle of a request.
-      for (const { socket } of this.#connections.all()) if (socket.bytesRead === 0) socket.destroy()
+      this.#connections.closeSilent()
     }
     closeIdle()
     const idle = setInterval(closeIdle, 50)
@@ -122,8 +124,16 @@ export class GatewayServer {
   #take(req: IncomingMessage, res: ServerResponse): void {
     this.#late.get(req.socket)?.clear()
     this.#late.delete(req.socket)
+    const connection = this.#connections.of(req.socket)
+    if (connection) this.#connections.take(connection, () => this.#start(req, res, connection))
+  }
+
+  #start(req: IncomingMessage, res: ServerResponse, connection: ClientConnection): void {
+    if (req.destroyed) return
+    connection.arrived = () => req.complete
+    res.on('close', () => this.#connections.replied(connection))
     const generation = this.#host.current()
-    const surroundings: Surroundings = { id: this.#host.newId(), limits: generation.config.limits, now: this.#host.now }
+    const surroundings: Surroundings = { id: this.#host.newId(), limits: generation.config.limits, now: this.#host.now, unread: this.#unread }
     const x = new LiveExchange(req, res, surroundings)
     if (this.#draining) res.setHeader('connection', 'close')
     void this.#serve(generation, req, x)
@@ -135,17 +145,36 @@ export class GatewayServer {
     try {
       await this.#run(generation, req, x)
     } finally {
+      this.#count(x, generation.config.limits)
       generation.leave()
       this.#running.delete(x)
     }
   }
 
+  /**
+   * Counts a request without a valid key for its address. A trusted proxy that speaks for itself, as its health checks do, is
+   * not counted.
+   */
+  #count(x: LiveExchange, { trustedProxies }: Limits): void {
+    // A key that was looked up on the way is known now.
+    if (x.key !== undefined || this.#host.recognises(x.headers) || trustedProxies.has(x.address)) return
+    this.#anonymous.count(x.address)
+  }
+
   #run(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
-    const broken = malformed(req, generation.config.limits.url)
+    const broken = malformed(req, generation.config.limits.url) ?? this.#tooMany(generation.config.limits.anonymous, x)
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
     if ('target' in found) return found.target.run(x, this.#host.forward)
     return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow)))
+  }
+
+  /** An address that asks too often without a valid key is refused before anything is looked up, unless this request has one. */
+  #tooMany(most: number, x: LiveExchange): GatewayError | undefined {
+    const retryAfterMs = this.#anonymous.waitMs(x.address, most)
+    if (retryAfterMs === 0 || this.#host.recognises(x.headers)) return undefined
+    const message = 'Too many requests without a valid API key came from this address.'
+    return new GatewayError('rate_limited', { message, retryAfterMs, headers: { connection: 'close' } })
   }
 }
 

@@ -1,4 +1,4 @@
-import { credentialOf, definePlugin, type Exchange, GatewayError, type Given, type Key } from '../core/plugin.ts'
+import { credentialOf, definePlugin, type Exchange, formatCredits, GatewayError, type Given, type Key, type KeyType, leastCharge } from '../core/plugin.ts'
 
 declare module '../core/exchange.ts' {
   interface Facts {
@@ -7,74 +7,57 @@ declare module '../core/exchange.ts' {
   }
 }
 
-/** The wait told to an address that has failed too often, in milliseconds, and the time over which failures count. */
-const WINDOW_MS = 60_000
-/** Addresses remembered at a time; beyond that all are forgotten, which costs guessers nothing worth having. */
-const MOST_ADDRESSES = 100_000
-
 /**
  * Who is calling. Unknown, disabled and malformed keys get one and the same answer. An expired key may still look up its
- * balance and history, as may an exhausted one; it may not buy.
+ * balance and history, as may an exhausted one; it may not buy. A key that cannot buy is refused here, before the body of its
+ * request is read: what was read of a key some seconds ago is believed when it is good, and is read anew when it is not.
  */
 export default definePlugin({
   name: 'auth',
   summary: 'Finds the key of `Authorization: Bearer` or `x-api-key`; requests below it in the chain need one.',
   on: 'all',
   gives: ['key', 'secret'],
-  options: {
-    type: 'object',
-    additionalProperties: false,
-    properties: {
-      failuresPerMinute: {
-        type: 'integer',
-        minimum: 1,
-        default: 600,
-        description: 'the wrong keys one address may try in a minute before it is told to wait',
-      },
-    },
-  },
-  setup({ failuresPerMinute }, { config, keys, now }) {
-    const failures = new Map<string, { count: number; since: number }>()
+  setup(_options, { config, keys, now }) {
+    const leastCharges = new Map<KeyType, bigint>()
 
-    function fail(address: string, error: GatewayError): never {
-      const seen = failures.get(address)
-      if (seen && now() - seen.since < WINDOW_MS) seen.count++
-      else {
-        if (failures.size >= MOST_ADDRESSES) failures.clear()
-        failures.set(address, { count: 1, since: now() })
-      }
-      throw error
+    /** What the smallest request of a key type costs at its cheapest model. */
+    function leastOf(type: KeyType): bigint {
+      let least = leastCharges.get(type)
+      if (least === undefined) leastCharges.set(type, (least = leastCharge([...type.models.values()].map(({ price }) => price))))
+      return least
     }
 
-    function checkAddress(address: string): void {
-      const seen = failures.get(address)
-      if (!seen || seen.count < failuresPerMinute) return
-      const left = seen.since + WINDOW_MS - now()
-      if (left <= 0) failures.delete(address)
-      else throw new GatewayError('rate_limited', { message: 'Too many wrong API keys from this address.', retryAfterMs: left })
-    }
-
-    function usable(key: Key | undefined): key is Key {
-      return key !== undefined && key.status === 'active' && config.keyTypes.has(key.type)
+    /** Why a key cannot be used for a request; undefined when it can. */
+    function fault(x: Exchange, key: Key | undefined): GatewayError | undefined {
+      const type = key?.status === 'active' ? config.keyTypes.get(key.type) : undefined
+      if (!key || !type) return new GatewayError('invalid_key')
+      if (!x.inference) return undefined
+      if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
+      const least = leastOf(type)
+      return key.balance < least ? exhausted(key.balance, least) : undefined
     }
 
     function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {
-      if (!usable(key)) {
-        // Only who has no key is held up: behind a proxy all customers may share one address.
-        checkAddress(x.address)
-        return fail(x.address, new GatewayError('invalid_key'))
-      }
-      if (x.inference && key.expiresAt !== undefined && key.expiresAt <= now()) throw new GatewayError('key_expired')
-      return { key, secret }
+      const error = fault(x, key)
+      if (error) throw error
+      return { key: key as Key, secret }
     }
 
     return {
       request(x) {
         const secret = credentialOf(x.headers)
         if (secret === undefined) throw new GatewayError('missing_key')
-        const found = secret.startsWith('sk-') ? keys.find(secret) : undefined
-        return found instanceof Promise ? found.then(key => admit(x, secret, key)) : admit(x, secret, found)
+        if (!secret.startsWith('sk-')) throw new GatewayError('invalid_key')
+        const found = keys.find(secret)
+        if (found instanceof Promise) return found.then(key => admit(x, secret, key))
+        // A key that has been enabled or topped up just now is served.
+        return found && fault(x, found) ? keys.refind(secret).then(key => admit(x, secret, key)) : admit(x, secret, found)
       },
     }
   },
 })
+
+function exhausted(balance: bigint, least: bigint): GatewayError {
+  const [has, needs] = [formatCredits(balance), formatCredits(least)]
+  return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; the smallest request needs ${needs}.` })
+}

@@ -1,4 +1,4 @@
-import { credentialOf, definePlugin, GatewayError, type KeyType, type ModelEntry, Reply, type Exchange } from '../core/plugin.ts'
+import { definePlugin, type Exchange, GatewayError, type KeyType, type ModelEntry, presented, Reply } from '../core/plugin.ts'
 
 /** One object that satisfies the clients of all formats. */
 interface ListedModel {
@@ -25,7 +25,7 @@ export default definePlugin({
     const all = listed(config.keyTypes.values())
     const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type])]))
     const modelsFor = async (x: Exchange): Promise<ReadonlyMap<string, ListedModel>> => {
-      const secret = presented(x)
+      const secret = presented(x.headers)
       if (secret === undefined) return all
       // The list is public: it is there when the store is not.
       const key = await Promise.resolve(keys.find(secret)).catch(() => undefined)
@@ -41,14 +41,6 @@ export default definePlugin({
     }
   },
 })
-
-function presented(x: Exchange): string | undefined {
-  try {
-    return credentialOf(x.headers)
-  } catch {
-    return undefined
-  }
-}
 
 function listed(types: Iterable<KeyType>): Map<string, ListedModel> {
   const models = new Map<string, ListedModel>()

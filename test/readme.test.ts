@@ -23,6 +23,11 @@ function table(heading: string): string[][] {
   return rowsOf(README, heading).map(row => row.map(cell => cell.replace(/^`|`$/g, '')))
 }
 
+/** A default as it stands in gateway.yaml. */
+function shown(standard: unknown): string {
+  return Array.isArray(standard) ? `[${standard.join(', ')}]` : String(standard)
+}
+
 t.test('the table of errors is the table in the code', t => {
   const spelt = Object.keys(ERRORS).map(name => {
     const code = name as ErrorCode
@@ -51,7 +56,7 @@ t.test('the table of options is the schema', t => {
   const options: string[][] = []
   for (const [name, property] of Object.entries(SCHEMA.properties)) {
     if ('properties' in property)
-      for (const [inner, { default: standard }] of Object.entries(property.properties)) options.push([`${name}.${inner}`, String(standard)])
+      for (const [inner, { default: standard }] of Object.entries(property.properties)) options.push([`${name}.${inner}`, shown(standard)])
     else if ('default' in property && !Array.isArray(property.default)) options.push([name, String(property.default)])
   }
   t.same(
@@ -95,7 +100,7 @@ t.test('the repository’s gateway.yaml says what the defaults are, so that the 
   const yaml = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')
   for (const section of ['store', 'ledger', 'limits'] as const) {
     for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties))
-      t.match(yaml, new RegExp(`^  ${name}: (?:!env \\w+ )?${String(standard).replace('.', '\\.')}\\b`, 'm'), `${section}.${name}`)
+      t.match(yaml, new RegExp(`^  ${name}: (?:!env \\w+ )?${shown(standard).replace(/[.[\]]/g, '\\$&')}(?: |$)`, 'm'), `${section}.${name}`)
   }
   t.end()
 })

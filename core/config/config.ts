@@ -2,6 +2,7 @@
 import type { Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../ledger/price.ts'
+import type { TrustedProxies } from '../addresses.ts'
 import type { Address } from '../store/address.ts'
 
 /** One credential of an upstream. */
@@ -122,6 +123,16 @@ export interface Limits {
   readonly writeIdle: number
   readonly keepalive: number
   readonly idleConnection: number
+  /** The rest of a body that nobody wants: how long it is thrown away, how many bytes of it, and of how many requests at a time. */
+  readonly unreadTime: number
+  readonly unreadBody: number
+  readonly unreadBodies: number
+  /** Idle connections that one address may keep open. */
+  readonly idlePerAddress: number
+  /** Requests without a valid key that one address may make in a minute. */
+  readonly anonymous: number
+  /** The operator's own proxies, whose `x-forwarded-for` is believed. */
+  readonly trustedProxies: TrustedProxies
   readonly stage: number
   readonly drainDelay: number
   readonly drain: number

@@ -3,7 +3,8 @@ import { resolve as resolvePath } from 'node:path'
 import { FORMATS, type Format } from '../formats/index.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../ledger/money.ts'
 import type { Price } from '../ledger/price.ts'
-import type { Account, Config, KeyType, Limits, ModelEntry, Upstream } from './config.ts'
+import type { Account, Config, KeyType, ModelEntry, Upstream } from './config.ts'
+import { limits } from './limits.ts'
 import { parseAddress, type Address } from '../store/address.ts'
 import { didYouMean, type Path, type Problem, type Source, suggest } from './locate.ts'
 import { checkPolicy, costFromFile, priceFromFile, type Reader, unsentCosts, untiered } from './prices.ts'
@@ -295,25 +296,6 @@ export class Resolver {
 
 function formats(names: readonly (keyof typeof FORMATS)[]): Format[] {
   return names.map(name => FORMATS[name])
-}
-
-function limits(raw: RawConfig['limits']): Limits {
-  return {
-    connections: raw.connections,
-    url: size(raw.url),
-    headers: size(raw.headers),
-    headersTime: duration(raw.headersTime),
-    body: size(raw.body),
-    bodyIdle: duration(raw.bodyIdle),
-    bodyTime: duration(raw.bodyTime),
-    reply: size(raw.reply),
-    writeIdle: duration(raw.writeIdle),
-    keepalive: duration(raw.keepalive),
-    idleConnection: duration(raw.idleConnection),
-    stage: duration(raw.stage),
-    drainDelay: duration(raw.drainDelay),
-    drain: duration(raw.drain),
-  }
 }
 
 function mapValues<V, R>(record: Readonly<Record<string, V>>, f: (value: V, name: string) => R): Map<string, R> {

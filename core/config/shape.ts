@@ -1,10 +1,18 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
+import { isRange } from '../addresses.ts'
 import { POLICIES, type Policy } from '../formats/policies.ts'
 import { FORMATS_OF_UNITS, respelled } from './units.ts'
 import { didYouMean, EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
 
-const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, useDefaults: true, verbose: true, formats: FORMATS_OF_UNITS })
+const ajv = new Ajv({
+  allErrors: true,
+  strict: true,
+  allowUnionTypes: true,
+  useDefaults: true,
+  verbose: true,
+  formats: { ...FORMATS_OF_UNITS, range: isRange },
+})
 
 /** A check for values of a schema; it fills in the schema's defaults. @throws when the schema itself is wrong */
 export function compile(schema: unknown): ValidateFunction {

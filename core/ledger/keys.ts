@@ -21,6 +21,8 @@ export interface Key {
   readonly rotation: string
   /** `sk-...` and the last four characters: enough to tell one's keys apart. */
   readonly label: string
+  /** Nano-credits that were left when the record was read. */
+  readonly balance: bigint
 }
 
 /** What a new key is to be. */
@@ -32,15 +34,26 @@ export interface NewKey {
   readonly expiresAt: number | undefined
 }
 
+/** The fields of a key's record. */
 const FIELDS = ['type', 'name', 'status', 'expires', 'created', 'ver', 'sec', 'label', 'rot'] as const
 
-/** How long "there is no such key" is believed, in milliseconds. */
-const ABSENT_MS = 1000
+/** How long "there is no such key" is believed, in milliseconds, and of how many secrets. */
+const ABSENT_MS = 5000
+const ABSENT_MAX = 10_000
+/** Keys whose records are believed for a while, and keys that are known to have been valid. */
+const CACHED_MAX = 50_000
+const KNOWN_MAX = 100_000
 
 export class Keys {
   readonly #ledger: Ledger
-  /** By their digests: what was found, or is being looked for, or that there is none. */
-  readonly #cache: LRUCache<string, Key | Promise<Key | undefined>>
+  /** Records by the digests of their secrets. */
+  readonly #found: LRUCache<string, Key>
+  /** Digests of secrets that no key has. They have a place of their own, where guesses displace nothing but guesses. */
+  readonly #absent = new LRUCache<string, true>({ max: ABSENT_MAX, ttl: ABSENT_MS })
+  /** Digests of secrets that were valid when they were last looked up, however long ago. */
+  readonly #known = new LRUCache<string, true>({ max: KNOWN_MAX })
+  /** Look-ups under way, by digest. */
+  readonly #reading = new Map<string, Reading>()
   readonly #now: () => number
 
   /** @param cacheMs how long a record is believed; a hold checks its version all the same */
@@ -48,30 +61,65 @@ export class Keys {
     this.#ledger = ledger
     this.#now = now
     // Looking at the clock anew each millisecond would cost more than it is worth.
-    this.#cache = new LRUCache({ max: 50_000, ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
+    this.#found = new LRUCache({ max: CACHED_MAX, ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
   }
 
-  /** The key whose secret this is; at once, where it was in use of late. @throws GatewayError unavailable, as a rejection */
-  find(secret: string): Key | Promise<Key | undefined> {
+  /**
+   * The key whose secret this is; at once, where it was looked up of late. That there is none is remembered for some seconds.
+   * @throws GatewayError unavailable, as a rejection
+   */
+  find(secret: string): Key | undefined | Promise<Key | undefined> {
     const digest = digestOf(secret)
-    return this.#cache.get(digest) ?? this.#fetch(digest)
+    const found = this.#found.get(digest)
+    if (found || this.#absent.has(digest)) return found
+    return this.#reading.get(digest)?.answer ?? this.#read(digest)
   }
 
-  #fetch(digest: string): Promise<Key | undefined> {
-    const loading = this.#load(digest)
-    this.#cache.set(digest, loading)
-    // Whoever has asked anew meanwhile knows better.
-    const current = (): boolean => this.#cache.peek(digest) === loading
-    loading.then(
-      key => current() && (key ? this.#cache.set(digest, key) : this.#cache.set(digest, loading, { ttl: ABSENT_MS })),
-      () => current() && this.#cache.delete(digest),
-    )
-    return loading
+  /** Whether a secret was a valid key's when it was last looked up. Asks nobody. */
+  recognises(secret: string): boolean {
+    return this.#known.has(digestOf(secret))
   }
 
-  /** As `find`, but straight from the store. */
+  /**
+   * As `find`, but by a look at the store that begins after this call. Those who ask while a look is under way share the next.
+   * @throws GatewayError unavailable, as a rejection
+   */
   refind(secret: string): Promise<Key | undefined> {
-    return this.#fetch(digestOf(secret))
+    const digest = digestOf(secret)
+    const reading = this.#reading.get(digest)
+    if (!reading) return this.#read(digest)
+    return (reading.next ??= reading.answer.catch(() => undefined).then(() => this.#read(digest)))
+  }
+
+  #read(digest: string): Promise<Key | undefined> {
+    const reading: Reading = { answer: this.#load(digest), next: undefined }
+    this.#reading.set(digest, reading)
+    const over = (): void => {
+      if (this.#reading.get(digest) === reading) this.#reading.delete(digest)
+    }
+    reading.answer.then(
+      key => {
+        over()
+        this.#remember(digest, key)
+      },
+      () => {
+        over()
+        this.#found.delete(digest)
+      },
+    )
+    return reading.answer
+  }
+
+  #remember(digest: string, key: Key | undefined): void {
+    if (key) {
+      this.#found.set(digest, key)
+      this.#absent.delete(digest)
+    } else {
+      this.#found.delete(digest)
+      this.#absent.set(digest, true)
+    }
+    if (key?.status === 'active') this.#known.set(digest, true)
+    else this.#known.delete(digest)
   }
 
   /**
@@ -110,7 +158,8 @@ export class Keys {
     const granted = wish.credits > 0n ? await doubtOf(this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })) : undefined
     const doubt = (await doubtOf(this.#point(digest, id))) ?? granted
     const values = FIELDS.map(field => record[field])
-    return { key: keyOf(id, values) as Key, secret, ...(doubt && { doubt }) }
+    this.#absent.delete(digest)
+    return { key: keyOf(id, values, wish.credits) as Key, secret, ...(doubt && { doubt }) }
   }
 
   /** The trail, where it tells of keys that the store does not have. */
@@ -121,8 +170,8 @@ export class Keys {
 
   /** A key by its public id. */
   async get(id: string): Promise<Key | undefined> {
-    const { scripts } = this.#ledger
-    return keyOf(id, await stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS)))
+    const values = await this.#fields(id)
+    return keyOf(id, values, balanceIn(values))
   }
 
   /** Every key, in no order. */
@@ -163,11 +212,17 @@ export class Keys {
     const { scripts } = this.#ledger
     const id = await stored(scripts.redis.get(this.#pointer(digest)))
     if (id === null) return undefined
-    const values = await stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS))
+    const values = await this.#fields(id)
     // A rotated secret may still have its pointer for a moment.
     const current = values[FIELDS.indexOf('sec')] ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
-    return same ? keyOf(id, values) : undefined
+    return same ? keyOf(id, values, balanceIn(values)) : undefined
+  }
+
+  /** The fields of a record, and behind them the balance of its account. */
+  #fields(id: string): Promise<(string | null)[]> {
+    const { scripts } = this.#ledger
+    return stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS, 'bal'))
   }
 
   /** Leaves the record, as it is now, on the trail. */
@@ -188,7 +243,18 @@ export class Keys {
   }
 }
 
-function keyOf(id: string, values: readonly (string | null | undefined)[]): Key | undefined {
+/** A look at the store that is under way. */
+interface Reading {
+  readonly answer: Promise<Key | undefined>
+  /** The look after it, for those who ask meanwhile. */
+  next: Promise<Key | undefined> | undefined
+}
+
+function balanceIn(values: readonly (string | null)[]): bigint {
+  return BigInt(values[FIELDS.length] ?? 0)
+}
+
+function keyOf(id: string, values: readonly (string | null | undefined)[], balance: bigint): Key | undefined {
   const of = (field: (typeof FIELDS)[number]): string => values[FIELDS.indexOf(field)] ?? ''
   if (of('type') === '') return undefined
   return {
@@ -201,6 +267,7 @@ function keyOf(id: string, values: readonly (string | null | undefined)[]): Key 
     version: of('ver'),
     rotation: of('rot') || '0',
     label: of('label'),
+    balance,
   }
 }
 

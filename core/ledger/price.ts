@@ -109,6 +109,15 @@ export function charge(usage: Usage, price: Price, conditions?: Conditions): big
   return conditions === undefined ? rounded(tokensOf(usage, price), PER) : chargeAll([{ usage, price, conditions }])
 }
 
+function least(...numbers: readonly bigint[]): bigint {
+  return numbers.reduce((a, b) => (a < b ? a : b))
+}
+
+/** What the smallest request costs at the cheapest of these prices, in nano-credits: one token of input and one of output. */
+export function leastCharge(prices: readonly Price[]): bigint {
+  return least(...prices.map(({ input, cacheWrite5m, cacheWrite1h, output }) => rounded(least(input, cacheWrite5m, cacheWrite1h) + output, PER)))
+}
+
 /** What several usages of one request cost together, rounded up once. @throws RangeError as `charge` does */
 export function chargeAll(usages: readonly PricedUsage[]): bigint {
   const [first] = usages

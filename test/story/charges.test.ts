@@ -208,7 +208,7 @@ t.test('what a request refers to is held, not what its words take', async t => {
   const { g, upstream } = place
   upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
   const least = async (messages: object[]): Promise<number> => {
-    const key = await place.key('famC', '0.000001')
+    const key = await place.key('famC', '0.00001')
     const { json: no } = await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 1, messages } })
     return Number(/may need ([\d.]+)\./.exec(no.error.message)?.[1])
   }

@@ -1,0 +1,84 @@
+/** Whose address a request comes from, and how often an address may ask without a valid key. */
+import type { IncomingMessage } from 'node:http'
+import { BlockList, isIP, isIPv6 } from 'node:net'
+import { PerMinute } from './per-minute.ts'
+
+/** Proxies whose `x-forwarded-for` is believed. */
+export class TrustedProxies {
+  readonly #list = new BlockList()
+
+  /** @param ranges addresses, or subnets such as 10.0.0.0/8; each must pass `isRange` */
+  constructor(ranges: readonly string[]) {
+    for (const range of ranges) {
+      const [address = '', prefix] = range.split('/')
+      const family = isIPv6(address) ? 'ipv6' : 'ipv4'
+      if (prefix === undefined) this.#list.addAddress(address, family)
+      else this.#list.addSubnet(address, Number(prefix), family)
+    }
+  }
+
+  /** Whether this is the address of a trusted proxy. */
+  has(address: string): boolean {
+    return isIP(address) > 0 && this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')
+  }
+
+  /**
+   * The address of the client that sent a request. Behind trusted proxies it is the last address of `x-forwarded-for` that is
+   * not a trusted proxy itself: what stands before it may be the client's own invention.
+   */
+  clientOf({ socket, headers }: Pick<IncomingMessage, 'socket' | 'headers'>): string {
+    let client = plain(socket.remoteAddress ?? '')
+    const forwarded = headers['x-forwarded-for']
+    if (typeof forwarded !== 'string' || !this.has(client)) return client
+    for (const hop of forwarded.split(',').reverse()) {
+      const address = plain(hop.trim())
+      if (isIP(address) === 0) return client
+      client = address
+      if (!this.has(client)) return client
+    }
+    return client
+  }
+}
+
+/** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8. */
+export function isRange(text: string): boolean {
+  const [address = '', prefix, more] = text.split('/')
+  const version = isIP(address)
+  if (version === 0 || more !== undefined) return false
+  return prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= (version === 4 ? 32 : 128))
+}
+
+/** An IPv4 address that is written as IPv6 is the same address. */
+function plain(address: string): string {
+  return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address
+}
+
+/** What counts as one address: of IPv6, the /64 network that one customer is given. */
+export function groupOf(address: string): string {
+  if (!address.includes(':')) return plain(address)
+  const [head = '', tail = ''] = plain(address).split('::')
+  const before = head === '' ? [] : head.split(':')
+  const after = tail === '' ? [] : tail.split(':')
+  const groups = address.includes('::') ? [...before, ...Array.from({ length: 8 - before.length - after.length }, () => '0'), ...after] : before
+  return `${groups.slice(0, 4).join(':')}::/64`
+}
+
+/** Counts the requests without a valid key that each address makes in a minute. */
+export class AnonymousRequests {
+  readonly #perMinute: PerMinute
+
+  /** @param now milliseconds since the epoch */
+  constructor(now: () => number) {
+    this.#perMinute = new PerMinute(now)
+  }
+
+  /** Counts one more of an address. */
+  count(address: string): void {
+    this.#perMinute.add(groupOf(address))
+  }
+
+  /** Milliseconds until the address may ask again without a key; 0 when it may now. @param most requests in a minute */
+  waitMs(address: string, most: number): number {
+    return this.#perMinute.waitMs(groupOf(address), most)
+  }
+}

@@ -1,0 +1,32 @@
+/** The limits of gateway.yaml with their units read. */
+import { isRange, TrustedProxies } from '../addresses.ts'
+import type { Limits } from './config.ts'
+import type { RawConfig } from './schema.ts'
+import { duration, size } from './units.ts'
+
+/** Reads the section `limits`. Values of the wrong shape have been told of before. */
+export function limits(raw: RawConfig['limits']): Limits {
+  return {
+    connections: raw.connections,
+    url: size(raw.url),
+    headers: size(raw.headers),
+    headersTime: duration(raw.headersTime),
+    body: size(raw.body),
+    bodyIdle: duration(raw.bodyIdle),
+    bodyTime: duration(raw.bodyTime),
+    reply: size(raw.reply),
+    writeIdle: duration(raw.writeIdle),
+    keepalive: duration(raw.keepalive),
+    idleConnection: duration(raw.idleConnection),
+    idlePerAddress: raw.idlePerAddress,
+    anonymous: raw.anonymous,
+    // Ranges that are none have been told of.
+    trustedProxies: new TrustedProxies(raw.trustedProxies.filter(isRange)),
+    unreadBody: size(raw.unreadBody),
+    unreadTime: duration(raw.unreadTime),
+    unreadBodies: raw.unreadBodies,
+    stage: duration(raw.stage),
+    drainDelay: duration(raw.drainDelay),
+    drain: duration(raw.drain),
+  }
+}

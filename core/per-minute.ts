@@ -1,0 +1,36 @@
+/** Counts what each of many does in a minute. */
+import { LRUCache } from 'lru-cache'
+
+const MINUTE_MS = 60_000
+/** How many are remembered at a time: those that were counted longest ago are forgotten first. */
+const REMEMBERED = 100_000
+
+interface Seen {
+  count: number
+  readonly since: number
+}
+
+export class PerMinute {
+  readonly #seen = new LRUCache<string, Seen>({ max: REMEMBERED })
+  readonly #now: () => number
+
+  /** @param now milliseconds since the epoch */
+  constructor(now: () => number) {
+    this.#now = now
+  }
+
+  /** Counts once, or several times, for a name. The minute of a name begins with the first count in it. */
+  add(name: string, times = 1): void {
+    const now = this.#now()
+    const seen = this.#seen.get(name)
+    if (seen && now - seen.since < MINUTE_MS) seen.count += times
+    else this.#seen.set(name, { count: times, since: now })
+  }
+
+  /** Milliseconds until the minute of a name that has been counted `most` times is over; 0 when it may go on. */
+  waitMs(name: string, most: number): number {
+    const seen = this.#seen.get(name)
+    if (!seen || seen.count < most) return 0
+    return Math.max(0, seen.since + MINUTE_MS - this.#now())
+  }
+}
