@@ -1,21 +1,29 @@
 /**
- * A request's JSON body: checked once, and sent on as the very bytes that came, with single top-level members spliced.
- * What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
+ * A request's JSON body: checked once, while it arrives, and sent on as the very bytes that came, with single top-level members
+ * spliced. What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
  */
 import { isUtf8 } from 'node:buffer'
-import { CLOSE_ARRAY, CLOSE_OBJECT, closingQuote, COLON, COMMA, elementsOf, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
+import { setImmediate as turn } from 'node:timers/promises'
 import { GatewayError } from './errors.ts'
-import { type Contents, contentsOf } from './formats/contents.ts'
+import { type Contents, Look } from './formats/contents.ts'
+import { OPEN_OBJECT } from './json/bytes.ts'
+import { JsonError, type JsonFault, type JsonLimits, SingleNames } from './json/limits.ts'
+import { JsonScanner } from './json/scanner.ts'
+import type { Tape } from './json/tape.ts'
+import { JsonView } from './json/view.ts'
 
-/** Deepest nesting of objects and arrays; deeper bodies serve nobody but those who attack parsers. */
-const MAX_DEPTH = 64
 /** Most top-level members. */
-const MAX_MEMBERS = 1000
+const MEMBERS_MAX = 1000
+/** Members that hold the conversation, which may be as large as the body. */
+const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'])
+/** Most values and names in any other member: such a member is parsed in one go. */
+const MEMBER_ENTRIES_MAX = 50_000
+/** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
+const SLICE_MS = 5
+const STEPS = 32
 
-interface Span {
-  readonly start: number
-  readonly end: number
-}
+/** What is asked of a body where no configuration says otherwise. */
+const STANDARD: JsonLimits = { depth: 64, values: 250_000 }
 
 /** What a member is to be instead. */
 interface Edit {
@@ -26,55 +34,163 @@ interface Edit {
   readonly elements?: readonly Buffer[]
 }
 
-/** Where a member's value stands, and where its name begins. */
-interface Member extends Span {
-  readonly name: number
+/** Reads a body while it arrives. */
+export class BodyReader {
+  readonly #limits: JsonLimits
+  readonly #scanner: JsonScanner
+
+  constructor(limits: JsonLimits = STANDARD) {
+    this.#limits = limits
+    this.#scanner = new JsonScanner(limits, TELLING_NAMES)
+  }
+
+  /** Values so far. */
+  get values(): number {
+    return this.#scanner.values
+  }
+
+  /**
+   * Reads on.
+   * @param bytes all that have come so far
+   * @throws GatewayError invalid_body for what can be no body, whatever follows
+   */
+  push(bytes: Buffer): void {
+    this.#read(bytes, false)
+  }
+
+  /**
+   * The body, when all of it has come.
+   * @throws GatewayError invalid_body for anything but a JSON object in UTF-8 with distinct top-level members, within the limits,
+   * whose numbers are all finite
+   */
+  body(bytes: Buffer): Body {
+    this.#read(bytes, true)
+    if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
+    if (bytes[this.#scanner.tape.starts[0] ?? 0] !== OPEN_OBJECT) throw invalid('The request body must be a JSON object.')
+    return new Body(bytes, this.#scanner)
+  }
+
+  #read(bytes: Buffer, final: boolean): void {
+    try {
+      this.#scanner.push(bytes, final)
+    } catch (thrown) {
+      throw thrown instanceof JsonError ? this.#refusal(thrown.fault) : thrown
+    }
+    if (this.#scanner.names.size > MEMBERS_MAX) throw invalid(`The request body has more than ${MEMBERS_MAX} members.`)
+  }
+
+  #refusal(fault: JsonFault): GatewayError {
+    const { depth, values } = this.#limits
+    switch (fault.kind) {
+      case 'syntax':
+        return invalid('The request body is not valid JSON.')
+      case 'depth':
+        return invalid(`The request body is nested more than ${depth} levels deep.`)
+      case 'values':
+        return invalid(`The request body holds more than ${values} values.`)
+      case 'range':
+        return invalid(`The request body holds a number out of range: ${fault.text}`)
+      case 'twice': {
+        const name = fault.name.slice(0, 64)
+        return fault.outermost ? invalid(`The request body names "${name}" twice.`, name) : invalid(`The request body names "${name}" twice in one object.`)
+      }
+    }
+  }
 }
 
 export class Body {
   /** The bytes as they came. */
   readonly received: Buffer
-  /** The parsed body; edits do not show in it, `get` does. */
-  readonly json: Readonly<Record<string, unknown>>
-  readonly #spans: ReadonlyMap<string, Member>
-  readonly #first: number
+  /** How many values it holds, and at most how many its texts hold that are JSON themselves. */
+  readonly values: number
+  readonly innerValues: number
+  readonly #tape: Tape
+  /** By name of a top-level member, the entry of that name. */
+  readonly #members: ReadonlyMap<string, number>
   readonly #edits = new Map<string, Edit>()
   readonly #removed = new Set<string>()
+  /** Members as they were parsed. */
+  readonly #parsed = new Map<string, unknown>()
+  readonly #look = new Look(this)
   #contents: Contents | undefined
 
-  /**
-   * @throws GatewayError invalid_body for anything but a JSON object in UTF-8 with distinct top-level members, at most
-   * 64 levels deep, whose numbers are all finite
-   */
-  constructor(received: Buffer) {
+  /** A body that has arrived whole. @throws GatewayError invalid_body as `BodyReader` does */
+  static of(received: Buffer): Body {
+    return new BodyReader().body(received)
+  }
+
+  /** @param scanner that has read all of it */
+  constructor(received: Buffer, scanner: JsonScanner) {
     this.received = received
-    const scan = new Scanner(received).run()
-    this.json = parse(received)
-    this.#spans = scan.members
-    this.#first = scan.first
+    this.values = scanner.values
+    this.innerValues = scanner.inner
+    this.#tape = scanner.tape
+    this.#members = scanner.names
+    for (const [name, entry] of scanner.names) {
+      if ((scanner.tape.nexts[entry + 1] as number) - entry > MEMBER_ENTRIES_MAX && !CONVERSATION.has(name))
+        throw invalid(`"${name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`, name.slice(0, 64))
+    }
   }
 
-  /** What it holds beside its text. */
+  /** What it holds beside its text. @throws GatewayError invalid_body where that makes no sense */
   get contents(): Contents {
-    return (this.#contents ??= contentsOf(this.whole()))
+    return (this.#contents ??= this.#look.contents())
   }
 
-  /** A top-level member as it will be sent. */
+  /** Looks through the conversation, and lets others have their turn meanwhile: `contents` is quick after that. @throws GatewayError as `contents` does */
+  async look(): Promise<void> {
+    const walk = this.#look.said()
+    for (let until = performance.now() + SLICE_MS; ;) {
+      for (let step = 0; step < STEPS; step++) if (walk.next().done === true) return
+      if (performance.now() < until) continue
+      await turn()
+      until = performance.now() + SLICE_MS
+    }
+  }
+
+  /** The names of the top-level members as they came. */
+  get names(): Iterable<string> {
+    return this.#members.keys()
+  }
+
+  /** Whether a top-level member will be sent. */
+  has(name: string): boolean {
+    return this.#edits.has(name) || (this.#members.has(name) && !this.#removed.has(name))
+  }
+
+  /** A top-level member as it will be sent, parsed. A conversation may be large: look at it by `view`. */
   get(name: string): unknown {
     if (this.#removed.has(name)) return undefined
     const edit = this.#edits.get(name)
     if (edit) return edit.value
-    return Object.hasOwn(this.json, name) ? this.json[name] : undefined
+    const entry = this.#members.get(name)
+    if (entry === undefined) return undefined
+    if (!this.#parsed.has(name)) this.#parsed.set(name, this.#viewOf(entry).json)
+    return this.#parsed.get(name)
   }
 
-  /** The parsed body as it will be sent. */
-  whole(): Readonly<Record<string, unknown>> {
-    if (this.#edits.size + this.#removed.size === 0) return this.json
-    return Object.fromEntries(
-      Object.entries({ ...this.json, ...Object.fromEntries([...this.#edits].map(([name, { value }]) => [name, value])) }).filter(
-        ([name]) => !this.#removed.has(name),
-      ),
-    )
+  /** A top-level member as it will be sent, unparsed. */
+  view(name: string): JsonView | undefined {
+    if (this.#removed.has(name)) return undefined
+    const edit = this.#edits.get(name)
+    if (edit) return JsonView.of(edit.bytes)
+    const entry = this.#members.get(name)
+    return entry === undefined ? undefined : this.#viewOf(entry)
+  }
+
+  /** A top-level member as it came, unparsed. */
+  came(name: string): JsonView | undefined {
+    const entry = this.#members.get(name)
+    return entry === undefined ? undefined : this.#viewOf(entry)
+  }
+
+  /** All of it as it will be sent, parsed. A body may be large: ask for what you need by `get` and `view`. */
+  get json(): Readonly<Record<string, unknown>> {
+    return JSON.parse(this.bytes().toString('utf8')) as Readonly<Record<string, unknown>>
+  }
+
+  #viewOf(nameEntry: number): JsonView {
+    return new JsonView(this.received, this.#tape, nameEntry + 1)
   }
 
   /** Replaces or adds one top-level member in what will be sent; all other bytes stay. */
@@ -89,9 +205,7 @@ export class Body {
   change(name: string, change: (element: unknown, index: number) => unknown): void {
     const before = this.get(name)
     if (!Array.isArray(before)) return
-    const span = this.#spans.get(name)
-    const edit = this.#edits.get(name)
-    const raw = edit ? (edit.elements ?? []) : span ? elementsOf(this.received.subarray(span.start, span.end)) : []
+    const raw = this.#edits.get(name)?.elements ?? [...(this.view(name)?.elements() ?? [])].map(({ bytes }) => bytes)
     const kept = before.flatMap((element: unknown, index) => {
       const value = change(element, index)
       return value === undefined ? [] : [{ value, bytes: value === element && raw[index] ? raw[index] : Buffer.from(JSON.stringify(value)) }]
@@ -105,13 +219,19 @@ export class Body {
   #edit(name: string, edit: Edit): void {
     this.#removed.delete(name)
     this.#edits.set(name, edit)
-    if (name === 'tools') this.#contents = undefined
+    this.#forget(name)
   }
 
   /** Leaves one top-level member out of what will be sent. */
   remove(name: string): void {
     this.#edits.delete(name)
     this.#removed.add(name)
+    this.#forget(name)
+  }
+
+  /** A member has changed: what was found in it may not be there any more. */
+  #forget(name: string): void {
+    if (CONVERSATION.has(name)) this.#look.forget()
     this.#contents = undefined
   }
 
@@ -120,12 +240,14 @@ export class Body {
     if (this.#removed.size > 0) return this.#joined()
     if (this.#edits.size === 0) return this.received
     const edits = [...this.#edits]
-    const added = edits.filter(([name]) => !this.#spans.has(name)).map(([name, { bytes }]) => `${JSON.stringify(name)}:${bytes.toString('utf8')}`)
+    const added = edits.filter(([name]) => !this.#members.has(name)).map(([name, { bytes }]) => `${JSON.stringify(name)}:${bytes.toString('utf8')}`)
     const splices = edits.flatMap(([name, { bytes }]) => {
-      const span = this.#spans.get(name)
-      return span ? [{ start: span.start, end: span.end, bytes }] : []
+      const view = this.came(name)
+      return view ? [{ start: view.start, end: view.end, bytes }] : []
     })
-    if (added.length > 0) splices.push({ start: this.#first, end: this.#first, bytes: Buffer.from(added.join(',') + (this.#spans.size > 0 ? ',' : '')) })
+    // Just behind the opening brace.
+    const first = (this.#tape.starts[0] as number) + 1
+    if (added.length > 0) splices.push({ start: first, end: first, bytes: Buffer.from(added.join(',') + (this.#members.size > 0 ? ',' : '')) })
     splices.sort((a, b) => a.start - b.start)
     const parts: Buffer[] = []
     let at = 0
@@ -141,11 +263,12 @@ export class Body {
   #joined(): Buffer {
     const parts: Buffer[] = []
     const add = (...pieces: Buffer[]): void => void parts.push(Buffer.from(parts.length === 0 ? '{' : ','), ...pieces)
-    for (const [name, span] of this.#spans) {
+    for (const [name, entry] of this.#members) {
       if (this.#removed.has(name)) continue
-      add(this.received.subarray(span.name, span.start), this.#edits.get(name)?.bytes ?? this.received.subarray(span.start, span.end))
+      const { start, bytes } = this.#viewOf(entry)
+      add(this.received.subarray(this.#tape.starts[entry], start), this.#edits.get(name)?.bytes ?? bytes)
     }
-    for (const [name, { bytes }] of this.#edits) if (!this.#spans.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
+    for (const [name, { bytes }] of this.#edits) if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
 }
@@ -154,145 +277,22 @@ function invalid(message: string, param?: string): GatewayError {
   return new GatewayError('invalid_body', { message, ...(param !== undefined && { param }) })
 }
 
-function parse(bytes: Buffer): Readonly<Record<string, unknown>> {
-  if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
-  let json: unknown
-  try {
-    json = JSON.parse(bytes.toString('utf8'))
-  } catch {
-    throw invalid('The request body is not valid JSON.')
-  }
-  if (typeof json !== 'object' || json === null || Array.isArray(json)) throw invalid('The request body must be a JSON object.')
-  return json as Readonly<Record<string, unknown>>
-}
-
 /**
- * Walks the bytes before any parser sees them: bounds the nesting and notes where the top-level members stand. What it
- * finds in bytes that are no JSON is of no use, but then parsing fails and nobody asks.
+ * Names that say what a part of a request is, or what it refers to. Of a name that stands twice some parsers believe the first,
+ * and others the last.
  */
-class Scanner {
-  readonly members = new Map<string, Member>()
-  /** Just behind the opening brace: where a new member goes. */
-  first = 0
-  readonly #bytes: Buffer
-  #depth = 0
-  /** Of the objects that are open, the names in them that must not stand twice, as bits. */
-  readonly #named: number[] = []
-  #name = ''
-  #nameStart = 0
-  #valueStart = 0
-
-  constructor(bytes: Buffer) {
-    this.#bytes = bytes
-  }
-
-  run(): this {
-    const bytes = this.#bytes
-    let stringStart = 0
-    let stringEnd = 0
-    for (let at = 0; at < bytes.length; at++) {
-      switch (bytes[at]) {
-        case QUOTE: {
-          stringStart = at
-          stringEnd = closingQuote(bytes, at) + 1
-          at = stringEnd - 1
-          break
-        }
-        case OPEN_OBJECT:
-        case OPEN_ARRAY:
-          if (++this.#depth === 1) this.first = at + 1
-          this.#named[this.#depth] = 0
-          if (this.#depth > MAX_DEPTH) throw invalid(`The request body is nested more than ${MAX_DEPTH} levels deep.`)
-          break
-        case CLOSE_OBJECT:
-        case CLOSE_ARRAY:
-          if (--this.#depth === 0) this.#endMember(at)
-          break
-        case COLON:
-          if (this.#depth === 1) this.#startMember({ start: stringStart, end: stringEnd }, at + 1)
-          else this.#checkInner(stringStart, stringEnd)
-          break
-        case COMMA:
-          if (this.#depth === 1) this.#endMember(at)
-          break
-        default:
-          if (isNumeric(bytes[at])) at = this.#skipNumber(at) - 1
-      }
-    }
-    return this
-  }
-
-  #startMember(key: Span, value: number): void {
-    const quoted = this.#bytes.toString('utf8', key.start, key.end)
-    try {
-      // Most names say what they are as they stand.
-      this.#name = /^"[ !#-[\]-~]*"$/.test(quoted) ? quoted.slice(1, -1) : (JSON.parse(quoted) as string)
-    } catch {
-      throw invalid('The request body is not valid JSON.')
-    }
-    this.#nameStart = key.start
-    this.#valueStart = value
-    if (this.members.has(this.#name)) {
-      throw invalid(`The request body names "${this.#name.slice(0, 64)}" twice.`, this.#name.slice(0, 64))
-    }
-  }
-
-  /** Of a name that stands twice some parsers believe the first, and others the last: it must not say what a part or a tool is. */
-  #checkInner(start: number, end: number): void {
-    // The shortest and the longest of them, with their quotes; an escape makes a name longer.
-    if (end - start < 4 || end - start > 200) return
-    const quoted = this.#bytes.toString('latin1', start, end)
-    const bit = TELLING_NAMES.get(quoted.includes('\\') ? unescaped(quoted) : quoted.slice(1, -1))
-    if (bit === undefined) return
-    const named = this.#named[this.#depth] ?? 0
-    if ((named & bit) !== 0) throw invalid(`The request body names ${quoted} twice in one object.`)
-    this.#named[this.#depth] = named | bit
-  }
-
-  #endMember(end: number): void {
-    if (this.#valueStart === 0) return
-    let start = this.#valueStart
-    let stop = end
-    while (isSpace(this.#bytes[start])) start++
-    while (isSpace(this.#bytes[stop - 1])) stop--
-    if (this.members.size >= MAX_MEMBERS) throw invalid(`The request body has more than ${MAX_MEMBERS} members.`)
-    this.members.set(this.#name, { name: this.#nameStart, start, end: stop })
-    this.#valueStart = 0
-  }
-
-  /** Numbers beyond the range of a double would reach the parser as infinity and the upstream as themselves. */
-  #skipNumber(start: number): number {
-    let end = start + 1
-    while (isNumeric(this.#bytes[end])) end++
-    if (end - start > 4 && !Number.isFinite(Number(this.#bytes.toString('latin1', start, end)))) {
-      const text = this.#bytes.toString('latin1', start, Math.min(end, start + 32))
-      if (/^-?\d/.test(text)) throw invalid(`The request body holds a number out of range: ${text}`)
-    }
-    return end
-  }
-}
-
-/** Names that say what a part of a request is, or what it refers to; each has a bit of its own. */
-const TELLING_NAMES: ReadonlyMap<string, number> = new Map(
-  ['type', 'id', 'file_id', 'model', 'role', 'content', 'source', 'container', 'container_id', 'environment', 'vector_store_ids', 'file_ids', 'skill_id'].map(
-    (name, index) => [name, 1 << index],
-  ),
-)
-
-function unescaped(quoted: string): string {
-  try {
-    return JSON.parse(quoted) as string
-  } catch {
-    return quoted
-  }
-}
-
-function isSpace(byte: number | undefined): boolean {
-  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
-}
-
-/** A byte that can be part of a number; the `e` of `true` is one too and does no harm. */
-function isNumeric(byte: number | undefined): boolean {
-  if (byte === undefined) return false
-  return (byte >= 0x30 && byte <= 0x39) || byte === 0x2b || byte === 0x2d || byte === 0x2e || byte === 0x65 || byte === 0x45
-}
+const TELLING_NAMES = new SingleNames([
+  'type',
+  'id',
+  'file_id',
+  'model',
+  'role',
+  'content',
+  'source',
+  'container',
+  'container_id',
+  'environment',
+  'vector_store_ids',
+  'file_ids',
+  'skill_id',
+])

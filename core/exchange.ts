@@ -128,9 +128,11 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly outlet: Outlet
   /**
    * The request body.
+   * @param limit bytes
+   * @param watch sees all that has come so far whenever more has come; what it throws ends the reading
    * @throws GatewayError body_too_large, unsupported_encoding, or request_timeout
    */
-  read(limit: number): Promise<Buffer>
+  read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer>
   /**
    * Ends a running reply: by `drain` the way its format reports a failure, with `disabled` as the error that is given, by
    * `budget` as one whose output limit is reached. One of which nothing has gone out becomes an error. Does nothing once

@@ -174,10 +174,10 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.work.sent()
   }
 
-  async read(limit: number): Promise<Buffer> {
+  async read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer> {
     this.reading = true
     try {
-      return await readBody(this.#req, this.#reply.res, limit, this.limits)
+      return await readBody(this.#req, this.#reply.res, limit, this.limits, watch)
     } finally {
       this.reading = false
     }

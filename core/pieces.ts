@@ -9,6 +9,12 @@ export class Pieces {
   /** The bytes, and room for more behind them; a single piece stays where it came. */
   #room: Buffer = NOTHING
   #length = 0
+  readonly #expected: number
+
+  /** @param expected how many bytes there will be at most, where that is known */
+  constructor(expected = Infinity) {
+    this.#expected = expected
+  }
 
   get length(): number {
     return this.#length
@@ -20,13 +26,18 @@ export class Pieces {
     if (this.#length === 0) this.#room = piece
     else {
       if (length > this.#room.length) {
-        const room = Buffer.allocUnsafe(2 * length)
+        const room = Buffer.allocUnsafe(Math.max(length, Math.min(2 * length, this.#expected)))
         this.#room.copy(room, 0, 0, this.#length)
         this.#room = room
       }
       piece.copy(this.#room, this.#length)
     }
     return (this.#length = length)
+  }
+
+  /** All there are: bytes that come later do not change them. */
+  get all(): Buffer {
+    return this.#room.subarray(0, this.#length)
   }
 
   /** A copy of all there are. */

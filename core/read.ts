@@ -8,24 +8,31 @@ import { Pieces } from './pieces.ts'
 /**
  * The whole body.
  * @param limit bytes
+ * @param watch sees all that has come so far whenever more has come; what it throws ends the reading
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off
  */
-export function readBody(req: IncomingMessage, res: ServerResponse, limit: number, limits: Limits): Promise<Buffer> {
+export function readBody(req: IncomingMessage, res: ServerResponse, limit: number, limits: Limits, watch?: (bytes: Buffer) => void): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') return Promise.reject(new GatewayError('unsupported_encoding'))
   const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
-  if (Number(req.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLarge())
+  const length = Number(req.headers['content-length'] ?? 0)
+  if (length > limit) return Promise.reject(tooLarge())
   // It may have gone while its key was looked up; then nothing more is heard of it.
   if (req.destroyed) return Promise.reject(brokenOff())
   // Only now may a client that asked go on: whoever is refused earlier never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
   return new Promise((resolve, reject) => {
-    const body = new Pieces()
+    const body = new Pieces(length > 0 ? length : undefined)
     const end = performance.now() + limits.bodyTime
     const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
     const onData = (chunk: Buffer): void => {
       if (body.push(chunk) > limit) return fail(tooLarge())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
+      try {
+        watch?.(body.all)
+      } catch (thrown) {
+        return fail(thrown)
+      }
       idle.refresh()
     }
     const onEnd = (): void => {
@@ -37,7 +44,7 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
       idle.clear()
       req.off('data', onData).off('end', onEnd).off('close', onClose)
     }
-    const fail = (error: GatewayError): void => {
+    const fail = (error: unknown): void => {
       stop()
       req.pause()
       reject(error)

@@ -2,6 +2,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { type Body, definePlugin, GatewayError, Reply } from '../core/plugin.ts'
 
+/** Values that are walked in one go. */
+const STEPS = 1000
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
 
@@ -53,40 +55,27 @@ export default definePlugin({
   },
 })
 
-async function estimate({ json, contents }: Body, mediaTokens: number): Promise<number> {
-  const { messages, system, tools } = json
-  const media = new Set(contents.attachments.flatMap(({ encoded }) => encoded ?? []))
-  const levels: Level[] = [levelOf({ messages, system, tools })]
-  let weight = 0
+async function estimate(body: Body, mediaTokens: number): Promise<number> {
+  const media = new Set(body.contents.attachments.flatMap(({ encoded }) => encoded?.start ?? []))
+  let weight = 1
   let walked = 0
-  for (let level = levels.at(-1); level; level = levels.at(-1)) {
-    if (++walked % 1000 === 0) await turn()
-    const at = level.at++
-    if (at >= level.length) {
-      levels.pop()
-      continue
+  for (const name of ['messages', 'system', 'tools']) {
+    const view = body.view(name)
+    if (!view) weight += 1
+    // The values on the way, outermost first: whatever is in one of them comes before what follows it.
+    const levels = view ? [[view].values()] : []
+    for (let level = levels.at(-1); level; level = levels.at(-1)) {
+      if (++walked % STEPS === 0) await turn()
+      const { value, done } = level.next()
+      if (done) levels.pop()
+      else if (!value.isString) {
+        weight += 1
+        levels.push(value.children())
+      } else if (media.has(value.start)) weight += mediaTokens
+      else weight += await stringWeight(value.text ?? '')
     }
-    const value = level.of[level.names ? (level.names[at] ?? '') : at]
-    if (typeof value === 'object' && value !== null) levels.push(levelOf(value))
-    if (typeof value !== 'string') weight += 1
-    else if (media.has(value)) weight += mediaTokens
-    else weight += await stringWeight(value)
   }
-  return Math.max(1, Math.ceil(weight))
-}
-
-/** An object or array on the way through a request, and how far it has been walked. */
-interface Level {
-  readonly of: Readonly<Record<string | number, unknown>>
-  /** Of an object, its members' names. */
-  readonly names: readonly string[] | undefined
-  readonly length: number
-  at: number
-}
-
-function levelOf(value: object): Level {
-  const names = Array.isArray(value) ? undefined : Object.keys(value)
-  return { of: value as Level['of'], names, length: names?.length ?? (value as unknown[]).length, at: 0 }
+  return Math.ceil(weight)
 }
 
 async function stringWeight(text: string): Promise<number> {

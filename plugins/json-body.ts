@@ -1,7 +1,9 @@
-import { Body, definePlugin, type Format, GatewayError } from '../core/plugin.ts'
+import { type Body, BodyReader, definePlugin, type Format, GatewayError } from '../core/plugin.ts'
 
 /** No provider gives more replies to one request. */
 const MOST_CHOICES = 128
+/** Bytes of a body from which on it is looked through in slices. */
+const LARGE_BYTES = 16_384
 
 /** Reads the request's body and checks what every format asks of it, before anybody acts on it. */
 export default definePlugin({
@@ -12,8 +14,11 @@ export default definePlugin({
   setup(_options, { config }) {
     return {
       async request(x) {
-        const body = new Body(await x.read(config.limits.body))
+        const { body: bytesMax, values, depth } = config.limits
+        const reader = new BodyReader({ values, depth })
+        const body = reader.body(await x.read(bytesMax, bytes => reader.push(bytes)))
         check(body, x.format)
+        if (body.received.length > LARGE_BYTES) await body.look()
         return { body }
       },
     }
@@ -23,9 +28,9 @@ export default definePlugin({
 function check(body: Body, format: Format): void {
   for (const name in format.required) {
     const type = format.required[name]
-    const value = body.get(name)
-    if (value === undefined) throw invalid(name, `The required member "${name}" is missing.`)
-    if (type === 'array' && !Array.isArray(value)) throw invalid(name, `"${name}" must be an array.`)
+    const value = body.view(name)
+    if (!value) throw invalid(name, `The required member "${name}" is missing.`)
+    if (type === 'array' && !value.isList) throw invalid(name, `"${name}" must be an array.`)
   }
   for (const name in format.typed) {
     const type = format.typed[name]

@@ -159,7 +159,7 @@ t.test('a stage can be driven without a socket', async t => {
   t.match(missing.thrown, { code: 'missing_key' })
   const famC = { name: 'famC', formats: [], models: new Map(), default: { id: 'x' } }
   const config = { keyTypes: new Map([['famC', famC]]) }
-  const facts = { key: { type: 'famC' }, body: new Body(Buffer.from('{"model":"a"}')) }
+  const facts = { key: { type: 'famC' }, body: Body.of(Buffer.from('{"model":"a"}')) }
   const gate = await drive(gatePlugin, { host: { config: config as never }, facts: facts as never })
   t.ok(gate.thrown instanceof GatewayError)
   t.match(gate.thrown, { code: 'format_not_allowed', status: 404 })

@@ -116,6 +116,9 @@ export interface Limits {
   readonly headers: number
   readonly body: number
   readonly reply: number
+  /** Of a request's JSON. */
+  readonly values: number
+  readonly depth: number
   /** Milliseconds. */
   readonly headersTime: number
   readonly bodyIdle: number

@@ -12,6 +12,8 @@ export function limits(raw: RawConfig['limits']): Limits {
     headers: size(raw.headers),
     headersTime: duration(raw.headersTime),
     body: size(raw.body),
+    values: raw.values,
+    depth: raw.depth,
     bodyIdle: duration(raw.bodyIdle),
     bodyTime: duration(raw.bodyTime),
     reply: size(raw.reply),

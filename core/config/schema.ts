@@ -251,6 +251,8 @@ export const SCHEMA = {
       headers: { ...SIZE, default: '16KiB' },
       headersTime: { ...DURATION, default: '10s' },
       body: { ...SIZE, default: '32MiB' },
+      values: { type: 'integer', minimum: 1000, maximum: 10_000_000, default: 250_000, description: 'a number of JSON values, which a request may hold' },
+      depth: { type: 'integer', minimum: 8, maximum: 1000, default: 64, description: 'a number of levels, to which the JSON of a request may be nested' },
       bodyIdle: { ...DURATION, default: '15s' },
       bodyTime: { ...DURATION, default: '120s' },
       reply: { ...SIZE, default: '64MiB' },

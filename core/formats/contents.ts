@@ -2,19 +2,13 @@
  * What a request brings beside its text, in any of the formats: media, documents, and references to what lies with the
  * provider. It is recognised by the type of its part. What is not recognised counts as text, which is never too little.
  */
+import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
-import { type ProviderTool, providerToolsIn } from './provider-tools.ts'
-import { type Json, list, object, text } from './reading.ts'
+import type { JsonView } from '../json/view.ts'
+import { type Attachment, attached, present } from './attachments.ts'
+import { memberTools, type ProviderTool, providerToolsOf, TOOLS_MAX } from './provider-tools.ts'
+import { type Json, list, object, positive, text } from './reading.ts'
 import { checkSpelling } from './spelling.ts'
-
-/** One part that is no text. */
-export interface Attachment {
-  readonly kind: 'image' | 'sound' | 'document'
-  /** In the request, behind a URL, or with the provider. */
-  readonly place: 'inline' | 'url' | 'stored'
-  /** The encoded text, where it is in the request. */
-  readonly encoded?: string
-}
 
 /** A member that names something that lies with the provider. */
 export interface StoredReference {
@@ -34,102 +28,165 @@ export interface Contents {
   readonly caches: '5m' | '1h' | undefined
 }
 
-/** Looks through a request. @throws GatewayError invalid_body for a part whose members are spelled otherwise than upstreams may read them */
-export function contentsOf(request: Json): Contents {
-  return new Look(request).contents()
-}
-
 /** Stored things that one request may refer to. */
 const REFERENCES_MAX = 5000
+/** Values in the tools of one item of a conversation: they are parsed in one go. */
+const ITEM_TOOLS_MAX = 10_000
 
-/** One look through a request: at the places where its format has parts, and at no others. */
-class Look {
-  readonly #request: Json
-  readonly #attachments: Attachment[] = []
-  readonly #references: StoredReference[] = []
-  readonly #referred = new Set<string>()
-  #caches: Contents['caches']
+/** What is found in one part of a request. */
+class Findings {
+  readonly attachments: Attachment[] = []
+  readonly references = new Map<string, StoredReference>()
+  readonly tools: ProviderTool[] = []
+  caches: Contents['caches']
 
-  constructor(request: Json) {
-    this.#request = request
-  }
-
-  contents(): Contents {
-    const request = this.#request
-    for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) this.#refer(name, request[name])
-    this.#refer('prompt', object(request['prompt']))
-    for (const skill of list(object(request['container'])?.['skills']))
-      if (object(skill)?.['type'] !== 'anthropic') this.#refer('container.skills', object(skill)?.['skill_id'])
-    for (const tool of list(request['tools'])) this.#tool(object(tool) ?? {})
-    for (const item of list(request['input'])) this.#item(object(item) ?? {})
-    for (const message of list(request['messages'])) {
-      const { content, audio, role } = object(message) ?? {}
-      checkNames(object(message) ?? {})
-      if (role === 'assistant') this.#refer('audio', object(audio))
-      this.#parts(content)
-    }
-    this.#parts(request['system'])
-    this.#cache(request)
-    // Longer caching may be billed as the dearest kind of write.
-    if (object(request['prompt_cache_options']) || request['prompt_cache_retention'] === '24h') this.#caches = '1h'
-    return { attachments: this.#attachments, references: this.#references, providerTools: providerToolsIn(request), caches: this.#caches }
-  }
-
-  #refer(param: string, value: unknown): void {
-    const id = text(value) ?? text(object(value)?.['id'])
+  refer(param: string, id: string | undefined): void {
     // What is referred to twice is there once.
-    if (id === undefined || id === '' || this.#referred.has(`${param} ${id}`)) return
-    this.#referred.add(`${param} ${id}`)
-    if (this.#references.length >= REFERENCES_MAX)
+    if (id === undefined || id === '' || this.references.has(`${param} ${id}`)) return
+    if (this.references.size >= REFERENCES_MAX)
       throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
-    this.#references.push({ param, id })
+    this.references.set(`${param} ${id}`, { param, id })
   }
 
-  /** Parts of a message, a tool's result, or a document. */
-  #parts(parts: unknown): void {
-    // One part alone is taken for a list of one.
-    for (const each of Array.isArray(parts) ? parts : [parts]) {
-      const part = object(each)
-      if (!part) continue
-      checkNames(part)
-      attach(part, this.#attachments)
-      this.#cache(part)
-      this.#refer('file_id', part['file_id'] ?? object(part['file'])?.['file_id'] ?? object(part['source'])?.['file_id'])
-      this.#parts(part['content'])
-      this.#parts(object(part['source'])?.['content'])
+  cache(control: boolean, hour: boolean): void {
+    if (control && this.caches !== '1h') this.caches = hour ? '1h' : '5m'
+  }
+}
+
+/** Containers, files, stores and masks that a tool of the provider's works on. What a function takes is none of them. */
+function lookAtTool(tool: Json, found: Findings): void {
+  const control = object(tool['cache_control'])
+  found.cache(control !== undefined, control?.['ttl'] === '1h')
+  for (const inner of list(tool['tools'])) lookAtTool(object(inner) ?? {}, found)
+  const { container, environment, input_image_mask: mask } = tool
+  for (const where of [tool, object(container), object(environment), object(mask)]) {
+    for (const name in where) checkSpelling(name, TELLING)
+    for (const name of ['container_id', 'file_id']) found.refer(`tools.${name}`, idOf(where?.[name]))
+    for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) found.refer(`tools.${name}`, idOf(id))
+  }
+  if (typeof container === 'string') found.refer('tools.container', container)
+  for (const skill of list(object(environment)?.['skills'])) found.refer('tools.skills', idOf(object(skill)?.['skill_id']))
+}
+
+/** An id, as it stands or as the `id` of an object. */
+function idOf(value: unknown): string | undefined {
+  return text(value) ?? text(object(value)?.['id'])
+}
+
+function viewedId(value: JsonView | undefined): string | undefined {
+  return value?.text ?? value?.member('id')?.text
+}
+
+/** Looks through a request: at the places where its format has parts, and at no others. */
+export class Look {
+  readonly #body: Body
+  /** What the conversation holds, once it has been looked through. */
+  #said: Findings | undefined
+
+  constructor(body: Body) {
+    this.#body = body
+  }
+
+  /** The conversation has changed. */
+  forget(): void {
+    this.#said = undefined
+  }
+
+  /** All that is found. @throws GatewayError invalid_body for a part whose members are spelled otherwise than upstreams may read them */
+  contents(): Contents {
+    const walk = this.said()
+    while (walk.next().done !== true);
+    const said = this.#said as Findings
+    const frame = this.#frame()
+    const references = [...new Map([...frame.references, ...said.references]).values()]
+    if (references.length > REFERENCES_MAX)
+      throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
+    const tools = [...frame.tools, ...said.tools]
+    if (tools.length > TOOLS_MAX)
+      throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
+    const caches = frame.caches === '1h' ? '1h' : (said.caches ?? frame.caches)
+    return { attachments: said.attachments, references, providerTools: [...tools, ...memberTools(this.#body)], caches }
+  }
+
+  /** What the request holds beside its conversation. */
+  #frame(): Findings {
+    const found = new Findings()
+    const body = this.#body
+    for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) found.refer(name, idOf(body.get(name)))
+    found.refer('prompt', idOf(object(body.get('prompt'))))
+    for (const skill of list(object(body.get('container'))?.['skills']))
+      if (object(skill)?.['type'] !== 'anthropic') found.refer('container.skills', idOf(object(skill)?.['skill_id']))
+    const tools = list(body.get('tools'))
+    for (const tool of tools) lookAtTool(object(tool) ?? {}, found)
+    found.tools.push(...providerToolsOf(tools, 'tools', mostCalls(body), true))
+    const control = object(body.get('cache_control'))
+    found.cache(control !== undefined, control?.['ttl'] === '1h')
+    // Longer caching may be billed as the dearest kind of write.
+    if (object(body.get('prompt_cache_options')) || body.get('prompt_cache_retention') === '24h') found.caches = '1h'
+    return found
+  }
+
+  /** Goes through the conversation, step by step. */
+  *said(): Generator<void> {
+    if (this.#said) return
+    const found = new Findings()
+    const body = this.#body
+    let index = 0
+    for (const item of body.view('input')?.elements() ?? []) {
+      yield
+      yield* this.#item(item, `input[${index++}].tools`, found)
     }
+    for (const message of body.view('messages')?.elements() ?? []) {
+      yield
+      yield* checkNames(message)
+      if (message.member('role')?.is('assistant')) {
+        const audio = message.member('audio')
+        if (audio?.isObject) found.refer('audio', viewedId(audio))
+      }
+      yield* parts(message.member('content'), found)
+    }
+    yield* parts(body.view('system'), found)
+    this.#said = found
   }
 
   /** An item of a conversation: a message, a call or its result, or one that lies with the provider. */
-  #item(item: Json): void {
-    const { type, id, content, output } = item
-    checkNames(item)
-    if (isBare(item)) this.#refer('input.id', id)
-    for (const tool of list(item['tools'])) this.#tool(object(tool) ?? {})
-    this.#refer('input.container_id', item['container_id'])
-    attach(item, this.#attachments)
-    this.#parts(content)
-    this.#parts(output)
-    if (type === 'computer_call_output') this.#parts([output])
-  }
-
-  /** Containers, files, stores and masks that a tool of the provider's works on. What a function takes is none of them. */
-  #tool(tool: Json): void {
-    this.#cache(tool)
-    for (const inner of list(tool['tools'])) this.#tool(object(inner) ?? {})
-    const { container, environment, input_image_mask: mask } = tool
-    for (const where of [tool, object(container), object(environment), object(mask)]) {
-      checkNames(where ?? {})
-      for (const name of ['container_id', 'file_id']) this.#refer(`tools.${name}`, where?.[name])
-      for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) this.#refer(`tools.${name}`, id)
+  *#item(item: JsonView, toolsAt: string, found: Findings): Generator<void> {
+    yield* checkNames(item)
+    if (isBare(item)) found.refer('input.id', viewedId(item.member('id')))
+    const tools = item.member('tools')
+    if (tools?.isList) {
+      if (tools.entries > ITEM_TOOLS_MAX)
+        throw new GatewayError('invalid_body', { param: 'input', message: `"${toolsAt}" holds more than ${ITEM_TOOLS_MAX} values and names.` })
+      const declared = list(tools.json)
+      for (const tool of declared) lookAtTool(object(tool) ?? {}, found)
+      found.tools.push(...providerToolsOf(declared, toolsAt, mostCalls(this.#body), false))
     }
-    if (typeof container === 'string') this.#refer('tools.container', container)
-    for (const skill of list(object(environment)?.['skills'])) this.#refer('tools.skills', object(skill)?.['skill_id'])
+    found.refer('input.container_id', viewedId(item.member('container_id')))
+    yield* attached(item, found.attachments)
+    yield* parts(item.member('content'), found)
+    const output = item.member('output')
+    yield* parts(output, found)
   }
+}
 
-  #cache(part: Json): void {
-    const control = object(part['cache_control'])
-    if (control && this.#caches !== '1h') this.#caches = control['ttl'] === '1h' ? '1h' : '5m'
+/** Calls that a request allows its provider, all tools together. Members that a format does not have limit nothing. */
+function mostCalls(body: Body): number | undefined {
+  return body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
+}
+
+/** Parts of a message, a tool's result, or a document. One part alone is taken for a list of one. */
+function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
+  for (const part of value?.isObject ? [value] : (value?.elements() ?? [])) {
+    yield
+    if (!part.isObject) continue
+    yield* checkNames(part)
+    yield* attached(part, found.attachments)
+    const control = part.member('cache_control')
+    if (control?.isObject) found.cache(true, control.member('ttl')?.is('1h') === true)
+    const source = part.member('source')
+    found.refer('file_id', viewedId(present(part.member('file_id')) ?? present(part.member('file')?.member('file_id')) ?? source?.member('file_id')))
+    yield* parts(part.member('content'), found)
+    yield* parts(source?.member('content'), found)
   }
 }
 
@@ -152,8 +209,15 @@ const TELLING: ReadonlySet<string> = new Set([
   'memory_limit',
 ])
 
-function checkNames(part: Json): void {
-  for (const name in part) checkSpelling(name, TELLING)
+/** Names that are looked at in one step. */
+const NAMES_STEP = 500
+
+function* checkNames(part: JsonView): Generator<void> {
+  let count = 0
+  for (const name of part.names()) {
+    checkSpelling(name, TELLING)
+    if (++count % NAMES_STEP === 0) yield
+  }
 }
 
 /** Members without which an item of a type is nothing but its id. Items of other types carry what they say in several. */
@@ -164,53 +228,28 @@ const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
   image_generation_call: ['result'],
 }
 
+/** Names that say nothing of what an item holds. */
+const LABELS: ReadonlySet<string> = new Set(['id', 'type', 'status'])
+
 /** The item is nothing but its id: its provider looks up what it says. */
-function isBare(item: Json): boolean {
-  const type = text(item['type'])
+function isBare(item: JsonView): boolean {
+  const type = item.member('type')?.text
   if (type === 'item_reference') return true
   // A search that was made says little more than that.
   if (type?.endsWith('_search_call')) return false
-  if (Object.keys(item).every(name => name === 'id' || name === 'type' || name === 'status')) return true
+  if (holdsLabelsOnly(item)) return true
   const substance = type === undefined ? ['content'] : SUBSTANCE[type]
-  return (
-    substance?.every(name => item[name] === undefined || item[name] === null || item[name] === '' || (Array.isArray(item[name]) && item[name].length === 0)) ??
-    false
-  )
+  return substance?.every(name => isVoid(item.member(name))) === true
 }
 
-/** Members that say how a reply is to be made, and are no input. */
-const MANNER = new Set([
-  'stream',
-  'stream_options',
-  'max_tokens',
-  'max_completion_tokens',
-  'max_output_tokens',
-  'temperature',
-  'top_p',
-  'metadata',
-  'user',
-  'store',
-])
-/** Members by which a provider may leave out what was said. */
-const SHORTENING = ['context_management', 'truncation', 'transforms', 'compression']
-
-/** What a request says, one message or item after the other, and all else of it that becomes input. */
-export interface Saying {
-  readonly said: readonly unknown[]
-  readonly frame: unknown
-  /** The provider may leave out some of it. */
-  readonly shortened: boolean
+function holdsLabelsOnly(item: JsonView): boolean {
+  for (const name of item.names()) if (!LABELS.has(name)) return false
+  return true
 }
 
-/** Most messages or items of a request that are compared one by one; a longer request counts as shortened. */
-const SAID_MAX = 5000
-
-/** What a request says. @param member that its format says it in */
-export function sayingOf(request: Json, member: string): Saying {
-  const { [member]: value, ...rest } = request
-  const said = Array.isArray(value) ? value : [value]
-  const frame = Object.entries(rest).filter(([name]) => !MANNER.has(name))
-  return { said, frame, shortened: said.length > SAID_MAX || SHORTENING.some(name => request[name] !== undefined) }
+/** It is not there, or says nothing. */
+function isVoid(value: JsonView | undefined): boolean {
+  return !value || value.isNull || value.is('') || (value.isList && value.entries === 1)
 }
 
 /** What a reply, or the event that tells its usage, says it left with its provider: the reply itself, and what lies beside it. */
@@ -228,57 +267,5 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
   return {
     reply: reply['object'] === 'response' ? text(reply['id']) : undefined,
     others: ids.filter((id): id is string => typeof id === 'string' && id !== ''),
-  }
-}
-
-/** Base64, with or without the head of a data URL. What is not is text, and counts as that beside the medium it claims to be. */
-function isEncoded(value: string): boolean {
-  const head = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/.exec(value)
-  return /^[A-Za-z0-9+/=_\r\n-]*$/.test(head ? value.slice(head[0].length) : value)
-}
-
-/** Whether encoded bytes may be an image: a data URL says so, and nothing begins as a PDF or a packed document does. */
-function isImage(encoded: string): boolean {
-  const begins = encoded.slice(encoded.indexOf(',') + 1, encoded.indexOf(',') + 9)
-  return (!encoded.startsWith('data:') || /^data:image\//i.test(encoded)) && !begins.startsWith('JVBERi') && !begins.startsWith('UEsD')
-}
-
-/** Notes a part that is an attachment. */
-function attach(part: Json, found: Attachment[]): void {
-  const add = (kind: Attachment['kind'], source: unknown): void => {
-    const encoded = text(source)
-    if (encoded === undefined) found.push({ kind, place: 'stored' })
-    else if (isEncoded(encoded)) found.push({ kind: kind === 'image' && !isImage(encoded) ? 'document' : kind, place: 'inline', encoded })
-    else found.push({ kind, place: 'url' })
-  }
-  switch (part['type']) {
-    case 'image_url':
-    case 'input_image':
-    case 'computer_screenshot':
-      return add('image', object(part['image_url'])?.['url'] ?? part['image_url'])
-    case 'image_generation_call':
-      return add('image', part['result'])
-    case 'input_audio':
-      return add('sound', object(part['input_audio'])?.['data'])
-    case 'audio_url':
-      return add('sound', object(part['audio_url'])?.['url'] ?? part['audio_url'])
-    case 'document_url':
-      return add('document', object(part['document_url'])?.['url'] ?? part['document_url'])
-    case 'file':
-    case 'input_file': {
-      const file = object(part['file']) ?? part
-      return add('document', file['file_data'] ?? file['file_url'])
-    }
-    case 'video_url':
-    case 'input_video':
-      return add('document', object(part['video_url'])?.['url'] ?? part['video_url'])
-    case 'container_upload':
-      return add('document', undefined)
-    case 'image':
-    case 'document': {
-      const { type, data, url } = object(part['source']) ?? {}
-      // Plain text, and parts of its own, count by themselves.
-      if (type === 'base64' || type === 'url' || type === 'file') add(part['type'], type === 'base64' ? data : url)
-    }
   }
 }

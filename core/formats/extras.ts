@@ -59,7 +59,7 @@ export function extrasOf(body: Body): Extra[] {
   if (tools !== undefined && tools !== null && (!Array.isArray(tools) || !tools.every(object))) {
     throw new GatewayError('invalid_body', { param: 'tools', message: '"tools" must be a list of objects.' })
   }
-  for (const name in body.json) {
+  for (const name of body.names) {
     checkSpelling(name, READ)
     checkCompound(name, BILLED)
     const policy = MEMBERS.get(name)
@@ -70,8 +70,7 @@ export function extrasOf(body: Body): Extra[] {
   const { providerTools, references, attachments } = body.contents
   for (const tool of providerTools) found.push({ policy: tool.kind, param: tool.param, asks: [], tool })
   for (const { param } of references) found.push({ policy: rowOf(param), param, asks: [] })
-  if (attachments.some(({ kind }) => kind === 'sound'))
-    found.push({ policy: 'sound', param: body.get('messages') === undefined ? 'input' : 'messages', asks: [] })
+  if (attachments.some(({ kind }) => kind === 'sound')) found.push({ policy: 'sound', param: !body.has('messages') ? 'input' : 'messages', asks: [] })
   return found
 }
 

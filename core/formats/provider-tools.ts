@@ -1,4 +1,5 @@
 /** Tools that a provider runs by itself: how requests ask for them, and how replies tell that they were run. */
+import type { Body } from '../body.ts'
 import type { CallName, Calls } from '../ledger/price.ts'
 import type { SeenCall } from './format.ts'
 import { POLICIES, type Policy } from './policies.ts'
@@ -30,7 +31,7 @@ const CLIENT_TOOLS =
 const LIMITED_TOOLS = /^(?:web_search|web_fetch|advisor)_\d{8}$/
 
 /** Tools of the provider that one request may declare, in all its lists. */
-const TOOLS_MAX = 1000
+export const TOOLS_MAX = 1000
 
 /** Members that let the provider run tools without declaring any. */
 const MEMBERS: readonly (readonly [name: string, kind: CallName])[] = (Object.entries(POLICIES) as [string, Policy][]).flatMap(
@@ -76,16 +77,20 @@ function beyondFee(tool: Json, type: string): string | undefined {
   return kindOf(type) === 'imageGeneration' && (tool['model'] ?? null) !== null ? 'It asks for a model of its own, which has no price here.' : undefined
 }
 
-/** The tools that a request lets its provider run. @throws GatewayError invalid_body for more than TOOLS_MAX of them */
-export function providerToolsIn(request: Json): ProviderTool[] {
-  // Members that a format does not have limit nothing.
-  const most = request['messages'] === undefined ? positive(request['max_tool_calls']) : undefined
+/**
+ * The tools of a list, and of the lists inside its tools, that a request lets its provider run.
+ * @param at where the list stands, for errors
+ * @param most the most calls that the request allows, all tools together
+ * @param outermost it is the request's own list
+ * @throws GatewayError invalid_body for more than TOOLS_MAX of them
+ */
+export function providerToolsOf(tools: readonly unknown[], at: string, most: number | undefined, outermost: boolean): ProviderTool[] {
   const found: ProviderTool[] = []
-  const walk = (tools: readonly unknown[], at: string, outermost: boolean): void => {
-    tools.forEach((each, index) => {
+  const walk = (inner: readonly unknown[], where: string, own: boolean): void => {
+    inner.forEach((each, index) => {
       const tool = object(each)
       if (!tool) return
-      const param = `${at}[${index}]`
+      const param = `${where}[${index}]`
       if (isProviderTool(tool)) {
         if (found.length >= TOOLS_MAX)
           throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
@@ -94,7 +99,7 @@ export function providerToolsIn(request: Json): ProviderTool[] {
           kind: text(tool['type']) === undefined ? 'otherTools' : kindOf(type),
           param,
           type,
-          index: outermost ? index : undefined,
+          index: own ? index : undefined,
           most: takesLimit(tool) ? positive(tool['max_uses']) : most,
           model: text(tool['model']),
           beyond: beyondFee(tool, type),
@@ -103,14 +108,18 @@ export function providerToolsIn(request: Json): ProviderTool[] {
       walk(list(tool['tools']), `${param}.tools`, false)
     })
   }
-  walk(list(request['tools']), 'tools', true)
-  list(request['input']).forEach((item, index) => walk(list(object(item)?.['tools']), `input[${index}].tools`, false))
-  for (const [name, kind] of MEMBERS) {
-    const value = request[name]
-    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0) || object(value)?.['mode'] === 'off') continue
-    found.push({ kind, param: name, type: name, index: undefined, most, model: undefined, beyond: undefined })
-  }
+  walk(tools, at, outermost)
   return found
+}
+
+/** What a request lets its provider run by members that declare no tool. */
+export function memberTools(body: Pick<Body, 'get' | 'has'>): ProviderTool[] {
+  const most = body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
+  return MEMBERS.flatMap(([name, kind]): ProviderTool[] => {
+    const value = body.get(name)
+    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0) || object(value)?.['mode'] === 'off') return []
+    return [{ kind, param: name, type: name, index: undefined, most, model: undefined, beyond: undefined }]
+  })
 }
 
 /**

@@ -2,7 +2,7 @@
 import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
-import { BIG_NUMBER, noReply, parseExact, refused } from './decoding.ts'
+import { noReply, parseExact, refused } from './decoding.ts'
 import { type OutgoingEvent, ReplyEvent } from './events.ts'
 import type { Format, Reading } from './format.ts'
 import { Losses } from './losses.ts'
@@ -242,8 +242,7 @@ function unreadable(thrown: unknown): GatewayError {
   return thrown instanceof GatewayError ? thrown : new GatewayError('upstream_failed', { cause: thrown })
 }
 
-/** The body as it would be sent; read anew where it holds numbers that its first reading could not keep. */
+/** The body as it would be sent. */
 function wholeOf(body: Body): Json {
-  const text = body.received.toString('latin1')
-  return BIG_NUMBER.test(text) ? (parseExact(body.bytes().toString('utf8')) as Json) : body.whole()
+  return parseExact(body.bytes().toString('utf8')) as Json
 }

@@ -51,8 +51,7 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
   const ofKind = { image: 0, sound: 0, document: 0 }
   const budget: Budget = { bytes: BUDGET_BYTES }
   for (const attachment of attachments) {
-    const { encoded = '' } = attachment
-    textBytes -= encoded.length
+    textBytes -= encodedBytes(attachment)
     const size = tokensOf(attachment, rates, storedTokens !== undefined, budget)
     if (size === undefined) unbounded = true
     else {
@@ -72,16 +71,22 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
   }
 }
 
+/** Bytes of an attachment that stands in the request, without its quotes. */
+function encodedBytes({ encoded }: Attachment): number {
+  return encoded ? encoded.end - encoded.start - 2 : 0
+}
+
 /** Tokens of one attachment; undefined when only the context window bounds them. */
-function tokensOf({ kind, encoded, place }: Attachment, rates: Weights, recorded: boolean, budget: Budget): number | undefined {
+function tokensOf(attachment: Attachment, rates: Weights, recorded: boolean, budget: Budget): number | undefined {
+  const { kind, encoded, place } = attachment
   if (place === 'stored') return recorded ? 0 : undefined
   switch (kind) {
     case 'image':
       return rates.mediaTokens
     case 'sound':
-      return encoded === undefined ? undefined : Math.ceil(encoded.length / rates.soundBytesPerToken)
+      return encoded === undefined ? undefined : Math.ceil(encodedBytes(attachment) / rates.soundBytesPerToken)
     case 'document':
-      return encoded === undefined ? undefined : documentTokens(encoded, rates, budget)
+      return encoded === undefined ? undefined : documentTokens(encoded.text ?? '', rates, budget)
   }
 }
 

@@ -53,10 +53,10 @@ export class Prefixes {
   /** Remembers the input of a request, as its upstream told it. */
   learn(of: Conversation, body: Body, told: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>, now: number): void {
     if (body.received.length < WORTH) return
-    const { said, frame, shortened } = sayingOf(body.json, of.format.says)
+    const { said, frame, shortened } = sayingOf(body, of.format.says)
     if (shortened) return
     const name = nameOf(of)
-    const known: Known = { ...told, said: said.map(digestOf), frame: digestOf(frame), at: now }
+    const known: Known = { ...told, said: said.map(digestOf), frame: digestOf(JSON.stringify(frame)), at: now }
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
   }
 
@@ -65,23 +65,22 @@ export class Prefixes {
     if (body.received.length < WORTH) return undefined
     const fresh = (this.#known.get(nameOf(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
     if (fresh.length === 0) return undefined
-    const { said, frame, shortened } = sayingOf(body.json, of.format.says)
+    const { said, frame, shortened } = sayingOf(body, of.format.says)
     if (shortened) return undefined
     const digests = said.map(digestOf)
-    const framed = digestOf(frame)
+    const framed = digestOf(JSON.stringify(frame))
     const begins = fresh.filter(
       known => known.frame === framed && known.said.length <= digests.length && known.said.every((digest, at) => digest === digests[at]),
     )
     const [best] = begins.sort((a, b) => b.said.length - a.said.length)
     if (!best) return undefined
-    const restBytes = said.slice(best.said.length).reduce<number>((sum, each) => sum + Buffer.byteLength(JSON.stringify(each)), 0)
+    const restBytes = said.slice(best.said.length).reduce((sum, each) => sum + each.length, 0)
     return { inputTokens: best.inputTokens, cachedTokens: Math.min(best.cachedTokens, best.inputTokens), restBytes }
   }
 }
 
-/** As parsed: a member that stands twice counts as it does for the provider, once. */
-function digestOf(value: unknown): string {
-  return hash('sha256', JSON.stringify(value) ?? '').slice(0, DIGEST)
+function digestOf(text: string | Buffer): string {
+  return hash('sha256', text).slice(0, DIGEST)
 }
 
 function nameOf({ account, model, format }: Conversation): string {

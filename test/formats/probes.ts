@@ -180,7 +180,7 @@ export function fates({ from, sign, loss }: Probe): string[] {
     // What only the upstream's own clients can ask for passes as it is.
     if (body === undefined) return 'carried'
     try {
-      const between = { client: FORMATS[format as FormatName], upstream: FORMATS[to], body: new Body(Buffer.from(JSON.stringify(body))) }
+      const between = { client: FORMATS[format as FormatName], upstream: FORMATS[to], body: Body.of(Buffer.from(JSON.stringify(body))) }
       const limits = { output: 100, thinking: 'adaptive' } as const
       const translation = new Translation({ ...between, headers: {}, asked: 'm', limits, requestId: 'r', startedAt: 0 })
       const carried = sign.test(translation.bytes().toString())

@@ -25,7 +25,7 @@ export function become(from: FormatName, to: FormatName, text: string, headers: 
     const translation = new Translation({
       client: FORMATS[from],
       upstream: FORMATS[to],
-      body: new Body(Buffer.from(text)),
+      body: Body.of(Buffer.from(text)),
       headers,
       asked: 'm',
       limits: { output: 32_000, thinking: 'adaptive' },
@@ -70,7 +70,7 @@ t.test('whole numbers that no double can hold survive inside what tools are give
 
 t.test('an output limit that is lowered keeps what is reasoned below it', t => {
   const lowered = (tokens: number, budget: number): unknown => {
-    const body = new Body(Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })))
+    const body = Body.of(Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })))
     FORMATS.messages.limitOutput(body, tokens)
     return JSON.parse(body.bytes().toString())
   }

@@ -6,7 +6,7 @@ import { Scanner } from '../../core/upstream/scanner.ts'
 
 t.test('what is taken out of events unparsed is what is taken out of parsed ones', t => {
   const format = FORMATS['chat-completions']
-  const hide = format.prepare(new Body(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
+  const hide = format.prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
   const { strikes: _strikes, ...parsing } = hide
   const lines = [
     'data: {"choices":[{"delta":{"content":"a"}}],"usage":null}',
@@ -156,7 +156,7 @@ const LONG: Readonly<Record<string, string>> = {
 
 for (const [name, text] of Object.entries(LONG)) {
   t.test(`a megabyte of ${name} passes as it is`, t => {
-    const hide = FORMATS['chat-completions'].prepare(new Body(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
+    const hide = FORMATS['chat-completions'].prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
     const scanner = new Scanner(FORMATS['chat-completions'], { all: false, rewriters: [hide], onEvent: () => {} })
     t.ok(scanner.push(Buffer.from(text)).equals(Buffer.from(text)))
     t.end()

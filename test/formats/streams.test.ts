@@ -91,7 +91,7 @@ t.test('a body changes only where it is told to', t => {
     ['{"n":1}', { model: 'b', max_tokens: 5 }, '{"model":"b","max_tokens":5,"n":1}'],
   ]
   for (const [text, edits, expected] of cases) {
-    const body = new Body(Buffer.from(text))
+    const body = Body.of(Buffer.from(text))
     for (const [name, value] of Object.entries(edits)) body.set(name, value)
     t.equal(body.bytes().toString(), expected)
   }

@@ -179,10 +179,10 @@ t.test('a wrong key is looked up once in a while, and one of a blocked address n
   const { redis } = g.gateway.ledger.scripts
   const look = redis.get.bind(redis)
   let looks = 0
-  redis.get = ((...args: [string]) => {
+  redis.get = (...args: [string]) => {
     looks++
     return look(...args)
-  })
+  }
   for (let times = 0; times < 3; times++) t.equal((await g.call('/api/v1/key-info', { key: 'sk-guess' })).status, 401)
   t.equal(looks, 1, 'the same secret is remembered')
   for (let times = 0; times < 10; times++) await g.call(times % 2 === 0 ? '/api/v1/key-info' : '/v1/models', { key: `sk-guess-${times}` })

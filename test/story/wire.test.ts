@@ -21,7 +21,8 @@ t.before(async () => {
         .replace('bodyIdle: 15s', 'bodyIdle: 300ms')
         .replace('bodyTime: 120s', 'bodyTime: 2s')
         .replace('body: 32MiB', 'body: 4KiB')
-        .replace('idleConnection: 65s', 'idleConnection: 1s'),
+        .replace('idleConnection: 65s', 'idleConnection: 1s')
+        .replace('unreadTime: 2s', 'unreadTime: 300ms'),
   })
   key = await g.key('famC')
 })
@@ -82,7 +83,7 @@ t.test('a request hidden in an unread body is never answered', async t => {
 
 t.test('bodies over the limit are refused by their length and by their bytes', async t => {
   t.equal(status(await raw(post('content-length: 5000\r\nconnection: close', 'x'))), 413)
-  const chunk = `400\r\n${'x'.repeat(1024)}\r\n`
+  const chunk = `400\r\n${' '.repeat(1024)}\r\n`
   t.equal(status(await raw(post('transfer-encoding: chunked\r\nconnection: close', ''), chunk, chunk, chunk, chunk, chunk)), 413)
   t.equal(status(await raw(post('transfer-encoding: chunked\r\nconnection: close', `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`))), 200)
 })

@@ -3,7 +3,7 @@ import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
 import type { CountedUsage, Format, Reading, Running } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { callOfItem, providerToolsIn } from '../provider-tools.ts'
+import { callOfItem } from '../provider-tools.ts'
 import {
   conditionNamed,
   countInclusive,
@@ -110,7 +110,7 @@ export const responses: Format = {
   tellsCalls: true,
   storesUnasked: true,
   limitCalls(body, most) {
-    if (positive(body.get('max_tool_calls')) === undefined && providerToolsIn(body.whole()).length > 0) body.set('max_tool_calls', most)
+    if (positive(body.get('max_tool_calls')) === undefined && body.contents.providerTools.length > 0) body.set('max_tool_calls', most)
   },
   // Each item ends with events of its own, and what begins after it does so with others.
   rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),

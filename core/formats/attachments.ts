@@ -1,0 +1,107 @@
+/** Media and documents in the parts of a request. */
+import type { JsonView } from '../json/view.ts'
+
+/** One part that is no text. */
+export interface Attachment {
+  readonly kind: 'image' | 'sound' | 'document'
+  /** In the request, behind a URL, or with the provider. */
+  readonly place: 'inline' | 'url' | 'stored'
+  /** The encoded text, where it is in the request. */
+  readonly encoded?: JsonView
+}
+
+/** A member that is there and not null. */
+export function present(value: JsonView | undefined): JsonView | undefined {
+  return value?.isNull ? undefined : value
+}
+
+/** The head of a data URL whose data is encoded. */
+const DATA_HEAD = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/
+/** Bytes of text that the longest such head may have, with an escape for each slash. */
+const HEAD_MAX = 2048
+/** Bytes of encoded text that are looked at in one go. */
+const ENCODED_SLICE = 1024 * 1024
+/** What is not base64 in a JSON string: any other character, and any escape but those of a slash and of line breaks. */
+const NOT_ENCODED = /[^A-Za-z0-9+/=_\\-]|\\[^/nr]/
+
+/** The beginning of a string's text. */
+function beginning(value: JsonView): string {
+  const text = value.bytes.toString('latin1', 1, Math.min(value.end - value.start - 1, HEAD_MAX))
+  return text.replaceAll('\\/', '/')
+}
+
+/** Whether a string is base64, with or without the head of a data URL. What is not is text, and counts as that beside the medium it claims to be. */
+function* isEncoded(value: JsonView): Generator<void, boolean> {
+  const { bytes } = value
+  const head = DATA_HEAD.exec(beginning(value))?.[0]
+  // Escapes make the head longer than it reads, and may stand in it.
+  let at = head === undefined ? 1 : bytes.indexOf(',', 1) + 1
+  while (at < bytes.length - 1) {
+    let end = Math.min(at + ENCODED_SLICE, bytes.length - 1)
+    // An escape is looked at as a whole.
+    if (end < bytes.length - 1 && bytes[end - 1] === 0x5c) end--
+    if (NOT_ENCODED.test(bytes.toString('latin1', at, end))) return false
+    at = end
+    yield
+  }
+  return true
+}
+
+/** Whether encoded bytes may be an image: a data URL says so, and nothing begins as a PDF or a packed document does. */
+function isImage(value: JsonView): boolean {
+  const begins = beginning(value)
+  const data = begins.slice(DATA_HEAD.exec(begins)?.[0].length ?? 0)
+  return (!begins.startsWith('data:') || /^data:image\//i.test(begins)) && !data.startsWith('JVBERi') && !data.startsWith('UEsD')
+}
+
+/** Notes a part that is an attachment. */
+export function* attached(part: JsonView, found: Attachment[]): Generator<void> {
+  const medium = mediumOf(part)
+  if (!medium) return
+  const { kind, source } = medium
+  if (!source?.isString) found.push({ kind, place: 'stored' })
+  else if (yield* isEncoded(source)) found.push({ kind: kind === 'image' && !isImage(source) ? 'document' : kind, place: 'inline', encoded: source })
+  else found.push({ kind, place: 'url' })
+}
+
+/** What kind of medium a part is, and where it stands; undefined for one that is none. */
+function mediumOf(part: JsonView): { kind: Attachment['kind']; source: JsonView | undefined } | undefined {
+  /** A member, or the member `inner` of the object that it is. */
+  const of = (name: string, inner: string): JsonView | undefined => present(part.member(name)?.member(inner)) ?? part.member(name)
+  const type = part.member('type')?.text
+  switch (type) {
+    case 'image_url':
+    case 'input_image':
+    case 'computer_screenshot':
+      return { kind: 'image', source: of('image_url', 'url') }
+    case 'image_generation_call':
+      return { kind: 'image', source: part.member('result') }
+    case 'input_audio':
+      return { kind: 'sound', source: part.member('input_audio')?.member('data') }
+    case 'audio_url':
+      return { kind: 'sound', source: of('audio_url', 'url') }
+    case 'document_url':
+      return { kind: 'document', source: of('document_url', 'url') }
+    case 'file':
+    case 'input_file': {
+      const nested = part.member('file')
+      const file = nested?.isObject ? nested : part
+      return { kind: 'document', source: present(file.member('file_data')) ?? file.member('file_url') }
+    }
+    case 'video_url':
+    case 'input_video':
+      return { kind: 'document', source: of('video_url', 'url') }
+    case 'container_upload':
+      return { kind: 'document', source: undefined }
+    case 'image':
+    case 'document': {
+      const source = part.member('source')
+      const place = source?.member('type')?.text
+      // Plain text, and parts of its own, count by themselves.
+      if (place !== 'base64' && place !== 'url' && place !== 'file') return undefined
+      return { kind: type, source: source?.member(place === 'base64' ? 'data' : 'url') }
+    }
+    default:
+      return undefined
+  }
+}

@@ -1,0 +1,306 @@
+/**
+ * Reads JSON without building its objects. A scanner goes over the bytes once, bit by bit as they arrive: it checks that they are
+ * JSON and within limits, and notes on a tape where each value begins and ends. What a value says is read from its bytes when
+ * somebody asks.
+ */
+import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COLON, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
+import { JsonError, type JsonLimits, type SingleNames } from './limits.ts'
+import { Tape } from './tape.ts'
+import { latin1, NAME_MAX, stringAt } from './text.ts'
+
+const MINUS = 0x2d
+/** Characters of the longest number: more digits than any reader heeds. */
+const NUMBER_MAX = 1000
+const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
+const LITERALS: ReadonlyMap<number, string> = new Map([
+  [0x74, 'true'],
+  [0x66, 'false'],
+  [0x6e, 'null'],
+])
+
+/** What may come next. */
+const VALUE = 0
+/** A value, or the end of an empty list. */
+const FIRST_ELEMENT = 1
+/** A name, or the end of an empty object. */
+const FIRST_NAME = 2
+const NAME = 3
+const AFTER_NAME = 4
+/** A comma, or the end of what is open. */
+const AFTER_VALUE = 5
+const NOTHING_MORE = 6
+
+/** One pass over the bytes of one JSON text. */
+export class JsonScanner {
+  readonly tape = new Tape()
+  /** Values so far. */
+  values = 0
+  /** Commas and brackets in the texts of members `arguments`, which are JSON themselves: they hold hardly more values. */
+  inner = 0
+  readonly #limits: JsonLimits
+  readonly #single: SingleNames | undefined
+  #state = VALUE
+  #at = 0
+  /** Where the string begins that is being read; -1 while none is. */
+  #string = -1
+  /** None of the bytes that are read now is a control character. */
+  #clean = false
+  /** The next backslash, where it has been looked for. */
+  #slash = -1
+  #depth = 0
+  /** The entries of the objects and lists that are open. */
+  readonly #open: number[] = []
+  /** Of the objects that are open, which single names they have, as bits; -1 for a list. */
+  readonly #named: number[] = []
+  /** The names of the outermost object. */
+  readonly names = new Map<string, number>()
+
+  /** @param single names that must not stand twice in any object; of the outermost, no name may */
+  constructor(limits: JsonLimits, single?: SingleNames) {
+    this.#limits = limits
+    this.#single = single
+  }
+
+  /**
+   * Reads on.
+   * @param bytes all that have come so far; those that were there before are the same
+   * @param final no more will come
+   * @throws JsonError
+   */
+  push(bytes: Buffer, final: boolean): void {
+    const { length } = bytes
+    let at = this.#at
+    // What was found before may not hold of what has come since.
+    this.#slash = -1
+    this.#clean = length - at > MANY && !hasControl(bytes, at)
+    while (at < length || this.#string !== -1) {
+      if (this.#string !== -1) {
+        const end = this.#stringEnd(bytes, at)
+        if (end < 0) {
+          at = ~end
+          break
+        }
+        at = end
+        this.#endString(bytes, end)
+        continue
+      }
+      const byte = bytes[at] as number
+      if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) {
+        at++
+        continue
+      }
+      if (byte === QUOTE) {
+        this.#beginString(at++)
+        continue
+      }
+      if (byte === COMMA || byte === COLON || byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
+        this.#mark(byte, ++at)
+        continue
+      }
+      if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+        this.#openUp(byte, at++)
+        continue
+      }
+      const end = wordEnd(bytes, at)
+      // The rest of it may be still to come.
+      if (end === length && !final) {
+        if (end - at > NUMBER_MAX) throw new JsonError({ kind: 'syntax' })
+        break
+      }
+      this.#word(bytes, at, end)
+      at = end
+    }
+    this.#at = at
+    if (final && (this.#state !== NOTHING_MORE || this.#string !== -1)) throw new JsonError({ kind: 'syntax' })
+  }
+
+  /** The index behind the quote that ends a string whose text is read from `at` on; `~at` of where to read on, where it is not there yet. */
+  #stringEnd(bytes: Buffer, at: number): number {
+    const { length } = bytes
+    for (let near = at + NEAR; ; near = at + NEAR) {
+      for (const end = this.#clean ? Math.min(near, length) : length; at < end;) {
+        const byte = bytes[at] as number
+        if (byte === QUOTE) return at + 1
+        if (byte === BACKSLASH) {
+          const behind = escapeEnd(bytes, at)
+          if (behind === 0) return ~at
+          at = behind
+        } else if (byte < 0x20) throw new JsonError({ kind: 'syntax' })
+        else at++
+      }
+      if (at >= length) return ~at
+      const quote = bytes.indexOf(QUOTE, at)
+      const end = quote === -1 ? length : quote
+      if (this.#slash < at) {
+        const slash = bytes.indexOf(BACKSLASH, at)
+        this.#slash = slash === -1 ? length : slash
+      }
+      if (this.#slash >= end) return quote === -1 ? ~length : quote + 1
+      at = this.#slash
+    }
+  }
+
+  #beginString(at: number): void {
+    const name = this.#state === NAME || this.#state === FIRST_NAME
+    if (name) this.tape.add(at)
+    else this.#begin(at)
+    this.#string = at
+  }
+
+  #endString(bytes: Buffer, end: number): void {
+    const { tape } = this
+    const entry = tape.size - 1
+    tape.close(entry, end)
+    const start = this.#string
+    this.#string = -1
+    if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
+      if (this.#named[this.#depth] !== -1 && isNamed(bytes, tape, entry, ARGUMENTS)) this.inner += separators(bytes, start, end)
+      return this.#ended()
+    }
+    this.#state = AFTER_NAME
+    if (this.#depth === 1) this.#outermost(bytes, start, end, entry)
+    else if (this.#single) this.#checkName(bytes, start, end, this.#single)
+  }
+
+  #outermost(bytes: Buffer, start: number, end: number, entry: number): void {
+    const name = stringAt(bytes, start, end)
+    if (this.names.has(name)) throw new JsonError({ kind: 'twice', name, outermost: true })
+    this.names.set(name, entry)
+  }
+
+  #checkName(bytes: Buffer, start: number, end: number, { bits, letters }: SingleNames): void {
+    const first = bytes[start + 1] as number
+    if (end - start > NAME_MAX || (first !== BACKSLASH && !letters.has(first))) return
+    const name = stringAt(bytes, start, end)
+    const bit = bits.get(name)
+    if (bit === undefined) return
+    const named = this.#named[this.#depth] as number
+    if ((named & bit) !== 0) throw new JsonError({ kind: 'twice', name, outermost: false })
+    this.#named[this.#depth] = named | bit
+  }
+
+  /** A value begins. @returns its entry */
+  #begin(at: number): number {
+    if (this.#state !== VALUE && this.#state !== FIRST_ELEMENT) throw new JsonError({ kind: 'syntax' })
+    if (++this.values > this.#limits.values) throw new JsonError({ kind: 'values' })
+    return this.tape.add(at)
+  }
+
+  #openUp(byte: number, at: number): void {
+    const entry = this.#begin(at)
+    if (++this.#depth > this.#limits.depth) throw new JsonError({ kind: 'depth' })
+    this.#open[this.#depth] = entry
+    this.#named[this.#depth] = byte === OPEN_OBJECT ? 0 : -1
+    this.#state = byte === OPEN_OBJECT ? FIRST_NAME : FIRST_ELEMENT
+  }
+
+  #mark(byte: number, behind: number): void {
+    const state = this.#state
+    const inObject = this.#named[this.#depth] !== -1
+    if (byte === COLON && state === AFTER_NAME) this.#state = VALUE
+    else if (byte === COMMA && state === AFTER_VALUE) this.#state = inObject ? NAME : VALUE
+    else if (byte === CLOSE_OBJECT && inObject && this.#depth > 0 && (state === AFTER_VALUE || state === FIRST_NAME)) this.#shut(behind)
+    else if (byte === CLOSE_ARRAY && !inObject && (state === AFTER_VALUE || state === FIRST_ELEMENT)) this.#shut(behind)
+    else throw new JsonError({ kind: 'syntax' })
+  }
+
+  #shut(end: number): void {
+    this.tape.close(this.#open[this.#depth] as number, end)
+    this.#depth--
+    this.#ended()
+  }
+
+  #ended(): void {
+    this.#state = this.#depth === 0 ? NOTHING_MORE : AFTER_VALUE
+  }
+
+  /** A number, true, false or null. */
+  #word(bytes: Buffer, at: number, end: number): void {
+    if (end === at || end - at > NUMBER_MAX) throw new JsonError({ kind: 'syntax' })
+    const entry = this.#begin(at)
+    checkWord(bytes, at, end)
+    this.tape.close(entry, end)
+    this.#ended()
+  }
+}
+
+/** The member whose text is JSON itself: what a tool is called with. */
+const ARGUMENTS = Buffer.from('"arguments"')
+
+/** Bytes of a string that are looked at one by one before they are searched. */
+const NEAR = 32
+/** Bytes from which on it pays to look for control characters in all of them at once. */
+const MANY = 256
+
+/** Whether any of these bytes is a control character, which no string may hold as it stands. */
+function hasControl(bytes: Buffer, from: number): boolean {
+  let at = from
+  for (; (bytes.byteOffset + at) % 4 !== 0; at++) if ((bytes[at] as number) < 0x20) return true
+  const words = new Int32Array(bytes.buffer, bytes.byteOffset + at, (bytes.length - at) >> 2)
+  for (let index = 0; index < words.length; index++) {
+    const word = words[index] as number
+    if (((word - 0x20202020) & ~word & 0x80808080) !== 0) return true
+  }
+  for (at += 4 * words.length; at < bytes.length; at++) if ((bytes[at] as number) < 0x20) return true
+  return false
+}
+
+/** The index behind the escape that begins at `at`; 0 where it is not there as a whole yet. */
+function escapeEnd(bytes: Buffer, at: number): number {
+  const escaped = bytes[at + 1]
+  if (escaped === undefined) return 0
+  if (ESCAPES[escaped] === 1) return at + 2
+  if (escaped !== 0x75) throw new JsonError({ kind: 'syntax' })
+  if (at + 5 >= bytes.length) return 0
+  for (let digit = at + 2; digit < at + 6; digit++) if (!isHex(bytes[digit] as number)) throw new JsonError({ kind: 'syntax' })
+  return at + 6
+}
+
+/** Whether the value at an entry, a member of an object, has this name. */
+function isNamed(bytes: Buffer, { starts, ends }: Tape, entry: number, name: Buffer): boolean {
+  const start = starts[entry - 1] as number
+  if ((ends[entry - 1] as number) - start !== name.length) return false
+  for (let at = 0; at < name.length; at++) if (bytes[start + at] !== name[at]) return false
+  return true
+}
+
+/** How many commas and opening brackets there are. */
+function separators(bytes: Buffer, start: number, end: number): number {
+  let count = 0
+  for (let at = start; at < end; at++) {
+    const byte = bytes[at]
+    if (byte === COMMA || byte === OPEN_OBJECT || byte === OPEN_ARRAY) count++
+  }
+  return count
+}
+
+function isHex(byte: number): boolean {
+  return (byte >= 0x30 && byte <= 0x39) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66)
+}
+
+/** By byte: 1 for one of `"\/bfnrt`, which stand behind a backslash. */
+const ESCAPES = new Uint8Array(256)
+for (const letter of '"\\/bfnrt') ESCAPES[letter.charCodeAt(0)] = 1
+
+/** The index behind the letters, digits, signs and points from `at` on. */
+function wordEnd(bytes: Buffer, at: number): number {
+  for (; at < bytes.length; at++) {
+    const byte = bytes[at] as number
+    const part = (byte >= 0x30 && byte <= 0x39) || (byte >= 0x61 && byte <= 0x7a) || byte === MINUS || byte === 0x2e || byte === 0x2b || byte === 0x45
+    if (!part) return at
+  }
+  return at
+}
+
+function checkWord(bytes: Buffer, at: number, end: number): void {
+  const first = bytes[at] as number
+  if (first !== MINUS && (first < 0x30 || first > 0x39)) {
+    if (latin1(bytes, at, end) !== LITERALS.get(first)) throw new JsonError({ kind: 'syntax' })
+    return
+  }
+  if (end - at === 1 && first !== MINUS) return
+  const text = latin1(bytes, at, end)
+  if (!NUMBER.test(text)) throw new JsonError({ kind: 'syntax' })
+  // Beyond the range of a double some readers take it for infinity, and others for itself.
+  if (text.length > 4 && !Number.isFinite(Number(text))) throw new JsonError({ kind: 'range', text: text.slice(0, 32) })
+}

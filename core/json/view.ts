@@ -1,0 +1,128 @@
+/** JSON values as they stand in a scanned text: what they say is read from their bytes when somebody asks. */
+import { BACKSLASH, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
+import { JsonScanner } from './scanner.ts'
+import type { Tape } from './tape.ts'
+import { NAME_MAX, stringAt } from './text.ts'
+
+/** One value of a scanned text. */
+export class JsonView {
+  readonly #bytes: Buffer
+  readonly #tape: Tape
+  readonly #entry: number
+
+  constructor(bytes: Buffer, tape: Tape, entry: number) {
+    this.#bytes = bytes
+    this.#tape = tape
+    this.#entry = entry
+  }
+
+  /** All of a text that is known to be JSON. */
+  static of(bytes: Buffer): JsonView {
+    const scanner = new JsonScanner({ depth: Infinity, values: Infinity })
+    scanner.push(bytes, true)
+    return new JsonView(bytes, scanner.tape, 0)
+  }
+
+  /** Where it stands: the index of its first byte, and the index behind its last. */
+  get start(): number {
+    return this.#tape.starts[this.#entry] as number
+  }
+
+  get end(): number {
+    return this.#tape.ends[this.#entry] as number
+  }
+
+  /** Its bytes as they came. */
+  get bytes(): Buffer {
+    return this.#bytes.subarray(this.start, this.end)
+  }
+
+  /** Values and names in it, itself included. */
+  get entries(): number {
+    return (this.#tape.nexts[this.#entry] as number) - this.#entry
+  }
+
+  get isObject(): boolean {
+    return this.#bytes[this.start] === OPEN_OBJECT
+  }
+
+  get isList(): boolean {
+    return this.#bytes[this.start] === OPEN_ARRAY
+  }
+
+  get isString(): boolean {
+    return this.#bytes[this.start] === QUOTE
+  }
+
+  get isNull(): boolean {
+    return this.#bytes[this.start] === 0x6e
+  }
+
+  /** The text of a string; undefined for anything else. */
+  get text(): string | undefined {
+    return this.isString ? stringAt(this.#bytes, this.start, this.end) : undefined
+  }
+
+  /** It as parsed. */
+  get json(): unknown {
+    return this.isString ? this.text : JSON.parse(this.#bytes.toString('utf8', this.start, this.end))
+  }
+
+  /** Whether it is a string that says this. @param text printable ASCII */
+  is(text: string): boolean {
+    return this.isString && this.#says(this.#entry, text)
+  }
+
+  /** The member of an object, the last one where several have the name; undefined where there is none. @param name printable ASCII */
+  member(name: string): JsonView | undefined {
+    if (!this.isObject) return undefined
+    const { nexts } = this.#tape
+    const end = nexts[this.#entry] as number
+    let found = -1
+    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry + 1] as number) if (this.#says(entry, name)) found = entry + 1
+    return found === -1 ? undefined : new JsonView(this.#bytes, this.#tape, found)
+  }
+
+  /** The names of an object's members, in their order. */
+  *names(): Generator<string> {
+    if (!this.isObject) return
+    const { nexts, starts, ends } = this.#tape
+    const end = nexts[this.#entry] as number
+    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry + 1] as number)
+      yield stringAt(this.#bytes, starts[entry] as number, ends[entry] as number)
+  }
+
+  /** The elements of a list; nothing for anything else. */
+  *elements(): Generator<JsonView> {
+    if (!this.isList) return
+    const { nexts } = this.#tape
+    const end = nexts[this.#entry] as number
+    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry] as number) yield new JsonView(this.#bytes, this.#tape, entry)
+  }
+
+  /** The values of an object's members, or the elements of a list. */
+  *children(): Generator<JsonView> {
+    if (!this.isObject) return yield* this.elements()
+    const { nexts } = this.#tape
+    const end = nexts[this.#entry] as number
+    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry + 1] as number) yield new JsonView(this.#bytes, this.#tape, entry + 1)
+  }
+
+  /** Whether the string at an entry says this. */
+  #says(entry: number, text: string): boolean {
+    const start = (this.#tape.starts[entry] as number) + 1
+    const length = (this.#tape.ends[entry] as number) - 1 - start
+    const { length: wanted } = text
+    if (length < wanted) return false
+    if (length > wanted) return this.#escaped(start, length) && stringAt(this.#bytes, start - 1, start + length + 1) === text
+    for (let at = 0; at < wanted; at++) if (this.#bytes[start + at] !== text.charCodeAt(at)) return false
+    return true
+  }
+
+  /** Whether a short string has an escape, by which it may say less than its length. */
+  #escaped(start: number, length: number): boolean {
+    if (length > NAME_MAX) return false
+    for (let at = start; at < start + length; at++) if (this.#bytes[at] === BACKSLASH) return true
+    return false
+  }
+}
