@@ -134,6 +134,11 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    */
   read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer>
   /**
+   * Takes memory for the request before it is used; it is given back when the exchange is over.
+   * @throws GatewayError unavailable where there is not so much left for this key
+   */
+  reserve(bytes: number): void
+  /**
    * Ends a running reply: by `drain` the way its format reports a failure, with `disabled` as the error that is given, by
    * `budget` as one whose output limit is reached. One of which nothing has gone out becomes an error. Does nothing once
    * the reply has ended.

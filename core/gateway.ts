@@ -15,6 +15,7 @@ import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
 import type { Price } from './ledger/price.ts'
 import { configureLog, type Log, type Scrubber } from './log.ts'
+import { MemoryBudget, standardBudget } from './memory.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
@@ -41,6 +42,7 @@ export class Gateway {
   readonly ledger: Ledger
   readonly keys: Keys
   readonly attempts: Attempts
+  readonly memory: MemoryBudget
   /** The port it listens on. */
   port = 0
   readonly #surround: Surround
@@ -75,6 +77,7 @@ export class Gateway {
         forward: forwarder(gateway.#sender, () => simulated.url),
         newId: surround.newId,
         now: surround.now,
+        memory: gateway.memory,
         recognises: headers => recognised(gateway.keys, headers),
       })
       gateway.port = await gateway.#server.listen(config.listen.host, config.listen.port)
@@ -97,6 +100,7 @@ export class Gateway {
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
+    this.memory = new MemoryBudget(budgetOf(config))
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
@@ -152,6 +156,7 @@ export class Gateway {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
     configureLog(this.#surround, config)
+    this.memory.total = budgetOf(config)
     this.ledger.prices.add(pricesOf(config))
     // The ledger tries again until the store has them.
     await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
@@ -232,6 +237,11 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   surround.reject(loaded)
   log.error({ problems: loaded.problems.map(place) }, 'the configuration has problems; the old one stays in force')
   return undefined
+}
+
+/** The memory for requests and replies of one process, in bytes. */
+function budgetOf({ limits, workers }: Config): number {
+  return limits.memory === undefined ? standardBudget(workers) : Math.floor(limits.memory / workers)
 }
 
 /** Every price that a charge or a cost can be made at. */

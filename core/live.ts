@@ -5,7 +5,9 @@ import { readBody } from './read.ts'
 import { GatewayError, Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
+import { groupOf } from './addresses.ts'
 import type { Limits } from './config/config.ts'
+import { type MemoryAccount, type MemoryBudget, shortOfMemory } from './memory.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
 import { Work } from './work.ts'
 import { type Asker, ClientReply, Outlet, type Speaker } from './outlet.ts'
@@ -20,7 +22,11 @@ export interface Surroundings {
   readonly limits: Limits
   /** Counts the bodies of the process that are thrown away unread. */
   readonly unread: Unread
+  readonly memory: MemoryBudget
 }
+
+/** How many times the bytes of a request are in memory until its reply has begun: as they came, and as they are sent. */
+const BODY_COPIES = 2
 
 /** Request bodies that are thrown away at this moment, as their requests have been answered without them. */
 export interface Unread {
@@ -97,6 +103,8 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   readonly #unread: Unread
+  readonly #budget: MemoryBudget
+  #memory: MemoryAccount | undefined
   readonly #whenOver = new Set<(why: Why) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
@@ -107,6 +115,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.#now = surroundings.now
     this.limits = surroundings.limits
     this.#unread = surroundings.unread
+    this.#budget = surroundings.memory
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
     this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
@@ -177,10 +186,27 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   async read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer> {
     this.reading = true
     try {
-      return await readBody(this.#req, this.#reply.res, limit, this.limits, watch)
+      return await readBody(this.#req, this.#reply.res, limit, this.limits, (all, more) => {
+        this.reserve(more * BODY_COPIES)
+        watch?.(all)
+      })
     } finally {
       this.reading = false
     }
+  }
+
+  reserve(bytes: number): void {
+    if (!this.memory.take(bytes, false)) throw shortOfMemory()
+  }
+
+  /** What the exchange has taken of the memory there is. */
+  get memory(): MemoryAccount {
+    return (this.#memory ??= this.#budget.account({ key: this.key?.id, address: groupOf(this.address) }))
+  }
+
+  /** Gives its memory back: the exchange is over. */
+  close(): void {
+    this.#memory?.close()
   }
 
   stop(reason: StopReason, what: Usage | GatewayError = NO_USAGE): void {

@@ -8,10 +8,16 @@ import { Pieces } from './pieces.ts'
 /**
  * The whole body.
  * @param limit bytes
- * @param watch sees all that has come so far whenever more has come; what it throws ends the reading
+ * @param watch sees all that has come so far whenever more has come, and how many bytes those are; what it throws ends the reading
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off
  */
-export function readBody(req: IncomingMessage, res: ServerResponse, limit: number, limits: Limits, watch?: (bytes: Buffer) => void): Promise<Buffer> {
+export function readBody(
+  req: IncomingMessage,
+  res: ServerResponse,
+  limit: number,
+  limits: Limits,
+  watch: (all: Buffer, more: number) => void,
+): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') return Promise.reject(new GatewayError('unsupported_encoding'))
   const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
@@ -29,7 +35,7 @@ export function readBody(req: IncomingMessage, res: ServerResponse, limit: numbe
       if (body.push(chunk) > limit) return fail(tooLarge())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       try {
-        watch?.(body.all)
+        watch(body.all, chunk.length)
       } catch (thrown) {
         return fail(thrown)
       }

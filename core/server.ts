@@ -10,6 +10,7 @@ import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
 import { LiveExchange, type Surroundings, type Unread } from './live.ts'
+import type { MemoryBudget } from './memory.ts'
 import { Roster } from './roster.ts'
 
 /** What the server needs of the gateway. */
@@ -19,6 +20,8 @@ export interface ServerHost {
   readonly forward: Forward
   readonly newId: () => string
   readonly now: () => number
+  /** For the requests and replies of this process. */
+  readonly memory: MemoryBudget
   /** Whether the headers carry a key that was valid of late. */
   recognises(headers: IncomingHttpHeaders): boolean
 }
@@ -133,7 +136,13 @@ export class GatewayServer {
     connection.arrived = () => req.complete
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#host.current()
-    const surroundings: Surroundings = { id: this.#host.newId(), limits: generation.config.limits, now: this.#host.now, unread: this.#unread }
+    const surroundings: Surroundings = {
+      id: this.#host.newId(),
+      limits: generation.config.limits,
+      now: this.#host.now,
+      unread: this.#unread,
+      memory: this.#host.memory,
+    }
     const x = new LiveExchange(req, res, surroundings)
     if (this.#draining) res.setHeader('connection', 'close')
     void this.#serve(generation, req, x)
@@ -145,6 +154,7 @@ export class GatewayServer {
     try {
       await this.#run(generation, req, x)
     } finally {
+      x.close()
       this.#count(x, generation.config.limits)
       generation.leave()
       this.#running.delete(x)

@@ -2,6 +2,9 @@ import { type Body, BodyReader, definePlugin, type Format, GatewayError } from '
 
 /** No provider gives more replies to one request. */
 const MOST_CHOICES = 128
+/** Bytes that a value of a body takes beside its text, and how many values memory is taken for at once. */
+const VALUE_BYTES = 48
+const RESERVED_AT_ONCE = 1000
 /** Bytes of a body from which on it is looked through in slices. */
 const LARGE_BYTES = 16_384
 
@@ -16,7 +19,14 @@ export default definePlugin({
       async request(x) {
         const { body: bytesMax, values, depth } = config.limits
         const reader = new BodyReader({ values, depth })
-        const body = reader.body(await x.read(bytesMax, bytes => reader.push(bytes)))
+        let reserved = 0
+        const received = await x.read(bytesMax, bytes => {
+          reader.push(bytes)
+          if (reader.values - reserved < RESERVED_AT_ONCE) return
+          x.reserve((reader.values - reserved) * VALUE_BYTES)
+          reserved = reader.values
+        })
+        const body = reader.body(received)
         check(body, x.format)
         if (body.received.length > LARGE_BYTES) await body.look()
         return { body }

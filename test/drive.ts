@@ -47,6 +47,7 @@ export async function drive(plugin: Plugin, { options = {}, exchange = {}, facts
     complete: false,
     read: () => Promise.reject(new Error('no body')),
     stop: () => {},
+    reserve: () => {},
     ...exchange,
     ...facts,
   }

@@ -119,6 +119,8 @@ export interface Limits {
   /** Of a request's JSON. */
   readonly values: number
   readonly depth: number
+  /** Bytes of all requests and replies in flight, of all workers together; undefined for a share of what there is. */
+  readonly memory: number | undefined
   /** Milliseconds. */
   readonly headersTime: number
   readonly bodyIdle: number

@@ -14,6 +14,7 @@ export function limits(raw: RawConfig['limits']): Limits {
     body: size(raw.body),
     values: raw.values,
     depth: raw.depth,
+    memory: raw.memory === 'auto' ? undefined : size(raw.memory),
     bodyIdle: duration(raw.bodyIdle),
     bodyTime: duration(raw.bodyTime),
     reply: size(raw.reply),

@@ -253,6 +253,7 @@ export const SCHEMA = {
       body: { ...SIZE, default: '32MiB' },
       values: { type: 'integer', minimum: 1000, maximum: 10_000_000, default: 250_000, description: 'a number of JSON values, which a request may hold' },
       depth: { type: 'integer', minimum: 8, maximum: 1000, default: 64, description: 'a number of levels, to which the JSON of a request may be nested' },
+      memory: { ...SIZE, pattern: `^auto$|${SIZE.pattern}`, default: 'auto', description: 'a size such as 512MiB for all workers together, or `auto`' },
       bodyIdle: { ...DURATION, default: '15s' },
       bodyTime: { ...DURATION, default: '120s' },
       reply: { ...SIZE, default: '64MiB' },

@@ -11,6 +11,7 @@ import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
 import { type Failure, ReplyEvent } from '../formats/index.ts'
 import type { LiveExchange } from '../live.ts'
+import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse } from './endings.ts'
@@ -20,6 +21,9 @@ import { textBytes } from './survey.ts'
 import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { type MakeHead, type Patience, StreamRelay } from './stream-relay.ts'
+
+/** How many times the bytes of a whole reply are in memory: as they come, with room for more, as text, and parsed. */
+const REPLY_COPIES = 4
 
 /** Most bytes that are read of an answer that is an error. */
 const ERROR_BYTES = 256 * 1024
@@ -113,9 +117,14 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
       done()
       resolve(undefined)
     }
+    const memory = new Allowance(x.memory, REPLY_COPIES)
+    const end = performance.now() + patience.total
     const onData = (chunk: Buffer): void => {
       idle.refresh()
-      if (pieces.push(chunk) > limit) fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
+      if (performance.now() > end) return timedOut()
+      const length = pieces.push(chunk)
+      if (!memory.cover(length)) fail(shortOfMemory())
+      else if (length > limit) fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
     }
     const onEnd = (): void => {
       done()

@@ -1,5 +1,6 @@
 /** Puts the chunks of a stream together to whole events. */
 import { GatewayError } from '../errors.ts'
+import { type Allowance, shortOfMemory } from '../memory.ts'
 import type { Format } from '../formats/index.ts'
 import { NOTHING, Pieces } from '../pieces.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
@@ -13,17 +14,20 @@ export class WholeEvents {
   readonly #limit: number
   /** The beginning of an event whose end has not come yet. */
   readonly #rest = new Pieces()
+  readonly #memory: Allowance
   /** Its last bytes, which may begin a blank line. */
   #seam: Buffer = NOTHING
 
-  constructor(format: Format, limit: number) {
+  /** @param memory for the beginning of an event */
+  constructor(format: Format, limit: number, memory: Allowance) {
     this.#format = format
     this.#limit = limit
+    this.#memory = memory
   }
 
   /**
    * The bytes up to the last event's end; what is left waits for its own.
-   * @throws GatewayError upstream_failed when one event is larger than the limit
+   * @throws GatewayError upstream_failed when one event is larger than the limit; unavailable when there is no memory for it
    */
   take(chunk: Buffer): Buffer {
     const end = this.#lastEnd(chunk)
@@ -34,6 +38,7 @@ export class WholeEvents {
     if (end === chunk.length && this.#rest.length === 0) return chunk
     this.#rest.push(chunk.subarray(0, end))
     const events = this.#rest.take()
+    this.#memory.clear()
     this.#seam = NOTHING
     this.#keep(chunk.subarray(end))
     return events
@@ -56,6 +61,8 @@ export class WholeEvents {
   #keep(rest: Buffer): void {
     if (rest.length === 0) return
     this.#seam = rest.length < BEGUN ? Buffer.concat([this.#seam, rest]).subarray(-BEGUN) : rest.subarray(-BEGUN)
-    if (this.#rest.push(rest) > this.#limit) throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
+    const length = this.#rest.push(rest)
+    if (!this.#memory.cover(length)) throw shortOfMemory()
+    if (length > this.#limit) throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
   }
 }

@@ -1,0 +1,150 @@
+/**
+ * The memory that requests and replies in flight may take: a budget of bytes. Each key, and each address, may take as much as it
+ * leaves free, so when memory becomes scarce, who has taken the most is refused first, and others still get their share.
+ */
+
+import { totalmem } from 'node:os'
+import { getHeapStatistics } from 'node:v8'
+import { GatewayError } from './errors.ts'
+
+/** The part of the heap, or of what the container has, that is the budget where the file does not say. */
+const SHARE = 1 / 2
+
+/** The part of the budget that requests may fill; what is left is for the replies of those that run. */
+const FOR_REQUESTS = 3 / 4
+/** How many times what it leaves free a key, and an address, may take. Behind a proxy many customers may share an address. */
+const KEY_SHARE = 1
+const ADDRESS_SHARE = 4
+
+/** The budget of one process where the file does not say: half of its heap's limit, or of its share of what the container or machine has. @param workers that share the machine */
+export function standardBudget(workers: number): number {
+  const machine = process.constrainedMemory() || totalmem()
+  return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, Math.min(machine, totalmem()) / workers))
+}
+
+/** The error for a request or a reply for which there is no memory. */
+export function shortOfMemory(): GatewayError {
+  return new GatewayError('unavailable', { message: 'The gateway is short of memory. Try again.', retryAfterMs: 1000 + Math.floor(Math.random() * 2000) })
+}
+
+/** Who takes memory. */
+export interface Taker {
+  /** The key's id; undefined for a request without one. */
+  readonly key: string | undefined
+  readonly address: string
+}
+
+export class MemoryBudget {
+  /** Bytes in all. */
+  total: number
+  #taken = 0
+  readonly #byKey = new Map<string, number>()
+  readonly #byAddress = new Map<string, number>()
+  /** Requests and replies that were refused since the start. */
+  refused = 0
+
+  /** @param total bytes */
+  constructor(total: number) {
+    this.total = total
+  }
+
+  /** Bytes that are taken at this moment. */
+  get taken(): number {
+    return this.#taken
+  }
+
+  /** The account of one exchange. */
+  account(taker: Taker): MemoryAccount {
+    return new MemoryAccount(this, taker)
+  }
+
+  /** Takes bytes for somebody. @param running for the reply of a request that runs @returns false where they are not to be had: then nothing is taken */
+  take({ key, address }: Taker, bytes: number, running: boolean): boolean {
+    const left = (running ? this.total : this.total * FOR_REQUESTS) - this.#taken - bytes
+    const ofKey = (this.#byKey.get(key ?? '') ?? 0) + bytes
+    const ofAddress = (this.#byAddress.get(address) ?? 0) + bytes
+    if (left < 0 || ofKey > left * KEY_SHARE || ofAddress > left * ADDRESS_SHARE) {
+      this.refused++
+      return false
+    }
+    this.#taken += bytes
+    this.#byKey.set(key ?? '', ofKey)
+    this.#byAddress.set(address, ofAddress)
+    return true
+  }
+
+  give({ key, address }: Taker, bytes: number): void {
+    this.#taken -= bytes
+    lower(this.#byKey, key ?? '', bytes)
+    lower(this.#byAddress, address, bytes)
+  }
+}
+
+function lower(counts: Map<string, number>, name: string, bytes: number): void {
+  const left = (counts.get(name) ?? 0) - bytes
+  if (left > 0) counts.set(name, left)
+  else counts.delete(name)
+}
+
+/** What one exchange has taken. */
+export class MemoryAccount {
+  readonly #budget: MemoryBudget
+  readonly #taker: Taker
+  #bytes = 0
+
+  constructor(budget: MemoryBudget, taker: Taker) {
+    this.#budget = budget
+    this.#taker = taker
+  }
+
+  /** Takes more. @returns false where it is not to be had */
+  take(bytes: number, running: boolean): boolean {
+    if (!this.#budget.take(this.#taker, bytes, running)) return false
+    this.#bytes += bytes
+    return true
+  }
+
+  /** Gives some back. */
+  give(bytes: number): void {
+    const given = Math.min(bytes, this.#bytes)
+    this.#bytes -= given
+    if (given > 0) this.#budget.give(this.#taker, given)
+  }
+
+  /** The exchange is over. */
+  close(): void {
+    this.give(this.#bytes)
+  }
+}
+
+/** What grows and shrinks within an exchange, such as the beginning of a large event. */
+export class Allowance {
+  readonly #account: MemoryAccount
+  readonly #copies: number
+  #taken = 0
+
+  /** @param copies how many times the bytes are in memory when they are worked on */
+  constructor(account: MemoryAccount, copies: number) {
+    this.#account = account
+    this.#copies = copies
+  }
+
+  /** Takes what so many bytes need in all. @returns false where that is not to be had */
+  cover(bytes: number): boolean {
+    // Every reply has that much of its own.
+    const more = (bytes - OWN_BYTES) * this.#copies - this.#taken
+    if (more <= 0) return true
+    if (!this.#account.take(more, true)) return false
+    this.#taken += more
+    return true
+  }
+
+  /** Gives all of it back. */
+  clear(): void {
+    this.#account.give(this.#taken)
+    this.#taken = 0
+  }
+}
+
+/** Bytes of a reply that need not be taken. */
+const OWN_BYTES = 64 * 1024

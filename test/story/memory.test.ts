@@ -1,0 +1,133 @@
+import { gzipSync } from 'node:zlib'
+import t, { type Test } from 'tap'
+import { MemoryBudget } from '../../core/memory.ts'
+import { startGateway, type TestGateway } from '../gateway.ts'
+import { RawClient } from '../raw.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+/** What requests and replies may take of the gateway's memory, and who is refused first when it runs out. */
+
+const CHAT = '/v1/chat/completions'
+const MODEL = 'acme/famC-5.5'
+const REPLY = { choices: [{ finish_reason: 'stop', message: { content: 'hello' } }], usage: { prompt_tokens: 10, completion_tokens: 5 } }
+const BODY = { model: MODEL, messages: [{ role: 'user', content: 'hi' }] }
+const STREAM = 'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n'
+
+async function start(t: Test, memory: string): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ json: asked }, res) => (asked['stream'] === true ? sse(res, STREAM) : json(res, REPLY))
+  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('memory: auto', `memory: ${memory}`) })
+  return { g, upstream, key: await g.key('famC') }
+}
+
+/** Uploads the first bytes of a large body; resolves when the gateway has taken memory for them, or refused. */
+async function upload(g: TestGateway, key: string, bytes: number): Promise<RawClient> {
+  const taken = g.gateway.memory.taken
+  const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${bytes + 1000}\r\n\r\n`
+  const client = new RawClient(g.gateway.port, `${head}{"model":"${MODEL}","messages":"${'a'.repeat(bytes)}`)
+  while (g.gateway.memory.taken < taken + 2 * bytes && client.status === 0) await new Promise(resolve => setImmediate(resolve))
+  return client
+}
+
+t.test('each key may take as much as it leaves free, so who has taken the most is refused first', t => {
+  const budget = new MemoryBudget(400)
+  const of = (key: string, address = key) => budget.account({ key, address })
+  const [greedy, second, third] = [of('greedy'), of('second'), of('third')]
+  t.notOk(greedy.take(151, false), 'requests have three quarters of the budget, of which one key may have half')
+  t.ok(greedy.take(150, false))
+  t.notOk(greedy.take(1, false))
+  t.ok(second.take(75, false))
+  t.notOk(second.take(1, false))
+  t.ok(third.take(30, false))
+  t.ok(second.take(20, true), 'replies of those that run may have the rest')
+  for (const account of [greedy, second, third]) account.close()
+  t.equal(budget.taken, 0)
+  const neighbours = Array.from({ length: 10 }, (_, index) => of(`key ${index}`, 'one address'))
+  while (neighbours.some(account => account.take(10, false)));
+  t.equal(budget.taken, 240, 'the keys of one address leave room for others')
+  t.ok(of('elsewhere').take(30, false))
+  t.end()
+})
+
+t.test('when memory runs out new requests get a 503, those of the key with the most in flight first, and running ones go on', async t => {
+  const { g, upstream, key } = await start(t, '8MiB')
+  const customer = await g.key('famC')
+  let finish: () => void = () => {}
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    finish = () => res.end(STREAM)
+  }
+  const running = await g.open(CHAT, { key: customer, body: { ...BODY, stream: true } })
+  const attackers = [await upload(g, key, 1_400_000), await upload(g, key, 1_400_000), await upload(g, key, 1_400_000)]
+  t.strictSame(
+    attackers.map(({ status }) => status),
+    [0, 503, 503],
+  )
+  t.match(attackers[1]?.answer ?? '', /retry-after: \d[^]*short of memory/)
+  upstream.script = (_received, res) => json(res, REPLY)
+  t.equal((await g.call(CHAT, { key: customer, body: { ...BODY, user: 'x'.repeat(100_000) } })).status, 200, 'another customer is served')
+  finish()
+  t.match(await running.text(), /\[DONE\]/)
+  for (const { socket } of attackers) socket.destroy()
+  await g.settled(key)
+  await g.settled(customer)
+  t.equal(g.gateway.memory.taken, 0, 'all of it is given back')
+})
+
+t.test('a body of many values takes memory for each of them, and more where it is translated', async t => {
+  const { g, key } = await start(t, '8MiB')
+  const many = { ...BODY, metadata: Array.from({ length: 49_000 }, () => 0) }
+  t.equal((await g.call(CHAT, { key, body: many })).status, 200)
+  const text = JSON.stringify({ ...BODY, metadata: many.metadata, messages: [{ role: 'user', content: many.metadata }] })
+  t.equal((await g.call(CHAT, { key, body: text })).status, 503)
+  const famA = await g.key('famA')
+  const asked = { model: 'acme/famA-medium-5', messages: [{ role: 'user', content: 'a'.repeat(400_000) }], max_tokens: 1 }
+  t.not((await g.call(CHAT, { key: famA, body: { ...asked, messages: [{ role: 'user', content: 'a' }] } })).status, 503)
+  t.equal((await g.call(CHAT, { key: famA, body: asked })).status, 503, 'a translation takes several copies')
+  await g.settled(key)
+  t.equal(g.gateway.memory.taken, 0)
+})
+
+t.test('what tools were called with counts as values where it is translated', async t => {
+  const { g } = await start(t, '512MiB')
+  const call = (values: number): object => ({
+    role: 'assistant',
+    tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: `{"a":[${Array.from({ length: values }, () => '{}').join(',')}]}` } }],
+  })
+  const body = (model: string): object => ({
+    model,
+    max_tokens: 1,
+    messages: [{ role: 'user', content: 'x' }, call(200_000), { role: 'tool', tool_call_id: 'call_1', content: 'x' }],
+  })
+  t.match(await g.call(CHAT, { key: await g.key('famA'), body: body('acme/famA-medium-5') }), {
+    status: 400,
+    json: { error: { message: /arguments of its calls/ } },
+  })
+  t.equal((await g.call(CHAT, { key: await g.key('famC'), body: body(MODEL) })).status, 200, 'elsewhere it is a text')
+})
+
+t.test('large events, large replies and compressed ones count at their full size, and harm nobody else', async t => {
+  const { g, upstream, key } = await start(t, '8MiB')
+  const large = `data: {"choices":[{"delta":{"content":"${'a'.repeat(4_000_000)}"}}]}\n\n`
+  const reply = JSON.stringify({ ...REPLY, choices: [{ finish_reason: 'stop', message: { content: 'a'.repeat(4_000_000) } }] })
+  upstream.script = ({ json: asked }, res) => {
+    if (asked['user'] === 'other') sse(res, STREAM)
+    else if (asked['user'] === 'event') sse(res, large)
+    else if (asked['user'] === 'reply') json(res, reply)
+    else if (asked['user'] === 'packed') res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(reply))
+    else res.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end(gzipSync(large))
+  }
+  for (const [user, stream] of [
+    ['event', true],
+    ['reply', false],
+    ['packed', false],
+    ['packed events', true],
+  ] as const)
+    t.match(await g.call(CHAT, { key, body: { ...BODY, stream, user } }), { status: 503, json: { error: { message: /short of memory/ } } }, user)
+  upstream.script = (_received, res) => sse(res, `data: {"choices":[{"delta":{"content":"a"}}]}\n\n${large}`)
+  t.match((await g.call(CHAT, { key, body: { ...BODY, stream: true } })).text, /"a"[^]*"error"/, 'a stream that has begun ends with an error')
+  upstream.script = (_received, res) => sse(res, STREAM)
+  t.match((await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } })).text, /\[DONE\]/)
+  await g.settled(key)
+  t.equal(g.gateway.memory.taken, 0)
+})
