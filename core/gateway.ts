@@ -198,12 +198,17 @@ export class Gateway {
 
   #status(config: Config): Status {
     const { redis } = this.store
+    const sender = this.#sender
     const draining = (): boolean => this.#draining
     return {
       store: this.store.kind === 'embedded' ? 'embedded (first look only)' : this.store.kind,
       simulated: simulatedNames(config),
       get draining() {
         return draining()
+      },
+      memory: this.memory,
+      get repeated() {
+        return sender.repeated
       },
       probe: async () => {
         await redis.ping()

@@ -101,6 +101,10 @@ export interface Status {
   /** Names of upstreams that the simulated provider stands in for. */
   readonly simulated: readonly string[]
   readonly draining: boolean
+  /** Bytes that requests and replies in flight have taken, of those there are, and how many were refused for lack of them. */
+  readonly memory: { readonly taken: number; readonly total: number; readonly refused: number }
+  /** Requests that were sent to an upstream again although all of them had left, since the start. */
+  readonly repeated: number
   /** Resolves when the store answers; rejects when it does not. */
   probe(): Promise<void>
 }

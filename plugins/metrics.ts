@@ -13,7 +13,7 @@ export default definePlugin({
       token: { type: 'string', minLength: 16, description: 'a bearer token of at least 16 characters, without which the numbers are refused' },
     },
   },
-  setup({ token }, { ledger }) {
+  setup({ token }, { ledger, status }) {
     const outcomes = new Map<string, number>()
     return {
       request(x) {
@@ -27,6 +27,10 @@ export default definePlugin({
           ...metric('quarantine_suspensions_total', 'counter', 'Times that charges above the estimate were suspended for a model.', [['', ledger.suspensions]]),
           ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [['', ledger.unpriced]]),
           ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [['', ledger.belowCost]]),
+          ...metric('memory_taken_bytes', 'gauge', 'Memory that requests and replies in flight have taken.', [['', status.memory.taken]]),
+          ...metric('memory_budget_bytes', 'gauge', 'Memory that they may take.', [['', status.memory.total]]),
+          ...metric('memory_refused_total', 'counter', 'Requests and replies that were refused for lack of memory.', [['', status.memory.refused]]),
+          ...metric('upstream_repeats_total', 'counter', 'Requests that were sent again, as an upstream closed a kept connection.', [['', status.repeated]]),
           ...metric(
             'exchanges_total',
             'counter',

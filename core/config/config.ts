@@ -43,6 +43,8 @@ export interface Upstream {
 /** How long an upstream may take, in milliseconds. */
 export interface UpstreamTimeouts {
   readonly connect: number
+  /** How long an idle connection is kept, unless the upstream names a shorter time. */
+  readonly keepAlive: number
   readonly firstByte: number
   readonly idle: number
   readonly total: number

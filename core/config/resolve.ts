@@ -138,6 +138,7 @@ export class Resolver {
       dollar: raw.dollar === undefined ? undefined : this.#decimal([...path, 'dollar']),
       timeouts: {
         connect: duration(raw.timeouts.connect),
+        keepAlive: duration(raw.timeouts.keepAlive),
         firstByte: duration(raw.timeouts.firstByte),
         idle: duration(raw.timeouts.idle),
         total: duration(raw.timeouts.total),

@@ -130,6 +130,7 @@ const UPSTREAM = {
     },
     timeouts: section('time limits of this upstream', {
       connect: { ...DURATION, default: '5s' },
+      keepAlive: { ...DURATION, default: '4s' },
       firstByte: { ...DURATION, default: '600s' },
       idle: { ...DURATION, default: '120s' },
       total: { ...DURATION, default: '3600s' },

@@ -1,60 +1,89 @@
 /** Connections to upstreams, kept alive: each is an undici client of its own, so that taking one costs the same however many run. */
-import { Client } from 'undici'
+import type { Socket } from 'node:net'
+import { buildConnector, Client } from 'undici'
+import { Wire } from './wire.ts'
 
 /** Idle connections kept for one upstream. */
 const MOST_IDLE = 1024
-/** Milliseconds after which an idle connection is closed, unless the upstream names a shorter time. */
-const IDLE_MS = 15_000
 /** Bytes of a reply's headers. */
 const HEADERS_MAX = 64 * 1024
 
-/** A connection in use. */
-export interface Lease {
+/** A connection that is kept for the next request. */
+interface Kept {
   readonly client: Client
+  readonly wire: Wire
+}
+
+/** How long connecting may take, and how long an idle connection is kept unless the upstream names a shorter time, in milliseconds. */
+export interface ConnectionTimes {
+  readonly connect: number
+  readonly keepAlive: number
+}
+
+/** A connection in use. */
+export interface Lease extends Kept {
   /** It is a connection that has carried a request before this one. */
   readonly reused: boolean
   /** Where it goes when it is given back. */
-  readonly idle: Client[]
+  readonly idle: Kept[]
 }
 
 export class Connections {
-  /** By the upstream's origin and by how long a new connection may take. */
-  readonly #idle = new Map<string, Map<number, Client[]>>()
+  /** By the upstream's origin and times. */
+  readonly #idle = new Map<string, Map<string, Kept[]>>()
 
-  /** @param connect milliseconds for a new connection */
-  take(origin: string, connect: number): Lease {
-    const idle = this.#of(origin, connect)
-    const client = idle.pop()
-    if (client) return { client, reused: client.stats.connected, idle }
+  /** @param fresh a new connection is wanted, and none that was kept */
+  take(origin: string, times: ConnectionTimes, fresh: boolean): Lease {
+    const idle = this.#of(origin, `${times.connect} ${times.keepAlive}`)
+    const kept = fresh ? undefined : idle.pop()
+    if (kept) {
+      kept.wire.begin()
+      return { ...kept, reused: kept.client.stats.connected, idle }
+    }
+    const wire = new Wire()
+    wire.begin()
     const options = {
       pipelining: 1,
       allowH2: false,
       headersTimeout: 0,
       bodyTimeout: 0,
       maxHeaderSize: HEADERS_MAX,
-      keepAliveTimeout: IDLE_MS,
-      connect: { timeout: connect },
+      keepAliveTimeout: times.keepAlive,
+      connect: watched(wire, times.connect),
     }
-    return { client: new Client(origin, options), reused: false, idle }
+    return { client: new Client(origin, options), wire, reused: false, idle }
   }
 
   /** Gives a connection back; a broken one connects anew when it is next taken. */
-  give({ client, idle }: Lease): void {
-    if (idle.length < MOST_IDLE) idle.push(client)
+  give({ client, wire, idle }: Lease): void {
+    if (idle.length < MOST_IDLE) idle.push({ client, wire })
     else void client.destroy()
   }
 
   /** Closes all idle connections. */
   close(): void {
-    for (const byTime of this.#idle.values()) for (const clients of byTime.values()) for (const client of clients) void client.destroy()
+    for (const byTimes of this.#idle.values()) for (const kept of byTimes.values()) for (const { client } of kept) void client.destroy()
     this.#idle.clear()
   }
 
-  #of(origin: string, connect: number): Client[] {
-    let byTime = this.#idle.get(origin)
-    if (!byTime) this.#idle.set(origin, (byTime = new Map()))
-    let idle = byTime.get(connect)
-    if (!idle) byTime.set(connect, (idle = []))
+  #of(origin: string, times: string): Kept[] {
+    let byTimes = this.#idle.get(origin)
+    if (!byTimes) this.#idle.set(origin, (byTimes = new Map()))
+    let idle = byTimes.get(times)
+    if (!idle) byTimes.set(times, (idle = []))
     return idle
+  }
+}
+
+/** Connects, and has the wire watch each connection that is made. */
+function watched(wire: Wire, connectMs: number): buildConnector.connector {
+  const connect = buildConnector({ allowH2: false, timeout: connectMs })
+  return (options, callback) => {
+    const began = performance.now()
+    connect(options, (...made: [Error, null] | [null, Socket]) => {
+      const [, socket] = made
+      if (socket) wire.watch(socket, performance.now() - began)
+      ;(callback as (...made: unknown[]) => void)(...made)
+    })
   }
 }

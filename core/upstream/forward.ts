@@ -7,7 +7,7 @@ import { left } from './endings.ts'
 import { upwardHeaders } from './headers.ts'
 import { Leaving } from './leaving.ts'
 import { relay } from './relay.ts'
-import type { Sender, TakenBack, UpstreamReply } from './send.ts'
+import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
 /**
  * Makes the function that chains end in.
@@ -23,10 +23,15 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       let reply: UpstreamReply | TakenBack
       try {
         const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.route.translation !== undefined)
-        reply = await sender.send(to, x.inference ? x.route.format.path : x.path, headers, bytes, x)
+        reply = await sender.send(to, x.inference ? x.route.format.path : x.path, headers, bytes, x, () => {
+          sender.repeated++
+          up.log.info({ exchange: x.id, ...name }, 'sent again: the upstream closed a kept connection as the request was sent')
+        })
       } catch (thrown) {
         failure = GatewayError.from(thrown)
         x.attempts.push({ ...name, failure: failure.message })
+        // A request that an upstream may work on is not sent to the next.
+        if (!(thrown instanceof Unsent)) throw failure
         continue
       }
       if (reply === 'unsent') return left(x)

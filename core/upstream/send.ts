@@ -17,7 +17,7 @@ import { UpstreamBody } from './reply-body.ts'
 /** Where a request goes and how long each step may take, in milliseconds. */
 export interface Destination {
   readonly url: URL
-  readonly timeouts: { readonly connect: number; readonly firstByte: number }
+  readonly timeouts: { readonly connect: number; readonly keepAlive: number; readonly firstByte: number }
 }
 
 /** An upstream's answer whose body has not been read. */
@@ -48,24 +48,38 @@ export class Sender {
   readonly #proxy = createProxyServer()
   readonly #addresses = new WeakMap<URL, Address>()
 
+  /** Requests that were sent again although all of them had left, since the start. */
+  repeated = 0
+
   constructor() {
     this.#proxy.before('web', 'stream', passage => (passage as unknown as Passage).dispatch())
   }
 
   /**
-   * Sends a POST and waits for the head of the answer. A kept-alive connection that the upstream closed just as it was
-   * taken up is replaced by a new one, once. Such a reset cannot be told from one after the request was read; the
-   * client's own retry, which a failure would bring about, could not tell them apart either.
+   * Sends a POST and waits for the head of the answer. The request reaches the upstream at most once, unless nothing of it can
+   * have been processed. It is sent again only on a connection that was kept, where the upstream closed it just as it was taken
+   * up: before the last byte of the request had left, or so soon after it, and without a byte in return, that nobody has worked
+   * on it.
    * @param path below the upstream's base address
+   * @param again told when the request is sent again although all of it had left
    * @returns when the client left first, whether anything had been sent by then
-   * @throws GatewayError upstream_failed or upstream_timeout; their causes name no credential
+   * @throws Unsent when no upstream can have understood the request; GatewayError upstream_failed or upstream_timeout when one may
+   * have. Their causes name no credential
    */
-  async send(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
+  async send(
+    to: Destination,
+    path: string,
+    headers: Record<string, string>,
+    body: Buffer,
+    client: Client,
+    again: () => void,
+  ): Promise<UpstreamReply | TakenBack> {
     try {
-      return await this.#attempt(to, path, headers, body, client)
+      return await this.#attempt(to, path, headers, body, client, false)
     } catch (thrown) {
       if (!(thrown instanceof StaleConnection)) throw thrown
-      return await this.#attempt(to, path, headers, body, client)
+      if (thrown.left) again()
+      return await this.#attempt(to, path, headers, body, client, true)
     }
   }
 
@@ -74,12 +88,12 @@ export class Sender {
     this.#connections.close()
   }
 
-  #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client): Promise<UpstreamReply | TakenBack> {
+  #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client, fresh: boolean): Promise<UpstreamReply | TakenBack> {
     if (client.over) return Promise.resolve('unsent')
     const { timeouts } = to
     const { origin, base } = this.#address(to.url)
     return new Promise((resolve, reject) => {
-      const lease = this.#connections.take(origin, timeouts.connect)
+      const lease = this.#connections.take(origin, timeouts, fresh)
       const giveBack = (): void => this.#connections.give(lease)
       const passage = new Passage(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
       passage.forget = client.whenOver(() => passage.takeBack())
@@ -136,7 +150,10 @@ class Passage implements Dispatcher.DispatchHandler {
     this.#body = body
     this.#lease = lease
     this.#settling = settling
-    this.#firstByte = deadline(firstByte, () => this.#fail(new GatewayError('upstream_timeout', { cause: new Error('no first byte in time') })))
+    this.#firstByte = deadline(firstByte, () => {
+      const details = { cause: new Error('no first byte in time') }
+      this.#fail(lease.wire.flushed ? new GatewayError('upstream_timeout', details) : new Unsent('upstream_timeout', details))
+    })
   }
 
   /** The pass that sends. @returns true: it is the last */
@@ -159,6 +176,7 @@ class Passage implements Dispatcher.DispatchHandler {
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    this.#lease.wire.bodyBytes += chunk.length
     this.#reply?.take(chunk)
   }
 
@@ -178,10 +196,12 @@ class Passage implements Dispatcher.DispatchHandler {
   }
 
   failed(error: Error & { code?: string }): void {
+    const { reused, wire } = this.#lease
+    const code = error.code === 'UND_ERR_CONNECT_TIMEOUT' ? 'upstream_timeout' : 'upstream_failed'
+    if (!wire.flushed) return this.#fail(reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
     const reset = error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'UND_ERR_SOCKET'
-    if (reset && this.#lease.reused) this.#fail(new StaleConnection(error))
-    else if (error.code === 'UND_ERR_CONNECT_TIMEOUT') this.#fail(new GatewayError('upstream_timeout', { cause: error }))
-    else this.#fail(new GatewayError('upstream_failed', { cause: error }))
+    const soon = wire.waitedMs <= Math.min(3 * wire.connectMs + 100, SOON_MAX_MS)
+    this.#fail(reused && reset && soon && !wire.answered ? new StaleConnection(true, error) : new GatewayError(code, { cause: error }))
   }
 
   takeBack(): void {
@@ -213,9 +233,20 @@ class Passage implements Dispatcher.DispatchHandler {
   }
 }
 
-class StaleConnection extends GatewayError {
-  constructor(cause: unknown) {
+/** The longest time, in milliseconds, within which a kept connection that is closed was closed before anybody read the request. */
+const SOON_MAX_MS = 1000
+
+/** The request did not leave as a whole: no upstream can have understood it. */
+export class Unsent extends GatewayError {}
+
+/** A connection that had been kept was closed as it was taken up. */
+class StaleConnection extends Unsent {
+  /** All of the request had left by then. */
+  readonly left: boolean
+
+  constructor(left: boolean, cause: unknown) {
     super('upstream_failed', { cause })
+    this.left = left
   }
 }
 

@@ -1,5 +1,6 @@
-import t from 'tap'
-import { startGateway } from '../gateway.ts'
+import type { Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { startGateway, type TestGateway } from '../gateway.ts'
 import { rawUpstream } from '../upstream.ts'
 
 const CHAT = '/v1/chat/completions'
@@ -12,5 +13,98 @@ t.test('a request that broke a new connection is not sent again: the provider ma
   for (let asked = 1; asked <= 5; asked++) {
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
     t.equal(upstream.requests.length, asked)
+  }
+})
+
+const REPLY = '{"choices":[{"finish_reason":"stop","message":{"content":"hello"}}],"usage":{"prompt_tokens":10,"completion_tokens":5}}'
+const WHOLE = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${REPLY.length}\r\n\r\n${REPLY}`
+
+/** A provider whose first reply is whole and keeps its connection; to the next request on it, it does what is given, and then serves. */
+async function kept(t: Test, next: (socket: Socket) => void): Promise<{ g: TestGateway; key: string; asked: () => number }> {
+  let count = 0
+  const upstream = await rawUpstream(t, socket => {
+    if (++count === 2) next(socket)
+    else socket.write(WHOLE)
+  })
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  return { g, key, asked: () => count }
+}
+
+t.test('a kept connection that is closed just as it is taken up is replaced, once, and that is counted', async t => {
+  for (const close of [(socket: Socket) => void socket.end(), (socket: Socket) => void socket.resetAndDestroy()]) {
+    const { g, key, asked } = await kept(t, close)
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+    t.equal(asked(), 3)
+    t.match(
+      (await g.settled(key)).map(({ status }) => status),
+      ['ok', 'ok'],
+    )
+  }
+})
+
+t.test('a request that an upstream may have worked on is not sent again', async t => {
+  const cases: [string, (socket: Socket) => void][] = [
+    ['closed after some work', socket => void setTimeout(() => socket.end(), 500)],
+    ['reset after some work', socket => void setTimeout(() => socket.resetAndDestroy(), 500)],
+    ['closed after half a head', socket => void socket.end('HTTP/1.1 200 OK\r\ncontent-')],
+    ['closed after the first byte', socket => void socket.end('H')],
+    ['closed after a 102', socket => void socket.end('HTTP/1.1 102 Processing\r\n\r\n')],
+    ['closed after a 103', socket => void socket.end('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n')],
+    ['closed after a 100', socket => void socket.end('HTTP/1.1 100 Continue\r\n\r\n')],
+  ]
+  for (const [name, close] of cases) {
+    const { g, key, asked } = await kept(t, close)
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 502, name)
+    t.equal(asked(), 2, name)
+    await g.settled(key)
+  }
+})
+
+t.test('informational responses are passed over, wherever their bytes are cut', async t => {
+  const informational = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\nx: y\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'
+  const bytes = informational + WHOLE
+  let cut = 0
+  const upstream = await rawUpstream(t, socket => {
+    socket.write(bytes.slice(0, cut), () => setImmediate(() => socket.write(bytes.slice(cut))))
+  })
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC', 1000n)
+  for (cut = 1; cut < informational.length + 20; cut++) {
+    const { status, json } = await g.call(CHAT, { key, body: BODY })
+    if (status !== 200 || json.choices[0].message.content !== 'hello') t.fail(`cut at ${cut}: ${status}`)
+  }
+  t.equal(upstream.requests.length, informational.length + 19, 'each request was sent once')
+  await g.settled(key)
+})
+
+t.test('what an upstream sends beside its reply is bounded', async t => {
+  const endless = (first: string, more: string) => (socket: Socket) => {
+    socket.write(first)
+    const go = (): void => {
+      if (socket.destroyed) return
+      if (socket.write(more.repeat(100))) setImmediate(go)
+      else socket.once('drain', go)
+    }
+    go()
+  }
+  const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n'
+  const cases: [string, (socket: Socket) => void][] = [
+    ['informational responses', endless('', 'HTTP/1.1 102 Processing\r\n\r\n')],
+    ['one informational response', endless('HTTP/1.1 103 Early Hints\r\n', 'link: </a>\r\n')],
+    ['headers', endless(head, 'x-more: 1\r\n')],
+    ['one header', endless(`${head}x-more: `, '1')],
+    ['a chunk extension', endless(`${head}\r\n5;`, 'extended')],
+    ['chunk extensions', endless(`${head}\r\n`, `1;${'x'.repeat(100)}\r\n \r\n`)],
+    ['trailers', endless(`${head}\r\n1\r\n{\r\n0\r\n`, 'x-more: 1\r\n')],
+  ]
+  for (const [name, answer] of cases) {
+    const upstream = await rawUpstream(t, answer)
+    const g = await startGateway(t, { upstream: upstream.url })
+    const key = await g.key('famC')
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 502, name)
+    t.equal(upstream.requests.length, 1, name)
+    await g.settled(key)
   }
 })
