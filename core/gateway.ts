@@ -70,6 +70,7 @@ export class Gateway {
     try {
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
+      gateway.ledger.lookUpOn(await store.second())
       await gateway.ledger.start()
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({

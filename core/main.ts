@@ -7,6 +7,7 @@ import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
 import { creditEntry, type CreditOptions } from './commands/credit.ts'
 import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions, type TopUpOptions } from './commands/keys.ts'
+import { printable } from './commands/printable.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
 import { createLog, Scrubber } from './log.ts'
@@ -23,8 +24,8 @@ const shell: Shell = {
   log,
   scrubber,
   isTerminal: process.stdout.isTTY,
-  print: line => void process.stdout.write(`${line}\n`),
-  complain: line => void process.stderr.write(`${scrubber.scrub(line)}\n`),
+  print: line => void process.stdout.write(`${printable(line)}\n`),
+  complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
   now: Date.now,
   newId: randomUUID,
   onSignal: (signal, handler) => void process.on(signal, handler),
@@ -62,12 +63,19 @@ process.on('uncaughtException', cause => {
 const program = new Command('tollgate')
   .description('Sells access to language models by the key.')
   .version(manifest.version, '-v, --version', 'print the version')
+  // What follows a command is its own: the value of an option may look like an option of the program.
+  .enablePositionalOptions()
   .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
   .showSuggestionAfterError()
   .exitOverride()
   .configureOutput({ writeErr: text => shell.complain(text.trimEnd()) })
 
-const file = (given?: string): string => given ?? program.opts<{ config: string }>().config
+/** The configuration as the command that runs, or one above it, names it. */
+let chosen = ''
+program.hook('preAction', (_program, command) => {
+  for (let at: Command | null = command; at && chosen === ''; at = at.parent) chosen = at.opts<{ config?: string }>().config ?? ''
+})
+const file = (given?: string): string => given ?? chosen
 const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> => use(await configured(quiet, file()))
 
 program
@@ -117,7 +125,7 @@ program
   .option('--forget-usage', 'there is no export: every key gets its whole allocation back')
   .action((options: { from: string[]; forgetUsage?: boolean }) => onConfig(config => runRebuild(quiet, config, options)))
 
-const keys = program.command('keys').description("make and manage customers' keys")
+const keys = program.command('keys').description("make and manage customers' keys").enablePositionalOptions()
 const JSON_OPTION = ['--json', 'print JSON'] as const
 interface Output {
   readonly json?: boolean
@@ -162,6 +170,15 @@ keys
   .description('give a key a new secret; balance and history stay')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+
+/** `--config` may stand behind any command. */
+function takeConfig(commands: readonly Command[]): void {
+  for (const command of commands) {
+    command.option('-c, --config <file>', 'the configuration')
+    takeConfig(command.commands)
+  }
+}
+takeConfig(program.commands)
 
 try {
   await program.parseAsync()

@@ -1,13 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { LRUCache } from 'lru-cache'
-import { type Body, definePlugin, GatewayError, Reply } from '../core/plugin.ts'
+import { type Body, definePlugin, GatewayError, PerMinute, Reply } from '../core/plugin.ts'
 
 /** Values that are walked in one go. */
 const STEPS = 1000
 /** Characters of text that are weighed in one go. */
 const SLICE = 65_536
-
-const MINUTE_MS = 60_000
 
 /** Statuses by which an upstream says that it counts no tokens. */
 const NOT_THERE = new Set([404, 405, 501])
@@ -32,15 +29,12 @@ export default definePlugin({
     },
   },
   setup({ mediaTokens, perMinute }, { keys, now }) {
-    /** How often each key has asked since when, in milliseconds since the epoch. */
-    const asked = new LRUCache<string, { count: number; since: number }>({ max: 10_000 })
+    const asked = new PerMinute(now)
 
     function limit(key: string): void {
-      const at = now()
-      let seen = asked.get(key)
-      if (!seen || at - seen.since >= MINUTE_MS) asked.set(key, (seen = { count: 0, since: at }))
-      if (++seen.count <= perMinute) return
-      throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs: seen.since + MINUTE_MS - at })
+      const retryAfterMs = asked.waitMs(key, perMinute)
+      if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
+      asked.add(key)
     }
 
     const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body, mediaTokens) })

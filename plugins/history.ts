@@ -4,9 +4,11 @@ import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Re
 const PAGE = 50
 const MOST = 500
 /** Entries that one request looks through for those that match its filters; beyond them it hands out a cursor. */
-const LOOKED_THROUGH = 5000
+const LOOKED_THROUGH = 2000
 /** How far pages can be counted; beyond that a cursor reads on at the same price. */
-const MOST_SKIPPED = 10_000
+const MOST_SKIPPED = 2000
+/** Entries that the store is asked for at once. */
+const READ_AT_ONCE = 250
 
 const CURSOR = /^\d{1,16}-\d{1,16}$/
 
@@ -36,7 +38,7 @@ export default definePlugin({
       const wanted = skip + wish.size
       const most = wish.filtered ? LOOKED_THROUGH : wanted + 1
       for (let looked = 0; looked < most;) {
-        const count = Math.min(wish.filtered ? 500 : wanted + 1, most - looked)
+        const count = Math.min(READ_AT_ONCE, most - looked)
         const entries = await ledger.history(account, { from, to, count })
         for (const entry of entries) {
           if (!wish.matches(entry)) continue

@@ -6,6 +6,7 @@ import type { Key, Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../ledger/money.ts'
 import { isoTime, standing } from '../lookup.ts'
+import { inOneLine } from './printable.ts'
 import { onLedger, quoted, type Shell, StoreFailure, UsageError } from './shell.ts'
 
 interface Output {
@@ -43,7 +44,7 @@ export async function listKeys(shell: Shell, config: Config, options: Output): P
     for (const key of all.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))) {
       const shown = await describe(ledger, key, config, shell.now())
       if (options.json) shell.print(JSON.stringify(shown))
-      else shell.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, shown.name].join('  '))
+      else shell.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, inOneLine(shown.name)].join('  '))
     }
   })
 }
@@ -51,7 +52,7 @@ export async function listKeys(shell: Shell, config: Config, options: Output): P
 export async function showKey(shell: Shell, config: Config, id: string, options: Output): Promise<void> {
   const shown = await onLedger(shell, config, async (ledger, keys) => describe(ledger, await find(keys, id), config, shell.now()))
   if (options.json) shell.print(JSON.stringify(shown))
-  else for (const [name, value] of Object.entries(shown)) shell.print(`${name.padEnd(11)} ${value ?? '-'}`)
+  else for (const [name, value] of Object.entries(shown)) shell.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
 }
 
 export interface TopUpOptions extends Output {

@@ -21,13 +21,26 @@ const PAGE = 1000
 /** Milliseconds for which a history is not trimmed under a reader that dies. */
 const WHOLE_MS = 600_000
 
+/** Look-ups that are with the store at a time: the others wait here, and holds do not wait behind them. */
+const LOOKUPS_MAX = 4
+
 export class Reads {
   readonly scripts: Scripts
   readonly prices: PriceBook
+  /** The connection for what customers look up. */
+  #lookups: () => Redis
+  #looking = 0
+  readonly #waiting: (() => void)[] = []
 
   constructor(scripts: Scripts) {
     this.scripts = scripts
+    this.#lookups = () => scripts.redis
     this.prices = new PriceBook(scripts)
+  }
+
+  /** Looks up on a connection of its own from now on. @param connection the one to use at a moment */
+  lookUpOn(connection: () => Redis): void {
+    this.#lookups = connection
   }
 
   /** Every key, and every quota that was used lately. */
@@ -64,7 +77,7 @@ export class Reads {
   }
 
   async balance(account: string): Promise<Balance> {
-    const [granted, balance, held, settled] = await this.#ask(redis => redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
+    const [granted, balance, held, settled] = await this.#lookUp(redis => redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
     return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
   }
 
@@ -79,7 +92,7 @@ export class Reads {
 
   /** What an upstream account has used of its quota in the running window. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const [win, base, settled, held] = await this.#ask(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
+    const [win, base, settled, held] = await this.#lookUp(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
     const length = WINDOW_MS[quota.per]
     const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
     const current = Math.floor((now + shift) / length)
@@ -92,17 +105,32 @@ export class Reads {
    * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
    */
   async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
-    const rows = await this.#ask(redis => redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
+    const rows = await this.#lookUp(redis => redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
     return rows.map(([id, fields]) => historyEntry(id, fields))
   }
 
   /** How many entries an account's history has. */
   async historyLength(account: string): Promise<number> {
-    return this.#ask(redis => redis.xlen(this.scripts.key(account, 'x')))
+    return this.#lookUp(redis => redis.xlen(this.scripts.key(account, 'x')))
   }
 
   async summary(account: string): Promise<Summary> {
-    return summary(await this.#ask(redis => redis.hgetall(this.scripts.key(account, 'u'))))
+    return summary(await this.#lookUp(redis => redis.hgetall(this.scripts.key(account, 'u'))))
+  }
+
+  /** As `#ask`, on the connection for look-ups. */
+  async #lookUp<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
+    if (this.#looking >= LOOKUPS_MAX) await new Promise<void>(resolve => this.#waiting.push(resolve))
+    else this.#looking++
+    try {
+      await this.scripts.answered()
+      return await stored(command(this.#lookups()))
+    } finally {
+      // Its place goes to the next.
+      const next = this.#waiting.shift()
+      if (next) next()
+      else this.#looking--
+    }
   }
 
   /** Reads from the store what is true after every settlement that this process has asked for. */

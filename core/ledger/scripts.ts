@@ -57,6 +57,8 @@ export class Scripts {
   readonly #runFull: Run
   /** The keys of accounts that were in use of late. */
   readonly #keys = new LRUCache<string, readonly string[]>({ max: 10_000 })
+  /** Calls under way. */
+  readonly #calls = new Set<Promise<void>>()
   #queue: Operation[] = []
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
@@ -118,7 +120,18 @@ export class Scripts {
     const queue = this.#queue
     this.#queue = []
     const batches = this.#scattered ? Map.groupBy(queue, ({ account }) => account).values() : [queue]
-    for (const batch of batches) for (let at = 0; at < batch.length; at += BATCH) void this.#send(this.#run, batch.slice(at, at + BATCH))
+    for (const batch of batches) for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
+  }
+
+  #track(call: Promise<void>): void {
+    this.#calls.add(call)
+    void call.finally(() => this.#calls.delete(call))
+  }
+
+  /** Waits until the store has answered all that was asked for so far: whatever is read after that, on any connection, has been preceded by it. */
+  async answered(): Promise<void> {
+    this.flush()
+    await Promise.all(this.#calls)
   }
 
   async #send(run: Run, operations: readonly Operation[]): Promise<void> {

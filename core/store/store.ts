@@ -24,7 +24,9 @@ export interface Store {
   readonly description: string
   /** Whether a gateway uses it, as far as the server that is asked knows. */
   served(): Promise<boolean>
-  /** Closes the connection, and the server where it is ours. To be called when everything has settled. */
+  /** Opens another connection to the same store: what is asked there waits behind nothing that is asked here. @returns the one to use at a moment */
+  second(): Promise<() => Redis>
+  /** Closes the connections, and the server where it is ours. To be called when everything has settled. */
   close(): Promise<void>
 }
 
@@ -63,7 +65,12 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
   const replicated = config.replicas > 0 || address.kind !== 'single'
   // Not every server lets its users see who else is there.
   const served = async (): Promise<boolean> => (await clientsOf(redis).catch(() => [])).some(({ name }) => name === nameOf('gateway'))
-  return { redis, scattered, replicated, kind: 'redis', description: describeAddress(address), served, close: () => quit(redis) }
+  const second = new Second(redis, () => connect(clientOf(address, config, log, LOOKUPS), role, log))
+  const close = async (): Promise<void> => {
+    second.close()
+    await quit(redis)
+  }
+  return { redis, scattered, replicated, kind: 'redis', description: describeAddress(address), served, second: second.open, close }
 }
 
 /** Says what is wrong with a store; in production it is not used. @throws Error naming everything that is wrong */
@@ -77,10 +84,10 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
 async function openManaged(config: StoreConfig, pid: number, role: Role, log: Log, binary: string): Promise<Store> {
   const connectionName = `tollgate-${role}-${pid}`
   const server = new ManagedServer(binary, config.data, pid)
-  const client = (): Redis =>
+  const client = (name: string): Redis =>
     clientFor(config.commandTimeout, log, {
       path: server.socket,
-      connectionName,
+      connectionName: name,
       // A server of ours that died is started again before the next try to reach it.
       retryStrategy: tries => {
         if (server.released) return null
@@ -88,8 +95,9 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
         return delay(tries)
       },
     })
-  const redis = await reached(server, () => connect(client(), role, log))
+  const redis = await reached(server, () => connect(client(connectionName), role, log))
   if (role === 'gateway') await server.claim(redis)
+  const second = new Second(redis, () => connect(client(LOOKUPS), role, log))
   return {
     redis,
     scattered: false,
@@ -97,7 +105,11 @@ async function openManaged(config: StoreConfig, pid: number, role: Role, log: Lo
     kind: 'managed',
     description: `managed ${server.name}, files in ${config.data}`,
     served: async () => (await clientsOf(redis)).some(({ name }) => name.startsWith(GATEWAY)),
-    close: () => server.release(redis),
+    second: second.open,
+    close: () => {
+      second.close()
+      return server.release(redis)
+    },
   }
 }
 
@@ -125,6 +137,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
       kind: 'embedded',
       description: 'embedded',
       served: () => Promise.resolve(true),
+      second: () => Promise.resolve(() => redis),
       close: () => quit(redis),
     }
   }
@@ -140,10 +153,59 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     kind: 'embedded',
     description: 'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
     served: () => Promise.resolve(true),
+    // It is this process itself that answers.
+    second: () => Promise.resolve(() => redis),
     close: async () => {
       redis.disconnect()
       await embedded.close()
     },
+  }
+}
+
+/** What a connection for look-ups is called: no server counts it among its users. */
+const LOOKUPS = 'lookups'
+
+/** A connection beside a store's first. It is made anew whenever the first is: another server may have taken over. */
+class Second {
+  readonly #first: Redis
+  readonly #connect: () => Promise<Redis>
+  /** While there is no other, the first serves. */
+  #current: Redis
+  #over = false
+
+  constructor(first: Redis, connected: () => Promise<Redis>) {
+    this.#first = first
+    this.#current = first
+    this.#connect = connected
+  }
+
+  readonly open = async (): Promise<() => Redis> => {
+    this.#current = await this.#connect()
+    this.#first.on('ready', () => this.#renew())
+    return () => this.#current
+  }
+
+  #renew(): void {
+    this.#drop()
+    this.#connect().then(
+      fresh => {
+        this.#drop()
+        this.#current = fresh
+        if (this.#over) this.#drop()
+      },
+      // The next connection of the first brings the next try.
+      () => {},
+    )
+  }
+
+  close(): void {
+    this.#over = true
+    this.#drop()
+  }
+
+  #drop(): void {
+    if (this.#current !== this.#first) this.#current.disconnect()
+    this.#current = this.#first
   }
 }
 
@@ -267,7 +329,7 @@ async function connect(redis: Redis, role: Role, log: Log): Promise<Redis> {
   }
 }
 
-/** How often a gateway that waits for a store says so, and how long a command waits for it, in milliseconds. */
+/** How often a gateway that waits for a store says so, and how long a command waits for it, in millisecond. */
 const NOT_READY_MS = 5000
 const GUEST_MS = 30_000
 

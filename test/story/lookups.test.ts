@@ -1,5 +1,7 @@
 import t from 'tap'
 import { type Answer, startGateway } from '../gateway.ts'
+import { Redis } from 'ioredis'
+import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
 const CHAT = '/v1/chat/completions'
@@ -125,4 +127,49 @@ t.test('a question that cannot be meant is refused, and named', async t => {
 t.test('nobody sees the history of another key', async t => {
   const other = await g.key('famC')
   t.same((await look(`request_id=${ids[0]}`, other)).json.data, [])
+})
+
+t.test('a key may look itself up so often in a minute, and others are not held up by it', async t => {
+  const g = await startGateway(t, { edit: yaml => yaml.replace('lookup-limit: { perMinute: 120 }', 'lookup-limit: { perMinute: 3 }') })
+  const [attacker, other] = [await g.key('famC'), await g.key('famC')]
+  for (const path of ['/api/v1/keys/lookup/balance', '/api/v1/key-info', HISTORY]) t.equal((await g.call(path, { key: attacker })).status, 200)
+  const refused = await g.call(HISTORY, { key: attacker })
+  t.match(refused, { status: 429, json: { error: { code: 'rate_limit_exceeded' } } })
+  t.ok(Number(refused.headers.get('retry-after')) > 0)
+  t.equal((await g.call(HISTORY, { key: other })).status, 200)
+  t.equal((await g.call(CHAT, { key: attacker, body: { ...BODY, model: models[0] } })).status, 200, 'the key may still buy')
+})
+
+t.test('look-ups have a connection of their own, and ask for little at a time', async t => {
+  const redis = await RealRedis.start(t)
+  const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: redis.url }, edit: ownPrefix })
+  const key = await g.key('famC', 1000n)
+  const id = await g.id(key)
+  const client = new Redis(redis.port, '127.0.0.1')
+  t.teardown(() => client.disconnect())
+  const pipeline = client.pipeline()
+  for (let entry = 1; entry <= 3000; entry++)
+    pipeline.xadd(`t:{${id}}:x`, `${entry}-0`, 'k', 'settle', 'id', `e${entry}`, 'c', '0', 'p', '0', 'b', '0', 'm', '{"model":"m"}')
+  await pipeline.exec()
+  const names = new Map(
+    String(await client.client('LIST'))
+      .split('\n')
+      .map(line => [/ addr=(\S+)/.exec(line)?.[1], / name=(\S*)/.exec(line)?.[1]]),
+  )
+  const seen: string[][] = []
+  const watcher = client.duplicate()
+  const monitor = await watcher.monitor()
+  t.teardown(() => {
+    watcher.disconnect()
+    monitor.disconnect()
+  })
+  monitor.on('monitor', (_time: string, args: string[], address: string) => void seen.push([names.get(address) ?? '', ...args]))
+  t.equal((await g.call(`${HISTORY}?page=20&page_size=100`, { key })).json.data.length, 100)
+  t.equal((await g.call(`${HISTORY}?model=nobody&page_size=500`, { key })).json.data.length, 0)
+  t.equal((await g.call(`${HISTORY}?page=20&page_size=500`, { key })).status, 400, 'further back, a cursor reads on')
+  const reads = seen.filter(([, command]) => command?.toLowerCase() === 'xrevrange')
+  t.ok(reads.length >= 16)
+  t.strictSame([...new Set(reads.map(([name]) => name))], ['lookups'])
+  t.ok(reads.every(read => Number(read.at(-1)) <= 250))
+  t.ok(reads.reduce((sum, read) => sum + Number(read.at(-1)), 0) <= 4250, 'one call reads so much and no more')
 })

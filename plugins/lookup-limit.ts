@@ -1,0 +1,26 @@
+import { definePlugin, GatewayError, PerMinute } from '../core/plugin.ts'
+
+/** Keeps the look-ups of one key from taking the store's time from others. */
+export default definePlugin({
+  name: 'lookup-limit',
+  summary: 'Limits how often one key may look up its balance, its policy and its history.',
+  on: ['GET /api/v1/keys/lookup/balance', 'GET /api/v1/key-info', 'GET /api/v1/key-info/history'],
+  needs: ['key'],
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      perMinute: { type: 'integer', minimum: 1, default: 120, description: 'the times one key may look something up in a minute' },
+    },
+  },
+  setup({ perMinute }, { now }) {
+    const looked = new PerMinute(now)
+    return {
+      request({ key }) {
+        const retryAfterMs = looked.waitMs(key.id, perMinute)
+        if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key is looked up too often.', retryAfterMs })
+        looked.add(key.id)
+      },
+    }
+  },
+})

@@ -1,0 +1,39 @@
+import t from 'tap'
+import { Place } from '../process.ts'
+
+/** What a key's name does to the terminal of the operator who lists it. */
+
+t.test('names that hold line breaks and control characters are printed as escapes', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  const name = 'a\nkey_forged  sk-...0000  famC  active\u001b[2J\u009b1A\u202e\r'
+  const made = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--name', name, '--json')
+  const { id } = JSON.parse(made.out) as { id: string }
+  const list = await place.run('keys', 'list')
+  t.equal(list.out.split('\n').filter(line => line.includes('key_forged')).length, 1)
+  t.match(list.out, `a\\nkey_forged  sk-...0000  famC  active\\u001b[2J\\u009b1A\\u202e\\u000d\n`)
+  for (const command of [['keys', 'list'], ['keys', 'show', id], ['keys', 'list', '--json'], ['export'], ['keys', 'show', 'key_\u001b[2Jx']]) {
+    const { out, err } = await place.run(...command)
+    t.notMatch(out + err, /(?![\t\n])[\p{Cc}\p{Bidi_Control}]/u, command.join(' '))
+  }
+  const shown = JSON.parse((await place.run('keys', 'show', id, '--json')).out) as { name: string }
+  t.equal(shown.name, name, 'JSON says what the name is')
+  await running.stop('SIGTERM')
+})
+
+t.test('the value of an option may look like an option', async t => {
+  const place = new Place(t)
+  const running = await place.start(t)
+  for (const name of ['--version', '-v', '--help', '--config']) {
+    const { out } = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--name', name, '--json')
+    t.equal((JSON.parse(out) as { name: string }).name, name)
+  }
+  for (const where of [
+    ['-c', place.file, 'keys', 'list'],
+    ['keys', '-c', place.file, 'list'],
+    ['keys', 'list', '--config', place.file],
+  ])
+    t.match((await place.run(...where)).out, '--version', where[0] ?? '')
+  t.match((await place.run('--version')).out, /^\d+\.\d+\.\d+\n$/)
+  await running.stop('SIGTERM')
+})
