@@ -20,7 +20,7 @@ const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'
 const MEMBER_ENTRIES_MAX = 50_000
 /** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
 const SLICE_MS = 5
-const STEPS = 32
+const STEPS = 8
 
 /** What is asked of a body where no configuration says otherwise. */
 const STANDARD: JsonLimits = { depth: 64, values: 250_000 }

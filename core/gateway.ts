@@ -20,6 +20,7 @@ import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
 import { openStore, type Role, type Store } from './store/store.ts'
+import { Translations } from './translations.ts'
 import { forwarder } from './upstream/forward.ts'
 import { Sender } from './upstream/send.ts'
 import { startSimulated, type SimulatedProvider } from './upstream/simulated.ts'
@@ -43,6 +44,7 @@ export class Gateway {
   readonly keys: Keys
   readonly attempts: Attempts
   readonly memory: MemoryBudget
+  readonly translations: Translations
   /** The port it listens on. */
   port = 0
   readonly #surround: Surround
@@ -102,6 +104,7 @@ export class Gateway {
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
     this.memory = new MemoryBudget(budgetOf(config))
+    this.translations = new Translations(this.memory.total, surround.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
@@ -142,6 +145,7 @@ export class Gateway {
     await this.#server.drain(drain)
     await this.#generation.retire()
     await this.ledger.close()
+    await this.translations.close()
     this.#sender.close()
     this.#simulated.close()
     await this.store.close()
@@ -194,7 +198,17 @@ export class Gateway {
 
   #host(config: Config): Host {
     const { log, now, newId } = this.#surround
-    return { config, ledger: this.ledger, keys: this.keys, attempts: this.attempts, log, now, newId, status: this.#status(config) }
+    return {
+      config,
+      ledger: this.ledger,
+      keys: this.keys,
+      attempts: this.attempts,
+      translations: this.translations,
+      log,
+      now,
+      newId,
+      status: this.#status(config),
+    }
   }
 
   #status(config: Config): Status {

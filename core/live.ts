@@ -1,7 +1,7 @@
 /** An exchange over a real socket: what the core does with it that stages do not see. */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from './body.ts'
-import { readBody } from './read.ts'
+import { discarded, hasBody, readBody } from './read.ts'
 import { GatewayError, Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
@@ -312,28 +312,6 @@ export class JoinedReply extends Reply {
 export function reasonOf(why: Why): 'client' | StopReason {
   if (typeof why === 'string') return why
   return 'budget' in why ? 'budget' : 'disabled'
-}
-
-function hasBody(req: IncomingMessage): boolean {
-  return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
-}
-
-/** Reads the rest of a body and keeps nothing of it, up to so many bytes and for so many milliseconds. */
-function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
-  return new Promise(resolve => {
-    let left = bytes
-    const timer = setTimeout(() => done(), ms)
-    const onData = (chunk: Buffer): void => {
-      if ((left -= chunk.length) < 0) done()
-    }
-    const done = (): void => {
-      clearTimeout(timer)
-      req.off('data', onData).off('end', done).off('close', done)
-      req.pause()
-      resolve()
-    }
-    req.on('data', onData).on('end', done).on('close', done).resume()
-  })
 }
 
 function errorHeaders(error: GatewayError): Record<string, string> {

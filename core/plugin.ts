@@ -7,6 +7,7 @@ import type { Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from './e
 import type { Keys } from './ledger/keys.ts'
 import type { Ledger } from './ledger/ledger.ts'
 import type { Log } from './log.ts'
+import type { Translations } from './translations.ts'
 
 export { Attempt, attemptPartOf, digestOf } from './attempts.ts'
 export { Body, BodyReader } from './body.ts'
@@ -86,6 +87,8 @@ export interface Host {
   readonly keys: Keys
   /** Requests that may be asked again. */
   readonly attempts: Attempts
+  /** Translates large requests on another thread. */
+  readonly translations: Translations
   readonly log: Log
   /** Milliseconds since the epoch. */
   readonly now: () => number

@@ -62,3 +62,26 @@ export function readBody(
 function brokenOff(): GatewayError {
   return new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' })
 }
+
+/** Whether a request says that it has a body. */
+export function hasBody(req: IncomingMessage): boolean {
+  return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+}
+
+/** Reads the rest of a body and keeps nothing of it, up to so many bytes and for so many milliseconds. */
+export function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
+  return new Promise(resolve => {
+    let left = bytes
+    const timer = setTimeout(() => done(), ms)
+    const onData = (chunk: Buffer): void => {
+      if ((left -= chunk.length) < 0) done()
+    }
+    const done = (): void => {
+      clearTimeout(timer)
+      req.off('data', onData).off('end', done).off('close', done)
+      req.pause()
+      resolve()
+    }
+    req.on('data', onData).on('end', done).on('close', done).resume()
+  })
+}

@@ -1,4 +1,4 @@
-import { definePlugin, type Format, GatewayError, type KeyType, Translation, type With } from '../core/plugin.ts'
+import { type Body, definePlugin, type Format, GatewayError, type KeyType, type Route, Translation, type With } from '../core/plugin.ts'
 
 /**
  * Where a request goes: to the accounts of its key type's upstream, in the order of the file, in the client's format where
@@ -10,32 +10,43 @@ export default definePlugin({
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['route'],
-  setup(_options, { config }) {
+  setup(_options, { config, translations }) {
     return {
       request(x) {
         const { key, format } = x
         const { upstream } = config.keyTypes.get(key.type) as KeyType
         const spoken = upstream.speaks.includes(format) ? format : (upstream.speaks[0] as Format)
-        const translation = x.inference && spoken !== format ? between(x, spoken, config.limits.values) : undefined
-        return { route: { format: spoken, translation, candidates: upstream.accounts.map(account => ({ upstream, account })) } }
+        const routed = (translation?: Translation): { route: Route } => ({
+          route: { format: spoken, translation, candidates: upstream.accounts.map(account => ({ upstream, account })) },
+        })
+        if (!x.inference || spoken === format) return routed()
+        const between = { client: format, upstream: spoken, body: x.body, headers: x.headers, asked: x.model.asked, limits: x.model.entry }
+        const asked = { ...between, requestId: x.id, startedAt: x.startedAt }
+        if (!isLarge(x.body, config.limits.values)) return routed(new Translation(asked))
+        reserve(x)
+        return Translation.elsewhere(asked, job => translations.translate(job)).then(routed)
       },
     }
   },
 })
 
+/** Bytes and values of a request from which on it is translated on another thread. */
+const LARGE_BYTES = 65_536
+const LARGE_VALUES = 4000
 /** How many times more the bytes of a request are in memory while it is translated, and the bytes of a value then. */
-const TRANSLATED_COPIES = 6
-const TRANSLATED_VALUE_BYTES = 600
+const COPIES = 6
+const VALUE_BYTES = 600
 
-/** What is needed to translate. @param most values. @throws GatewayError invalid_body for a request that cannot be; unavailable for lack of memory */
-function between(x: With<'body' | 'model'>, upstream: Format, most: number): Translation {
-  const { format: client, body, headers, model, id: requestId, startedAt } = x
+/** @param most values. @throws GatewayError invalid_body for more of them */
+function isLarge({ received, values, innerValues }: Body, most: number): boolean {
   // What tools were called with is JSON in a text, which only a translation reads.
-  const values = body.values + body.innerValues
-  if (values > most) throw new GatewayError('invalid_body', { message: `The request, with the arguments of its calls, holds more than ${most} values.` })
-  if (body.received.length > SMALL_BYTES) x.reserve(body.received.length * TRANSLATED_COPIES + values * TRANSLATED_VALUE_BYTES)
-  return new Translation({ client, upstream, body, headers, asked: model.asked, limits: model.entry, requestId, startedAt })
+  if (values + innerValues > most) {
+    throw new GatewayError('invalid_body', { message: `The request, with the arguments of its calls, holds more than ${most} values.` })
+  }
+  return received.length > LARGE_BYTES || values + innerValues > LARGE_VALUES
 }
 
-/** Bytes of a request whose translation takes no memory to speak of. */
-const SMALL_BYTES = 16_384
+/** Takes the memory that a translation needs. @throws GatewayError unavailable */
+function reserve(x: With<'body'>): void {
+  x.reserve(x.body.received.length * COPIES + (x.body.values + x.body.innerValues) * VALUE_BYTES)
+}

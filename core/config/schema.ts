@@ -261,7 +261,7 @@ export const SCHEMA = {
       writeIdle: { ...DURATION, default: '60s' },
       keepalive: { ...DURATION, default: '15s' },
       idleConnection: { ...DURATION, default: '65s' },
-      idlePerAddress: { type: 'integer', minimum: 1, default: 256, description: 'a number of idle connections, which one address may keep open' },
+      idlePerAddress: { type: 'integer', minimum: 1, default: 2000, description: 'a number of idle connections, which one address may keep open' },
       anonymous: { type: 'integer', minimum: 1, default: 600, description: 'a number of requests without a valid key, which one address may make in a minute' },
       trustedProxies: {
         type: 'array',

@@ -20,7 +20,7 @@ const DATA_HEAD = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/
 /** Bytes of text that the longest such head may have, with an escape for each slash. */
 const HEAD_MAX = 2048
 /** Bytes of encoded text that are looked at in one go. */
-const ENCODED_SLICE = 1024 * 1024
+const ENCODED_SLICE = 128 * 1024
 /** What is not base64 in a JSON string: any other character, and any escape but those of a slash and of line breaks. */
 const NOT_ENCODED = /[^A-Za-z0-9+/=_\\-]|\\[^/nr]/
 

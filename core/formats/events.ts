@@ -16,8 +16,12 @@ export class ReplyEvent {
   #json: { readonly value: unknown } | undefined
   #reading: Reading | undefined
 
-  /** @param reading what it says, where that is known without reading it */
-  constructor(format: Format, type: string, data: string, comment?: string, reading?: Reading) {
+  /**
+   * @param reading what it says, where that is known without reading it
+   * @param json the data as JSON, where it has been parsed; long texts in it may be empty
+   */
+  constructor(format: Format, type: string, data: string, comment?: string, reading?: Reading, json?: { readonly value: unknown }) {
+    this.#json = json
     this.#format = format
     this.#reading = reading
     this.comment = comment

@@ -16,7 +16,8 @@ export { mostRuns, type ProviderTool } from './provider-tools.ts'
 export { type Action, POLICIES, type Policy, type PolicyName } from './policies.ts'
 export { type Extra, dropExtra, dropTools, extrasOf, modelsNamed, predictedTokens, renameAdvisors, renameModels } from './extras.ts'
 export { UsageTally } from './tally.ts'
-export { Translation, type StreamTranslation } from './translation.ts'
+export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
+export { type Translate, Translation, type StreamTranslation } from './translation.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 
 export const FORMATS: Readonly<Record<FormatName, Format>> = {

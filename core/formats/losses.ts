@@ -5,6 +5,16 @@ import type { Json } from './reading.ts'
 export class Losses {
   readonly #names = new Set<string>()
 
+  /** @param names what is known to be left out */
+  constructor(names: Iterable<string> = []) {
+    for (const name of names) this.#names.add(name)
+  }
+
+  /** All names as they are. */
+  get names(): readonly string[] {
+    return [...this.#names]
+  }
+
   add(name: string): void {
     this.#names.add(name)
   }

@@ -159,11 +159,12 @@ export interface Telling {
   readonly model: string
   /** Seconds since the epoch. */
   readonly at: number
-  readonly request: Request
+  /** Whether a stream is to end with its usage. */
+  readonly usageAsked: boolean
   /** The request's tools by name. */
-  readonly tools: ReadonlyMap<string, Tool>
-  /** The request as the client spelt it. */
-  readonly body: Json
+  readonly tools: ReadonlyMap<string, Pick<Tool, 'name' | 'freeform' | 'home'>>
+  /** A member of the request as the client spelt it. */
+  readonly member: (name: string) => unknown
 }
 
 /** What is the gateway's to choose for a model where a request leaves it open. */

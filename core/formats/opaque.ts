@@ -113,7 +113,7 @@ export function fitName(name: string): string {
 }
 
 /** The names of tools by what `fitName` made of them. */
-export function namesOf(tools: readonly Tool[]): ReadonlyMap<string, string> {
+export function namesOf(tools: readonly Pick<Tool, 'name'>[]): ReadonlyMap<string, string> {
   return new Map(tools.map(({ name }) => [fitName(name), name]))
 }
 

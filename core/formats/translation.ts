@@ -2,15 +2,16 @@
 import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
-import { noReply, parseExact, refused } from './decoding.ts'
+import { noReply, parseExact } from './decoding.ts'
 import { type OutgoingEvent, ReplyEvent } from './events.ts'
 import type { Format, Reading } from './format.ts'
 import { Losses } from './losses.ts'
 import type { Call, Decoder, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
 import { fitId, namesOf, ownId, renameId, type Taken } from './opaque.ts'
-import { type Json, object } from './reading.ts'
+import { object } from './reading.ts'
 import { eventsOf, replyOf, Sequence } from './sequence.ts'
 import { UsageTally } from './tally.ts'
+import { translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 
 /** What is to be translated, and between whom. */
 export interface Between {
@@ -26,40 +27,63 @@ export interface Between {
   readonly startedAt: number
 }
 
+/** Translates a request here and now, or elsewhere and later. */
+export type Translate = (job: TranslationJob) => TranslatedRequest | Promise<TranslatedRequest>
+
 export class Translation {
   /** The client asked for a stream. */
   readonly streams: boolean
   /** What of the request is not in it. */
-  readonly losses = new Losses()
+  readonly losses: Losses
   readonly #between: Between
+  readonly #translated: TranslatedRequest
   readonly #telling: Telling
-  readonly #encoded: Json
   readonly #names: ReadonlyMap<string, string>
+  readonly #translate: Translate
 
-  /** @throws GatewayError invalid_body when the request asks for what the upstream's format cannot carry */
-  constructor(between: Between) {
-    const { client, upstream, headers, asked, limits, startedAt } = between
-    const body = wholeOf(between.body)
-    const request = client.dialect.decodeRequest(body, headers, this.losses)
-    if (request.items.length === 0) throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request says nothing: there must be a message.')
+  /** Translates a large request elsewhere. @throws GatewayError as the constructor does, as a rejection */
+  static async elsewhere(between: Between, translate: Translate): Promise<Translation> {
+    return new Translation(between, await translate(jobOf(between)), translate)
+  }
+
+  /**
+   * @param translated the request, where it has been translated
+   * @throws GatewayError invalid_body when the request asks for what the upstream's format cannot carry
+   */
+  constructor(between: Between, translated: TranslatedRequest = translateRequest(jobOf(between)), translate: Translate = translateRequest) {
+    const { body, asked, startedAt } = between
+    const { tools, usageAsked, losses, streams } = translated
+    const members = new Map<string, unknown>()
+    const member = (name: string): unknown => {
+      const view = members.has(name) ? undefined : body.view(name)
+      if (view) members.set(name, parseExact(view.bytes.toString('utf8')))
+      return members.get(name)
+    }
     this.#between = between
-    this.#telling = { model: asked, at: Math.floor(startedAt / 1000), request, body, tools: new Map(request.tools.map(tool => [tool.name, tool])) }
-    this.#names = namesOf(request.tools)
-    this.streams = request.stream
-    this.#encoded = upstream.dialect.encodeRequest(request, this.losses, limits)
+    this.#translated = translated
+    this.#translate = translate
+    this.#telling = { model: asked, at: Math.floor(startedAt / 1000), usageAsked, member, tools: new Map(tools.map(tool => [tool.name, tool])) }
+    this.#names = namesOf(tools)
+    this.losses = new Losses(losses)
+    this.streams = streams
   }
 
   /** Whether the request that the upstream gets has a service tier. */
   get asksForTier(): boolean {
-    return this.#encoded['service_tier'] !== undefined
+    return this.#translated.asksForTier
   }
 
-  /** The request as the upstream gets it, with at most so many output tokens where a stage has lowered what was asked for. */
-  bytes(maxOutput: number | undefined = this.#telling.request.maxOutput): Buffer {
-    const { upstream, limits } = this.#between
-    const { request } = this.#telling
-    const lowered = maxOutput !== undefined && maxOutput !== request.maxOutput
-    return Buffer.from(JSON.stringify(lowered ? upstream.dialect.encodeRequest({ ...request, maxOutput }, this.losses, limits) : this.#encoded))
+  /** The request as the upstream gets it. */
+  get bytes(): Buffer {
+    const { buffer, byteOffset, byteLength } = this.#translated.bytes
+    return Buffer.from(buffer, byteOffset, byteLength)
+  }
+
+  /** As `bytes`, with at most so many output tokens where a stage has lowered what was asked for. */
+  async limited(maxOutput: number | undefined): Promise<Buffer> {
+    if (maxOutput === undefined || maxOutput === this.#translated.maxOutput) return this.bytes
+    const { bytes } = await this.#translate({ ...jobOf(this.#between), maxOutput })
+    return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   }
 
   /**
@@ -242,7 +266,6 @@ function unreadable(thrown: unknown): GatewayError {
   return thrown instanceof GatewayError ? thrown : new GatewayError('upstream_failed', { cause: thrown })
 }
 
-/** The body as it would be sent. */
-function wholeOf(body: Body): Json {
-  return parseExact(body.bytes().toString('utf8')) as Json
+function jobOf({ client, upstream, body, headers, limits }: Between): TranslationJob {
+  return { client, upstream, headers, limits: { output: limits.output, thinking: limits.thinking }, bytes: body.bytes() }
 }

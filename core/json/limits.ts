@@ -14,10 +14,13 @@ export class SingleNames {
   readonly bits: ReadonlyMap<string, number>
   /** Their first letters: most other names are told from them by these. */
   readonly letters: ReadonlySet<number>
+  /** Their lengths. */
+  readonly lengths: ReadonlySet<number>
 
   constructor(names: readonly string[]) {
     this.bits = new Map(names.map((name, index) => [name, 1 << index]))
     this.letters = new Set(names.map(name => name.charCodeAt(0)))
+    this.lengths = new Set(names.map(({ length }) => length))
   }
 }
 

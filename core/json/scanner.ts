@@ -168,9 +168,11 @@ export class JsonScanner {
     this.names.set(name, entry)
   }
 
-  #checkName(bytes: Buffer, start: number, end: number, { bits, letters }: SingleNames): void {
+  #checkName(bytes: Buffer, start: number, end: number, { bits, letters, lengths }: SingleNames): void {
     const first = bytes[start + 1] as number
     if (end - start > NAME_MAX || (first !== BACKSLASH && !letters.has(first))) return
+    // Only one with an escape has another length than it reads.
+    if (!lengths.has(end - start - 2) && !hasEscape(bytes, start, end)) return
     const name = stringAt(bytes, start, end)
     const bit = bits.get(name)
     if (bit === undefined) return
@@ -262,6 +264,11 @@ function isNamed(bytes: Buffer, { starts, ends }: Tape, entry: number, name: Buf
   if ((ends[entry - 1] as number) - start !== name.length) return false
   for (let at = 0; at < name.length; at++) if (bytes[start + at] !== name[at]) return false
   return true
+}
+
+function hasEscape(bytes: Buffer, start: number, end: number): boolean {
+  for (let at = start; at < end; at++) if (bytes[at] === BACKSLASH) return true
+  return false
 }
 
 /** How many commas and opening brackets there are. */

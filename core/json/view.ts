@@ -83,6 +83,27 @@ export class JsonView {
     return found === -1 ? undefined : new JsonView(this.#bytes, this.#tape, found)
   }
 
+  /** Bytes of all strings in it that are members of these names, without their quotes. */
+  textBytes(names: readonly string[]): number {
+    const { nexts, starts, ends } = this.#tape
+    const wanted = names.map(name => Buffer.from(`"${name}"`))
+    const last = nexts[this.#entry] as number
+    let total = 0
+    const walk = (entry: number): void => {
+      const end = nexts[entry] as number
+      const isObject = this.#bytes[starts[entry] as number] === OPEN_OBJECT
+      for (let at = entry + 1; at < end; at = nexts[at] as number) {
+        const value = isObject ? at + 1 : at
+        const [start, stop] = [starts[value] as number, ends[value] as number]
+        if (this.#bytes[start] !== QUOTE) walk(value)
+        else if (isObject && wanted.some(name => this.#bytes.subarray(starts[at], ends[at]).equals(name))) total += stop - start - 2
+        at = value
+      }
+    }
+    if (last > this.#entry + 1) walk(this.#entry)
+    return total
+  }
+
   /** The names of an object's members, in their order. */
   *names(): Generator<string> {
     if (!this.isObject) return

@@ -11,6 +11,7 @@ import { describeAddress, type Address } from './address.ts'
 import { weaknesses } from './durability.ts'
 import { joinEmbedded, startEmbedded } from './embedded.ts'
 import { clientsOf, findServer, GATEWAY, ManagedServer } from './managed.ts'
+import { Second } from './second.ts'
 
 export interface Store {
   /** A cluster's client has the same commands, as long as each touches one slot. */
@@ -164,50 +165,6 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
 
 /** What a connection for look-ups is called: no server counts it among its users. */
 const LOOKUPS = 'lookups'
-
-/** A connection beside a store's first. It is made anew whenever the first is: another server may have taken over. */
-class Second {
-  readonly #first: Redis
-  readonly #connect: () => Promise<Redis>
-  /** While there is no other, the first serves. */
-  #current: Redis
-  #over = false
-
-  constructor(first: Redis, connected: () => Promise<Redis>) {
-    this.#first = first
-    this.#current = first
-    this.#connect = connected
-  }
-
-  readonly open = async (): Promise<() => Redis> => {
-    this.#current = await this.#connect()
-    this.#first.on('ready', () => this.#renew())
-    return () => this.#current
-  }
-
-  #renew(): void {
-    this.#drop()
-    this.#connect().then(
-      fresh => {
-        this.#drop()
-        this.#current = fresh
-        if (this.#over) this.#drop()
-      },
-      // The next connection of the first brings the next try.
-      () => {},
-    )
-  }
-
-  close(): void {
-    this.#over = true
-    this.#drop()
-  }
-
-  #drop(): void {
-    if (this.#current !== this.#first) this.#current.disconnect()
-    this.#current = this.#first
-  }
-}
 
 /** Milliseconds before the n-th try to reconnect. */
 function delay(tries: number): number {

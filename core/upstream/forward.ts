@@ -47,7 +47,8 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     // no inference can go to an upstream of the same format only.
     if (!x.route || (!x.inference && x.route.format !== x.format)) throw new GatewayError('not_found')
     try {
-      return await tryAll(x, up, x.route.translation?.bytes(x.format.outputLimit(x.body)) ?? x.body.bytes())
+      const { translation } = x.route
+      return await tryAll(x, up, translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes())
     } finally {
       x.work.still()
       x.endAfterlife()

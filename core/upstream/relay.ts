@@ -4,12 +4,14 @@
  * not to be a failure: until then the client can still be given an honest status.
  */
 import type { Readable } from 'node:stream'
+import { setImmediate as turn } from 'node:timers/promises'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
 import type { Up } from '../chain.ts'
 import { deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
 import { type Failure, ReplyEvent } from '../formats/index.ts'
+import { outlineOf } from '../json/outline.ts'
 import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
@@ -24,6 +26,9 @@ import { type MakeHead, type Patience, StreamRelay } from './stream-relay.ts'
 
 /** How many times the bytes of a whole reply are in memory: as they come, with room for more, as text, and parsed. */
 const REPLY_COPIES = 4
+
+/** Bytes from which on a whole reply is long. */
+const LONG_BYTES = 256 * 1024
 
 /** Most bytes that are read of an answer that is an error. */
 const ERROR_BYTES = 256 * 1024
@@ -161,7 +166,13 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (!bytes) return left(x)
   x.work.still()
   const { format: spoken, translation } = x.route
-  const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', textOf(bytes))]
+  // What is long is read in steps, between which others have their turn.
+  const outline = stream || translation || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes, x.limits.values)
+  if (outline) await turn()
+  const events = stream
+    ? toItsEnd(eventsIn(spoken, bytes, true))
+    : [new ReplyEvent(spoken, '', textOf(bytes), undefined, undefined, outline && { value: outline.json })]
+  if (outline) await turn()
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
@@ -176,7 +187,8 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   const head = make(undefined, event)
   up.response(head)
   x.complete = true
-  x.delivered = textBytes(bytes.toString('latin1'), stream ? spoken.text.stream : spoken.text.reply)
+  const names = stream ? spoken.text.stream : spoken.text.reply
+  x.delivered = outline ? outline.view.textBytes(names) : textBytes(bytes.toString('latin1'), names)
   for (const each of events) up.event(each)
   const rewriters = up.rewriters(head)
   const instead = translated ? rewritten(x.format, translated, rewriters) : rewrite(spoken, event, rewriters)

@@ -5,7 +5,6 @@ import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
 import { type LiveExchange, reasonOf } from '../live.ts'
-import { Allowance } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
 import { type End, endError, lastTranslated, left, refuse, stopError } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
@@ -23,9 +22,6 @@ export interface Patience {
 export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
 
 const KEEPALIVE = Buffer.from(': keepalive\n\n')
-
-/** How many times the bytes of an event are in memory: as they come, with room for more, as text, and parsed. */
-const EVENT_COPIES = 4
 
 /** Milliseconds for which a client may take nothing before what becomes of its stream is its doing. */
 const STUCK_MS = 1000
@@ -77,7 +73,7 @@ export class StreamRelay {
     this.#make = make
     this.#patience = patience
     this.#translation = x.route.translation?.stream()
-    this.#events = new WholeEvents(x.route.format, x.limits.reply, new Allowance(x.memory, EVENT_COPIES))
+    this.#events = new WholeEvents(x.route.format, x.limits.reply, x.memory)
   }
 
   run(): Promise<Outcome> {

@@ -1,12 +1,15 @@
 /** Puts the chunks of a stream together to whole events. */
 import { GatewayError } from '../errors.ts'
-import { type Allowance, shortOfMemory } from '../memory.ts'
+import { Allowance, type MemoryAccount, shortOfMemory } from '../memory.ts'
 import type { Format } from '../formats/index.ts'
 import { NOTHING, Pieces } from '../pieces.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
 
 /** Most bytes of a blank line that can stand in a chunk before the one that ends it. */
 const BEGUN = 2
+
+/** How many times the bytes of an event are in memory: as they come, with room for more, as text, and parsed. */
+const COPIES = 4
 
 export class WholeEvents {
   readonly #format: Format
@@ -19,10 +22,10 @@ export class WholeEvents {
   #seam: Buffer = NOTHING
 
   /** @param memory for the beginning of an event */
-  constructor(format: Format, limit: number, memory: Allowance) {
+  constructor(format: Format, limit: number, memory: MemoryAccount) {
     this.#format = format
     this.#limit = limit
-    this.#memory = memory
+    this.#memory = new Allowance(memory, COPIES)
   }
 
   /**

@@ -95,7 +95,7 @@ function plays(upstream: ScriptedUpstream): void {
     if (!format) return void res.writeHead(404).end()
     const request = format.dialect.decodeRequest(received.json, {}, { add() {}, have() {}, beyond() {} } as never)
     const reply = next(request, ++count)
-    const telling: Telling = { model: request.model, at: 1, request, tools: new Map(), body: received.json }
+    const telling: Telling = { model: request.model, at: 1, usageAsked: request.usageAsked, tools: new Map(), member: name => received.json[name] }
     const usage = format.tell({ ...NO_USAGE, input: 100, output: 10 })
     if (!request.stream)
       return void res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(format.dialect.encodeReply(reply, usage, telling)))

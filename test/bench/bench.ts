@@ -3,7 +3,7 @@
  * between the two, so that whatever else the machine does falls on both; only ratios are worth comparing.
  *
  *   npm run bench            everything
- *   npm run bench -- json    one of json, burst, paced, translated, crowds, streams
+ *   npm run bench -- json    one of json, burst, paced, translated, crowds, streams, waits
  */
 import { fork, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -13,6 +13,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CROWDS, LOADS, MARKS, type Load, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
+import { replying, type Spoken, waits } from './waits.ts'
 
 const SLICES = Number(process.env['SLICES'] ?? 0)
 const CLIENTS = Number(process.env['CLIENTS'] ?? 0)
@@ -29,7 +30,7 @@ const AFTERWARDS_MS = 20
 /** Where quartiles of one target's slices are further apart than this factor, what was measured is the machine's other work. */
 const STEADY = 2
 
-const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams']
+const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams', 'waits']
 
 class Target {
   name: string
@@ -280,13 +281,15 @@ async function onFreshProcesses(folder: string, run: (targets: readonly [Target,
 }
 
 /** The repository's gateway.yaml, but for what the bench needs otherwise. */
-function gatewayFile(folder: string): string {
+function gatewayFile(folder: string, spoken: Spoken = 'chat-completions'): string {
   const edits = [
     ['connections: 10000', 'connections: 20000'],
     // Redis stands still while a slow disk syncs its files; what a request costs is asked here, not who is refused then.
     ['commandTimeout: 400ms', 'commandTimeout: 10s'],
     // What the provider speaks, whoever asks.
-    ['speaks: [responses, chat-completions]', 'speaks: [chat-completions]'],
+    ['speaks: [responses, chat-completions]', `speaks: [${spoken}]`],
+    // The probe of the longest waits has no key.
+    ['anonymous: 600', 'anonymous: 1000000'],
   ] as const
   const file = join(folder, 'gateway.yaml')
   const text = readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8')
@@ -297,6 +300,24 @@ function gatewayFile(folder: string): string {
   )
   return file
 }
+
+/** How long others wait while large requests and replies pass, in every format and direction. */
+async function longestWaits(folder: string): Promise<boolean> {
+  console.log(`\nthe longest wait of /health while large bodies pass, at most ${WAIT_MAX_MS} ms`)
+  const provider = await replying()
+  let longest = 0
+  for (const spoken of ['chat-completions', 'responses', 'messages'] as const) {
+    const log = openSync(join(folder, 'log'), 'a')
+    const gateway = await Target.start('tollgate', gatewayFile(folder, spoken), log, { ...upstreams(provider.url), PORT: '0', REDIS_URL: '' })
+    longest = Math.max(longest, await waits(gateway.port, gateway.secrets[0] ?? '', spoken, provider.kind))
+    await gateway.stop()
+  }
+  provider.close()
+  return longest <= WAIT_MAX_MS
+}
+
+/** The longest that one request may hold up all others, in milliseconds. */
+const WAIT_MAX_MS = 50
 
 function upstreams(address: string): Record<string, string> {
   const types = ['FAMA', 'FAMB', 'FAMC', 'EDITOR']
@@ -320,6 +341,7 @@ async function main(): Promise<void> {
     if (only === undefined || only === 'crowds') await onFreshProcesses(folder, targets => crowds(mark, targets))
   }
   if (only === undefined || only === 'streams') held = (await onFreshProcesses(folder, openStreams)) && held
+  if (only === undefined || only === 'waits') held = (await longestWaits(folder)) && held
   agent.destroy()
   rmSync(folder, { recursive: true, force: true })
   process.exitCode = held ? 0 : 1

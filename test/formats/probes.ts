@@ -183,7 +183,7 @@ export function fates({ from, sign, loss }: Probe): string[] {
       const between = { client: FORMATS[format as FormatName], upstream: FORMATS[to], body: Body.of(Buffer.from(JSON.stringify(body))) }
       const limits = { output: 100, thinking: 'adaptive' } as const
       const translation = new Translation({ ...between, headers: {}, asked: 'm', limits, requestId: 'r', startedAt: 0 })
-      const carried = sign.test(translation.bytes().toString())
+      const carried = sign.test(translation.bytes.toString())
       if (carried) return 'carried'
       return String(translation.losses)
         .split(', ')

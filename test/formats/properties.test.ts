@@ -118,7 +118,7 @@ const events = fc.tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60
   return { whole, events: [start as NeutralEvent, ...mixed, { kind: 'stop', stop: whole.stop }] }
 })
 
-const telling: Telling = { model: 'm', at: 1, request: request([]), tools: new Map(), body: {} }
+const telling: Telling = { model: 'm', at: 1, usageAsked: request([]).usageAsked, tools: new Map(), member: () => undefined }
 
 /** Writes events as a stream of the format and reads it again. */
 function stream(told: readonly NeutralEvent[], by: Format): NeutralEvent[] {

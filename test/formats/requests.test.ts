@@ -33,7 +33,7 @@ export function become(from: FormatName, to: FormatName, text: string, headers: 
       startedAt: 0,
     })
     const dropped = String(translation.losses)
-    return { sent: translation.bytes().toString(), ...(dropped !== '' && { dropped }) }
+    return { sent: translation.bytes.toString(), ...(dropped !== '' && { dropped }) }
   } catch (thrown) {
     if (!(thrown instanceof GatewayError)) throw thrown
     return { refused: `${thrown.details.param}: ${thrown.message}` }

@@ -86,7 +86,7 @@ t.test('malformed bytes behind a running request are answered after its reply, w
 })
 
 t.test('an address may keep so many idle connections: the one that has been idle longest is closed, never one that is served', async t => {
-  const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 256', 'idlePerAddress: 3'))
+  const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
   const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
   await served.saw(/"a"/)

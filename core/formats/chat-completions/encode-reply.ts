@@ -101,7 +101,7 @@ class ChatEncoder implements Encoder {
   }
 
   end(usage: RawUsage): readonly OutgoingEvent[] {
-    const asked = this.#telling.request.usageAsked
+    const asked = this.#telling.usageAsked
     return [this.#chunk({}, this.#finish), ...(asked ? [this.#event({ choices: [], usage })] : []), { type: '', data: DONE }]
   }
 
@@ -158,7 +158,7 @@ class ChatEncoder implements Encoder {
 
   #chunk(delta: Json, finish: string | null = null): OutgoingEvent {
     const choices = [{ index: 0, delta, logprobs: null, finish_reason: finish }]
-    return this.#event(present({ choices, usage: this.#telling.request.usageAsked ? null : undefined }))
+    return this.#event(present({ choices, usage: this.#telling.usageAsked ? null : undefined }))
   }
 
   #event(members: Json): OutgoingEvent {

@@ -79,8 +79,8 @@ const ECHO: Readonly<Record<string, unknown>> = {
 }
 
 /** A response that has just begun. */
-function responseObject(id: string, { model, at, body }: Telling): Json {
-  const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, body[name] ?? none]))
+function responseObject(id: string, { model, at, member }: Telling): Json {
+  const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, member(name) ?? none]))
   return {
     id: renameId({ id }, 'resp_'),
     object: 'response',

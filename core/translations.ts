@@ -1,0 +1,81 @@
+/** Translates large requests on a thread of their own, so that they hold nobody up. What runs out of memory there ends there. */
+import { Worker } from 'node:worker_threads'
+import { type ErrorCode, type ErrorDetails, GatewayError } from './errors.ts'
+import type { FormatName, TranslatedRequest, TranslationJob } from './formats/index.ts'
+import type { Log } from './log.ts'
+import { shortOfMemory } from './memory.ts'
+
+/** A job as it is sent to the thread: formats by their names. */
+export interface Order extends Omit<TranslationJob, 'client' | 'upstream'> {
+  readonly number: number
+  readonly client: FormatName
+  readonly upstream: FormatName
+}
+
+/** What the thread answers. */
+export type Answer = { readonly number: number } & (
+  { readonly translated: TranslatedRequest } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
+)
+
+interface Waiting {
+  resolve(translated: TranslatedRequest): void
+  reject(error: GatewayError): void
+}
+
+const MIB = 1024 * 1024
+/** The least heap of the thread, in MiB. */
+const HEAP_LEAST = 256
+
+export class Translations {
+  readonly #log: Log
+  /** The most that the thread's heap may have, in MiB. */
+  readonly #heapMax: number
+  readonly #waiting = new Map<number, Waiting>()
+  #thread: Worker | undefined
+  #count = 0
+
+  /** @param memory bytes that requests may take in all */
+  constructor(memory: number, log: Log) {
+    this.#heapMax = Math.max(HEAP_LEAST, Math.ceil(memory / MIB))
+    this.#log = log
+  }
+
+  /** Translates on the thread, which is started when it is first needed. @throws GatewayError as a translation does, as a rejection; unavailable when the thread ends */
+  translate({ client, upstream, bytes, ...job }: TranslationJob): Promise<TranslatedRequest> {
+    const number = this.#count++
+    // The thread gets a copy, as the body may be asked for again here.
+    const copy = new Uint8Array(bytes)
+    const order: Order = { ...job, bytes: copy, number, client: client.name, upstream: upstream.name }
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(number, { resolve, reject })
+      ;(this.#thread ??= this.#start()).postMessage(order, [copy.buffer])
+    })
+  }
+
+  /** Ends the thread. */
+  async close(): Promise<void> {
+    await this.#thread?.terminate()
+  }
+
+  #start(): Worker {
+    const thread = new Worker(new URL('./translation-thread.ts', import.meta.url), {
+      name: 'translations',
+      resourceLimits: { maxOldGenerationSizeMb: this.#heapMax },
+    })
+    thread.on('message', (answer: Answer) => {
+      const waiting = this.#waiting.get(answer.number)
+      this.#waiting.delete(answer.number)
+      if ('translated' in answer) waiting?.resolve(answer.translated)
+      else waiting?.reject(new GatewayError(answer.error.code, answer.error.details))
+    })
+    thread.on('error', cause => this.#log.error({ err: cause }, 'the thread for translations has ended; the next one is started when it is needed'))
+    thread.on('exit', () => {
+      if (this.#thread === thread) this.#thread = undefined
+      for (const waiting of this.#waiting.values()) waiting.reject(shortOfMemory())
+      this.#waiting.clear()
+    })
+    // It keeps no process alive.
+    thread.unref()
+    return thread
+  }
+}
