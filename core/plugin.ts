@@ -87,7 +87,7 @@ export interface Host {
   readonly keys: Keys
   /** Requests that may be asked again. */
   readonly attempts: Attempts
-  /** Translates large requests on another thread. */
+  /** Translates large requests and replies on another thread. */
   readonly translations: Translations
   readonly log: Log
   /** Milliseconds since the epoch. */

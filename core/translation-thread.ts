@@ -1,19 +1,26 @@
-/** The thread that large requests are translated on: it gets jobs, and answers each with the translated request or the error. */
+/** The thread that large requests and replies are translated on: it gets jobs, and answers each with what came of it or the error. */
 import { parentPort } from 'node:worker_threads'
 import { GatewayError } from './errors.ts'
-import { FORMATS, translateRequest } from './formats/index.ts'
+import { FORMATS, translateReply, translateRequest } from './formats/index.ts'
 import type { Answer, Order } from './translations.ts'
-
 // oxlint-disable unicorn/require-post-message-target-origin -- that is for windows
 
-parentPort?.on('message', ({ number, client, upstream, ...job }: Order) => {
-  let answer: Answer
+parentPort?.on('message', (order: Order) => {
+  parentPort?.postMessage(done(order))
+})
+
+function done(order: Order): Answer {
+  const { number } = order
+  const between = { client: FORMATS[order.client], upstream: FORMATS[order.upstream] }
   try {
-    answer = { number, translated: translateRequest({ ...job, client: FORMATS[client], upstream: FORMATS[upstream] }) }
+    return { number, result: order.kind === 'request' ? translateRequest({ ...order, ...between }) : translateReply({ ...order, ...between }) }
   } catch (thrown) {
     const { code, details } = GatewayError.from(thrown)
-    const { message, param } = details
-    answer = { number, error: { code, details: { ...(message !== undefined && { message }), ...(param !== undefined && { param }) } } }
+    const { message, param, cause } = details
+    const why = cause instanceof Error ? cause.message : undefined
+    return {
+      number,
+      error: { code, details: { ...(message !== undefined && { message }), ...(param !== undefined && { param }), ...(why !== undefined && { cause: why }) } },
+    }
   }
-  parentPort?.postMessage(answer)
-})
+}

@@ -1,24 +1,21 @@
-/** Translates large requests on a thread of their own, so that they hold nobody up. What runs out of memory there ends there. */
+/** Translates large requests and replies on a thread of their own, so that they hold nobody up. What runs out of memory there ends there. */
 import { Worker } from 'node:worker_threads'
 import { type ErrorCode, type ErrorDetails, GatewayError } from './errors.ts'
-import type { FormatName, TranslatedRequest, TranslationJob } from './formats/index.ts'
+import type { Elsewhere, FormatName, OutgoingEvent, ReplyJob, TranslatedRequest, TranslationJob } from './formats/index.ts'
 import type { Log } from './log.ts'
 import { shortOfMemory } from './memory.ts'
 
 /** A job as it is sent to the thread: formats by their names. */
-export interface Order extends Omit<TranslationJob, 'client' | 'upstream'> {
-  readonly number: number
-  readonly client: FormatName
-  readonly upstream: FormatName
-}
+type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly number: number; readonly client: FormatName; readonly upstream: FormatName }
+export type Order = ({ readonly kind: 'request' } & Sent<TranslationJob>) | ({ readonly kind: 'reply' } & Sent<ReplyJob>)
 
 /** What the thread answers. */
 export type Answer = { readonly number: number } & (
-  { readonly translated: TranslatedRequest } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
+  { readonly result: TranslatedRequest | readonly OutgoingEvent[] } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
 )
 
 interface Waiting {
-  resolve(translated: TranslatedRequest): void
+  resolve(result: never): void
   reject(error: GatewayError): void
 }
 
@@ -26,7 +23,7 @@ const MIB = 1024 * 1024
 /** The least heap of the thread, in MiB. */
 const HEAP_LEAST = 256
 
-export class Translations {
+export class Translations implements Elsewhere {
   readonly #log: Log
   /** The most that the thread's heap may have, in MiB. */
   readonly #heapMax: number
@@ -40,15 +37,22 @@ export class Translations {
     this.#log = log
   }
 
-  /** Translates on the thread, which is started when it is first needed. @throws GatewayError as a translation does, as a rejection; unavailable when the thread ends */
-  translate({ client, upstream, bytes, ...job }: TranslationJob): Promise<TranslatedRequest> {
+  request({ client, upstream, bytes, ...job }: TranslationJob): Promise<TranslatedRequest> {
+    return this.#order(bytes, (copy, number) => ({ ...job, kind: 'request', bytes: copy, number, client: client.name, upstream: upstream.name }))
+  }
+
+  reply({ client, upstream, bytes, ...job }: ReplyJob): Promise<readonly OutgoingEvent[]> {
+    return this.#order(bytes, (copy, number) => ({ ...job, kind: 'reply', bytes: copy, number, client: client.name, upstream: upstream.name }))
+  }
+
+  /** Has the thread do a job; it is started when it is first needed. @throws GatewayError unavailable when the thread ends */
+  #order<T>(bytes: Uint8Array, make: (copy: Uint8Array, number: number) => Order): Promise<T> {
     const number = this.#count++
-    // The thread gets a copy, as the body may be asked for again here.
+    // The thread gets a copy, as the bytes may be asked for again here.
     const copy = new Uint8Array(bytes)
-    const order: Order = { ...job, bytes: copy, number, client: client.name, upstream: upstream.name }
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject })
-      ;(this.#thread ??= this.#start()).postMessage(order, [copy.buffer])
+      ;(this.#thread ??= this.#start()).postMessage(make(copy, number), [copy.buffer])
     })
   }
 
@@ -65,7 +69,7 @@ export class Translations {
     thread.on('message', (answer: Answer) => {
       const waiting = this.#waiting.get(answer.number)
       this.#waiting.delete(answer.number)
-      if ('translated' in answer) waiting?.resolve(answer.translated)
+      if ('result' in answer) waiting?.resolve(answer.result as never)
       else waiting?.reject(new GatewayError(answer.error.code, answer.error.details))
     })
     thread.on('error', cause => this.#log.error({ err: cause }, 'the thread for translations has ended; the next one is started when it is needed'))

@@ -21,10 +21,10 @@ export default definePlugin({
         })
         if (!x.inference || spoken === format) return routed()
         const between = { client: format, upstream: spoken, body: x.body, headers: x.headers, asked: x.model.asked, limits: x.model.entry }
-        const asked = { ...between, requestId: x.id, startedAt: x.startedAt }
+        const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: translations }
         if (!isLarge(x.body, config.limits.values)) return routed(new Translation(asked))
         reserve(x)
-        return Translation.elsewhere(asked, job => translations.translate(job)).then(routed)
+        return Translation.large(asked).then(routed)
       },
     }
   },

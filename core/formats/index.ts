@@ -17,7 +17,8 @@ export { type Action, POLICIES, type Policy, type PolicyName } from './policies.
 export { type Extra, dropExtra, dropTools, extrasOf, modelsNamed, predictedTokens, renameAdvisors, renameModels } from './extras.ts'
 export { UsageTally } from './tally.ts'
 export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
-export { type Translate, Translation, type StreamTranslation } from './translation.ts'
+export { type ReplyJob, type ReplyTranslation, type StreamTranslation, translateReply } from './translate-reply.ts'
+export { type Elsewhere, Translation } from './translation.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 
 export const FORMATS: Readonly<Record<FormatName, Format>> = {

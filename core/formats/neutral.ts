@@ -185,6 +185,8 @@ export interface Dialect {
   /** @throws GatewayError invalid_body, naming what this format cannot carry */
   encodeRequest(request: Request, losses: Losses, limits: ModelLimits): Json
   decodeReply(json: Json): Reply
+  /** Members of a request that its replies repeat. */
+  readonly echoes: readonly string[]
   encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json
   decoder(): Decoder
   encoder(telling: Telling): Encoder

@@ -1,16 +1,11 @@
 /** One exchange between a client and an upstream of another format: its request, its reply or its stream, through the neutral form. */
 import type { Body } from '../body.ts'
-import { GatewayError } from '../errors.ts'
-import { NO_USAGE, type Usage } from '../ledger/money.ts'
-import { noReply, parseExact } from './decoding.ts'
+import { parseExact } from './decoding.ts'
 import { type OutgoingEvent, ReplyEvent } from './events.ts'
-import type { Format, Reading } from './format.ts'
+import type { Format } from './format.ts'
 import { Losses } from './losses.ts'
-import type { Call, Decoder, Encoder, ModelLimits, NeutralEvent, Reply, Telling } from './neutral.ts'
-import { fitId, namesOf, ownId, renameId, type Taken } from './opaque.ts'
-import { object } from './reading.ts'
-import { eventsOf, replyOf, Sequence } from './sequence.ts'
-import { UsageTally } from './tally.ts'
+import type { ModelLimits, Telling } from './neutral.ts'
+import { type ReplyJob, ReplyTranslation, translateReply } from './translate-reply.ts'
 import { translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 
 /** What is to be translated, and between whom. */
@@ -25,45 +20,54 @@ export interface Between {
   readonly requestId: string
   /** Milliseconds since the epoch. */
   readonly startedAt: number
+  /** Where what is large is translated; without it, here. */
+  readonly elsewhere?: Elsewhere
 }
 
-/** Translates a request here and now, or elsewhere and later. */
-export type Translate = (job: TranslationJob) => TranslatedRequest | Promise<TranslatedRequest>
+/** Where large translations are done. */
+export interface Elsewhere {
+  /** @throws GatewayError as `translateRequest` does, as a rejection */
+  request(job: TranslationJob): Promise<TranslatedRequest>
+  /** @throws GatewayError as `translateReply` does, as a rejection */
+  reply(job: ReplyJob): Promise<readonly OutgoingEvent[]>
+}
 
 export class Translation {
   /** The client asked for a stream. */
   readonly streams: boolean
   /** What of the request is not in it. */
   readonly losses: Losses
+  /** How replies to it are translated. */
+  readonly replies: ReplyTranslation
   readonly #between: Between
   readonly #translated: TranslatedRequest
   readonly #telling: Telling
-  readonly #names: ReadonlyMap<string, string>
-  readonly #translate: Translate
+  /** The request is large. */
+  readonly #large: boolean
 
   /** Translates a large request elsewhere. @throws GatewayError as the constructor does, as a rejection */
-  static async elsewhere(between: Between, translate: Translate): Promise<Translation> {
-    return new Translation(between, await translate(jobOf(between)), translate)
+  static async large(between: Between & { readonly elsewhere: Elsewhere }): Promise<Translation> {
+    return new Translation(between, await between.elsewhere.request(jobOf(between)))
   }
 
   /**
    * @param translated the request, where it has been translated
    * @throws GatewayError invalid_body when the request asks for what the upstream's format cannot carry
    */
-  constructor(between: Between, translated: TranslatedRequest = translateRequest(jobOf(between)), translate: Translate = translateRequest) {
-    const { body, asked, startedAt } = between
-    const { tools, usageAsked, losses, streams } = translated
+  constructor(between: Between, translated?: TranslatedRequest) {
+    this.#between = between
+    this.#large = translated !== undefined
+    this.#translated = translated ?? translateRequest(jobOf(between))
+    const { tools, usageAsked, losses, streams } = this.#translated
+    const { body, asked, startedAt, client, upstream, requestId } = between
     const members = new Map<string, unknown>()
     const member = (name: string): unknown => {
       const view = members.has(name) ? undefined : body.view(name)
       if (view) members.set(name, parseExact(view.bytes.toString('utf8')))
       return members.get(name)
     }
-    this.#between = between
-    this.#translated = translated
-    this.#translate = translate
     this.#telling = { model: asked, at: Math.floor(startedAt / 1000), usageAsked, member, tools: new Map(tools.map(tool => [tool.name, tool])) }
-    this.#names = namesOf(tools)
+    this.replies = new ReplyTranslation({ client, upstream, requestId }, this.#telling)
     this.losses = new Losses(losses)
     this.streams = streams
   }
@@ -82,188 +86,25 @@ export class Translation {
   /** As `bytes`, with at most so many output tokens where a stage has lowered what was asked for. */
   async limited(maxOutput: number | undefined): Promise<Buffer> {
     if (maxOutput === undefined || maxOutput === this.#translated.maxOutput) return this.bytes
-    const { bytes } = await this.#translate({ ...jobOf(this.#between), maxOutput })
+    const job = { ...jobOf(this.#between), maxOutput }
+    const { elsewhere } = this.#between
+    const { bytes } = this.#large && elsewhere ? await elsewhere.request(job) : translateRequest(job)
     return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   }
 
-  /**
-   * A whole reply as the client gets it.
-   * @throws GatewayError upstream_failed when it is none
-   */
-  reply(event: ReplyEvent): ReplyEvent {
-    return this.#told(this.#decoded(event), [event])
+  /** A large whole reply, translated elsewhere: as one, or as the events of the stream that the client asked for. @throws GatewayError as `translateReply` does */
+  async largeReply(bytes: Uint8Array): Promise<readonly ReplyEvent[]> {
+    const { client, upstream, requestId, body, elsewhere } = this.#between
+    const { model, at, usageAsked, tools } = this.#telling
+    const members = client.dialect.echoes.flatMap(name => {
+      const view = body.view(name)
+      return view ? [[name, view.bytes.toString('utf8')] as const] : []
+    })
+    const telling = { model, at, usageAsked, tools: [...tools.values()], members }
+    const job: ReplyJob = { client, upstream, requestId, bytes, spread: this.streams, telling }
+    const events = elsewhere ? await elsewhere.reply(job) : translateReply(job)
+    return events.map(({ type, data }) => new ReplyEvent(client, type, data))
   }
-
-  /** A whole reply as the events of the stream that the client asked for. */
-  spread(event: ReplyEvent): readonly ReplyEvent[] {
-    return this.stream().take(event, eventsOf(this.#decoded(event)))
-  }
-
-  /**
-   * A stream as the whole reply that the client asked for.
-   * @throws GatewayError upstream_failed when it does not end as one
-   */
-  gather(events: readonly ReplyEvent[]): ReplyEvent {
-    const { upstream } = this.#between
-    const decoder = upstream.dialect.decoder()
-    const reply = replyOf(events.flatMap(event => decoder.read(event)))
-    const ended = events.some(({ reading }) => reading.last === true || upstream.ends(reading.closes?.length ?? 0, 1))
-    if (!reply || !ended) throw noReply('a stream without its end')
-    return this.#told(this.#named(reply), events)
-  }
-
-  stream(): StreamTranslation {
-    return new StreamTranslation(this.#between, this.#telling, this.#names)
-  }
-
-  #decoded(event: ReplyEvent): Reply {
-    try {
-      return this.#named(this.#between.upstream.dialect.decodeReply(object(parseExact(event.data)) ?? {}))
-    } catch (thrown) {
-      throw unreadable(thrown)
-    }
-  }
-
-  #named(reply: Reply): Reply {
-    const calls = new ClientsCalls(this.#names)
-    const id = reply.id || this.#between.requestId
-    return { ...reply, id, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part, id) : part)) }
-  }
-
-  /** The reply in the client's words, with the usage that the upstream's events report. */
-  #told(reply: Reply, events: readonly ReplyEvent[]): ReplyEvent {
-    const { client, upstream } = this.#between
-    const tally = new UsageTally(upstream)
-    for (const { reading } of events) if (reading.usage) tally.learn(reading.usage)
-    const usage = client.tell(tally.usage()?.usage ?? NO_USAGE)
-    try {
-      return new ReplyEvent(client, '', JSON.stringify(client.dialect.encodeReply(reply, usage, this.#telling)))
-    } catch (thrown) {
-      throw unreadable(thrown)
-    }
-  }
-}
-
-/** A stream on its way from one format into another. */
-export class StreamTranslation {
-  readonly #between: Between
-  readonly #calls: ClientsCalls
-  readonly #encoder: Encoder
-  readonly #decoder: Decoder
-  readonly #sequence = new Sequence()
-  readonly #tally: UsageTally
-  /** The reply's id, or where it has none the request's. */
-  #id: string
-  #stopped = false
-  #over = false
-  /** The upstream ended the reply without saying why it stopped. */
-  unfinished = false
-
-  constructor(between: Between, telling: Telling, names: ReadonlyMap<string, string>) {
-    this.#between = between
-    this.#id = between.requestId
-    this.#calls = new ClientsCalls(names)
-    this.#encoder = between.client.dialect.encoder(telling)
-    this.#decoder = between.upstream.dialect.decoder()
-    this.#tally = new UsageTally(between.upstream)
-  }
-
-  /** The client has its whole reply; whatever the upstream says after that concerns nobody. */
-  get over(): boolean {
-    return this.#over
-  }
-
-  /**
-   * What the client gets for an event of the upstream's.
-   * @throws GatewayError upstream_failed for one that makes no sense
-   */
-  event(event: ReplyEvent): readonly ReplyEvent[] {
-    const { failure } = event.reading
-    if (failure) return this.#fail(new GatewayError('upstream_failed'), { failure, last: true })
-    try {
-      return this.take(event, this.#decoder.read(event))
-    } catch (thrown) {
-      throw unreadable(thrown)
-    }
-  }
-
-  /** What the client gets for what an event says. */
-  take(event: ReplyEvent, said: readonly NeutralEvent[]): readonly ReplyEvent[] {
-    if (event.reading.usage) this.#tally.learn(event.reading.usage)
-    return said.flatMap(each => (each.kind === 'end' ? this.finish() : this.#write(each)))
-  }
-
-  /** The upstream has said all it had to say. */
-  finish(): readonly ReplyEvent[] {
-    // Without a reason why it stopped, nobody knows whether it is whole.
-    if (!this.#stopped && !this.#over) {
-      this.unfinished = true
-      return this.fail(new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }))
-    }
-    return this.#end(this.#tally.usage()?.usage ?? NO_USAGE)
-  }
-
-  /** Ends the stream as one whose output limit is reached. */
-  cut(usage: Usage): readonly ReplyEvent[] {
-    return [...this.#write({ kind: 'stop', stop: { reason: 'length' } }), ...this.#end(usage)]
-  }
-
-  /** Ends the stream as a failure. */
-  fail(error: GatewayError): readonly ReplyEvent[] {
-    return this.#fail(error, { last: true })
-  }
-
-  #write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly ReplyEvent[] {
-    if (this.#over || this.#stopped) return []
-    if (event.kind === 'stop') this.#stopped = true
-    return this.#sent(this.#sequence.push(this.#named(event)).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))))
-  }
-
-  #named(event: NeutralEvent): NeutralEvent {
-    if (event.kind === 'start') return { ...event, id: (this.#id = event.id || this.#id) }
-    return event.kind === 'open' && event.what.kind === 'call' ? { ...event, what: this.#calls.named(event.what, this.#id) } : event
-  }
-
-  #end(usage: Usage): readonly ReplyEvent[] {
-    if (this.#over) return []
-    this.#over = true
-    return this.#sent(this.#encoder.end(this.#between.client.tell(usage)))
-  }
-
-  #fail(error: GatewayError, reading: Reading): readonly ReplyEvent[] {
-    if (this.#over) return []
-    this.#over = true
-    return this.#sent(this.#encoder.fail(error, this.#between.requestId), reading)
-  }
-
-  #sent(events: readonly OutgoingEvent[], reading?: Reading): readonly ReplyEvent[] {
-    return events.map(({ type, data }) => new ReplyEvent(this.#between.client, type, data, undefined, reading))
-  }
-}
-
-/** The calls of one reply, by the names the client knows: the tool's as it declared it, and ids of their own that it can repeat. */
-class ClientsCalls {
-  readonly #names: ReadonlyMap<string, string>
-  readonly #taken: Taken = new Map()
-  #count = 0
-
-  constructor(names: ReadonlyMap<string, string>) {
-    this.#names = names
-  }
-
-  /** @throws GatewayError upstream_failed for a call of nothing */
-  named<C extends Pick<Call, 'id' | 'name'>>(call: C, reply: string): C {
-    if (call.name === '') throw noReply('a call without a name')
-    // The id of a call that came without one is of its reply, so that it is no other's.
-    const id = call.id === '' ? `call_${renameId({ id: reply }, '')}_${this.#count}` : call.id
-    this.#count++
-    return { ...call, id: fitId(ownId(id, this.#taken)), name: this.#names.get(call.name) ?? call.name }
-  }
-}
-
-/** Whatever a reply does to its reader is the upstream's failure. */
-function unreadable(thrown: unknown): GatewayError {
-  return thrown instanceof GatewayError ? thrown : new GatewayError('upstream_failed', { cause: thrown })
 }
 
 function jobOf({ client, upstream, body, headers, limits }: Between): TranslationJob {

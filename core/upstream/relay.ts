@@ -10,7 +10,7 @@ import type { Up } from '../chain.ts'
 import { deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
-import { type Failure, ReplyEvent } from '../formats/index.ts'
+import { type Failure, ReplyEvent, type ReplyTranslation } from '../formats/index.ts'
 import { outlineOf } from '../json/outline.ts'
 import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
@@ -167,7 +167,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   x.work.still()
   const { format: spoken, translation } = x.route
   // What is long is read in steps, between which others have their turn.
-  const outline = stream || translation || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes, x.limits.values)
+  const outline = stream || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes, x.limits.values)
   if (outline) await turn()
   const events = stream
     ? toItsEnd(eventsIn(spoken, bytes, true))
@@ -183,7 +183,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (!event || typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) {
     return refuse(up, make({ message: 'reply is no JSON object' }))
   }
-  const translated = translation && (spreads(x) ? translation.spread(event) : [stream ? translation.gather(events) : translation.reply(event)])
+  const translated = translation && (outline ? await translation.largeReply(bytes) : translatedHere(translation.replies, events, spreads(x), stream))
   const head = make(undefined, event)
   up.response(head)
   x.complete = true
@@ -201,6 +201,12 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   })
   await x.outlet.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
+}
+
+/** A reply that is no large one, in the client's format. */
+function translatedHere(replies: ReplyTranslation, events: readonly ReplyEvent[], spread: boolean, stream: boolean): readonly ReplyEvent[] {
+  const [event] = events as readonly [ReplyEvent]
+  return spread ? replies.spread(event) : [stream ? replies.gather(events) : replies.reply(event)]
 }
 
 /** What an upstream says after the end is nobody's. */

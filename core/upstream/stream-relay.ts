@@ -72,7 +72,7 @@ export class StreamRelay {
     this.#body = body
     this.#make = make
     this.#patience = patience
-    this.#translation = x.route.translation?.stream()
+    this.#translation = x.route.translation?.replies.stream()
     this.#events = new WholeEvents(x.route.format, x.limits.reply, x.memory)
   }
 

@@ -112,6 +112,7 @@ export const chatCompletions: Format = {
   dialect: {
     carries: CARRIES,
     refuses: REFUSES,
+    echoes: [],
     decodeRequest: (body, _headers, losses) => decodeRequest(body, losses),
     encodeRequest,
     decodeReply,

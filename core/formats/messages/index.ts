@@ -104,7 +104,7 @@ export const messages: Format = {
   disguise: (_json, error, requestId) => envelope(error, requestId),
   tail: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
   overflow: (tokens, most) => (tokens === undefined || most === undefined ? 'Input is too long.' : `prompt is too long: ${tokens} tokens > ${most} maximum`),
-  dialect: { carries: CARRIES, refuses: REFUSES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  dialect: { carries: CARRIES, refuses: REFUSES, echoes: [], decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
   cut(usage, { opened, closed }) {
     return [
       ...[...opened].filter(index => !closed.has(index)).map(index => typedEvent({ type: 'content_block_stop', index })),

@@ -78,6 +78,9 @@ const ECHO: Readonly<Record<string, unknown>> = {
   user: null,
 }
 
+/** The names of those members. */
+export const ECHOES: readonly string[] = Object.keys(ECHO)
+
 /** A response that has just begun. */
 function responseObject(id: string, { model, at, member }: Telling): Json {
   const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, member(name) ?? none]))

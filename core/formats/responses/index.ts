@@ -22,7 +22,7 @@ import {
 } from '../reading.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
-import { encoder, encodeReply } from './encode-reply.ts'
+import { ECHOES, encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
 
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
@@ -149,7 +149,7 @@ export const responses: Format = {
     )
   },
   overflow: () => 'Your input exceeds the context window of this model. Please adjust your input and try again.',
-  dialect: { carries: CARRIES, refuses: REFUSES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  dialect: { carries: CARRIES, refuses: REFUSES, echoes: ECHOES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
   cut(usage, running) {
     // Without `output`, of which the text went out in deltas that nobody here kept: the SDK fills in what it has gathered.
     const { output: _none, ...rest } = begun(running)

@@ -1,0 +1,125 @@
+import t, { type Test } from 'tap'
+import { startGateway, type TestGateway } from '../gateway.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+/** Requests and replies that are so large that they are read in steps, or translated on a thread of their own: they pass as small ones do. */
+
+const WORDS = 'é "quoted" \\ line\nbreak ✓ '
+const LARGE = WORDS.repeat(40_000)
+const PATHS = { chat: '/v1/chat/completions', responses: '/v1/responses', messages: '/v1/messages' }
+
+async function start(t: Test): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ path }, res) =>
+    json(
+      res,
+      path === PATHS.messages
+        ? {
+            id: 'm',
+            type: 'message',
+            role: 'assistant',
+            content: [{ type: 'text', text: LARGE }],
+            stop_reason: 'end_turn',
+            usage: { input_tokens: 10, output_tokens: 5 },
+          }
+        : {
+            id: 'c',
+            object: 'chat.completion',
+            model: 'x',
+            choices: [{ index: 0, message: { role: 'assistant', content: LARGE }, finish_reason: 'stop' }],
+            usage: { prompt_tokens: 10, completion_tokens: 5 },
+          },
+    )
+  const edit = (yaml: string): string => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [chat-completions]')
+  return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
+}
+
+/** A request in the format of a path. */
+const asked = (path: string, model: string, text: string): object => ({
+  model,
+  [path === PATHS.responses ? 'input' : 'messages']: [{ role: 'user', content: text }],
+  ...(path === PATHS.messages && { max_tokens: 100 }),
+  ...(path === PATHS.responses && { metadata: { a: 'b' }, instructions: 'be brief' }),
+})
+const said: Readonly<Record<string, (json: any) => string>> = {
+  [PATHS.chat]: reply => reply.choices[0].message.content,
+  [PATHS.responses]: reply => reply.output[0].content[0].text,
+  [PATHS.messages]: reply => reply.content[0].text,
+}
+
+t.test('a large request and a large reply pass whole, in every format and direction, and are charged as reported', async t => {
+  const { g, upstream } = await start(t)
+  for (const [type, model] of [
+    ['famC', 'acme/famC-5.5'],
+    ['famA', 'acme/famA-medium-5'],
+  ] as const) {
+    const key = await g.key(type, 1000n)
+    for (const path of Object.values(PATHS)) {
+      const { status, json: reply } = await g.call(path, { key, body: asked(path, model, LARGE) })
+      t.equal(status, 200)
+      t.ok(said[path]?.(reply) === LARGE, `${path} to ${type}: the reply's text is whole`)
+      const { content } = (upstream.last.json['messages'] as { content: any }[]).at(-1) ?? {}
+      t.ok((Array.isArray(content) ? content[0].text : content) === LARGE, `${path} to ${type}: the request's text is whole`)
+      if (path === PATHS.responses) t.match(reply, { metadata: { a: 'b' }, instructions: 'be brief', model }, 'the reply repeats what it is to')
+      const { text } = await g.call(path, { key, body: { ...asked(path, model, 'hi'), stream: true } })
+      t.match(
+        text,
+        path === PATHS.chat ? /\[DONE\]|"finish_reason":"stop"/ : path === PATHS.responses ? /response\.completed/ : /message_stop|"stop_reason":"end_turn"/,
+      )
+    }
+    const entries = await g.settled(key)
+    t.strictSame([...new Set(entries.map(({ status, input_tokens, output_tokens }) => `${status} ${input_tokens} ${output_tokens}`))], ['ok 10 5'])
+  }
+})
+
+t.test('a large request that cannot be translated is refused as a small one is', async t => {
+  const { g, upstream } = await start(t)
+  const key = await g.key('famA')
+  const body = {
+    ...asked(PATHS.chat, 'acme/famA-medium-5', LARGE),
+    messages: [
+      {
+        role: 'user',
+        content: [
+          { type: 'text', text: LARGE },
+          { type: 'dream', a: 1 },
+        ],
+      },
+    ],
+  }
+  const large = await g.call(PATHS.chat, { key, body })
+  body.messages[0]!.content[0] = { type: 'text', text: 'hi' }
+  const small = await g.call(PATHS.chat, { key, body })
+  t.equal(large.status, 400)
+  t.strictSame({ ...large.json.error, message: '' }, { ...small.json.error, message: '' })
+  t.equal(large.json.error.message.replace(/\S+$/, ''), small.json.error.message.replace(/\S+$/, ''))
+  t.equal(upstream.requests.length, 0)
+})
+
+t.test('a balance that covers little lowers the output limit of a large translated request as of a small one', async t => {
+  const { g, upstream } = await start(t)
+  const text = 'a'.repeat(100_000)
+  const key = (await g.gateway.keys.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined })).secret
+  const { status, headers } = await g.call(PATHS.chat, { key, body: { ...asked(PATHS.chat, 'acme/famA-medium-5', text), max_tokens: 64_000 } })
+  t.equal(status, 200)
+  const limit = Number(headers.get('x-tollgate-output-limit'))
+  t.ok(limit > 0 && limit < 64_000, String(limit))
+  t.equal(upstream.last.json['max_tokens'], limit)
+  await g.settled(key)
+})
+
+t.test('a reply that the thread for translations does not survive is a failure, and the next one is translated', async t => {
+  const { g } = await start(t)
+  const key = await g.key('famA', 1000n)
+  const { translations } = g.gateway
+  const request = translations.request.bind(translations)
+  translations.request = async job => {
+    const answer = request(job)
+    await translations.close()
+    return answer
+  }
+  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 503)
+  translations.request = request
+  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
+  await g.settled(key)
+})
