@@ -45,7 +45,8 @@ export class JsonScanner {
   #string = -1
   /** None of the bytes that are read now is a control character. */
   #clean = false
-  /** The next backslash, where it has been looked for. */
+  /** The next quote and the next backslash, where they have been looked for; the number of bytes where there is none. */
+  #quote = -1
   #slash = -1
   #depth = 0
   /** The entries of the objects and lists that are open. */
@@ -71,6 +72,7 @@ export class JsonScanner {
     const { length } = bytes
     let at = this.#at
     // What was found before may not hold of what has come since.
+    this.#quote = -1
     this.#slash = -1
     this.#clean = length - at > MANY && !hasControl(bytes, at)
     while (at < length || this.#string !== -1) {
@@ -129,13 +131,10 @@ export class JsonScanner {
         else at++
       }
       if (at >= length) return ~at
-      const quote = bytes.indexOf(QUOTE, at)
-      const end = quote === -1 ? length : quote
-      if (this.#slash < at) {
-        const slash = bytes.indexOf(BACKSLASH, at)
-        this.#slash = slash === -1 ? length : slash
-      }
-      if (this.#slash >= end) return quote === -1 ? ~length : quote + 1
+      // Each is looked for once, however often the other comes first.
+      if (this.#quote < at) this.#quote = indexOf(bytes, QUOTE, at)
+      if (this.#slash < at) this.#slash = indexOf(bytes, BACKSLASH, at)
+      if (this.#slash >= this.#quote) return this.#quote === length ? ~length : this.#quote + 1
       at = this.#slash
     }
   }
@@ -264,6 +263,12 @@ function isNamed(bytes: Buffer, { starts, ends }: Tape, entry: number, name: Buf
   if ((ends[entry - 1] as number) - start !== name.length) return false
   for (let at = 0; at < name.length; at++) if (bytes[start + at] !== name[at]) return false
   return true
+}
+
+/** Where a byte stands next; the number of bytes where it does not. */
+function indexOf(bytes: Buffer, byte: number, from: number): number {
+  const index = bytes.indexOf(byte, from)
+  return index === -1 ? bytes.length : index
 }
 
 function hasEscape(bytes: Buffer, start: number, end: number): boolean {
