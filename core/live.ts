@@ -186,10 +186,8 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   async read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer> {
     this.reading = true
     try {
-      return await readBody(this.#req, this.#reply.res, limit, this.limits, (all, more) => {
-        this.reserve(more * BODY_COPIES)
-        watch?.(all)
-      })
+      const reserve = (bytes: number): void => this.reserve(bytes * BODY_COPIES)
+      return await readBody(this.#req, this.#reply.res, limit, this.limits, reserve, all => watch?.(all))
     } finally {
       this.reading = false
     }

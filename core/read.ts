@@ -8,26 +8,29 @@ import { Pieces } from './pieces.ts'
 /**
  * The whole body.
  * @param limit bytes
- * @param watch sees all that has come so far whenever more has come, and how many bytes those are; what it throws ends the reading
- * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off
+ * @param reserve takes memory for so many bytes: at once for all of them where the client says how many there will be
+ * @param watch sees all that has come so far whenever more has come; what it throws ends the reading
+ * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off; what `reserve` throws
  */
-export function readBody(
+export async function readBody(
   req: IncomingMessage,
   res: ServerResponse,
   limit: number,
   limits: Limits,
-  watch: (all: Buffer, more: number) => void,
+  reserve: (bytes: number) => void,
+  watch: (all: Buffer) => void,
 ): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
-  if (encoding !== undefined && encoding !== 'identity') return Promise.reject(new GatewayError('unsupported_encoding'))
+  if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
   const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
   const length = Number(req.headers['content-length'] ?? 0)
-  if (length > limit) return Promise.reject(tooLarge())
+  if (length > limit) throw tooLarge()
   // It may have gone while its key was looked up; then nothing more is heard of it.
-  if (req.destroyed) return Promise.reject(brokenOff())
+  if (req.destroyed) throw brokenOff()
+  if (length > 0) reserve(length)
   // Only now may a client that asked go on: whoever is refused earlier never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
-  return new Promise((resolve, reject) => {
+  return await new Promise((resolve, reject) => {
     const body = new Pieces(length > 0 ? length : undefined)
     const end = performance.now() + limits.bodyTime
     const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
@@ -35,7 +38,8 @@ export function readBody(
       if (body.push(chunk) > limit) return fail(tooLarge())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       try {
-        watch(body.all, chunk.length)
+        if (length === 0) reserve(chunk.length)
+        watch(body.all)
       } catch (thrown) {
         return fail(thrown)
       }
