@@ -165,8 +165,9 @@ export class Body {
     if (edit) return edit.value
     const entry = this.#members.get(name)
     if (entry === undefined) return undefined
-    if (!this.#parsed.has(name)) this.#parsed.set(name, this.#viewOf(entry).json)
-    return this.#parsed.get(name)
+    let parsed = this.#parsed.get(name)
+    if (parsed === undefined) this.#parsed.set(name, (parsed = this.#viewOf(entry).json))
+    return parsed
   }
 
   /** A top-level member as it will be sent, unparsed. */

@@ -3,7 +3,7 @@ import { type Body, BodyReader, definePlugin, type Format, GatewayError } from '
 /** No provider gives more replies to one request. */
 const MOST_CHOICES = 128
 /** Bytes that a value of a body takes beside its text, and how many values memory is taken for at once. */
-const VALUE_BYTES = 48
+const VALUE_BYTES = 80
 const RESERVED_AT_ONCE = 1000
 /** Bytes of a body from which on it is looked through in slices. */
 const LARGE_BYTES = 16_384
