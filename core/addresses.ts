@@ -1,7 +1,6 @@
-/** Whose address a request comes from, and how often an address may ask without a valid key. */
+/** The addresses that requests come from. */
 import type { IncomingMessage } from 'node:http'
 import { BlockList, isIP, isIPv6 } from 'node:net'
-import { PerMinute } from './per-minute.ts'
 
 /** Proxies whose `x-forwarded-for` is believed. */
 export class TrustedProxies {
@@ -19,7 +18,8 @@ export class TrustedProxies {
 
   /** Whether this is the address of a trusted proxy. */
   has(address: string): boolean {
-    return isIP(address) > 0 && this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')
+    const own = plain(address)
+    return isIP(own) > 0 && this.#list.check(own, isIPv6(own) ? 'ipv6' : 'ipv4')
   }
 
   /**
@@ -61,24 +61,4 @@ export function groupOf(address: string): string {
   const after = tail === '' ? [] : tail.split(':')
   const groups = address.includes('::') ? [...before, ...Array.from({ length: 8 - before.length - after.length }, () => '0'), ...after] : before
   return `${groups.slice(0, 4).join(':')}::/64`
-}
-
-/** Counts the requests without a valid key that each address makes in a minute. */
-export class AnonymousRequests {
-  readonly #perMinute: PerMinute
-
-  /** @param now milliseconds since the epoch */
-  constructor(now: () => number) {
-    this.#perMinute = new PerMinute(now)
-  }
-
-  /** Counts one more of an address. */
-  count(address: string): void {
-    this.#perMinute.add(groupOf(address))
-  }
-
-  /** Milliseconds until the address may ask again without a key; 0 when it may now. @param most requests in a minute */
-  waitMs(address: string, most: number): number {
-    return this.#perMinute.waitMs(groupOf(address), most)
-  }
 }

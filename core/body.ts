@@ -7,7 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { GatewayError } from './errors.ts'
 import { type Contents, Look } from './formats/contents.ts'
 import { OPEN_OBJECT } from './json/bytes.ts'
-import { JsonError, type JsonFault, type JsonLimits, SingleNames } from './json/limits.ts'
+import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } from './json/limits.ts'
 import { JsonScanner } from './json/scanner.ts'
 import type { Tape } from './json/tape.ts'
 import { JsonView } from './json/view.ts'
@@ -21,9 +21,6 @@ const MEMBER_ENTRIES_MAX = 50_000
 /** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
 const SLICE_MS = 5
 const STEPS = 8
-
-/** What is asked of a body where no configuration says otherwise. */
-const STANDARD: JsonLimits = { depth: 64, values: 250_000 }
 
 /** What a member is to be instead. */
 interface Edit {
@@ -39,7 +36,7 @@ export class BodyReader {
   readonly #limits: JsonLimits
   readonly #scanner: JsonScanner
 
-  constructor(limits: JsonLimits = STANDARD) {
+  constructor(limits: JsonLimits) {
     this.#limits = limits
     this.#scanner = new JsonScanner(limits, TELLING_NAMES)
   }
@@ -114,9 +111,9 @@ export class Body {
   readonly #look = new Look(this)
   #contents: Contents | undefined
 
-  /** A body that has arrived whole. @throws GatewayError invalid_body as `BodyReader` does */
+  /** A body that has arrived whole, of any depth and number of values. @throws GatewayError invalid_body as `BodyReader` does */
   static of(received: Buffer): Body {
-    return new BodyReader().body(received)
+    return new BodyReader(UNLIMITED).body(received)
   }
 
   /** @param scanner that has read all of it */
@@ -163,10 +160,8 @@ export class Body {
     if (this.#removed.has(name)) return undefined
     const edit = this.#edits.get(name)
     if (edit) return edit.value
-    const entry = this.#members.get(name)
-    if (entry === undefined) return undefined
     let parsed = this.#parsed.get(name)
-    if (parsed === undefined) this.#parsed.set(name, (parsed = this.#viewOf(entry).json))
+    if (parsed === undefined) this.#parsed.set(name, (parsed = this.came(name)?.json))
     return parsed
   }
 
@@ -174,9 +169,7 @@ export class Body {
   view(name: string): JsonView | undefined {
     if (this.#removed.has(name)) return undefined
     const edit = this.#edits.get(name)
-    if (edit) return JsonView.of(edit.bytes)
-    const entry = this.#members.get(name)
-    return entry === undefined ? undefined : this.#viewOf(entry)
+    return edit ? JsonView.of(edit.bytes) : this.came(name)
   }
 
   /** A top-level member as it came, unparsed. */

@@ -106,7 +106,7 @@ export class ClientConnections {
   open(socket: Socket): void {
     const { connections, idlePerAddress, trustedProxies } = this.#limits()
     const remote = socket.remoteAddress ?? ''
-    const connection = new ClientConnection(socket, trustedProxies.has(remote.replace(/^::ffff:/, '')) ? undefined : groupOf(remote))
+    const connection = new ClientConnection(socket, trustedProxies.has(remote) ? undefined : groupOf(remote))
     if (this.#all.size >= connections) {
       const oldest = this.#longestIdle()
       if (!oldest) return void socket.destroy()

@@ -101,6 +101,23 @@ export class GatewayError extends Error {
   }
 }
 
+/** The headers that an error is sent with. */
+export function errorHeaders(error: GatewayError): Record<string, string> {
+  const headers: Record<string, string> = { 'content-type': 'application/json; charset=utf-8', ...error.details.headers }
+  if (!error.retry) headers['x-should-retry'] = 'false'
+  const after = error.details.retryAfterMs
+  if (error.retry && after !== undefined) {
+    headers['retry-after'] = String(Math.max(1, Math.ceil(after / 1000)))
+    headers['retry-after-ms'] = String(Math.ceil(after))
+  }
+  return headers
+}
+
+/** Milliseconds after which what failed for a moment may be tried again, jittered so that not all who wait come at once. */
+export function soonMs(): number {
+  return 1000 + Math.floor(Math.random() * 2000)
+}
+
 /** A whole answer given by a stage: it ends the way down. */
 export class Reply {
   readonly status: number

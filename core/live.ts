@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from './body.ts'
 import { discarded, hasBody, readBody } from './read.ts'
-import { GatewayError, Reply } from './errors.ts'
+import { errorHeaders, GatewayError, Reply } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import { groupOf } from './addresses.ts'
@@ -100,6 +100,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   readonly #reply: ClientReply
   readonly #rawQuery: string
   #address: string | undefined
+  #addressGroup: string | undefined
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   readonly #unread: Unread
@@ -144,6 +145,11 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
 
   get address(): string {
     return (this.#address ??= this.limits.trustedProxies.clientOf(this.#req))
+  }
+
+  /** What counts as one address where addresses have limits. */
+  get addressGroup(): string {
+    return (this.#addressGroup ??= groupOf(this.address))
   }
 
   get signal(): AbortSignal {
@@ -199,7 +205,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
 
   /** What the exchange has taken of the memory there is. */
   get memory(): MemoryAccount {
-    return (this.#memory ??= this.#budget.account({ key: this.key?.id, address: groupOf(this.address) }))
+    return (this.#memory ??= this.#budget.account({ key: this.key?.id, address: this.addressGroup }))
   }
 
   /** Gives its memory back: the exchange is over. */
@@ -310,15 +316,4 @@ export class JoinedReply extends Reply {
 export function reasonOf(why: Why): 'client' | StopReason {
   if (typeof why === 'string') return why
   return 'budget' in why ? 'budget' : 'disabled'
-}
-
-function errorHeaders(error: GatewayError): Record<string, string> {
-  const headers: Record<string, string> = { 'content-type': 'application/json; charset=utf-8', ...error.details.headers }
-  if (!error.retry) headers['x-should-retry'] = 'false'
-  const after = error.details.retryAfterMs
-  if (error.retry && after !== undefined) {
-    headers['retry-after'] = String(Math.max(1, Math.ceil(after / 1000)))
-    headers['retry-after-ms'] = String(Math.ceil(after))
-  }
-  return headers
 }

@@ -2,10 +2,9 @@
  * The memory that requests and replies in flight may take: a budget of bytes. Each key, and each address, may take as much as it
  * leaves free, so when memory becomes scarce, who has taken the most is refused first, and others still get their share.
  */
-
 import { totalmem } from 'node:os'
 import { getHeapStatistics } from 'node:v8'
-import { GatewayError } from './errors.ts'
+import { GatewayError, soonMs } from './errors.ts'
 
 /** The part of the heap, or of what the container has, that is the budget where the file does not say. */
 const SHARE = 1 / 2
@@ -16,15 +15,20 @@ const FOR_REQUESTS = 3 / 4
 const KEY_SHARE = 1
 const ADDRESS_SHARE = 4
 
-/** The budget of one process where the file does not say: half of its heap's limit, or of its share of what the container or machine has. @param workers that share the machine */
+/**
+ * The budget of one process where the file does not say: half of its heap's limit, or half of its share of the container's or the
+ * machine's memory if that is less.
+ * @param workers processes that share the machine
+ * @returns bytes
+ */
 export function standardBudget(workers: number): number {
-  const machine = process.constrainedMemory() || totalmem()
-  return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, Math.min(machine, totalmem()) / workers))
+  const machine = Math.min(process.constrainedMemory() || Infinity, totalmem())
+  return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, machine / workers))
 }
 
 /** The error for a request or a reply for which there is no memory. */
 export function shortOfMemory(): GatewayError {
-  return new GatewayError('unavailable', { message: 'The gateway is short of memory. Try again.', retryAfterMs: 1000 + Math.floor(Math.random() * 2000) })
+  return new GatewayError('unavailable', { message: 'The gateway is short of memory. Try again.', retryAfterMs: soonMs() })
 }
 
 /** Who takes memory. */
@@ -58,7 +62,11 @@ export class MemoryBudget {
     return new MemoryAccount(this, taker)
   }
 
-  /** Takes bytes for somebody. @param running for the reply of a request that runs @returns false where they are not to be had: then nothing is taken */
+  /**
+   * Takes bytes.
+   * @param running they are for the reply of a request that runs
+   * @returns false when there are not so many left for this taker; then none are taken
+   */
   take({ key, address }: Taker, bytes: number, running: boolean): boolean {
     const left = (running ? this.total : this.total * FOR_REQUESTS) - this.#taken - bytes
     const ofKey = (this.#byKey.get(key ?? '') ?? 0) + bytes
@@ -73,6 +81,7 @@ export class MemoryBudget {
     return true
   }
 
+  /** Gives bytes back. */
   give({ key, address }: Taker, bytes: number): void {
     this.#taken -= bytes
     lower(this.#byKey, key ?? '', bytes)
@@ -97,14 +106,14 @@ export class MemoryAccount {
     this.#taker = taker
   }
 
-  /** Takes more. @returns false where it is not to be had */
+  /** Takes bytes. @returns false as `MemoryBudget.take` does */
   take(bytes: number, running: boolean): boolean {
     if (!this.#budget.take(this.#taker, bytes, running)) return false
     this.#bytes += bytes
     return true
   }
 
-  /** Gives some back. */
+  /** Gives bytes back, at most as many as were taken. */
   give(bytes: number): void {
     const given = Math.min(bytes, this.#bytes)
     this.#bytes -= given
@@ -129,7 +138,7 @@ export class Allowance {
     this.#copies = copies
   }
 
-  /** Takes what so many bytes need in all. @returns false where that is not to be had */
+  /** Takes what so many bytes need in all. @returns false as `MemoryBudget.take` does */
   cover(bytes: number): boolean {
     // Every reply has that much of its own.
     const more = (bytes - OWN_BYTES) * this.#copies - this.#taken

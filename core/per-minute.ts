@@ -19,12 +19,12 @@ export class PerMinute {
     this.#now = now
   }
 
-  /** Counts once, or several times, for a name. The minute of a name begins with the first count in it. */
-  add(name: string, times = 1): void {
+  /** Counts once for a name. The minute of a name begins with the first count in it. */
+  add(name: string): void {
     const now = this.#now()
     const seen = this.#seen.get(name)
-    if (seen && now - seen.since < MINUTE_MS) seen.count += times
-    else this.#seen.set(name, { count: times, since: now })
+    if (seen && now - seen.since < MINUTE_MS) seen.count++
+    else this.#seen.set(name, { count: 1, since: now })
   }
 
   /** Milliseconds until the minute of a name that has been counted `most` times is over; 0 when it may go on. */

@@ -2,7 +2,6 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Forward } from './chain.ts'
-import { AnonymousRequests } from './addresses.ts'
 import { type ClientConnection, ClientConnections } from './client-connections.ts'
 import type { Limits } from './config/config.ts'
 import { deadline, type Deadline } from './deadline.ts'
@@ -11,6 +10,7 @@ import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
 import { LiveExchange, type Surroundings, type Unread } from './live.ts'
 import type { MemoryBudget } from './memory.ts'
+import { PerMinute } from './per-minute.ts'
 import { Roster } from './roster.ts'
 
 /** What the server needs of the gateway. */
@@ -37,7 +37,8 @@ export class GatewayServer {
   readonly #server: Server
   readonly #running = new Roster<LiveExchange>()
   readonly #connections: ClientConnections
-  readonly #anonymous: AnonymousRequests
+  /** Requests without a valid key, by address. */
+  readonly #anonymous: PerMinute
   /** Connections whose time for headers is up. */
   readonly #late = new WeakMap<Socket, Deadline>()
   readonly #unread: Unread = { bodies: 0 }
@@ -45,7 +46,7 @@ export class GatewayServer {
 
   constructor(host: ServerHost) {
     this.#host = host
-    this.#anonymous = new AnonymousRequests(host.now)
+    this.#anonymous = new PerMinute(host.now)
     this.#connections = new ClientConnections(() => host.current().config.limits)
     const { limits } = host.current().config
     this.#server = createServer({
@@ -168,7 +169,7 @@ export class GatewayServer {
   #count(x: LiveExchange, { trustedProxies }: Limits): void {
     // A key that was looked up on the way is known now.
     if (x.key !== undefined || this.#host.recognises(x.headers) || trustedProxies.has(x.address)) return
-    this.#anonymous.count(x.address)
+    this.#anonymous.add(x.addressGroup)
   }
 
   #run(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
@@ -181,7 +182,7 @@ export class GatewayServer {
 
   /** An address that asks too often without a valid key is refused before anything is looked up, unless this request has one. */
   #tooMany(most: number, x: LiveExchange): GatewayError | undefined {
-    const retryAfterMs = this.#anonymous.waitMs(x.address, most)
+    const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
     if (retryAfterMs === 0 || this.#host.recognises(x.headers)) return undefined
     const message = 'Too many requests without a valid API key came from this address.'
     return new GatewayError('rate_limited', { message, retryAfterMs, headers: { connection: 'close' } })

@@ -130,7 +130,7 @@ export interface Limits {
   readonly writeIdle: number
   readonly keepalive: number
   readonly idleConnection: number
-  /** The rest of a body that nobody wants: how long it is thrown away, how many bytes of it, and of how many requests at a time. */
+  /** Bounds on reading and discarding the rest of a body behind an early answer: time, bytes, and requests at a time. */
   readonly unreadTime: number
   readonly unreadBody: number
   readonly unreadBodies: number

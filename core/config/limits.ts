@@ -4,7 +4,7 @@ import type { Limits } from './config.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
 
-/** Reads the section `limits`. Values of the wrong shape have been told of before. */
+/** Reads the section `limits`. Values of the wrong shape have been reported already. */
 export function limits(raw: RawConfig['limits']): Limits {
   return {
     connections: raw.connections,
@@ -23,7 +23,7 @@ export function limits(raw: RawConfig['limits']): Limits {
     idleConnection: duration(raw.idleConnection),
     idlePerAddress: raw.idlePerAddress,
     anonymous: raw.anonymous,
-    // Ranges that are none have been told of.
+    // Invalid ranges have been reported already.
     trustedProxies: new TrustedProxies(raw.trustedProxies.filter(isRange)),
     unreadBody: size(raw.unreadBody),
     unreadTime: duration(raw.unreadTime),

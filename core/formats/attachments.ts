@@ -1,4 +1,5 @@
 /** Media and documents in the parts of a request. */
+import { BACKSLASH } from '../json/bytes.ts'
 import type { JsonView } from '../json/view.ts'
 
 /** One part that is no text. */
@@ -39,7 +40,7 @@ function* isEncoded(value: JsonView): Generator<void, boolean> {
   while (at < bytes.length - 1) {
     let end = Math.min(at + ENCODED_SLICE, bytes.length - 1)
     // An escape is looked at as a whole.
-    if (end < bytes.length - 1 && bytes[end - 1] === 0x5c) end--
+    if (end < bytes.length - 1 && bytes[end - 1] === BACKSLASH) end--
     if (NOT_ENCODED.test(bytes.toString('latin1', at, end))) return false
     at = end
     yield
@@ -64,7 +65,7 @@ export function* attached(part: JsonView, found: Attachment[]): Generator<void> 
   else found.push({ kind, place: 'url' })
 }
 
-/** What kind of medium a part is, and where it stands; undefined for one that is none. */
+/** The kind of medium that a part is, and the value that holds it or says where it is; undefined for a part that is text. */
 function mediumOf(part: JsonView): { kind: Attachment['kind']; source: JsonView | undefined } | undefined {
   /** A member, or the member `inner` of the object that it is. */
   const of = (name: string, inner: string): JsonView | undefined => present(part.member(name)?.member(inner)) ?? part.member(name)

@@ -6,8 +6,8 @@ import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import type { JsonView } from '../json/view.ts'
 import { type Attachment, attached, present } from './attachments.ts'
-import { memberTools, type ProviderTool, providerToolsOf, TOOLS_MAX } from './provider-tools.ts'
-import { type Json, list, object, positive, text } from './reading.ts'
+import { memberTools, mostCalls, type ProviderTool, providerToolsOf, tooManyTools, TOOLS_MAX } from './provider-tools.ts'
+import { type Json, list, object, text } from './reading.ts'
 import { checkSpelling } from './spelling.ts'
 
 /** A member that names something that lies with the provider. */
@@ -33,6 +33,10 @@ const REFERENCES_MAX = 5000
 /** Values in the tools of one item of a conversation: they are parsed in one go. */
 const ITEM_TOOLS_MAX = 10_000
 
+function tooManyReferences(): GatewayError {
+  return new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
+}
+
 /** What is found in one part of a request. */
 class Findings {
   readonly attachments: Attachment[] = []
@@ -43,8 +47,7 @@ class Findings {
   refer(param: string, id: string | undefined): void {
     // What is referred to twice is there once.
     if (id === undefined || id === '' || this.references.has(`${param} ${id}`)) return
-    if (this.references.size >= REFERENCES_MAX)
-      throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
+    if (this.references.size >= REFERENCES_MAX) throw tooManyReferences()
     this.references.set(`${param} ${id}`, { param, id })
   }
 
@@ -53,7 +56,7 @@ class Findings {
   }
 }
 
-/** Containers, files, stores and masks that a tool of the provider's works on. What a function takes is none of them. */
+/** Notes the containers, files, stores and masks that a tool of the provider works on. The parameters of a function are not looked at. */
 function lookAtTool(tool: Json, found: Findings): void {
   const control = object(tool['cache_control'])
   found.cache(control !== undefined, control?.['ttl'] === '1h')
@@ -68,11 +71,12 @@ function lookAtTool(tool: Json, found: Findings): void {
   for (const skill of list(object(environment)?.['skills'])) found.refer('tools.skills', idOf(object(skill)?.['skill_id']))
 }
 
-/** An id, as it stands or as the `id` of an object. */
+/** An id: a text, or the `id` of an object. */
 function idOf(value: unknown): string | undefined {
   return text(value) ?? text(object(value)?.['id'])
 }
 
+/** As `idOf`, of a value that is not parsed. */
 function viewedId(value: JsonView | undefined): string | undefined {
   return value?.text ?? value?.member('id')?.text
 }
@@ -99,11 +103,9 @@ export class Look {
     const said = this.#said as Findings
     const frame = this.#frame()
     const references = [...new Map([...frame.references, ...said.references]).values()]
-    if (references.length > REFERENCES_MAX)
-      throw new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
+    if (references.length > REFERENCES_MAX) throw tooManyReferences()
     const tools = [...frame.tools, ...said.tools]
-    if (tools.length > TOOLS_MAX)
-      throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
+    if (tools.length > TOOLS_MAX) throw tooManyTools()
     const caches = frame.caches === '1h' ? '1h' : (said.caches ?? frame.caches)
     return { attachments: said.attachments, references, providerTools: [...tools, ...memberTools(this.#body)], caches }
   }
@@ -164,14 +166,8 @@ export class Look {
     found.refer('input.container_id', viewedId(item.member('container_id')))
     yield* attached(item, found.attachments)
     yield* parts(item.member('content'), found)
-    const output = item.member('output')
-    yield* parts(output, found)
+    yield* parts(item.member('output'), found)
   }
-}
-
-/** Calls that a request allows its provider, all tools together. Members that a format does not have limit nothing. */
-function mostCalls(body: Body): number | undefined {
-  return body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
 }
 
 /** Parts of a message, a tool's result, or a document. One part alone is taken for a list of one. */

@@ -92,8 +92,7 @@ export function providerToolsOf(tools: readonly unknown[], at: string, most: num
       if (!tool) return
       const param = `${where}[${index}]`
       if (isProviderTool(tool)) {
-        if (found.length >= TOOLS_MAX)
-          throw new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
+        if (found.length >= TOOLS_MAX) throw tooManyTools()
         const type = text(tool['type']) ?? Object.keys(tool)[0] ?? ''
         found.push({
           kind: text(tool['type']) === undefined ? 'otherTools' : kindOf(type),
@@ -112,9 +111,19 @@ export function providerToolsOf(tools: readonly unknown[], at: string, most: num
   return found
 }
 
+/** Calls that a request allows its provider, all tools together. Members that a format does not have limit nothing. */
+export function mostCalls(body: Pick<Body, 'get' | 'has'>): number | undefined {
+  return body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
+}
+
+/** The error for a request that declares more than TOOLS_MAX tools. */
+export function tooManyTools(): GatewayError {
+  return new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
+}
+
 /** What a request lets its provider run by members that declare no tool. */
 export function memberTools(body: Pick<Body, 'get' | 'has'>): ProviderTool[] {
-  const most = body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
+  const most = mostCalls(body)
   return MEMBERS.flatMap(([name, kind]): ProviderTool[] => {
     const value = body.get(name)
     if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0) || object(value)?.['mode'] === 'off') return []

@@ -9,7 +9,7 @@ import { fitId, namesOf, ownId, renameId, type Taken } from './opaque.ts'
 import { object } from './reading.ts'
 import { eventsOf, replyOf, Sequence } from './sequence.ts'
 import { UsageTally } from './tally.ts'
-import type { CalledTool } from './translate-request.ts'
+import { bufferOf, byName, type CalledTool } from './translate-request.ts'
 
 /** Between whom replies are translated. */
 interface Parties {
@@ -30,13 +30,12 @@ export interface ReplyJob extends Parties {
   }
 }
 
-/** Translates a whole reply. @throws GatewayError upstream_failed when it is none */
+/** Translates a whole reply. @throws GatewayError upstream_failed when the bytes are not a reply */
 export function translateReply({ client, upstream, requestId, bytes, spread, telling }: ReplyJob): readonly OutgoingEvent[] {
   const members = new Map(telling.members)
   const member = (name: string): unknown => (members.has(name) ? parseExact(members.get(name) ?? '') : undefined)
-  const replies = new ReplyTranslation({ client, upstream, requestId }, { ...telling, member, tools: new Map(telling.tools.map(tool => [tool.name, tool])) })
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
-  const event = new ReplyEvent(upstream, '', text)
+  const replies = new ReplyTranslation({ client, upstream, requestId }, { ...telling, member, tools: byName(telling.tools) })
+  const event = new ReplyEvent(upstream, '', bufferOf(bytes).toString('utf8'))
   return (spread ? replies.spread(event) : [replies.reply(event)]).map(({ type, data }) => ({ type, data }))
 }
 
@@ -54,7 +53,7 @@ export class ReplyTranslation {
 
   /**
    * A whole reply as the client gets it.
-   * @throws GatewayError upstream_failed when it is none
+   * @throws GatewayError upstream_failed when the event is not a reply
    */
   reply(event: ReplyEvent): ReplyEvent {
     return this.#told(this.#decoded(event), [event])
@@ -134,7 +133,7 @@ export class StreamTranslation {
     this.#tally = new UsageTally(between.upstream)
   }
 
-  /** The client has its whole reply; whatever the upstream says after that concerns nobody. */
+  /** The client has its whole reply. What the upstream sends after that is ignored. */
   get over(): boolean {
     return this.#over
   }

@@ -35,10 +35,20 @@ export interface TranslatedRequest {
   readonly losses: readonly string[]
 }
 
+/** The same bytes as a Buffer: on their way between threads they lose that. */
+export function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength)
+}
+
+/** What tools are called by. */
+export function byName(tools: readonly CalledTool[]): ReadonlyMap<string, CalledTool> {
+  return new Map(tools.map(tool => [tool.name, tool]))
+}
+
 /** Translates a request. @throws GatewayError invalid_body when it asks for what the upstream's format cannot carry */
 export function translateRequest({ client, upstream, bytes, headers, limits, maxOutput }: TranslationJob): TranslatedRequest {
   const losses = new Losses()
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
+  const text = bufferOf(bytes).toString('utf8')
   const request = client.dialect.decodeRequest(object(parseExact(text)) as Json, headers, losses)
   if (request.items.length === 0) throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request says nothing: there must be a message.')
   const encoded = upstream.dialect.encodeRequest({ ...request, ...(maxOutput !== undefined && { maxOutput }) }, losses, limits)

@@ -6,7 +6,7 @@ import type { Format } from './format.ts'
 import { Losses } from './losses.ts'
 import type { ModelLimits, Telling } from './neutral.ts'
 import { type ReplyJob, ReplyTranslation, translateReply } from './translate-reply.ts'
-import { translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
+import { bufferOf, byName, translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 
 /** What is to be translated, and between whom. */
 export interface Between {
@@ -66,7 +66,7 @@ export class Translation {
       if (view) members.set(name, parseExact(view.bytes.toString('utf8')))
       return members.get(name)
     }
-    this.#telling = { model: asked, at: Math.floor(startedAt / 1000), usageAsked, member, tools: new Map(tools.map(tool => [tool.name, tool])) }
+    this.#telling = { model: asked, at: Math.floor(startedAt / 1000), usageAsked, member, tools: byName(tools) }
     this.replies = new ReplyTranslation({ client, upstream, requestId }, this.#telling)
     this.losses = new Losses(losses)
     this.streams = streams
@@ -79,8 +79,7 @@ export class Translation {
 
   /** The request as the upstream gets it. */
   get bytes(): Buffer {
-    const { buffer, byteOffset, byteLength } = this.#translated.bytes
-    return Buffer.from(buffer, byteOffset, byteLength)
+    return bufferOf(this.#translated.bytes)
   }
 
   /** As `bytes`, with at most so many output tokens where a stage has lowered what was asked for. */
@@ -89,7 +88,7 @@ export class Translation {
     const job = { ...jobOf(this.#between), maxOutput }
     const { elsewhere } = this.#between
     const { bytes } = this.#large && elsewhere ? await elsewhere.request(job) : translateRequest(job)
-    return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    return bufferOf(bytes)
   }
 
   /** A large whole reply, translated elsewhere: as one, or as the events of the stream that the client asked for. @throws GatewayError as `translateReply` does */

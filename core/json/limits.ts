@@ -8,6 +8,9 @@ export interface JsonLimits {
   readonly values: number
 }
 
+/** For JSON that the gateway itself has made. */
+export const UNLIMITED: JsonLimits = { depth: Infinity, values: Infinity }
+
 /** Names that must not stand twice in one object, at most 31 of them. */
 export class SingleNames {
   /** By name, a bit of its own. */

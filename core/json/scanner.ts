@@ -6,7 +6,7 @@
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COLON, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError, type JsonLimits, type SingleNames } from './limits.ts'
 import { Tape } from './tape.ts'
-import { latin1, NAME_MAX, stringAt } from './text.ts'
+import { hasEscape, NAME_MAX, says, stringAt } from './text.ts'
 
 const MINUS = 0x2d
 /** Characters of the longest number: more digits than any reader heeds. */
@@ -153,7 +153,8 @@ export class JsonScanner {
     const start = this.#string
     this.#string = -1
     if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
-      if (this.#named[this.#depth] !== -1 && isNamed(bytes, tape, entry, ARGUMENTS)) this.inner += separators(bytes, start, end)
+      if (this.#named[this.#depth] !== -1 && says(bytes, tape.starts[entry - 1] as number, tape.ends[entry - 1] as number, ARGUMENTS))
+        this.inner += separators(bytes, start, end)
       return this.#ended()
     }
     this.#state = AFTER_NAME
@@ -226,7 +227,7 @@ export class JsonScanner {
 }
 
 /** The member whose text is JSON itself: what a tool is called with. */
-const ARGUMENTS = Buffer.from('"arguments"')
+const ARGUMENTS = 'arguments'
 
 /** Bytes of a string that are looked at one by one before they are searched. */
 const NEAR = 32
@@ -257,23 +258,10 @@ function escapeEnd(bytes: Buffer, at: number): number {
   return at + 6
 }
 
-/** Whether the value at an entry, a member of an object, has this name. */
-function isNamed(bytes: Buffer, { starts, ends }: Tape, entry: number, name: Buffer): boolean {
-  const start = starts[entry - 1] as number
-  if ((ends[entry - 1] as number) - start !== name.length) return false
-  for (let at = 0; at < name.length; at++) if (bytes[start + at] !== name[at]) return false
-  return true
-}
-
 /** Where a byte stands next; the number of bytes where it does not. */
 function indexOf(bytes: Buffer, byte: number, from: number): number {
   const index = bytes.indexOf(byte, from)
   return index === -1 ? bytes.length : index
-}
-
-function hasEscape(bytes: Buffer, start: number, end: number): boolean {
-  for (let at = start; at < end; at++) if (bytes[at] === BACKSLASH) return true
-  return false
 }
 
 /** How many commas and opening brackets there are. */
@@ -307,11 +295,11 @@ function wordEnd(bytes: Buffer, at: number): number {
 function checkWord(bytes: Buffer, at: number, end: number): void {
   const first = bytes[at] as number
   if (first !== MINUS && (first < 0x30 || first > 0x39)) {
-    if (latin1(bytes, at, end) !== LITERALS.get(first)) throw new JsonError({ kind: 'syntax' })
+    if (bytes.toString('latin1', at, end) !== LITERALS.get(first)) throw new JsonError({ kind: 'syntax' })
     return
   }
   if (end - at === 1 && first !== MINUS) return
-  const text = latin1(bytes, at, end)
+  const text = bytes.toString('latin1', at, end)
   if (!NUMBER.test(text)) throw new JsonError({ kind: 'syntax' })
   // Beyond the range of a double some readers take it for infinity, and others for itself.
   if (text.length > 4 && !Number.isFinite(Number(text))) throw new JsonError({ kind: 'range', text: text.slice(0, 32) })

@@ -4,11 +4,6 @@ import { BACKSLASH } from './bytes.ts'
 /** The most bytes of a name that anybody looks for, each letter of it as an escape. */
 export const NAME_MAX = 200
 
-/** Bytes that are all ASCII, as text. */
-export function latin1(bytes: Buffer, start: number, end: number): string {
-  return bytes.toString('latin1', start, end)
-}
-
 /** The text of the JSON string that stands in these bytes, its quotes included. */
 export function stringAt(bytes: Buffer, start: number, end: number): string {
   if (end - start > NAME_MAX) {
@@ -19,5 +14,23 @@ export function stringAt(bytes: Buffer, start: number, end: number): string {
     const byte = bytes[at] as number
     if (byte === BACKSLASH || byte > 0x7e) return JSON.parse(bytes.toString('utf8', start, end)) as string
   }
-  return latin1(bytes, start + 1, end - 1)
+  return bytes.toString('latin1', start + 1, end - 1)
+}
+
+/** Whether the JSON string that stands in these bytes, its quotes included, says this. @param text printable ASCII without quotes and backslashes */
+export function says(bytes: Buffer, start: number, end: number, text: string): boolean {
+  const { length } = text
+  const more = end - start - 2 - length
+  if (more < 0) return false
+  // Only one with an escape says less than its length.
+  if (more > 0) return hasEscape(bytes, start, end) && stringAt(bytes, start, end) === text
+  for (let at = 0; at < length; at++) if (bytes[start + 1 + at] !== text.charCodeAt(at)) return false
+  return true
+}
+
+/** Whether a string of at most NAME_MAX bytes has an escape. */
+export function hasEscape(bytes: Buffer, start: number, end: number): boolean {
+  if (end - start > NAME_MAX) return false
+  for (let at = start; at < end; at++) if (bytes[at] === BACKSLASH) return true
+  return false
 }

@@ -1,8 +1,9 @@
 /** JSON values as they stand in a scanned text: what they say is read from their bytes when somebody asks. */
-import { BACKSLASH, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
+import { OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
+import { UNLIMITED } from './limits.ts'
 import { JsonScanner } from './scanner.ts'
 import type { Tape } from './tape.ts'
-import { NAME_MAX, stringAt } from './text.ts'
+import { says, stringAt } from './text.ts'
 
 /** One value of a scanned text. */
 export class JsonView {
@@ -18,7 +19,7 @@ export class JsonView {
 
   /** All of a text that is known to be JSON. */
   static of(bytes: Buffer): JsonView {
-    const scanner = new JsonScanner({ depth: Infinity, values: Infinity })
+    const scanner = new JsonScanner(UNLIMITED)
     scanner.push(bytes, true)
     return new JsonView(bytes, scanner.tape, 0)
   }
@@ -86,21 +87,17 @@ export class JsonView {
   /** Bytes of all strings in it that are members of these names, without their quotes. */
   textBytes(names: readonly string[]): number {
     const { nexts, starts, ends } = this.#tape
-    const wanted = names.map(name => Buffer.from(`"${name}"`))
-    const last = nexts[this.#entry] as number
     let total = 0
     const walk = (entry: number): void => {
       const end = nexts[entry] as number
-      const isObject = this.#bytes[starts[entry] as number] === OPEN_OBJECT
-      for (let at = entry + 1; at < end; at = nexts[at] as number) {
-        const value = isObject ? at + 1 : at
-        const [start, stop] = [starts[value] as number, ends[value] as number]
+      const nameEntries = this.#bytes[starts[entry] as number] === OPEN_OBJECT ? 1 : 0
+      for (let value = entry + 1 + nameEntries; value < end; value = (nexts[value] as number) + nameEntries) {
+        const start = starts[value] as number
         if (this.#bytes[start] !== QUOTE) walk(value)
-        else if (isObject && wanted.some(name => this.#bytes.subarray(starts[at], ends[at]).equals(name))) total += stop - start - 2
-        at = value
+        else if (nameEntries === 1 && names.some(name => this.#says(value - 1, name))) total += (ends[value] as number) - start - 2
       }
     }
-    if (last > this.#entry + 1) walk(this.#entry)
+    walk(this.#entry)
     return total
   }
 
@@ -115,35 +112,20 @@ export class JsonView {
 
   /** The elements of a list; nothing for anything else. */
   *elements(): Generator<JsonView> {
-    if (!this.isList) return
-    const { nexts } = this.#tape
-    const end = nexts[this.#entry] as number
-    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry] as number) yield new JsonView(this.#bytes, this.#tape, entry)
+    if (this.isList) yield* this.children()
   }
 
   /** The values of an object's members, or the elements of a list. */
   *children(): Generator<JsonView> {
-    if (!this.isObject) return yield* this.elements()
     const { nexts } = this.#tape
     const end = nexts[this.#entry] as number
-    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry + 1] as number) yield new JsonView(this.#bytes, this.#tape, entry + 1)
+    const nameEntries = this.isObject ? 1 : 0
+    for (let entry = this.#entry + 1 + nameEntries; entry < end; entry = (nexts[entry] as number) + nameEntries)
+      yield new JsonView(this.#bytes, this.#tape, entry)
   }
 
   /** Whether the string at an entry says this. */
   #says(entry: number, text: string): boolean {
-    const start = (this.#tape.starts[entry] as number) + 1
-    const length = (this.#tape.ends[entry] as number) - 1 - start
-    const { length: wanted } = text
-    if (length < wanted) return false
-    if (length > wanted) return this.#escaped(start, length) && stringAt(this.#bytes, start - 1, start + length + 1) === text
-    for (let at = 0; at < wanted; at++) if (this.#bytes[start + at] !== text.charCodeAt(at)) return false
-    return true
-  }
-
-  /** Whether a short string has an escape, by which it may say less than its length. */
-  #escaped(start: number, length: number): boolean {
-    if (length > NAME_MAX) return false
-    for (let at = start; at < start + length; at++) if (this.#bytes[at] === BACKSLASH) return true
-    return false
+    return says(this.#bytes, this.#tape.starts[entry] as number, this.#tape.ends[entry] as number, text)
   }
 }

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { LRUCache } from 'lru-cache'
-import { GatewayError } from '../errors.ts'
+import { GatewayError, soonMs } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
 export type OperationName =
@@ -38,11 +38,6 @@ const BATCH = 64
 const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'extend', 'grant', 'claim'])
 
 type Run = (count: number, keys: readonly string[], lines: readonly string[]) => Promise<unknown[]>
-
-/** Milliseconds after which a caller may try again when the store is away, jittered so that they do not all come at once. */
-function storeRetryMs(): number {
-  return 1000 + Math.floor(Math.random() * 2000)
-}
 
 /** Something is done, but not yet safe from a failover; the message is for the operator. */
 export class Unconfirmed extends Error {}
@@ -179,7 +174,7 @@ function refuse(operations: readonly Operation[], cause: unknown): void {
 }
 
 function unavailable(cause: unknown): GatewayError {
-  return new GatewayError('unavailable', { cause, retryAfterMs: storeRetryMs() })
+  return new GatewayError('unavailable', { cause, retryAfterMs: soonMs() })
 }
 
 /**

@@ -1,6 +1,7 @@
 import { connect } from 'node:net'
 import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
+import { RawClient } from '../raw.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
 /** A client that speaks bytes: what it gets away with, and that it never hangs, never crashes, never reaches the upstream. */
@@ -28,16 +29,10 @@ t.before(async () => {
 })
 
 /** Sends bytes, piece by piece, and returns all that came back until the gateway closed the connection. */
-function raw(...pieces: string[]): Promise<string> {
-  return new Promise(resolve => {
-    let answer = ''
-    const socket = connect(g.gateway.port, '127.0.0.1', () => {
-      for (const piece of pieces) socket.write(Buffer.from(piece, 'latin1'))
-    })
-    socket.on('data', part => (answer += part.toString('latin1')))
-    socket.on('error', () => {})
-    socket.on('close', () => resolve(answer))
-  })
+async function raw(...pieces: string[]): Promise<string> {
+  const client = new RawClient(g.gateway.port, ...pieces)
+  await client.closed
+  return client.answer
 }
 
 const post = (headers: string, body = BODY): string =>
