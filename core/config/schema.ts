@@ -2,7 +2,7 @@
 import type { FromSchema } from 'json-schema-to-ts'
 import { FORMAT_NAMES } from '../formats/format.ts'
 import { POLICY, PRICE_ENTRY } from './price-schema.ts'
-import { AGE, DURATION, MOST_TOKENS, PAUSE, SIZE } from './units.ts'
+import { AGE, DURATION, MOST_TOKENS, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
 
 /** An object with exactly these members, all of them optional. */
 const section = <const P>(description: string, properties: P) =>
@@ -254,7 +254,7 @@ export const SCHEMA = {
       body: { ...SIZE, default: '32MiB' },
       values: { type: 'integer', minimum: 1000, maximum: 10_000_000, default: 250_000, description: 'a number of JSON values, which a request may hold' },
       depth: { type: 'integer', minimum: 8, maximum: 1000, default: 64, description: 'a number of levels, to which the JSON of a request may be nested' },
-      memory: { ...SIZE, pattern: `^auto$|${SIZE.pattern}`, default: 'auto', description: 'a size such as 512MiB for all workers together, or `auto`' },
+      memory: { ...SIZE_OR_AUTO, default: 'auto' },
       bodyIdle: { ...DURATION, default: '15s' },
       bodyTime: { ...DURATION, default: '120s' },
       reply: { ...SIZE, default: '64MiB' },

@@ -52,6 +52,9 @@ export const SIZE = {
   description: 'a size such as 512B, 16KiB or 32MiB',
 } as const
 
+/** A size, or the gateway's own choice. */
+export const SIZE_OR_AUTO = { ...SIZE, pattern: `^auto$|${SIZE.pattern}`, description: 'a size such as 512MiB, or `auto`' } as const
+
 /** How else the units are written. */
 const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
   ms: ['msec', 'msecs', 'millis', 'milliseconds'],
@@ -71,7 +74,7 @@ const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
  * @param missing the unit of one without
  */
 export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
-  const scales = pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern ? BYTES : {}
+  const scales = pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern || pattern === SIZE_OR_AUTO.pattern ? BYTES : {}
   // A number that is left without is of the default's unit, or so large that it must be of the smallest.
   const unit = /^\d{4}$/.test(text) && !'hd'.includes(missing) ? Object.keys(scales)[0] : missing
   const whole = /^\d{1,4}$/.test(text) ? text + unit : text
