@@ -3,7 +3,6 @@
  * spliced. What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
  */
 import { isUtf8 } from 'node:buffer'
-import { setImmediate as turn } from 'node:timers/promises'
 import { GatewayError } from './errors.ts'
 import { type Contents, Look } from './formats/contents.ts'
 import { OPEN_OBJECT } from './json/bytes.ts'
@@ -11,6 +10,7 @@ import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } fr
 import { JsonScanner } from './json/scanner.ts'
 import type { Tape } from './json/tape.ts'
 import { JsonView } from './json/view.ts'
+import { turn } from './turns.ts'
 
 /** Most top-level members. */
 const MEMBERS_MAX = 1000

@@ -4,6 +4,10 @@ import type { Limits } from './config/config.ts'
 import { deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
 import { Pieces } from './pieces.ts'
+import { turn } from './turns.ts'
+
+/** Bytes from which on a body is looked at in turns with others. */
+const LONG_BYTES = 256 * 1024
 
 /**
  * The whole body.
@@ -34,16 +38,29 @@ export async function readBody(
     const body = new Pieces(length > 0 ? length : undefined)
     const end = performance.now() + limits.bodyTime
     const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
+    let over = false
+    const look = (): void => {
+      try {
+        if (!over) watch(body.all)
+      } catch (thrown) {
+        fail(thrown)
+      }
+    }
     const onData = (chunk: Buffer): void => {
+      idle.refresh()
       if (body.push(chunk) > limit) return fail(tooLarge())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       try {
         if (length === 0) reserve(chunk.length)
-        watch(body.all)
       } catch (thrown) {
         return fail(thrown)
       }
-      idle.refresh()
+      if (body.length < LONG_BYTES) return look()
+      req.pause()
+      void turn().then(() => {
+        look()
+        if (!over) req.resume()
+      })
     }
     const onEnd = (): void => {
       stop()
@@ -51,6 +68,7 @@ export async function readBody(
     }
     const onClose = (): void => fail(brokenOff())
     const stop = (): void => {
+      over = true
       idle.clear()
       req.off('data', onData).off('end', onEnd).off('close', onClose)
     }

@@ -2,11 +2,13 @@
 import { parentPort } from 'node:worker_threads'
 import { GatewayError } from './errors.ts'
 import { FORMATS, translateReply, translateRequest } from './formats/index.ts'
-import type { Answer, Order } from './translations.ts'
+import { type Answer, handedOver, type Order } from './translations.ts'
 // oxlint-disable unicorn/require-post-message-target-origin -- that is for windows
 
 parentPort?.on('message', (order: Order) => {
-  parentPort?.postMessage(done(order))
+  const answer = done(order)
+  const bytes = 'error' in answer ? undefined : answer.result instanceof Uint8Array ? answer.result : answer.result.bytes
+  parentPort?.postMessage(answer, bytes && handedOver(bytes))
 })
 
 function done(order: Order): Answer {

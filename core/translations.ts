@@ -1,7 +1,7 @@
 /** Translates large requests and replies on a thread of their own, so that they hold nobody up. What runs out of memory there ends there. */
 import { Worker } from 'node:worker_threads'
 import { type ErrorCode, type ErrorDetails, GatewayError } from './errors.ts'
-import type { Elsewhere, FormatName, OutgoingEvent, ReplyJob, TranslatedRequest, TranslationJob } from './formats/index.ts'
+import type { Elsewhere, FormatName, ReplyJob, TranslatedRequest, TranslationJob } from './formats/index.ts'
 import type { Log } from './log.ts'
 import { shortOfMemory } from './memory.ts'
 
@@ -9,9 +9,14 @@ import { shortOfMemory } from './memory.ts'
 type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly number: number; readonly client: FormatName; readonly upstream: FormatName }
 export type Order = ({ readonly kind: 'request' } & Sent<TranslationJob>) | ({ readonly kind: 'reply' } & Sent<ReplyJob>)
 
+/** What goes to another thread without a copy: these bytes, unless others share their memory. */
+export function handedOver({ buffer, byteLength }: Uint8Array): ArrayBuffer[] {
+  return buffer instanceof ArrayBuffer && byteLength > buffer.byteLength / 2 ? [buffer] : []
+}
+
 /** What the thread answers. */
 export type Answer = { readonly number: number } & (
-  { readonly result: TranslatedRequest | readonly OutgoingEvent[] } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
+  { readonly result: TranslatedRequest | Uint8Array } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
 )
 
 interface Waiting {
@@ -41,7 +46,7 @@ export class Translations implements Elsewhere {
     return this.#order(bytes, (copy, number) => ({ ...job, kind: 'request', bytes: copy, number, client: client.name, upstream: upstream.name }))
   }
 
-  reply({ client, upstream, bytes, ...job }: ReplyJob): Promise<readonly OutgoingEvent[]> {
+  reply({ client, upstream, bytes, ...job }: ReplyJob): Promise<Uint8Array> {
     return this.#order(bytes, (copy, number) => ({ ...job, kind: 'reply', bytes: copy, number, client: client.name, upstream: upstream.name }))
   }
 
@@ -52,7 +57,7 @@ export class Translations implements Elsewhere {
     const copy = new Uint8Array(bytes)
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject })
-      ;(this.#thread ??= this.#start()).postMessage(make(copy, number), [copy.buffer])
+      ;(this.#thread ??= this.#start()).postMessage(make(copy, number), handedOver(copy))
     })
   }
 

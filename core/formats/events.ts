@@ -8,25 +8,30 @@ import type { Format, Reading } from './format.ts'
 export class ReplyEvent {
   /** The `event:` field; empty where the format sends none. */
   readonly type: string
-  /** The `data:` field, its lines joined by newlines. */
-  readonly data: string
   /** Words before it, where a stage has put some. */
   readonly comment: string | undefined
   readonly #format: Format
+  #data: string | (() => string)
   #json: { readonly value: unknown } | undefined
   #reading: Reading | undefined
 
   /**
+   * @param data or what makes it, where it is long and hardly ever asked for
    * @param reading what it says, where that is known without reading it
    * @param json the data as JSON, where it has been parsed; long texts in it may be empty
    */
-  constructor(format: Format, type: string, data: string, comment?: string, reading?: Reading, json?: { readonly value: unknown }) {
+  constructor(format: Format, type: string, data: string | (() => string), comment?: string, reading?: Reading, json?: { readonly value: unknown }) {
     this.#json = json
     this.#format = format
     this.#reading = reading
     this.comment = comment
     this.type = type
-    this.data = data
+    this.#data = data
+  }
+
+  /** The `data:` field, its lines joined by newlines. */
+  get data(): string {
+    return typeof this.#data === 'string' ? this.#data : (this.#data = this.#data())
   }
 
   /** The data as JSON; undefined when it is none, such as `[DONE]`. */
@@ -36,7 +41,7 @@ export class ReplyEvent {
 
   /** What the event says, in the terms that all formats share. */
   get reading(): Reading {
-    return (this.#reading ??= this.data === DONE ? { last: true, terminal: true } : this.#format.read(this.json))
+    return (this.#reading ??= this.#data === DONE ? { last: true, terminal: true } : this.#format.read(this.json))
   }
 }
 

@@ -2,7 +2,7 @@
 import { GatewayError } from '../errors.ts'
 import { NO_USAGE, type Usage } from '../ledger/money.ts'
 import { noReply, parseExact } from './decoding.ts'
-import { type OutgoingEvent, ReplyEvent } from './events.ts'
+import { frame, type OutgoingEvent, ReplyEvent } from './events.ts'
 import type { Format, Reading } from './format.ts'
 import type { Call, Decoder, Encoder, NeutralEvent, Reply, Telling } from './neutral.ts'
 import { fitId, namesOf, ownId, renameId, type Taken } from './opaque.ts'
@@ -30,13 +30,18 @@ export interface ReplyJob extends Parties {
   }
 }
 
-/** Translates a whole reply. @throws GatewayError upstream_failed when the bytes are not a reply */
-export function translateReply({ client, upstream, requestId, bytes, spread, telling }: ReplyJob): readonly OutgoingEvent[] {
+/**
+ * Translates a whole reply.
+ * @returns the bytes to send: JSON, or the events of the stream that the client asked for
+ * @throws GatewayError upstream_failed when the bytes are not a reply
+ */
+export function translateReply({ client, upstream, requestId, bytes, spread, telling }: ReplyJob): Uint8Array {
   const members = new Map(telling.members)
   const member = (name: string): unknown => (members.has(name) ? parseExact(members.get(name) ?? '') : undefined)
   const replies = new ReplyTranslation({ client, upstream, requestId }, { ...telling, member, tools: byName(telling.tools) })
   const event = new ReplyEvent(upstream, '', bufferOf(bytes).toString('utf8'))
-  return (spread ? replies.spread(event) : [replies.reply(event)]).map(({ type, data }) => ({ type, data }))
+  const events = spread ? replies.spread(event) : [replies.reply(event)]
+  return Buffer.from(events.map(({ type, data }) => (spread ? frame(type, data) : data)).join(''))
 }
 
 /** Replies on their way from one format into another. */

@@ -1,7 +1,6 @@
 /** One exchange between a client and an upstream of another format: its request, its reply or its stream, through the neutral form. */
 import type { Body } from '../body.ts'
 import { parseExact } from './decoding.ts'
-import { type OutgoingEvent, ReplyEvent } from './events.ts'
 import type { Format } from './format.ts'
 import { Losses } from './losses.ts'
 import type { ModelLimits, Telling } from './neutral.ts'
@@ -29,7 +28,7 @@ export interface Elsewhere {
   /** @throws GatewayError as `translateRequest` does, as a rejection */
   request(job: TranslationJob): Promise<TranslatedRequest>
   /** @throws GatewayError as `translateReply` does, as a rejection */
-  reply(job: ReplyJob): Promise<readonly OutgoingEvent[]>
+  reply(job: ReplyJob): Promise<Uint8Array>
 }
 
 export class Translation {
@@ -91,8 +90,12 @@ export class Translation {
     return bufferOf(bytes)
   }
 
-  /** A large whole reply, translated elsewhere: as one, or as the events of the stream that the client asked for. @throws GatewayError as `translateReply` does */
-  async largeReply(bytes: Uint8Array): Promise<readonly ReplyEvent[]> {
+  /**
+   * A large whole reply, translated elsewhere.
+   * @returns the bytes to send: JSON, or the events of the stream that the client asked for
+   * @throws GatewayError as `translateReply` does
+   */
+  async largeReply(bytes: Uint8Array): Promise<Buffer> {
     const { client, upstream, requestId, body, elsewhere } = this.#between
     const { model, at, usageAsked, tools } = this.#telling
     const members = client.dialect.echoes.flatMap(name => {
@@ -101,8 +104,7 @@ export class Translation {
     })
     const telling = { model, at, usageAsked, tools: [...tools.values()], members }
     const job: ReplyJob = { client, upstream, requestId, bytes, spread: this.streams, telling }
-    const events = elsewhere ? await elsewhere.reply(job) : translateReply(job)
-    return events.map(({ type, data }) => new ReplyEvent(client, type, data))
+    return bufferOf(elsewhere ? await elsewhere.reply(job) : translateReply(job))
   }
 }
 

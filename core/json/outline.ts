@@ -1,12 +1,12 @@
 /** A large JSON text without its long strings: all else of it is parsed as ever, in a fraction of the time. */
-import { setImmediate as turn } from 'node:timers/promises'
+import { turn } from '../turns.ts'
 import { QUOTE } from './bytes.ts'
 import { JsonError } from './limits.ts'
 import { JsonScanner } from './scanner.ts'
 import { JsonView } from './view.ts'
 
 /** Bytes that are scanned in one go. */
-const SLICE_BYTES = 1024 * 1024
+const SLICE_BYTES = 256 * 1024
 /** Levels of nesting. */
 const DEPTH_MAX = 1000
 /** Bytes from which on a string is long. */

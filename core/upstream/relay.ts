@@ -4,17 +4,17 @@
  * not to be a failure: until then the client can still be given an honest status.
  */
 import type { Readable } from 'node:stream'
-import { setImmediate as turn } from 'node:timers/promises'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
 import type { Up } from '../chain.ts'
 import { deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange.ts'
-import { type Failure, ReplyEvent, type ReplyTranslation } from '../formats/index.ts'
+import { type Failure, type Format, ReplyEvent, type ReplyTranslation, type Rewriter } from '../formats/index.ts'
 import { outlineOf } from '../json/outline.ts'
 import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
+import { turn } from '../turns.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, refuse } from './endings.ts'
 import { rewrite, rewritten } from './scanner.ts'
@@ -171,8 +171,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (outline) await turn()
   const events = stream
     ? toItsEnd(eventsIn(spoken, bytes, true))
-    : [new ReplyEvent(spoken, '', textOf(bytes), undefined, undefined, outline && { value: outline.json })]
-  if (outline) await turn()
+    : [new ReplyEvent(spoken, '', outline ? () => textOf(bytes) : textOf(bytes), undefined, undefined, outline && { value: outline.json })]
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
@@ -191,8 +190,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   x.delivered = outline ? outline.view.textBytes(names) : textBytes(bytes.toString('latin1'), names)
   for (const each of events) up.event(each)
   const rewriters = up.rewriters(head)
-  const instead = translated ? rewritten(x.format, translated, rewriters) : rewrite(spoken, event, rewriters)
-  const out = instead ? Buffer.from(head.stream ? framed(instead) : instead.map(({ data }) => data).join('')) : bytes
+  const out = translated ? rewrittenTranslation(x.format, translated, head.stream, rewriters) : rewrittenReply(spoken, event, bytes, rewriters)
   const type = translated && (head.stream ? 'text/event-stream' : 'application/json')
   x.begin(head.status, {
     ...head.reply,
@@ -201,6 +199,20 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   })
   await x.outlet.end(out)
   return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
+}
+
+/** A whole reply in its own format as the rewriters leave it. */
+function rewrittenReply(format: Format, event: ReplyEvent, bytes: Buffer, rewriters: readonly Rewriter[]): Buffer {
+  const instead = rewrite(format, event, rewriters)
+  return instead ? Buffer.from(instead.map(({ data }) => data).join('')) : bytes
+}
+
+/** A translated reply as the rewriters leave it. @param reply the bytes of a large one */
+function rewrittenTranslation(format: Format, reply: Buffer | readonly ReplyEvent[], stream: boolean, rewriters: readonly Rewriter[]): Buffer {
+  if (Buffer.isBuffer(reply) && rewriters.length === 0) return reply
+  const events = !Buffer.isBuffer(reply) ? reply : stream ? eventsIn(format, reply, true) : [new ReplyEvent(format, '', textOf(reply))]
+  const out = rewritten(format, events, rewriters)
+  return Buffer.from(stream ? framed(out) : out.map(({ data }) => data).join(''))
 }
 
 /** A reply that is no large one, in the client's format. */

@@ -1,0 +1,26 @@
+/**
+ * Long work takes turns: one slice, of whichever work, in each turn of the event loop. So however much long work there is, everybody
+ * else waits for one slice at a time.
+ */
+const waiting: (() => void)[] = []
+let scheduled = false
+
+/** Resolves when the caller may do its next slice: a few milliseconds of work at most. */
+export function turn(): Promise<void> {
+  return new Promise(resolve => {
+    waiting.push(resolve)
+    schedule()
+  })
+}
+
+function schedule(): void {
+  if (scheduled) return
+  scheduled = true
+  setImmediate(next)
+}
+
+function next(): void {
+  scheduled = false
+  waiting.shift()?.()
+  if (waiting.length > 0) schedule()
+}

@@ -1,0 +1,96 @@
+/**
+ * A provider of the siege, in a process of its own: `honest` is the simulated provider, `hostile` does what the `user` of a request
+ * names. Asked, it says its address and how many requests of each name have reached it.
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { setPriority } from 'node:os'
+import { gzipSync } from 'node:zlib'
+import { randomUUID } from 'node:crypto'
+import { startSimulated } from '../../core/upstream/simulated.ts'
+import { json, listening } from '../upstream.ts'
+import { answering } from './helper.ts'
+
+export interface ProviderState {
+  readonly url: string
+  readonly reached: Readonly<Record<string, number>>
+}
+
+/** How long the provider works before it closes a connection on which it has answered before. */
+const WORK_MS = 3000
+/** How long a stream runs. */
+const STREAM_MS = 300
+const EVENT_BYTES = 100_000_000
+const PIECE = 'x'.repeat(1_000_000)
+/** Gzip members of 16 MB each, 2 GB together. */
+const BOMB = Buffer.concat(Array<Buffer>(128).fill(gzipSync(Buffer.alloc(2 ** 24, ' '))))
+
+const USAGE = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 }
+const REPLY = { id: 'c', object: 'chat.completion', model: 'm', choices: [{ index: 0, message: { role: 'assistant', content: 'ok' }, finish_reason: 'stop' }] }
+const DELTA = { id: 'c', object: 'chat.completion.chunk', model: 'm', choices: [{ index: 0, delta: { content: 'ok' }, finish_reason: 'stop' }] }
+
+type Deed = (res: ServerResponse, isReused: boolean) => void
+
+const answer: Deed = res => json(res, { ...REPLY, usage: USAGE })
+
+const DEEDS: Readonly<Record<string, Deed>> = {
+  'closes late': (res, isReused) => {
+    if (isReused) setTimeout(() => res.destroy(), WORK_MS)
+    else answer(res, false)
+  },
+  'half a head': res => void res.socket?.end('HTTP/1.1 200 OK\r\ncontent-ty'),
+  'only hints': res => void res.socket?.end('HTTP/1.1 103 Early Hints\r\n\r\n'),
+  continues: res => {
+    res.socket?.write('HTTP/1.1 100 Continue\r\n\r\n')
+    answer(res, false)
+  },
+  'one event': res => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"text":"')
+    let sent = 0
+    const send = (): void => {
+      while (sent < EVENT_BYTES && !res.destroyed) {
+        sent += PIECE.length
+        if (!res.write(PIECE)) {
+          res.once('drain', send)
+          return
+        }
+      }
+      res.end('"}\n\n')
+    }
+    send()
+  },
+  'a stream': res => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${JSON.stringify({ ...DELTA, usage: null })}\n\n`)
+    setTimeout(() => res.end(`data: ${JSON.stringify({ ...DELTA, choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`), STREAM_MS)
+  },
+  bomb: res => void res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(BOMB),
+}
+
+const reached: Record<string, number> = {}
+const served = new WeakSet<object>()
+
+function take(req: IncomingMessage, res: ServerResponse): void {
+  res.on('error', () => {})
+  // What stands at the end of a request is enough to know its user.
+  let end = ''
+  req.setEncoding('latin1').on('data', (part: string) => (end = (end + part).slice(-100)))
+  req.on('end', () => {
+    const name = /"(?:user|safety_identifier)":"([^"]+)"/.exec(end)?.[1] ?? 'answer'
+    reached[name] = (reached[name] ?? 0) + 1
+    ;(DEEDS[name] ?? answer)(res, served.has(req.socket))
+    served.add(req.socket)
+  })
+}
+
+async function start(): Promise<string> {
+  if (process.argv[2] === 'honest') {
+    const { url } = await startSimulated(randomUUID)
+    // Nothing else keeps this process alive but the channel to its parent.
+    return url.origin
+  }
+  // Its machine is not the gateway's either.
+  setPriority(19)
+  return listening(createServer(take))
+}
+
+const url = start()
+answering(async (): Promise<ProviderState> => ({ url: await url, reached }))

@@ -1,0 +1,15 @@
+/** How the honest customers of the siege ask: famC's provider speaks responses and chat completions, famA's speaks messages. */
+export interface Way {
+  readonly type: string
+  readonly model: string
+  readonly path: string
+}
+
+/** Customers take these by turns. */
+export const WAYS: readonly Way[] = [
+  { type: 'famC', model: 'acme/famC-5.5', path: '/v1/chat/completions' },
+  { type: 'famC', model: 'acme/famC-5.5', path: '/v1/responses' },
+  { type: 'famC', model: 'acme/famC-5.5', path: '/v1/messages' },
+  { type: 'famA', model: 'acme/famA-medium-5', path: '/v1/messages' },
+  { type: 'famA', model: 'acme/famA-medium-5', path: '/v1/chat/completions' },
+]
