@@ -30,7 +30,7 @@ export {
   renameAdvisors,
   renameModels,
 } from './formats/index.ts'
-export { storedIds, type StoredReference, type CountedUsage, overflowOf, type RawUsage, renamed, Translation, UsageTally } from './formats/index.ts'
+export { storedIds, type StoredReference, type CountedUsage, overflowOf, type RawUsage, Translation, UsageTally } from './formats/index.ts'
 export { formatCredits, inputTokens, NANO, type Usage } from './ledger/money.ts'
 export { callsHeld, type Extras, NO_EXTRAS } from './ledger/extras.ts'
 export { type ConditionName, type Conditions, leastCharge, type Price } from './ledger/price.ts'

@@ -1,4 +1,4 @@
-import { definePlugin, type Format, GatewayError, type KeyType, renamed, type Rewriter } from '../core/plugin.ts'
+import { definePlugin, type Format, GatewayError, type KeyType, type Rewriter } from '../core/plugin.ts'
 
 /** Longest model name repeated in an error. */
 const SHOWN = 100
@@ -60,12 +60,13 @@ export default definePlugin({
 function called(name: string, format: Format): Rewriter {
   return {
     needles: ['"model"'],
-    event({ type, data, json, comment }) {
+    event(event) {
+      const { json } = event
       const told = format.modelOf(json)
       if (told === undefined || told === name) return undefined
       const { carrier } = format
       const path = carrier !== undefined && Object.hasOwn(json as object, carrier) ? [carrier, 'model'] : ['model']
-      return [{ type, data: renamed(data, path, name), comment }]
+      return [event.renamed(path, name)]
     },
   }
 }

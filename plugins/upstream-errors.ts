@@ -22,7 +22,9 @@ export default definePlugin({
       response(x, head) {
         if (head.failure) throw errorOf(x, head, head.failure, now())
       },
-      rewrite(x, head): Rewriter {
+      rewrite(x, head): Rewriter | undefined {
+        // A failure that comes whole never gets here: `response` has replaced it.
+        if (!head.stream) return undefined
         return {
           needles: x.format.telling,
           event(event) {

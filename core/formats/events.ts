@@ -1,5 +1,7 @@
 /** Events of a reply: what stages see of them, and how they are written. */
+import type { Outline } from '../json/outline.ts'
 import type { Format, Reading } from './format.ts'
+import { renamed } from './renaming.ts'
 
 /**
  * One event of a reply as it passes: a server-sent event, or the whole of a JSON reply (then `type` is empty).
@@ -11,32 +13,45 @@ export class ReplyEvent {
   /** Words before it, where a stage has put some. */
   readonly comment: string | undefined
   readonly #format: Format
-  #data: string | (() => string)
+  #data: string | undefined
+  readonly #outline: Outline | undefined
   #json: { readonly value: unknown } | undefined
   #reading: Reading | undefined
 
   /**
-   * @param data or what makes it, where it is long and hardly ever asked for
+   * @param data of a long reply, its outline
    * @param reading what it says, where that is known without reading it
-   * @param json the data as JSON, where it has been parsed; long texts in it may be empty
    */
-  constructor(format: Format, type: string, data: string | (() => string), comment?: string, reading?: Reading, json?: { readonly value: unknown }) {
-    this.#json = json
+  constructor(format: Format, type: string, data: string | Outline, comment?: string, reading?: Reading) {
     this.#format = format
     this.#reading = reading
     this.comment = comment
     this.type = type
-    this.#data = data
+    if (typeof data === 'string') this.#data = data
+    else {
+      this.#outline = data
+      this.#json = { value: data.json }
+    }
   }
 
   /** The `data:` field, its lines joined by newlines. */
   get data(): string {
-    return typeof this.#data === 'string' ? this.#data : (this.#data = this.#data())
+    return (this.#data ??= this.#outline?.bytes.toString('utf8') ?? '')
   }
 
   /** The data as JSON; undefined when it is none, such as `[DONE]`. */
   get json(): unknown {
     return (this.#json ??= { value: this.data === DONE ? undefined : parsed(this.data) }).value
+  }
+
+  /** The data as bytes. */
+  get bytes(): Buffer {
+    return this.#outline?.bytes ?? Buffer.from(this.data)
+  }
+
+  /** The event with another text as the value of the member at a path; as it is where no text stands there. @param path names of members from the root on */
+  renamed(path: readonly string[], text: string): ReplyEvent {
+    return new ReplyEvent(this.#format, this.type, this.#outline?.with(path, text) ?? renamed(this.data, path, text), this.comment)
   }
 
   /** What the event says, in the terms that all formats share. */

@@ -13,11 +13,49 @@ const DEPTH_MAX = 1000
 const LONG = 4096
 const EMPTY = Buffer.from('""')
 
+/** What stands in the place of some of a text's bytes. */
+interface Splice {
+  readonly start: number
+  readonly end: number
+  readonly bytes: Buffer
+}
+
 /** A text that has been scanned. */
-export interface Outline {
+export class Outline {
   readonly view: JsonView
   /** It as parsed, with an empty string in the place of each long one. */
   readonly json: unknown
+  readonly #scanned: Buffer
+  readonly #splice: Splice | undefined
+
+  constructor(scanned: Buffer, view: JsonView, json: unknown, splice?: Splice) {
+    this.#scanned = scanned
+    this.view = view
+    this.json = json
+    this.#splice = splice
+  }
+
+  get bytes(): Buffer {
+    if (!this.#splice) return this.#scanned
+    const { start, end, bytes } = this.#splice
+    return Buffer.concat([this.#scanned.subarray(0, start), bytes, this.#scanned.subarray(end)])
+  }
+
+  /** It with another text as the value of the member at a path; as it is where no text stands there. It can be changed once. */
+  with(path: readonly string[], text: string): Outline {
+    let view: JsonView | undefined = this.view
+    for (const name of path) view = view?.member(name)
+    if (!view?.isString) return this
+    const { start, end } = view
+    return new Outline(this.#scanned, this.view, replaced(this.json, path, text), { start, end, bytes: Buffer.from(JSON.stringify(text)) })
+  }
+}
+
+/** A value with another one at a path. */
+function replaced(json: unknown, [name, ...path]: readonly string[], value: unknown): unknown {
+  if (name === undefined) return value
+  const object = json as Record<string, unknown>
+  return { ...object, [name]: replaced(object[name], path, value) }
 }
 
 /**
@@ -48,5 +86,5 @@ export async function outlineOf(bytes: Buffer, most: number): Promise<Outline | 
     at = end
   }
   const short = parts.length === 0 ? bytes : Buffer.concat([...parts, bytes.subarray(at)])
-  return { view: new JsonView(bytes, scanner.tape, 0), json: JSON.parse(short.toString('utf8')) }
+  return new Outline(bytes, new JsonView(bytes, scanner.tape, 0), JSON.parse(short.toString('utf8')))
 }

@@ -22,8 +22,6 @@ export interface ConnectionTimes {
 
 /** A connection in use. */
 export interface Lease extends Kept {
-  /** It is a connection that has carried a request before this one. */
-  readonly reused: boolean
   /** Where it goes when it is given back. */
   readonly idle: Kept[]
 }
@@ -38,7 +36,7 @@ export class Connections {
     const kept = fresh ? undefined : idle.pop()
     if (kept) {
       kept.wire.begin()
-      return { ...kept, reused: kept.client.stats.connected, idle }
+      return { ...kept, idle }
     }
     const wire = new Wire()
     wire.begin()
@@ -49,14 +47,15 @@ export class Connections {
       bodyTimeout: 0,
       maxHeaderSize: HEADERS_MAX,
       keepAliveTimeout: times.keepAlive,
+      keepAliveMaxTimeout: times.keepAlive,
       connect: watched(wire, times.connect),
     }
-    return { client: new Client(origin, options), wire, reused: false, idle }
+    return { client: new Client(origin, options), wire, idle }
   }
 
-  /** Gives a connection back; a broken one connects anew when it is next taken. */
+  /** Gives a connection back. A broken one connects anew when it is next taken; one that still has bytes to write is closed. */
   give({ client, wire, idle }: Lease): void {
-    if (idle.length < MOST_IDLE) idle.push({ client, wire })
+    if (idle.length < MOST_IDLE && !wire.writing) idle.push({ client, wire })
     else void client.destroy()
   }
 

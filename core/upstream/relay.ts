@@ -169,9 +169,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   // What is long is read in steps, between which others have their turn.
   const outline = stream || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes, x.limits.values)
   if (outline) await turn()
-  const events = stream
-    ? toItsEnd(eventsIn(spoken, bytes, true))
-    : [new ReplyEvent(spoken, '', outline ? () => textOf(bytes) : textOf(bytes), undefined, undefined, outline && { value: outline.json })]
+  const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
   const [event] = events
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
@@ -204,7 +202,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
 /** A whole reply in its own format as the rewriters leave it. */
 function rewrittenReply(format: Format, event: ReplyEvent, bytes: Buffer, rewriters: readonly Rewriter[]): Buffer {
   const instead = rewrite(format, event, rewriters)
-  return instead ? Buffer.from(instead.map(({ data }) => data).join('')) : bytes
+  return instead ? Buffer.concat(instead.map(each => each.bytes)) : bytes
 }
 
 /** A translated reply as the rewriters leave it. @param reply the bytes of a large one */

@@ -132,8 +132,16 @@ export class Translator implements Passage {
 
 /** Events as the rewriters leave them; one is asked only about those it may want. */
 export function rewritten(format: Format, events: readonly ReplyEvent[], rewriters: readonly Rewriter[]): readonly ReplyEvent[] {
-  const wanted = ({ data }: ReplyEvent): boolean => rewriters.some(({ needles }) => needles?.some(needle => `data: ${data}`.includes(needle)) ?? true)
+  const wanted = ({ data }: ReplyEvent): boolean => rewriters.some(({ needles }) => needles?.some(needle => standsIn(needle, data)) ?? true)
   return events.flatMap(event => (wanted(event) ? (rewrite(format, event, rewriters) ?? [event]) : [event]))
+}
+
+/** What the line of an event's data begins with. */
+const FIELD = 'data: '
+
+/** Whether a needle stands in the line of an event's data. */
+function standsIn(needle: string, data: string): boolean {
+  return needle.startsWith(FIELD) ? data.startsWith(needle.slice(FIELD.length)) : data.includes(needle)
 }
 
 /** An event as the rewriters leave it, each given what the one before made; undefined when none changed it. */
@@ -142,8 +150,8 @@ export function rewrite(format: Format, event: ReplyEvent, rewriters: readonly R
   if (!first) return undefined
   const instead = first.event(event)
   if (instead === undefined) return rewrite(format, event, others)
-  return instead.flatMap(({ type, data, comment }) => {
-    const made = new ReplyEvent(format, type, data, comment)
+  return instead.flatMap(each => {
+    const made = each instanceof ReplyEvent ? each : new ReplyEvent(format, each.type, each.data, each.comment)
     return rewrite(format, made, others) ?? [made]
   })
 }

@@ -196,12 +196,12 @@ class Passage implements Dispatcher.DispatchHandler {
   }
 
   failed(error: Error & { code?: string }): void {
-    const { reused, wire } = this.#lease
+    const { wire } = this.#lease
     const code = error.code === 'UND_ERR_CONNECT_TIMEOUT' ? 'upstream_timeout' : 'upstream_failed'
-    if (!wire.flushed) return this.#fail(reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
+    if (!wire.flushed) return this.#fail(wire.reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
     const reset = error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'UND_ERR_SOCKET'
     const soon = wire.waitedMs <= Math.min(3 * wire.connectMs + 100, SOON_MAX_MS)
-    this.#fail(reused && reset && soon && !wire.answered ? new StaleConnection(true, error) : new GatewayError(code, { cause: error }))
+    this.#fail(wire.reused && reset && soon && !wire.answered ? new StaleConnection(true, error) : new GatewayError(code, { cause: error }))
   }
 
   takeBack(): void {

@@ -22,6 +22,8 @@ export class Wire {
   /** Bytes of the body of the reply that runs. */
   bodyBytes = 0
   #socket: Socket | undefined
+  /** The connection that was there when the request began. */
+  #kept: Socket | undefined
   /** Writes that the system has not taken yet. */
   #unwritten = 0
   #wrote = false
@@ -43,14 +45,24 @@ export class Wire {
     this.#held = NOTHING
     this.#informationalBytes = 0
     this.#wrote = false
-    this.#unwritten = 0
     this.bodyBytes = 0
+    this.#kept = this.#socket
     this.#readBefore = this.#socket?.bytesRead ?? 0
+  }
+
+  /** Whether the request runs on a connection that has carried another one before it. */
+  get reused(): boolean {
+    return this.#kept !== undefined && this.#kept === this.#socket
   }
 
   /** Whether the system has taken the last byte of the request; before that, no upstream can have understood it. */
   get flushed(): boolean {
     return this.#wrote && this.#unwritten === 0
+  }
+
+  /** Whether there are bytes that the system has not taken yet: a request that is answered early may leave some. */
+  get writing(): boolean {
+    return this.#unwritten > 0
   }
 
   /** Milliseconds since the last byte of the request has left. */
@@ -63,6 +75,8 @@ export class Wire {
     this.#socket = socket
     this.connectMs = connectMs
     this.#readBefore = 0
+    this.#wrote = false
+    this.#unwritten = 0
     const read = socket.read.bind(socket)
     socket.read = (size?: number): Buffer | null => {
       const chunk = read(size) as Buffer | null

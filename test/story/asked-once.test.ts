@@ -1,7 +1,8 @@
-import type { Socket } from 'node:net'
+import net, { type Socket } from 'node:net'
 import t, { type Test } from 'tap'
+import { Sender, type Client } from '../../core/upstream/send.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
-import { rawUpstream } from '../upstream.ts'
+import { listening, rawUpstream } from '../upstream.ts'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [] }
@@ -60,6 +61,56 @@ t.test('a request that an upstream may have worked on is not sent again', async 
     t.equal(asked(), 2, name)
     await g.settled(key)
   }
+})
+
+t.test('a request that broke a new connection is not sent again where a kept one had been closed before it', async t => {
+  let ids = 0
+  const seen: string[] = []
+  const answered = new Set<Socket>()
+  const upstream = await rawUpstream(t, (socket, request) => {
+    seen.push(`${++ids}: ${request.split('\r\n\r\n')[1]}`)
+    if (ids > 1) return void socket.end()
+    answered.add(socket)
+    socket.write(WHOLE)
+  })
+  const sender = new Sender()
+  t.teardown(() => sender.close())
+  const to = { url: new URL(upstream.url), timeouts: { connect: 1000, keepAlive: 4000, firstByte: 10_000 } }
+  const client: Client = { over: false, whenOver: () => () => {}, sent: () => {} }
+  const send = (body: string): ReturnType<Sender['send']> => sender.send(to, '/', {}, Buffer.from(body), client, () => t.fail('it was sent again'))
+  const first = await send('a')
+  if (typeof first === 'string') throw new Error(first)
+  await new Promise(resolve => first.body.on('data', () => {}).on('end', () => resolve(undefined)))
+  await new Promise(resolve => setTimeout(resolve, 10))
+  // The connection is idle, the provider has closed it, and the sender has not read of that yet.
+  for (const socket of answered) socket.end()
+  await t.rejects(send('b'), { code: 'upstream_failed' })
+  t.strictSame(seen, ['1: a', '2: b'])
+})
+
+t.test('a connection whose request was answered before all of it had left carries no other', async t => {
+  const connections: Socket[] = []
+  const upstream = net.createServer(socket => {
+    connections.push(socket)
+    socket.on('error', () => {})
+    if (connections.length > 1) return void socket.once('data', () => socket.write(WHOLE))
+    socket.once('data', () => {
+      socket.pause()
+      socket.write('HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}')
+    })
+  })
+  const url = await listening(upstream)
+  t.teardown(() => {
+    upstream.close()
+    for (const socket of connections) socket.destroy()
+  })
+  const g = await startGateway(t, { upstream: url })
+  const key = await g.key('famC', 1000n)
+  const long = { ...BODY, max_tokens: 10, messages: [{ role: 'user', content: 'x'.repeat(12_000_000) }] }
+  t.equal((await g.call(CHAT, { key, body: long })).status, 400)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.equal(connections.length, 2)
+  await g.settled(key)
 })
 
 t.test('informational responses are passed over, wherever their bytes are cut', async t => {
