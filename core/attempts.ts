@@ -139,6 +139,11 @@ export class Attempts {
     })
   }
 
+  /** Whether there are any of this account's. */
+  has(account: string): boolean {
+    return this.#all.has(account)
+  }
+
   /** The attempt that a client of this account gave a name to. */
   named(account: string, name: string): Attempt | undefined {
     const attempt = this.#named.get(`${account} ${name}`)

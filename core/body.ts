@@ -38,7 +38,7 @@ export class BodyReader {
 
   constructor(limits: JsonLimits) {
     this.#limits = limits
-    this.#scanner = new JsonScanner(limits, TELLING_NAMES)
+    this.#scanner = new JsonScanner(limits, SINGLE_NAMES)
   }
 
   /** Values so far. */
@@ -178,11 +178,6 @@ export class Body {
     return entry === undefined ? undefined : this.#viewOf(entry)
   }
 
-  /** All of it as it will be sent, parsed. A body may be large: ask for what you need by `get` and `view`. */
-  get json(): Readonly<Record<string, unknown>> {
-    return JSON.parse(this.bytes().toString('utf8')) as Readonly<Record<string, unknown>>
-  }
-
   #viewOf(nameEntry: number): JsonView {
     return new JsonView(this.received, this.#tape, nameEntry + 1)
   }
@@ -272,10 +267,10 @@ function invalid(message: string, param?: string): GatewayError {
 }
 
 /**
- * Names that say what a part of a request is, or what it refers to. Of a name that stands twice some parsers believe the first,
- * and others the last.
+ * Names that say what a part of a request is, what it refers to, or what it costs. Of a name that stands twice some parsers believe
+ * the first, and others the last.
  */
-const TELLING_NAMES = new SingleNames([
+const SINGLE_NAMES = new SingleNames([
   'type',
   'id',
   'file_id',
@@ -289,4 +284,16 @@ const TELLING_NAMES = new SingleNames([
   'vector_store_ids',
   'file_ids',
   'skill_id',
+  'skills',
+  'tools',
+  'file',
+  'audio',
+  'audio_url',
+  'image_url',
+  'input_audio',
+  'input_image_mask',
+  'memory_limit',
+  'max_uses',
+  'cache_control',
+  'ttl',
 ])

@@ -17,7 +17,7 @@ export default definePlugin({
   summary: 'Finds the key of `Authorization: Bearer` or `x-api-key`; requests below it in the chain need one.',
   on: 'all',
   gives: ['key', 'secret'],
-  setup(_options, { config, keys, now }) {
+  setup(_options, { attempts, config, keys, now }) {
     const leastCharges = new Map<KeyType, bigint>()
 
     /** What the smallest request of a key type costs at its cheapest model. */
@@ -34,7 +34,12 @@ export default definePlugin({
       if (!x.inference) return undefined
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
       const least = leastOf(type)
-      return key.balance < least ? exhausted(key.balance, least) : undefined
+      return key.balance < least && !mayBeRetry(x, key) ? exhausted(key.balance, least) : undefined
+    }
+
+    /** A retry may get the reply that used the key up: whether it does is known when its body has been read. */
+    function mayBeRetry({ headers }: Exchange, key: Key): boolean {
+      return (headers['idempotency-key'] !== undefined || Number(headers['x-stainless-retry-count']) > 0) && attempts.has(key.id)
     }
 
     function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {

@@ -12,7 +12,7 @@ export interface Attachment {
 }
 
 /** A member that is there and not null. */
-export function present(value: JsonView | undefined): JsonView | undefined {
+function present(value: JsonView | undefined): JsonView | undefined {
   return value?.isNull ? undefined : value
 }
 

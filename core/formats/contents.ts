@@ -5,7 +5,7 @@
 import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
 import type { JsonView } from '../json/view.ts'
-import { type Attachment, attached, present } from './attachments.ts'
+import { type Attachment, attached } from './attachments.ts'
 import { memberTools, mostCalls, type ProviderTool, providerToolsOf, tooManyTools, TOOLS_MAX } from './provider-tools.ts'
 import { type Json, list, object, text } from './reading.ts'
 import { checkSpelling } from './spelling.ts'
@@ -63,7 +63,7 @@ function lookAtTool(tool: Json, found: Findings): void {
   for (const inner of list(tool['tools'])) lookAtTool(object(inner) ?? {}, found)
   const { container, environment, input_image_mask: mask } = tool
   for (const where of [tool, object(container), object(environment), object(mask)]) {
-    for (const name in where) checkSpelling(name, TELLING)
+    for (const name in where) checkSpelling(name, SPELLED_NAMES)
     for (const name of ['container_id', 'file_id']) found.refer(`tools.${name}`, idOf(where?.[name]))
     for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) found.refer(`tools.${name}`, idOf(id))
   }
@@ -178,16 +178,21 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
     yield* checkNames(part)
     yield* attached(part, found.attachments)
     const control = part.member('cache_control')
+    if (control) yield* checkNames(control)
     if (control?.isObject) found.cache(true, control.member('ttl')?.is('1h') === true)
     const source = part.member('source')
-    found.refer('file_id', viewedId(present(part.member('file_id')) ?? present(part.member('file')?.member('file_id')) ?? source?.member('file_id')))
+    // Whichever of them its provider heeds.
+    for (const place of [part, part.member('file'), source]) {
+      if (place && place !== part) yield* checkNames(place)
+      found.refer('file_id', viewedId(place?.member('file_id')))
+    }
     yield* parts(part.member('content'), found)
     yield* parts(source?.member('content'), found)
   }
 }
 
-/** Names by which a part, an item or a tool says what it is, or what it refers to. */
-const TELLING: ReadonlySet<string> = new Set([
+/** Names by which a part, an item or a tool says what it is, what it refers to, or what it costs. */
+const SPELLED_NAMES: ReadonlySet<string> = new Set([
   'type',
   'id',
   'file_id',
@@ -203,6 +208,8 @@ const TELLING: ReadonlySet<string> = new Set([
   'environment',
   'container',
   'memory_limit',
+  'cache_control',
+  'ttl',
 ])
 
 /** Names that are looked at in one step. */
@@ -211,7 +218,7 @@ const NAMES_STEP = 500
 function* checkNames(part: JsonView): Generator<void> {
   let count = 0
   for (const name of part.names()) {
-    checkSpelling(name, TELLING)
+    checkSpelling(name, SPELLED_NAMES)
     if (++count % NAMES_STEP === 0) yield
   }
 }

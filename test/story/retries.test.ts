@@ -132,6 +132,23 @@ t.test('requests with one idempotency-key are one request: those that come meanw
   t.equal((await g.call(CHAT, { key: stranger, body: { ...BODY, n: 2 }, headers })).status, 200, 'a key has its names for itself')
 })
 
+t.test('a retry gets the reply that used its key up', async t => {
+  const { g, upstream } = await scene(t)
+  upstream.script = answer
+  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: COST, expiresAt: undefined })
+  const headers = { 'idempotency-key': 'the last one' }
+  const body = { ...BODY, max_tokens: 100 }
+  for (const time of ['first', 'again']) {
+    const { status, json } = await g.call(CHAT, { key, body, headers })
+    t.equal(status, 200, time)
+    t.equal(json.choices[0].message.content, 'Hello', time)
+    await g.settled(key)
+  }
+  t.equal((await g.balance(key)).exact.balance, '0')
+  t.equal(upstream.requests.length, 1)
+  t.equal((await g.call(CHAT, { key, body, headers: { 'idempotency-key': 'another' } })).status, 429)
+})
+
 t.test('a request whose attempt failed is sent again under its idempotency-key', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
