@@ -98,9 +98,10 @@ export class BodyReader {
 export class Body {
   /** The bytes as they came. */
   readonly received: Buffer
-  /** How many values it holds, and at most how many its texts hold that are JSON themselves. */
+  /** How many values it holds, and its texts that are JSON themselves, and how deep those are nested. */
   readonly values: number
   readonly innerValues: number
+  readonly innerDepth: number
   readonly #tape: Tape
   /** By name of a top-level member, the entry of that name. */
   readonly #members: ReadonlyMap<string, number>
@@ -120,7 +121,8 @@ export class Body {
   constructor(received: Buffer, scanner: JsonScanner) {
     this.received = received
     this.values = scanner.values
-    this.innerValues = scanner.inner
+    this.innerValues = scanner.innerValues
+    this.innerDepth = scanner.innerDepth
     this.#tape = scanner.tape
     this.#members = scanner.names
     for (const [name, entry] of scanner.names) {

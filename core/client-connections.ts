@@ -94,8 +94,8 @@ class Idle {
 export class ClientConnections {
   readonly #limits: () => ConnectionLimits
   readonly #all = new Map<Socket, ClientConnection>()
-  /** By address; those of trusted proxies stand under ''. */
-  readonly #idle = new Map<string, Idle>()
+  /** By address; those of trusted proxies stand under undefined. */
+  readonly #idle = new Map<string | undefined, Idle>()
 
   /** @param limits those in force */
   constructor(limits: () => ConnectionLimits) {
@@ -104,7 +104,7 @@ export class ClientConnections {
 
   /** Takes in a connection that was opened. It, or the one that has been idle longest, is closed where there are too many. */
   open(socket: Socket): void {
-    const { connections, idlePerAddress, trustedProxies } = this.#limits()
+    const { connections, trustedProxies } = this.#limits()
     const remote = socket.remoteAddress ?? ''
     const connection = new ClientConnection(socket, trustedProxies.has(remote) ? undefined : groupOf(remote))
     if (this.#all.size >= connections) {
@@ -115,8 +115,6 @@ export class ClientConnections {
     this.#all.set(socket, connection)
     socket.on('close', () => this.#forget(connection))
     this.#rest(connection)
-    const idle = this.#idle.get(connection.address ?? '')
-    if (connection.address !== undefined && idle?.first && idle.size > idlePerAddress) this.#close(idle.first)
   }
 
   of(socket: Socket): ClientConnection | undefined {
@@ -127,7 +125,7 @@ export class ClientConnections {
   take(connection: ClientConnection, start: () => void): void {
     if (connection.busy) return connection.wait(start)
     connection.busy = true
-    this.#idle.get(connection.address ?? '')?.remove(connection)
+    this.#idle.get(connection.address)?.remove(connection)
     start()
   }
 
@@ -149,12 +147,14 @@ export class ClientConnections {
     for (const socket of this.#all.keys()) if (socket.bytesRead === 0) socket.destroy()
   }
 
+  /** A connection is idle; where its address has too many of them, the one that has been idle longest is closed. */
   #rest(connection: ClientConnection): void {
-    const address = connection.address ?? ''
+    const { address } = connection
     let idle = this.#idle.get(address)
     if (!idle) this.#idle.set(address, (idle = new Idle()))
     connection.idleSince = performance.now()
     idle.push(connection)
+    if (address !== undefined && idle.first && idle.size > this.#limits().idlePerAddress) this.#close(idle.first)
   }
 
   #longestIdle(): ClientConnection | undefined {
@@ -170,7 +170,7 @@ export class ClientConnections {
 
   #forget(connection: ClientConnection): void {
     if (!this.#all.delete(connection.socket)) return
-    const address = connection.address ?? ''
+    const { address } = connection
     const idle = this.#idle.get(address)
     if (!connection.busy) idle?.remove(connection)
     if (idle?.size === 0) this.#idle.delete(address)

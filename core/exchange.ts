@@ -138,6 +138,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    * @throws GatewayError unavailable where there is not so much left for this key
    */
   reserve(bytes: number): void
+  /** Gives back some of the memory that was taken. */
+  release(bytes: number): void
   /**
    * Ends a running reply: by `drain` the way its format reports a failure, with `disabled` as the error that is given, by
    * `budget` as one whose output limit is reached. One of which nothing has gone out becomes an error. Does nothing once

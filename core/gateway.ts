@@ -3,7 +3,7 @@ import { statSync } from 'node:fs'
 import type { IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
 import { Attempts } from './attempts.ts'
-import type { Config } from './config/config.ts'
+import type { Config, Limits } from './config/config.ts'
 import { loadConfig, type Loaded, type Sound } from './config/load.ts'
 import { place } from './config/locate.ts'
 import { watchFile } from './config/watch.ts'
@@ -103,8 +103,8 @@ export class Gateway {
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
-    this.memory = new MemoryBudget(budgetOf(config))
-    this.translations = new Translations(this.memory.total, surround.log)
+    this.memory = new MemoryBudget(budgetOf(config.limits, config.workers))
+    this.translations = new Translations(this.memory.total, () => this.config.limits.stage, surround.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
@@ -161,7 +161,7 @@ export class Gateway {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
     configureLog(this.#surround, config)
-    this.memory.total = budgetOf(config)
+    this.memory.total = budgetOf(config.limits, this.#started.workers)
     this.ledger.prices.add(pricesOf(config))
     // The ledger tries again until the store has them.
     await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
@@ -259,9 +259,9 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   return undefined
 }
 
-/** The memory for requests and replies of one process, in bytes. */
-function budgetOf({ limits, workers }: Config): number {
-  return limits.memory === undefined ? standardBudget(workers) : Math.floor(limits.memory / workers)
+/** The memory for requests and replies of one process, in bytes. @param workers that run */
+function budgetOf({ memory }: Limits, workers: number): number {
+  return memory === undefined ? standardBudget(workers) : Math.floor(memory / workers)
 }
 
 /** Every price that a charge or a cost can be made at. */

@@ -25,7 +25,7 @@ export interface Surroundings {
   readonly memory: MemoryBudget
 }
 
-/** How many times the bytes of a request are in memory until its reply has begun: as they came, and as they are sent. */
+/** How many times the bytes of a request are in memory while it runs: as they came, and as they are sent. */
 const BODY_COPIES = 2
 
 /** Request bodies that are thrown away at this moment, as their requests have been answered without them. */
@@ -201,6 +201,10 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
 
   reserve(bytes: number): void {
     if (!this.memory.take(bytes, false)) throw shortOfMemory()
+  }
+
+  release(bytes: number): void {
+    this.memory.give(bytes)
   }
 
   /** What the exchange has taken of the memory there is. */

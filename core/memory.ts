@@ -11,7 +11,7 @@ const SHARE = 1 / 2
 
 /** The part of the budget that requests may fill; what is left is for the replies of those that run. */
 const FOR_REQUESTS = 3 / 4
-/** How many times what it leaves free a key, and an address, may take. Behind a proxy many customers may share an address. */
+/** A key, and an address, may take so many times the bytes that it leaves free. Behind a proxy many customers may share an address. */
 const KEY_SHARE = 1
 const ADDRESS_SHARE = 4
 
@@ -126,22 +126,22 @@ export class MemoryAccount {
   }
 }
 
-/** What grows and shrinks within an exchange, such as the beginning of a large event. */
+/** How many times the bytes of a reply, or of an event, are in memory: as they come, with room for more, as text, and parsed. */
+const REPLY_COPIES = 4
+
+/** What grows and shrinks within an exchange: bytes of a reply that are kept until more of them have come. */
 export class Allowance {
   readonly #account: MemoryAccount
-  readonly #copies: number
   #taken = 0
 
-  /** @param copies how many times the bytes are in memory when they are worked on */
-  constructor(account: MemoryAccount, copies: number) {
+  constructor(account: MemoryAccount) {
     this.#account = account
-    this.#copies = copies
   }
 
   /** Takes what so many bytes need in all. @returns false as `MemoryBudget.take` does */
   cover(bytes: number): boolean {
     // Every reply has that much of its own.
-    const more = (bytes - OWN_BYTES) * this.#copies - this.#taken
+    const more = (bytes - OWN_BYTES) * REPLY_COPIES - this.#taken
     if (more <= 0) return true
     if (!this.#account.take(more, true)) return false
     this.#taken += more

@@ -27,6 +27,13 @@ export class PerMinute {
     else this.#seen.set(name, { count: 1, since: now })
   }
 
+  /** Counts once for a name that may be counted `most` times in a minute. @returns milliseconds to wait where it may not; 0 where it was counted */
+  take(name: string, most: number): number {
+    const waitMs = this.waitMs(name, most)
+    if (waitMs === 0) this.add(name)
+    return waitMs
+  }
+
   /** Milliseconds until the minute of a name that has been counted `most` times is over; 0 when it may go on. */
   waitMs(name: string, most: number): number {
     const seen = this.#seen.get(name)

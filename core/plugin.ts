@@ -37,6 +37,7 @@ export { type ConditionName, type Conditions, leastCharge, type Price } from './
 export { balanceOf, credits, isoTime, policyOf, pricedEntry, PRIVATE, shownEntry, usageOf } from './lookup.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { PerMinute } from './per-minute.ts'
+export { turn } from './turns.ts'
 export { quotaAccount } from './ledger/reads.ts'
 export { failureCause } from './upstream/endings.ts'
 export { type HistoryEntry, type Notes, STATUSES } from './ledger/records.ts'

@@ -1,5 +1,6 @@
 /** Translates large requests and replies on a thread of their own, so that they hold nobody up. What runs out of memory there ends there. */
 import { Worker } from 'node:worker_threads'
+import { deadline, type Deadline } from './deadline.ts'
 import { type ErrorCode, type ErrorDetails, GatewayError } from './errors.ts'
 import type { Elsewhere, FormatName, ReplyJob, TranslatedRequest, TranslationJob } from './formats/index.ts'
 import type { Log } from './log.ts'
@@ -30,14 +31,21 @@ const HEAP_LEAST = 256
 
 export class Translations implements Elsewhere {
   readonly #log: Log
+  readonly #limitMs: () => number
   /** The most that the thread's heap may have, in MiB. */
   readonly #heapMax: number
   readonly #waiting = new Map<number, Waiting>()
   #thread: Worker | undefined
   #count = 0
+  /** When the thread is to have answered next. */
+  #late: Deadline | undefined
 
-  /** @param memory bytes that requests may take in all */
-  constructor(memory: number, log: Log) {
+  /**
+   * @param memory bytes that requests may take in all
+   * @param limitMs how long the thread may take for one job
+   */
+  constructor(memory: number, limitMs: () => number, log: Log) {
+    this.#limitMs = limitMs
     this.#heapMax = Math.max(HEAP_LEAST, Math.ceil(memory / MIB))
     this.#log = log
   }
@@ -50,20 +58,30 @@ export class Translations implements Elsewhere {
     return this.#order(bytes, (copy, number) => ({ ...job, kind: 'reply', bytes: copy, number, client: client.name, upstream: upstream.name }))
   }
 
-  /** Has the thread do a job; it is started when it is first needed. @throws GatewayError unavailable when the thread ends */
+  /** Has the thread do a job; it is started when it is first needed. @throws GatewayError unavailable when it ends for want of memory, internal when it ends otherwise */
   #order<T>(bytes: Uint8Array, make: (copy: Uint8Array, number: number) => Order): Promise<T> {
     const number = this.#count++
     // The thread gets a copy, as the bytes may be asked for again here.
     const copy = new Uint8Array(bytes)
     return new Promise((resolve, reject) => {
+      const thread = (this.#thread ??= this.#start())
+      thread.postMessage(make(copy, number), handedOver(copy))
       this.#waiting.set(number, { resolve, reject })
-      ;(this.#thread ??= this.#start()).postMessage(make(copy, number), handedOver(copy))
+      this.#late ??= this.#limited(thread)
     })
   }
 
   /** Ends the thread. */
   async close(): Promise<void> {
     await this.#thread?.terminate()
+  }
+
+  /** Ends the thread where its next answer takes too long. */
+  #limited(thread: Worker): Deadline {
+    return deadline(this.#limitMs(), () => {
+      this.#log.error('a translation takes too long: its thread is ended')
+      void thread.terminate()
+    })
   }
 
   #start(): Worker {
@@ -74,13 +92,25 @@ export class Translations implements Elsewhere {
     thread.on('message', (answer: Answer) => {
       const waiting = this.#waiting.get(answer.number)
       this.#waiting.delete(answer.number)
+      this.#late?.clear()
+      this.#late = this.#waiting.size > 0 ? this.#limited(thread) : undefined
       if ('result' in answer) waiting?.resolve(answer.result as never)
       else waiting?.reject(new GatewayError(answer.error.code, answer.error.details))
     })
-    thread.on('error', cause => this.#log.error({ err: cause }, 'the thread for translations has ended; the next one is started when it is needed'))
+    let fault: unknown
+    thread.on('error', cause => {
+      fault = cause
+      this.#log.error({ err: cause }, 'the thread for translations has ended; the next one is started when it is needed')
+    })
     thread.on('exit', () => {
       if (this.#thread === thread) this.#thread = undefined
-      for (const waiting of this.#waiting.values()) waiting.reject(shortOfMemory())
+      this.#late?.clear()
+      this.#late = undefined
+      const error =
+        (fault as { code?: string } | undefined)?.code === 'ERR_WORKER_OUT_OF_MEMORY'
+          ? shortOfMemory()
+          : new GatewayError('internal', { cause: fault ?? new Error('the thread for translations was ended') })
+      for (const waiting of this.#waiting.values()) waiting.reject(error)
       this.#waiting.clear()
     })
     // It keeps no process alive.

@@ -1,5 +1,4 @@
-import { setImmediate as turn } from 'node:timers/promises'
-import { type Body, definePlugin, GatewayError, PerMinute, Reply } from '../core/plugin.ts'
+import { type Body, definePlugin, GatewayError, PerMinute, Reply, turn } from '../core/plugin.ts'
 
 /** Values that are walked in one go. */
 const STEPS = 1000
@@ -31,16 +30,11 @@ export default definePlugin({
   setup({ mediaTokens, perMinute }, { keys, now }) {
     const asked = new PerMinute(now)
 
-    function limit(key: string): void {
-      const retryAfterMs = asked.waitMs(key, perMinute)
-      if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
-      asked.add(key)
-    }
-
     const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body, mediaTokens) })
     return {
       async request(x) {
-        limit(x.key.id)
+        const retryAfterMs = asked.take(x.key.id, perMinute)
+        if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
         await keys.usable(x.secret)
         return x.route.format === x.format ? undefined : answer(x.body)
       },
@@ -65,7 +59,7 @@ async function estimate(body: Body, mediaTokens: number): Promise<number> {
       else if (!value.isString) {
         weight += 1
         levels.push(value.children())
-      } else if (media.has(value.start)) weight += mediaTokens
+      } else if (name !== 'tools' && media.has(value.start)) weight += mediaTokens
       else weight += await stringWeight(value.text ?? '')
     }
   }

@@ -3,10 +3,10 @@ import { type Body, BodyReader, definePlugin, type Format, GatewayError } from '
 /** No provider gives more replies to one request. */
 const MOST_CHOICES = 128
 /** Bytes that a value of a body takes beside its text, and how many values memory is taken for at once. */
-const VALUE_BYTES = 80
+const TAPE_VALUE_BYTES = 80
 const RESERVED_AT_ONCE = 1000
 /** Bytes of a body from which on it is looked through in slices. */
-const LARGE_BYTES = 16_384
+const SLICED_BYTES = 16_384
 
 /** Reads the request's body and checks what every format asks of it, before anybody acts on it. */
 export default definePlugin({
@@ -23,12 +23,12 @@ export default definePlugin({
         const received = await x.read(bytesMax, bytes => {
           reader.push(bytes)
           if (reader.values - reserved < RESERVED_AT_ONCE) return
-          x.reserve((reader.values - reserved) * VALUE_BYTES)
+          x.reserve((reader.values - reserved) * TAPE_VALUE_BYTES)
           reserved = reader.values
         })
         const body = reader.body(received)
         check(body, x.format)
-        if (body.received.length > LARGE_BYTES) await body.look()
+        if (body.received.length > SLICED_BYTES) await body.look()
         return { body }
       },
     }

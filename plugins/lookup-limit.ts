@@ -17,9 +17,8 @@ export default definePlugin({
     const looked = new PerMinute(now)
     return {
       request({ key }) {
-        const retryAfterMs = looked.waitMs(key.id, perMinute)
+        const retryAfterMs = looked.take(key.id, perMinute)
         if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key is looked up too often.', retryAfterMs })
-        looked.add(key.id)
       },
     }
   },

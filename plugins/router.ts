@@ -1,4 +1,4 @@
-import { type Body, definePlugin, type Format, GatewayError, type KeyType, type Route, Translation, type With } from '../core/plugin.ts'
+import { type Body, type Config, definePlugin, type Format, GatewayError, type KeyType, type Route, Translation } from '../core/plugin.ts'
 
 /**
  * Where a request goes: to the accounts of its key type's upstream, in the order of the file, in the client's format where
@@ -22,31 +22,33 @@ export default definePlugin({
         if (!x.inference || spoken === format) return routed()
         const between = { client: format, upstream: spoken, body: x.body, headers: x.headers, asked: x.model.asked, limits: x.model.entry }
         const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: translations }
-        if (!isLarge(x.body, config.limits.values)) return routed(new Translation(asked))
-        reserve(x)
-        return Translation.large(asked).then(routed)
+        check(x.body, config.limits)
+        if (!isLarge(x.body)) return routed(new Translation(asked))
+        const bytes = x.body.received.length * TRANSLATION_COPIES + (x.body.values + x.body.innerValues) * TRANSLATION_VALUE_BYTES
+        x.reserve(bytes)
+        return Translation.large(asked).then(translation => {
+          x.release(bytes - translation.bytes.length)
+          return routed(translation)
+        })
       },
     }
   },
 })
 
 /** Bytes and values of a request from which on it is translated on another thread. */
-const LARGE_BYTES = 65_536
-const LARGE_VALUES = 4000
+const ON_THREAD_BYTES = 65_536
+const ON_THREAD_VALUES = 4000
 /** How many times more the bytes of a request are in memory while it is translated, and the bytes of a value then. */
-const COPIES = 6
-const VALUE_BYTES = 600
+const TRANSLATION_COPIES = 6
+const TRANSLATION_VALUE_BYTES = 600
 
-/** @param most values. @throws GatewayError invalid_body for more of them */
-function isLarge({ received, values, innerValues }: Body, most: number): boolean {
-  // What tools were called with is JSON in a text, which only a translation reads.
-  if (values + innerValues > most) {
-    throw new GatewayError('invalid_body', { message: `The request, with the arguments of its calls, holds more than ${most} values.` })
-  }
-  return received.length > LARGE_BYTES || values + innerValues > LARGE_VALUES
+/** What tools were called with is JSON in a text, which only a translation reads: it has the limits of the request. @throws GatewayError invalid_body */
+function check({ values, innerValues, innerDepth }: Body, limits: Pick<Config['limits'], 'values' | 'depth'>): void {
+  const [size, nested] = [values + innerValues > limits.values, innerDepth > limits.depth]
+  if (size) throw new GatewayError('invalid_body', { message: `The request, with the arguments of its calls, holds more than ${limits.values} values.` })
+  if (nested) throw new GatewayError('invalid_body', { message: `The arguments of a call are nested more than ${limits.depth} levels deep.` })
 }
 
-/** Takes the memory that a translation needs. @throws GatewayError unavailable */
-function reserve(x: With<'body'>): void {
-  x.reserve(x.body.received.length * COPIES + (x.body.values + x.body.innerValues) * VALUE_BYTES)
+function isLarge({ received, values, innerValues }: Body): boolean {
+  return received.length > ON_THREAD_BYTES || values + innerValues > ON_THREAD_VALUES
 }

@@ -35,8 +35,9 @@ export class JsonScanner {
   readonly tape = new Tape()
   /** Values so far. */
   values = 0
-  /** Commas and brackets in the texts of members `arguments`, which are JSON themselves: they hold hardly more values. */
-  inner = 0
+  /** Values in the texts of members `arguments`, which are JSON themselves, and how deep they are nested. A text that is no JSON counts as if it were. */
+  innerValues = 0
+  innerDepth = 0
   readonly #limits: JsonLimits
   readonly #single: SingleNames | undefined
   #state = VALUE
@@ -154,12 +155,18 @@ export class JsonScanner {
     this.#string = -1
     if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
       if (this.#named[this.#depth] !== -1 && says(bytes, tape.starts[entry - 1] as number, tape.ends[entry - 1] as number, ARGUMENTS))
-        this.inner += separators(bytes, start, end)
+        this.#measure(bytes, start, end)
       return this.#ended()
     }
     this.#state = AFTER_NAME
     if (this.#depth === 1) this.#outermost(bytes, start, end, entry)
     else if (this.#single) this.#checkName(bytes, start, end, this.#single)
+  }
+
+  #measure(bytes: Buffer, start: number, end: number): void {
+    const { values, depth } = measured(bytes, start, end)
+    this.innerValues += values
+    this.innerDepth = Math.max(this.innerDepth, depth)
   }
 
   #outermost(bytes: Buffer, start: number, end: number, entry: number): void {
@@ -264,14 +271,36 @@ function indexOf(bytes: Buffer, byte: number, from: number): number {
   return index === -1 ? bytes.length : index
 }
 
-/** How many commas and opening brackets there are. */
-function separators(bytes: Buffer, start: number, end: number): number {
-  let count = 0
-  for (let at = start; at < end; at++) {
-    const byte = bytes[at]
-    if (byte === COMMA || byte === OPEN_OBJECT || byte === OPEN_ARRAY) count++
+/** How many values the JSON in a string holds, and how deep it is nested. @param start of the string, at its quote */
+function measured(bytes: Buffer, start: number, end: number): { values: number; depth: number } {
+  let values = 1
+  let depth = 0
+  let deepest = 0
+  let quoted = false
+  for (let at = start + 1; at < end - 1;) {
+    let byte = bytes[at] as number
+    const behind = byte === BACKSLASH ? escapeEnd(bytes, at) : at + 1
+    if (byte === BACKSLASH) byte = unescaped(bytes, at)
+    at = behind
+    // Of an escape within the inner text, what is escaped is read with it.
+    if (byte === BACKSLASH) at = bytes[at] === BACKSLASH ? escapeEnd(bytes, at) : at + 1
+    else if (byte === QUOTE) quoted = !quoted
+    else if (quoted) continue
+    else if (byte === COMMA) values++
+    else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+      values++
+      deepest = Math.max(deepest, ++depth)
+    } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) depth--
   }
-  return count
+  return { values, depth: deepest }
+}
+
+/** The character that an escape stands for, where it is one of a byte; 0 for others. */
+function unescaped(bytes: Buffer, at: number): number {
+  const escaped = bytes[at + 1] as number
+  if (escaped !== 0x75) return escaped === QUOTE || escaped === BACKSLASH ? escaped : 0
+  const code = Number.parseInt(bytes.toString('latin1', at + 2, at + 6), 16)
+  return code < 0x80 ? code : 0
 }
 
 function isHex(byte: number): boolean {

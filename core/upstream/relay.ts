@@ -24,9 +24,6 @@ import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { type MakeHead, type Patience, StreamRelay } from './stream-relay.ts'
 
-/** How many times the bytes of a whole reply are in memory: as they come, with room for more, as text, and parsed. */
-const REPLY_COPIES = 4
-
 /** Bytes from which on a whole reply is long. */
 const LONG_BYTES = 256 * 1024
 
@@ -122,7 +119,7 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
       done()
       resolve(undefined)
     }
-    const memory = new Allowance(x.memory, REPLY_COPIES)
+    const memory = new Allowance(x.memory)
     const end = performance.now() + patience.total
     const onData = (chunk: Buffer): void => {
       idle.refresh()
@@ -171,16 +168,25 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (outline) await turn()
   const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
   const [event] = events
+  // What a failed reply says that it cost counts all the same.
+  const tellUsage = (): void => {
+    for (const each of events) if (each.reading.usage) up.event(each)
+  }
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
-    // What a failed reply says that it cost is billed all the same.
-    for (const each of events) if (each.reading.usage) up.event(each)
+    tellUsage()
     return refuse(up, make(failure))
   }
   if (!event || typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) {
     return refuse(up, make({ message: 'reply is no JSON object' }))
   }
-  const translated = translation && (outline ? await translation.largeReply(bytes) : translatedHere(translation.replies, events, spreads(x), stream))
+  let translated: Buffer | readonly ReplyEvent[] | undefined
+  try {
+    if (translation) translated = outline ? await translation.largeReply(bytes) : translatedHere(translation.replies, events, spreads(x), stream)
+  } catch (thrown) {
+    tellUsage()
+    throw thrown
+  }
   const head = make(undefined, event)
   up.response(head)
   x.complete = true

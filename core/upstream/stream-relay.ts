@@ -5,6 +5,7 @@ import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange.ts'
 import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
 import { type LiveExchange, reasonOf } from '../live.ts'
+import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
 import { type End, endError, lastTranslated, left, refuse, stopError } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
@@ -48,6 +49,7 @@ export class StreamRelay {
   readonly #events: WholeEvents
   /** What has come before the first event. */
   readonly #comments = new Pieces()
+  readonly #commentsMemory: Allowance
   #opening: ReplyEvent | undefined
   readonly #opened = new Set<number>()
   readonly #closed = new Set<number>()
@@ -73,6 +75,7 @@ export class StreamRelay {
     this.#make = make
     this.#patience = patience
     this.#translation = x.route.translation?.replies.stream()
+    this.#commentsMemory = new Allowance(x.memory)
     this.#events = new WholeEvents(x.route.format, x.limits.reply, x.memory)
   }
 
@@ -168,7 +171,11 @@ export class StreamRelay {
     if (this.#scanner) return this.#send(this.#scanner, events)
     const length = this.#comments.push(events)
     this.#opening = firstEvent(this.#x.route.format, events)
-    if (this.#opening) return this.#send((this.#scanner = this.#begin(this.#opening)), this.#comments.take())
+    if (this.#opening) {
+      this.#commentsMemory.clear()
+      return this.#send((this.#scanner = this.#begin(this.#opening)), this.#comments.take())
+    }
+    if (!this.#commentsMemory.cover(length)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
     if (length > this.#x.limits.reply) throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
   }

@@ -8,9 +8,6 @@ import { firstEvent, lastBoundary } from './sse.ts'
 /** Most bytes of a blank line that can stand in a chunk before the one that ends it. */
 const BEGUN = 2
 
-/** How many times the bytes of an event are in memory: as they come, with room for more, as text, and parsed. */
-const COPIES = 4
-
 export class WholeEvents {
   readonly #format: Format
   /** Most bytes of one event. */
@@ -25,7 +22,7 @@ export class WholeEvents {
   constructor(format: Format, limit: number, memory: MemoryAccount) {
     this.#format = format
     this.#limit = limit
-    this.#memory = new Allowance(memory, COPIES)
+    this.#memory = new Allowance(memory)
   }
 
   /**

@@ -1,7 +1,7 @@
 import net, { type Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { Sender, type Client } from '../../core/upstream/send.ts'
-import { startGateway, type TestGateway } from '../gateway.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { listening, rawUpstream } from '../upstream.ts'
 
 const CHAT = '/v1/chat/completions'
@@ -111,6 +111,17 @@ t.test('a connection whose request was answered before all of it had left carrie
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   t.equal(connections.length, 2)
   await g.settled(key)
+})
+
+t.test('a kept connection is closed after keepAlive, whatever longer time its upstream names', async t => {
+  const upstream = await rawUpstream(t, socket => socket.write(WHOLE.replace('\r\n', '\r\nkeep-alive: timeout=600\r\n')))
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    timeouts: { keepAlive: 100ms }\n    url'),
+  })
+  t.equal((await g.call(CHAT, { key: await g.key('famC'), body: BODY })).status, 200)
+  await until(() => upstream.sockets.size === 0)
+  t.equal(upstream.requests.length, 1)
 })
 
 t.test('informational responses are passed over, wherever their bytes are cut', async t => {

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { startGateway, type TestGateway } from '../gateway.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 
@@ -104,6 +104,20 @@ t.test('an address may keep so many idle connections: the one that has been idle
   t.notOk(served.socket.closed)
   replies[0]?.end('data: [DONE]\n\n')
   for (const client of [...idle, served]) client.socket.destroy()
+  await g.settled(key)
+})
+
+t.test('an address keeps no more idle connections than that when many were served at the same time', async t => {
+  const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
+  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+  const clients = Array.from({ length: 6 }, () => new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'))))
+  await Promise.all(clients.map(client => client.saw(/"a"/)))
+  t.notOk(clients.some(({ socket }) => socket.closed))
+  for (const reply of replies) reply.end('data: [DONE]\n\n')
+  await Promise.all(clients.map(client => client.saw(/\r\n0\r\n\r\n/)))
+  await until(() => clients.filter(({ socket }) => socket.closed).length >= 3)
+  t.equal(clients.filter(({ socket }) => socket.closed).length, 3)
+  for (const { socket } of clients) socket.destroy()
   await g.settled(key)
 })
 

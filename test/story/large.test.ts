@@ -118,8 +118,24 @@ t.test('a reply that the thread for translations does not survive is a failure, 
     await translations.close()
     return answer
   }
-  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 503)
+  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 500)
   translations.request = request
   t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
   await g.settled(key)
+})
+
+t.test('a reply that the gateway fails to translate costs its customer nothing', async t => {
+  const { g } = await start(t)
+  const key = await g.key('famA', 1000n)
+  const { translations } = g.gateway
+  const reply = translations.reply.bind(translations)
+  translations.reply = async job => {
+    const answer = reply(job)
+    await translations.close()
+    return answer
+  }
+  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', 'hi') })).status, 500)
+  const [entry] = await g.settled(key)
+  t.match(entry, { status: 'failed', input_tokens: 0, output_tokens: 0 })
+  t.equal((await g.balance(key)).exact.used, '0')
 })

@@ -1,9 +1,10 @@
+import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { MemoryBudget } from '../../core/memory.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** What requests and replies may take of the gateway's memory, and who is refused first when it runs out. */
 
@@ -104,6 +105,56 @@ t.test('what tools were called with counts as values where it is translated', as
     json: { error: { message: /arguments of its calls/ } },
   })
   t.equal((await g.call(CHAT, { key: await g.key('famC'), body: body(MODEL) })).status, 200, 'elsewhere it is a text')
+})
+
+t.test('the arguments of a call are nested as deep as a request may be, and escapes hide nothing of them', async t => {
+  const { g, upstream } = await start(t, '512MiB')
+  const key = await g.key('famA', 1000n)
+  const ask = async (args: string): Promise<number> => {
+    const call = `{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"${args}"}}]}`
+    const messages = `[{"role":"user","content":"x"},${call},{"role":"tool","tool_call_id":"c","content":"x"}]`
+    return (await g.call(CHAT, { key, body: `{"model":"acme/famA-medium-5","max_tokens":1,"messages":${messages}}` })).status
+  }
+  const nested = (levels: number): string => `{\\"a\\":${'['.repeat(levels)}${']'.repeat(levels)}}`
+  upstream.script = (_received, res) =>
+    json(res, { type: 'message', role: 'assistant', content: [], stop_reason: 'end_turn', usage: { input_tokens: 1, output_tokens: 1 } })
+  t.equal(await ask(nested(60)), 200)
+  for (const levels of [64, 3000, 60_000]) t.equal(await ask(nested(levels)), 400, `${levels} levels`)
+  t.equal(await ask(nested(64).replaceAll('[', '\\u005B')), 400)
+  t.equal(await ask(`{\\"a\\":[1${'\\u002c1'.repeat(250_000)}]}`), 400)
+  t.equal(await ask(`{\\"a\\":\\"${'[,'.repeat(250_000)}\\\\\\"${'{'.repeat(100)}\\\\\\\\\\"}`), 200, 'a text holds no values')
+})
+
+t.test('a stream whose request was translated takes no memory for the translation while it runs', async t => {
+  const { g, upstream } = await start(t, '512MiB')
+  const opened = 'event: message_start\ndata: {"type":"message_start","message":{"id":"m","role":"assistant","content":[],"usage":{"input_tokens":1}}}\n\n'
+  const block = 'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}\n\n'
+  const replies = begun(upstream, opened + block)
+  const key = await g.key('famA', 1000n)
+  const messages = [{ role: 'user', content: 'a'.repeat(1_000_000) }]
+  const reply = await g.open(CHAT, { key, body: { model: 'acme/famA-medium-5', stream: true, max_tokens: 100, messages } })
+  t.equal(reply.status, 200)
+  t.ok(g.gateway.memory.taken < 3_500_000, String(g.gateway.memory.taken))
+  replies[0]?.end()
+  await reply.text()
+  await g.settled(key)
+  t.equal(g.gateway.memory.taken, 0)
+})
+
+t.test('comments before the first event of a stream take memory', async t => {
+  const { g, upstream, key } = await start(t, '8MiB')
+  upstream.script = (_received, res) => sse(res, `: ${'a'.repeat(1000)}\n\n`.repeat(4000) + STREAM)
+  t.equal((await g.call(CHAT, { key, body: { ...BODY, stream: true } })).status, 503)
+  upstream.script = (_received, res) => sse(res, `: ${'a'.repeat(1000)}\n\n`.repeat(100) + STREAM)
+  t.match((await g.call(CHAT, { key, body: { ...BODY, stream: true } })).text, /\[DONE\]/)
+  await g.settled(key)
+  t.equal(g.gateway.memory.taken, 0)
+})
+
+t.test('a change of the workers divides the memory when they start, and not before', async t => {
+  const { g } = await start(t, '8MiB')
+  t.ok(await g.gateway.reload(readFileSync(g.file, 'utf8').replace('workers: 1 ', 'workers: 8 ')))
+  t.equal(g.gateway.memory.total, 8 * 2 ** 20)
 })
 
 t.test('large events, large replies and compressed ones count at their full size, and harm nobody else', async t => {
