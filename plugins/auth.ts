@@ -31,8 +31,10 @@ export default definePlugin({
     function fault(x: Exchange, key: Key | undefined): GatewayError | undefined {
       const type = key?.status === 'active' ? config.keyTypes.get(key.type) : undefined
       if (!key || !type) return new GatewayError('invalid_key')
-      if (!x.inference) return undefined
+      const counts = x.path === x.format.counting
+      if (!x.inference && !counts) return undefined
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
+      if (counts) return undefined
       const least = leastOf(type)
       return key.balance < least && !mayBeRetry(x, key) ? exhausted(key.balance, least) : undefined
     }

@@ -209,8 +209,8 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
   const made = async (credits: bigint, expiresAt?: number) => keys.create({ type: 'famC', name: '', credits, expiresAt })
   const [poor, expired, disabled] = await Promise.all([made(1n), made(10n ** 10n, Date.now() - 1000), made(10n ** 10n)])
   await keys.setStatus(disabled.key.id, 'disabled')
-  const head = (secret: string, more = ''): string =>
-    `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${secret}\r\n${more}content-length: 30000000\r\n\r\n`
+  const head = (secret: string, more = '', path = '/v1/chat/completions'): string =>
+    `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${secret}\r\n${more}content-length: 30000000\r\n\r\n`
   for (const [name, secret, status] of [
     ['poor', poor.secret, 429],
     ['expired', expired.secret, 401],
@@ -225,6 +225,9 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
       t.notMatch(client.answer, '100 Continue')
     }
   }
+  const counting = new RawClient(g.gateway.port, head(expired.secret, '', '/v1/messages/count_tokens'))
+  await counting.closed
+  t.equal(counting.status, 401, 'nor does an expired one count tokens')
   t.equal(upstream.requests.length, 0)
   const refused = await g.call('/v1/chat/completions', { key: poor.secret, body: BODY })
   t.match(refused.json.error, { code: 'insufficient_quota', message: /has 0.000000001 credits left; the smallest request needs/ })
