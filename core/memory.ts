@@ -5,6 +5,7 @@
 import { totalmem } from 'node:os'
 import { getHeapStatistics } from 'node:v8'
 import { GatewayError, soonMs } from './errors.ts'
+import { separatorsIn } from './json/bytes.ts'
 
 /** The part of the heap, or of what the container has, that is the budget where the file does not say. */
 const SHARE = 1 / 2
@@ -129,20 +130,27 @@ export class MemoryAccount {
 /** How many times the bytes of a reply, or of an event, are in memory: as they come, with room for more, as text, and parsed. */
 const REPLY_COPIES = 4
 
+/** Bytes that a value of a reply takes when it is parsed, beside its text. */
+const VALUE_BYTES = 128
+
 /** What grows and shrinks within an exchange: bytes of a reply that are kept until more of them have come. */
 export class Allowance {
   readonly #account: MemoryAccount
+  #bytes = 0
+  #values = 0
   #taken = 0
 
   constructor(account: MemoryAccount) {
     this.#account = account
   }
 
-  /** Takes what so many bytes need in all. @returns false as `MemoryBudget.take` does */
-  cover(bytes: number): boolean {
+  /** Takes what further bytes need. @returns false as `MemoryBudget.take` does */
+  cover(bytes: Buffer): boolean {
+    this.#bytes += bytes.length
     // Every reply has that much of its own.
-    const more = (bytes - OWN_BYTES) * REPLY_COPIES - this.#taken
-    if (more <= 0) return true
+    if (this.#bytes <= OWN_BYTES) return true
+    this.#values += separatorsIn(bytes)
+    const more = (this.#bytes - OWN_BYTES) * REPLY_COPIES + this.#values * VALUE_BYTES - this.#taken
     if (!this.#account.take(more, true)) return false
     this.#taken += more
     return true
@@ -151,7 +159,7 @@ export class Allowance {
   /** Gives all of it back. */
   clear(): void {
     this.#account.give(this.#taken)
-    this.#taken = 0
+    this.#bytes = this.#values = this.#taken = 0
   }
 }
 

@@ -2,6 +2,7 @@
 import type { ServerResponse } from 'node:http'
 import { GatewayError } from './errors.ts'
 import { NOTHING, Pieces } from './pieces.ts'
+import { SLICE_BYTES, turn } from './turns.ts'
 
 type Headers = Readonly<Record<string, string>>
 
@@ -81,10 +82,11 @@ export class ClientReply {
    * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that takes
    * none of it for the limit is cut.
    */
-  async end(last: Buffer): Promise<void> {
+  async end(bytes: Buffer): Promise<void> {
     const { res } = this
-    const inOneWrite = this.#head !== undefined && last.length <= ONE_WRITE_MAX
-    this.sendHead(last.length)
+    const inOneWrite = this.#head !== undefined && bytes.length <= ONE_WRITE_MAX
+    this.sendHead(bytes.length)
+    const last = bytes.length > SLICE_BYTES ? await this.#writeSlices(bytes) : bytes
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
       // It closes right after its last byte has gone, also where its connection stays.
@@ -97,6 +99,16 @@ export class ClientReply {
     const stop = this.#watch()
     await closed
     stop()
+  }
+
+  /** Writes large bytes slice by slice, between which others have their turn. @returns the last slice, which is not written */
+  async #writeSlices(bytes: Buffer): Promise<Buffer> {
+    let left = bytes
+    for (; left.length > SLICE_BYTES && !this.res.destroyed; left = left.subarray(SLICE_BYTES)) {
+      if (!this.res.write(left.subarray(0, SLICE_BYTES))) await new Promise<void>(resolve => this.whenReady(resolve))
+      await turn()
+    }
+    return left
   }
 
   /** Calls back when the client takes more, or has gone; one that takes nothing for the limit is cut. @returns what takes the wish back */

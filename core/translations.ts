@@ -5,6 +5,7 @@ import { type ErrorCode, type ErrorDetails, GatewayError } from './errors.ts'
 import type { Elsewhere, FormatName, ReplyJob, TranslatedRequest, TranslationJob } from './formats/index.ts'
 import type { Log } from './log.ts'
 import { shortOfMemory } from './memory.ts'
+import { SLICE_BYTES, turn } from './turns.ts'
 
 /** A job as it is sent to the thread: formats by their names. */
 type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly number: number; readonly client: FormatName; readonly upstream: FormatName }
@@ -28,6 +29,16 @@ interface Waiting {
 const MIB = 1024 * 1024
 /** The least heap of the thread, in MiB. */
 const HEAP_LEAST = 256
+
+/** A copy that shares its memory with nothing. */
+async function copied(bytes: Uint8Array): Promise<Uint8Array> {
+  const copy = Buffer.allocUnsafeSlow(bytes.length)
+  for (let at = 0; at < bytes.length; at += SLICE_BYTES) {
+    if (at > 0) await turn()
+    copy.set(bytes.subarray(at, at + SLICE_BYTES), at)
+  }
+  return copy
+}
 
 export class Translations implements Elsewhere {
   readonly #log: Log
@@ -59,10 +70,10 @@ export class Translations implements Elsewhere {
   }
 
   /** Has the thread do a job; it is started when it is first needed. @throws GatewayError unavailable when it ends for want of memory, internal when it ends otherwise */
-  #order<T>(bytes: Uint8Array, make: (copy: Uint8Array, number: number) => Order): Promise<T> {
+  async #order<T>(bytes: Uint8Array, make: (copy: Uint8Array, number: number) => Order): Promise<T> {
     const number = this.#count++
     // The thread gets a copy, as the bytes may be asked for again here.
-    const copy = new Uint8Array(bytes)
+    const copy = await copied(bytes)
     return new Promise((resolve, reject) => {
       const thread = (this.#thread ??= this.#start())
       thread.postMessage(make(copy, number), handedOver(copy))

@@ -3,6 +3,9 @@
  * else waits for one slice at a time.
  */
 const waiting: (() => void)[] = []
+/** Bytes that are copied, or handed to the system, in one slice. */
+export const SLICE_BYTES = 1024 * 1024
+
 let scheduled = false
 
 /** Resolves when the caller may do its next slice: a few milliseconds of work at most. */

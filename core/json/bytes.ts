@@ -8,3 +8,10 @@ export const CLOSE_ARRAY = 0x5d
 export const COLON = 0x3a
 export const COMMA = 0x2c
 export const BACKSLASH = 0x5c
+
+/** How many commas and opening brackets there are: JSON holds hardly more values. */
+export function separatorsIn(bytes: Buffer): number {
+  let count = 0
+  for (const byte of bytes) if (byte === COMMA || byte === OPEN_OBJECT || byte === OPEN_ARRAY) count++
+  return count
+}

@@ -1,6 +1,6 @@
 /** A large JSON text without its long strings: all else of it is parsed as ever, in a fraction of the time. */
 import { turn } from '../turns.ts'
-import { QUOTE } from './bytes.ts'
+import { OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError } from './limits.ts'
 import { JsonScanner } from './scanner.ts'
 import { JsonView } from './view.ts'
@@ -11,7 +11,12 @@ const SLICE_BYTES = 256 * 1024
 const DEPTH_MAX = 1000
 /** Bytes from which on a string is long. */
 const LONG = 4096
-const EMPTY = Buffer.from('""')
+/** Values and names from which on a member is left out that says nothing of what a reply is, or costs. */
+const MANY = 10_000
+/** Members that hold what a reply says. */
+const TELLING: ReadonlySet<string> = new Set(['choices', 'output', 'content'])
+/** What stands in the place of what is left out. */
+const EMPTY = { string: Buffer.from('""'), object: Buffer.from('{}'), list: Buffer.from('[]') }
 
 /** What stands in the place of some of a text's bytes. */
 interface Splice {
@@ -23,7 +28,7 @@ interface Splice {
 /** A text that has been scanned. */
 export class Outline {
   readonly view: JsonView
-  /** It as parsed, with an empty string in the place of each long one. */
+  /** It as parsed; long strings, and large members that say nothing of what a reply is or costs, are empty. */
   readonly json: unknown
   readonly #scanned: Buffer
   readonly #splice: Splice | undefined
@@ -60,11 +65,10 @@ function replaced(json: unknown, [name, ...path]: readonly string[], value: unkn
 
 /**
  * Reads a JSON text in slices, between which others have their turn.
- * @param most values
- * @returns undefined for what is not JSON, holds more values, or is nested deeper than any reply
+ * @returns undefined for what is not JSON, or is nested deeper than any reply
  */
-export async function outlineOf(bytes: Buffer, most: number): Promise<Outline | undefined> {
-  const scanner = new JsonScanner({ depth: DEPTH_MAX, values: most })
+export async function outlineOf(bytes: Buffer): Promise<Outline | undefined> {
+  const scanner = new JsonScanner({ depth: DEPTH_MAX, values: Infinity })
   try {
     for (let end = SLICE_BYTES; end < bytes.length; end += SLICE_BYTES) {
       scanner.push(bytes.subarray(0, end), false)
@@ -76,15 +80,24 @@ export async function outlineOf(bytes: Buffer, most: number): Promise<Outline | 
     throw thrown
   }
   await turn()
-  const { size, starts, ends } = scanner.tape
+  const { tape, names } = scanner
   const parts: Buffer[] = []
   let at = 0
-  for (let entry = 0; entry < size; entry++) {
-    const [start, end] = [starts[entry] as number, ends[entry] as number]
-    if (end - start < LONG || bytes[start] !== QUOTE) continue
-    parts.push(bytes.subarray(at, start), EMPTY)
-    at = end
+  const leaveOut = (entry: number, instead: Buffer): void => {
+    parts.push(bytes.subarray(at, tape.starts[entry]), instead)
+    at = tape.ends[entry] as number
+  }
+  const large = new Set([...names].filter(([name]) => !TELLING.has(name)).map(([, entry]) => entry + 1))
+  for (let entry = 0; entry < tape.size; entry++) {
+    const first = bytes[tape.starts[entry] as number]
+    const next = tape.nexts[entry] as number
+    if (first === QUOTE) {
+      if ((tape.ends[entry] as number) - (tape.starts[entry] as number) >= LONG) leaveOut(entry, EMPTY.string)
+    } else if (next - entry > MANY && large.has(entry)) {
+      leaveOut(entry, first === OPEN_OBJECT ? EMPTY.object : EMPTY.list)
+      entry = next - 1
+    }
   }
   const short = parts.length === 0 ? bytes : Buffer.concat([...parts, bytes.subarray(at)])
-  return new Outline(bytes, new JsonView(bytes, scanner.tape, 0), JSON.parse(short.toString('utf8')))
+  return new Outline(bytes, new JsonView(bytes, tape, 0), JSON.parse(short.toString('utf8')))
 }

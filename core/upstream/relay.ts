@@ -125,7 +125,7 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
       idle.refresh()
       if (performance.now() > end) return timedOut()
       const length = pieces.push(chunk)
-      if (!memory.cover(length)) fail(shortOfMemory())
+      if (!memory.cover(chunk)) fail(shortOfMemory())
       else if (length > limit) fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
     }
     const onEnd = (): void => {
@@ -164,7 +164,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   x.work.still()
   const { format: spoken, translation } = x.route
   // What is long is read in steps, between which others have their turn.
-  const outline = stream || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes, x.limits.values)
+  const outline = stream || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes)
   if (outline) await turn()
   const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
   const [event] = events

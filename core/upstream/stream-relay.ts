@@ -175,7 +175,7 @@ export class StreamRelay {
       this.#commentsMemory.clear()
       return this.#send((this.#scanner = this.#begin(this.#opening)), this.#comments.take())
     }
-    if (!this.#commentsMemory.cover(length)) throw shortOfMemory()
+    if (!this.#commentsMemory.cover(events)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
     if (length > this.#x.limits.reply) throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
   }

@@ -62,7 +62,7 @@ export class WholeEvents {
     if (rest.length === 0) return
     this.#seam = rest.length < BEGUN ? Buffer.concat([this.#seam, rest]).subarray(-BEGUN) : rest.subarray(-BEGUN)
     const length = this.#rest.push(rest)
-    if (!this.#memory.cover(length)) throw shortOfMemory()
+    if (!this.#memory.cover(rest)) throw shortOfMemory()
     if (length > this.#limit) throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
   }
 }

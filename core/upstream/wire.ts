@@ -4,6 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import { NOTHING } from '../pieces.ts'
+import { SLICE_BYTES, turn } from '../turns.ts'
 
 /** Bytes of informational responses before the head of a reply. */
 const INFORMATIONAL_MAX = 64 * 1024
@@ -15,6 +16,18 @@ const HEAD_END = Buffer.from('\r\n\r\n')
 /** The beginning of an informational response. */
 const INFORMATIONAL = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/
 const INFORMATIONAL_LENGTH = 'HTTP/1.1 100 '.length
+
+type Done = (error?: Error | null) => void
+type Write = (chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done) => boolean
+
+/** Writes a large chunk slice by slice, between which others have their turn: the system may take all of it at once. */
+function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done): boolean {
+  if (typeof chunk === 'string' || chunk.length <= SLICE_BYTES) return write(chunk, encoding, done)
+  return write(chunk.subarray(0, SLICE_BYTES), encoding, error => {
+    if (error) done(error)
+    else void turn().then(() => inSlices(write, chunk.subarray(SLICE_BYTES), encoding, done))
+  })
+}
 
 export class Wire {
   /** Milliseconds that it took to connect. */
@@ -82,21 +95,17 @@ export class Wire {
       const chunk = read(size) as Buffer | null
       return chunk && this.#take(chunk, socket)
     }
-    const write = socket.write.bind(socket) as (
-      chunk: Uint8Array | string,
-      encoding: BufferEncoding | undefined,
-      done: (error?: Error | null) => void,
-    ) => boolean
+    const write = socket.write.bind(socket) as Write
     socket.write = (chunk: Uint8Array | string, encoding?: unknown, callback?: unknown): boolean => {
       this.#wrote = true
       this.#unwritten++
       const told = typeof encoding === 'function' ? encoding : callback
-      return write(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
+      return inSlices(write, chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
         if (!error && this.#socket === socket) {
           this.#unwritten--
           this.#flushedAt = performance.now()
         }
-        if (typeof told === 'function') (told as (error?: Error | null) => void)(error)
+        if (typeof told === 'function') (told as Done)(error)
       })
     }
   }

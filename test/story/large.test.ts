@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { turn } from '../../core/turns.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
@@ -115,6 +116,8 @@ t.test('a reply that the thread for translations does not survive is a failure, 
   const request = translations.request.bind(translations)
   translations.request = async job => {
     const answer = request(job)
+    // The job is with the thread by then, which takes longer to start.
+    await turn()
     await translations.close()
     return answer
   }
@@ -131,6 +134,8 @@ t.test('a reply that the gateway fails to translate costs its customer nothing',
   const reply = translations.reply.bind(translations)
   translations.reply = async job => {
     const answer = reply(job)
+    // The job is with the thread by then, which takes longer to start.
+    await turn()
     await translations.close()
     return answer
   }
