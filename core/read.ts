@@ -4,7 +4,7 @@ import type { Limits } from './config/config.ts'
 import { deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
 import { Pieces } from './pieces.ts'
-import { turn } from './turns.ts'
+import { inTurn } from './turns.ts'
 
 /** Bytes from which on a body is looked at in turns with others. */
 const LONG_BYTES = 256 * 1024
@@ -57,7 +57,7 @@ export async function readBody(
       }
       if (body.length < LONG_BYTES) return look()
       req.pause()
-      void turn().then(() => {
+      inTurn(() => {
         look()
         if (!over) req.resume()
       })

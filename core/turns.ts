@@ -8,12 +8,15 @@ export const SLICE_BYTES = 1024 * 1024
 
 let scheduled = false
 
-/** Resolves when the caller may do its next slice: a few milliseconds of work at most. */
+/** Does a slice, of a few milliseconds at most, when it is its turn. */
+export function inTurn(slice: () => void): void {
+  waiting.push(slice)
+  schedule()
+}
+
+/** Resolves when the caller may do its next slice. */
 export function turn(): Promise<void> {
-  return new Promise(resolve => {
-    waiting.push(resolve)
-    schedule()
-  })
+  return new Promise(inTurn)
 }
 
 function schedule(): void {

@@ -12,6 +12,10 @@ export const BACKSLASH = 0x5c
 /** How many commas and opening brackets there are: JSON holds hardly more values. */
 export function separatorsIn(bytes: Buffer): number {
   let count = 0
-  for (const byte of bytes) if (byte === COMMA || byte === OPEN_OBJECT || byte === OPEN_ARRAY) count++
+  for (let at = 0; at < bytes.length; at++) count += SEPARATORS[bytes[at] as number] as number
   return count
 }
+
+/** By byte: 1 for a comma and for an opening bracket. */
+const SEPARATORS = new Uint8Array(256)
+SEPARATORS[COMMA] = SEPARATORS[OPEN_OBJECT] = SEPARATORS[OPEN_ARRAY] = 1

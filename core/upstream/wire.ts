@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import { NOTHING } from '../pieces.ts'
-import { SLICE_BYTES, turn } from '../turns.ts'
+import { inTurn, SLICE_BYTES } from '../turns.ts'
 
 /** Bytes of informational responses before the head of a reply. */
 const INFORMATIONAL_MAX = 64 * 1024
@@ -25,7 +25,7 @@ function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEnco
   if (typeof chunk === 'string' || chunk.length <= SLICE_BYTES) return write(chunk, encoding, done)
   return write(chunk.subarray(0, SLICE_BYTES), encoding, error => {
     if (error) done(error)
-    else void turn().then(() => inSlices(write, chunk.subarray(SLICE_BYTES), encoding, done))
+    else inTurn(() => inSlices(write, chunk.subarray(SLICE_BYTES), encoding, done))
   })
 }
 

@@ -8,8 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 /** What the attackers have. */
 export interface Loot {
   readonly port: number
-  /** A key with nearly no credits, one with many, and one with a long history. The provider of all three is hostile. */
-  readonly keys: { readonly poor: string; readonly rich: string; readonly old: string }
+  /** A key with nearly no credits, one with a long history, and others with many credits. The provider of all is hostile. */
+  readonly keys: Readonly<Record<'poor' | 'old' | 'rich' | 'hostile' | 'ahead', string>>
 }
 
 /** How many requests were `asked`, and how many answers there were of each kind: a status, or how a connection ended. */
@@ -24,7 +24,7 @@ export interface Attack {
 }
 
 /** Each kind of attacker has an address of its own; the honest customers have 127.0.0.1. */
-const ADDRESSES = { idle: '127.0.0.2', pipelines: '127.0.0.3', guesses: '127.0.0.4', bodies: '127.0.0.5' }
+const ADDRESSES = { idle: '127.0.0.2', pipelines: '127.0.0.3', guesses: '127.0.0.4', bodies: '127.0.0.5', ahead: '127.0.0.6' }
 
 /** Bytes a second that the line of the attackers carries: a gigabit. */
 const LINE_BYTES = 125_000_000
@@ -125,7 +125,7 @@ function asksFor(title: string, deed: string, times: number, more = ''): Attack 
   return {
     title,
     deed,
-    run: (loot, stop, answers) => loops(times, stop, () => call(loot, { key: loot.keys.rich, path: CHAT, body }, stop, answers).then(() => sleep(PAUSE_MS))),
+    run: (loot, stop, answers) => loops(times, stop, () => call(loot, { key: loot.keys.hostile, path: CHAT, body }, stop, answers).then(() => sleep(PAUSE_MS))),
   }
 }
 
@@ -190,9 +190,9 @@ const malformedBehind: Attack = {
   title: 'malformed bytes behind a running stream',
   async run({ port, keys }, stop, answers) {
     const body = `{"model":"acme/famB-4.6","stream":true,"messages":[{"role":"user","content":"hi"}],"user":"a stream"}`
-    const asked = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${keys.rich}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+    const asked = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${keys.ahead}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`
     await loops(8, stop, async () => {
-      const socket = connect({ port, host: '127.0.0.1', localAddress: ADDRESSES.bodies }).on('error', () => {})
+      const socket = connect({ port, host: '127.0.0.1', localAddress: ADDRESSES.ahead }).on('error', () => {})
       let text = ''
       socket.setEncoding('latin1').on('data', (part: unknown) => (text += String(part)))
       count(answers, 'asked')

@@ -161,8 +161,9 @@ class Siege {
         (await keys.create({ type, name: 'siege', credits: nano, expiresAt: undefined })).secret
       const customers: string[] = []
       for (let customer = 0; customer < CUSTOMERS; customer++) customers.push(await make(WAYS[customer % WAYS.length]?.type ?? '', 1000n * NANO))
-      const [poor, rich, old] = [await make('editor', 1n), await make('editor', 100_000n * NANO), await make('editor', 100n * NANO)]
-      return { customers, loot: { port, keys: { poor, rich, old } } }
+      const rich = (): Promise<string> => make('editor', 100_000n * NANO)
+      const stolen = { poor: await make('editor', 1n), old: await make('editor', 100n * NANO), rich: await rich(), hostile: await rich(), ahead: await rich() }
+      return { customers, loot: { port, keys: stolen } }
     })
   }
 
