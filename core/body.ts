@@ -159,11 +159,13 @@ export class Body {
 
   /** A top-level member as it will be sent, parsed. A conversation may be large: look at it by `view`. */
   get(name: string): unknown {
-    if (this.#removed.has(name)) return undefined
-    const edit = this.#edits.get(name)
+    const edit = this.#edits.size > 0 ? this.#edits.get(name) : undefined
     if (edit) return edit.value
+    // Most names that are asked for are not there.
+    const entry = this.#members.get(name)
+    if (entry === undefined || (this.#removed.size > 0 && this.#removed.has(name))) return undefined
     let parsed = this.#parsed.get(name)
-    if (parsed === undefined) this.#parsed.set(name, (parsed = this.came(name)?.json))
+    if (parsed === undefined) this.#parsed.set(name, (parsed = this.#viewOf(entry).json))
     return parsed
   }
 
