@@ -20,7 +20,7 @@ import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
 import { openStore, type Role, type Store } from './store/store.ts'
-import { Translations } from './translations.ts'
+import { LongJobs } from './long-jobs.ts'
 import { forwarder } from './upstream/forward.ts'
 import { Sender } from './upstream/send.ts'
 import { startSimulated, type SimulatedProvider } from './upstream/simulated.ts'
@@ -44,7 +44,7 @@ export class Gateway {
   readonly keys: Keys
   readonly attempts: Attempts
   readonly memory: MemoryBudget
-  readonly translations: Translations
+  readonly longJobs: LongJobs
   /** The port it listens on. */
   port = 0
   readonly #surround: Surround
@@ -104,7 +104,7 @@ export class Gateway {
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
     this.memory = new MemoryBudget(budgetOf(config.limits, config.workers))
-    this.translations = new Translations(this.memory.total, () => this.config.limits.stage, surround.log)
+    this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, surround.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
@@ -145,7 +145,7 @@ export class Gateway {
     await this.#server.drain(drain)
     await this.#generation.retire()
     await this.ledger.close()
-    await this.translations.close()
+    await this.longJobs.close()
     this.#sender.close()
     this.#simulated.close()
     await this.store.close()
@@ -203,7 +203,7 @@ export class Gateway {
       ledger: this.ledger,
       keys: this.keys,
       attempts: this.attempts,
-      translations: this.translations,
+      longJobs: this.longJobs,
       log,
       now,
       newId,

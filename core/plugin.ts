@@ -7,7 +7,7 @@ import type { Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from './e
 import type { Keys } from './ledger/keys.ts'
 import type { Ledger } from './ledger/ledger.ts'
 import type { Log } from './log.ts'
-import type { Translations } from './translations.ts'
+import type { LongJobs } from './long-jobs.ts'
 
 export { Attempt, attemptPartOf, digestOf } from './attempts.ts'
 export { Body, BodyReader } from './body.ts'
@@ -89,7 +89,7 @@ export interface Host {
   /** Requests that may be asked again. */
   readonly attempts: Attempts
   /** Translates large requests and replies on another thread. */
-  readonly translations: Translations
+  readonly longJobs: LongJobs
   readonly log: Log
   /** Milliseconds since the epoch. */
   readonly now: () => number

@@ -10,7 +10,7 @@ export default definePlugin({
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['route'],
-  setup(_options, { config, translations }) {
+  setup(_options, { config, longJobs }) {
     return {
       request(x) {
         const { key, format } = x
@@ -21,7 +21,7 @@ export default definePlugin({
         })
         if (!x.inference || spoken === format) return routed()
         const between = { client: format, upstream: spoken, body: x.body, headers: x.headers, asked: x.model.asked, limits: x.model.entry }
-        const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: translations }
+        const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: longJobs.of(key.id) }
         check(x.body, config.limits)
         if (!isLarge(x.body)) return routed(new Translation(asked))
         const bytes = x.body.received.length * TRANSLATION_COPIES + (x.body.values + x.body.innerValues) * TRANSLATION_VALUE_BYTES

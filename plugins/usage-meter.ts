@@ -4,6 +4,7 @@ import { costOf } from '../core/ledger/cost.ts'
 import { outputLimit, type Terms } from '../core/ledger/estimate.ts'
 import { Cover } from '../core/ledger/cover.ts'
 import { floorOf } from '../core/ledger/entries.ts'
+import { weighDocuments } from '../core/ledger/input.ts'
 import { METER_OPTIONS } from '../core/ledger/meter-options.ts'
 import { finalNotes, firstNotes } from '../core/ledger/notes.ts'
 import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
@@ -62,6 +63,7 @@ export default definePlugin({
     ticking.unref()
     return {
       async request(x) {
+        await weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id).documents(job))
         const terms = termsOf(x, typeOf(x, host).models, rates, host.ledger, host.now())
         const requests = holdRequests(x, host, terms)
         const answers = await holdAll(requests, x, host)

@@ -17,7 +17,7 @@ export { type Extra, dropExtra, dropTools, extrasOf, modelsNamed, predictedToken
 export { UsageTally } from './tally.ts'
 export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 export { type ReplyJob, type ReplyTranslation, type StreamTranslation, translateReply } from './translate-reply.ts'
-export { type Elsewhere, Translation } from './translation.ts'
+export { Translation, type Translator } from './translation.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 
 export const FORMATS: Readonly<Record<FormatName, Format>> = {

@@ -20,11 +20,11 @@ export interface Between {
   /** Milliseconds since the epoch. */
   readonly startedAt: number
   /** Where what is large is translated; without it, here. */
-  readonly elsewhere?: Elsewhere
+  readonly elsewhere?: Translator
 }
 
-/** Where large translations are done. */
-export interface Elsewhere {
+/** Does large translations elsewhere. */
+export interface Translator {
   /** @throws GatewayError as `translateRequest` does, as a rejection */
   request(job: TranslationJob): Promise<TranslatedRequest>
   /** @throws GatewayError as `translateReply` does, as a rejection */
@@ -45,7 +45,7 @@ export class Translation {
   readonly #large: boolean
 
   /** Translates a large request elsewhere. @throws GatewayError as the constructor does, as a rejection */
-  static async large(between: Between & { readonly elsewhere: Elsewhere }): Promise<Translation> {
+  static async large(between: Between & { readonly elsewhere: Translator }): Promise<Translation> {
     return new Translation(between, await between.elsewhere.request(jobOf(between)))
   }
 

@@ -2,7 +2,7 @@
 import { bill, outputRateOf, runningCharge } from './bill.ts'
 import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
 import type { Hold } from './hold.ts'
-import { SAFE_BYTES_PER_TOKEN } from './input.ts'
+import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Ledger } from './ledger.ts'
 import type { Seated } from '../roster.ts'
 import type { Usage } from './money.ts'

@@ -1,7 +1,9 @@
 /** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
 import type { Body } from '../body.ts'
 import type { Attachment } from '../formats/index.ts'
-import { type Budget, BUDGET_BYTES, pdfSize } from './pdf.ts'
+import type { JsonView } from '../json/view.ts'
+import type { Exchange, With } from '../exchange.ts'
+import { type DocumentsJob, documentsTokens } from './documents.ts'
 
 /** Tokens of what is no text: options of the stage that meters. */
 export interface Weights {
@@ -34,8 +36,39 @@ export interface Weight {
   readonly caches: '5m' | '1h' | undefined
 }
 
-/** Text has hardly ever more than one token for two bytes, so a hold on so many rarely falls short. */
-export const SAFE_BYTES_PER_TOKEN = 2
+/** Input tokens of documents that have been weighed; those that only the context window bounds are not there. */
+const weighed = new WeakMap<Attachment, number>()
+
+/** Bytes of documents, as they are encoded, from which on they are weighed elsewhere. */
+const LARGE_BYTES = 16_384
+/** How many times these are in memory then: as they are encoded, as text, decoded and unpacked. */
+const COPIES = 5
+
+/**
+ * Weighs the documents in a request, before `weigh` is called.
+ * @param elsewhere weighs what is large
+ * @throws GatewayError unavailable where there is no memory for that
+ */
+export async function weighDocuments(
+  x: Pick<Exchange, 'reserve' | 'release'> & With<'body'>,
+  pageTokens: number,
+  elsewhere: (job: DocumentsJob) => Promise<readonly (number | undefined)[]>,
+): Promise<void> {
+  const documents = x.body.contents.attachments.filter(({ kind, encoded }) => kind === 'document' && encoded)
+  if (documents.length === 0) return
+  const job = { documents: documents.map(({ encoded }) => (encoded as JsonView).bytes), pageTokens }
+  const bytes = documents.reduce((sum, attachment) => sum + encodedBytes(attachment), 0)
+  let tokens: readonly (number | undefined)[]
+  if (bytes > LARGE_BYTES) {
+    x.reserve(bytes * COPIES)
+    tokens = await elsewhere(job)
+    x.release(bytes * COPIES)
+  } else tokens = documentsTokens(job)
+  documents.forEach((document, index) => {
+    const size = tokens[index]
+    if (size !== undefined) weighed.set(document, size)
+  })
+}
 
 /**
  * Weighs a request's input.
@@ -49,10 +82,9 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
   let tokens = (storedTokens ?? 0) + toolTokens
   let unbounded = false
   const ofKind = { image: 0, sound: 0, document: 0 }
-  const budget: Budget = { bytes: BUDGET_BYTES }
   for (const attachment of attachments) {
     textBytes -= encodedBytes(attachment)
-    const size = tokensOf(attachment, rates, storedTokens !== undefined, budget)
+    const size = tokensOf(attachment, rates, storedTokens !== undefined)
     if (size === undefined) unbounded = true
     else {
       tokens += size
@@ -77,7 +109,7 @@ function encodedBytes({ encoded }: Attachment): number {
 }
 
 /** Tokens of one attachment; undefined when only the context window bounds them. */
-function tokensOf(attachment: Attachment, rates: Weights, recorded: boolean, budget: Budget): number | undefined {
+function tokensOf(attachment: Attachment, rates: Weights, recorded: boolean): number | undefined {
   const { kind, encoded, place } = attachment
   if (place === 'stored') return recorded ? 0 : undefined
   switch (kind) {
@@ -86,15 +118,6 @@ function tokensOf(attachment: Attachment, rates: Weights, recorded: boolean, bud
     case 'sound':
       return encoded === undefined ? undefined : Math.ceil(encodedBytes(attachment) / rates.soundBytesPerToken)
     case 'document':
-      return encoded === undefined ? undefined : documentTokens(encoded.text ?? '', rates, budget)
+      return weighed.get(attachment)
   }
-}
-
-function documentTokens(encoded: string, { pageTokens }: Weights, budget: Budget): number | undefined {
-  const bytes = Buffer.from(encoded.slice(encoded.indexOf(',') + 1), 'base64')
-  // The text of packed documents is not in sight.
-  if (bytes.subarray(0, 2).toString('latin1') === 'PK') return undefined
-  if (!bytes.subarray(0, 1024).includes('%PDF-')) return Math.ceil(bytes.length / SAFE_BYTES_PER_TOKEN)
-  const size = pdfSize(bytes, budget)
-  return size && Math.max(size.pages * pageTokens, Math.ceil(size.textBytes / SAFE_BYTES_PER_TOKEN))
 }

@@ -1,4 +1,6 @@
 import t, { type Test } from 'tap'
+import { createLog, Scrubber } from '../../core/log.ts'
+import { LongJobs } from '../../core/long-jobs.ts'
 import { turn } from '../../core/turns.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -109,20 +111,31 @@ t.test('a balance that covers little lowers the output limit of a large translat
   await g.settled(key)
 })
 
-t.test('a reply that the thread for translations does not survive is a failure, and the next one is translated', async t => {
+/** Ends the gateway's thread for long jobs as soon as it has a job of a kind. @returns what stops that */
+function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
+  const { longJobs } = g.gateway
+  const of = longJobs.of.bind(longJobs)
+  longJobs.of = key => {
+    const jobs = of(key)
+    const run = jobs[kind] as (job: unknown) => Promise<never>
+    const ending = async (job: unknown): Promise<never> => {
+      const answer = run(job)
+      // The job is with the thread by then, which takes longer to start.
+      await turn()
+      await longJobs.close()
+      return answer
+    }
+    return { ...jobs, [kind]: ending }
+  }
+  return () => void (longJobs.of = of)
+}
+
+t.test('a request that the thread for long jobs does not survive is a failure, and the next one is translated', async t => {
   const { g } = await start(t)
   const key = await g.key('famA', 1000n)
-  const { translations } = g.gateway
-  const request = translations.request.bind(translations)
-  translations.request = async job => {
-    const answer = request(job)
-    // The job is with the thread by then, which takes longer to start.
-    await turn()
-    await translations.close()
-    return answer
-  }
+  const stop = endsThreadAt(g, 'request')
   t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 500)
-  translations.request = request
+  stop()
   t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
   await g.settled(key)
 })
@@ -130,17 +143,27 @@ t.test('a reply that the thread for translations does not survive is a failure, 
 t.test('a reply that the gateway fails to translate costs its customer nothing', async t => {
   const { g } = await start(t)
   const key = await g.key('famA', 1000n)
-  const { translations } = g.gateway
-  const reply = translations.reply.bind(translations)
-  translations.reply = async job => {
-    const answer = reply(job)
-    // The job is with the thread by then, which takes longer to start.
-    await turn()
-    await translations.close()
-    return answer
-  }
+  endsThreadAt(g, 'reply')
   t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', 'hi') })).status, 500)
   const [entry] = await g.settled(key)
   t.match(entry, { status: 'failed', input_tokens: 0, output_tokens: 0 })
   t.equal((await g.balance(key)).exact.used, '0')
+})
+
+t.test('the keys take turns on the thread for long jobs, and a job that takes too long ends with its thread', async t => {
+  const { g } = await start(t)
+  const document = (bytes: number): Uint8Array => Buffer.from(JSON.stringify(Buffer.alloc(bytes, 'text').toString('base64')))
+  const order: string[] = []
+  const weigh = (jobs: LongJobs, key: string, bytes: number): Promise<void> =>
+    jobs
+      .of(key)
+      .documents({ documents: [document(bytes)], pageTokens: 1 })
+      .then(() => void order.push(key))
+  await Promise.all(['greedy', 'greedy', 'greedy', 'greedy', 'other', 'third'].map(key => weigh(g.gateway.longJobs, key, 100_000)))
+  t.ok(order.indexOf('third') <= 3, order.join(' '))
+  const hasty = new LongJobs(2 ** 28, () => 1, createLog(new Scrubber(), 'silent', process.stdout))
+  t.teardown(() => hasty.close())
+  const [first, second] = [weigh(hasty, 'a', 20_000_000), weigh(hasty, 'b', 20_000_000)]
+  await t.rejects(first, { code: 'internal' })
+  await t.rejects(second, { code: 'internal' }, 'the next one has a thread of its own')
 })
