@@ -4,10 +4,11 @@
  */
 import type { Socket } from 'node:net'
 import { groupOf, type TrustedProxies } from './addresses.ts'
+import { connectionsMax } from './memory.ts'
 
 /** How many connections there may be. */
 export interface ConnectionLimits {
-  /** Open connections. */
+  /** Open connections, where the heap has room for them. */
   readonly connections: number
   /** Idle connections of one address. */
   readonly idlePerAddress: number
@@ -16,7 +17,7 @@ export interface ConnectionLimits {
 }
 
 /** Requests that a client may send ahead and that are remembered; behind them the connection is closed. */
-const AHEAD_MAX = 100
+const AHEAD_MAX = 10
 
 /** One client's connection. */
 export class ClientConnection {
@@ -107,7 +108,7 @@ export class ClientConnections {
     const { connections, trustedProxies } = this.#limits()
     const remote = socket.remoteAddress ?? ''
     const connection = new ClientConnection(socket, trustedProxies.has(remote) ? undefined : groupOf(remote))
-    if (this.#all.size >= connections) {
+    if (this.#all.size >= connectionsMax(connections)) {
       const oldest = this.#longestIdle()
       if (!oldest) return void socket.destroy()
       this.#close(oldest)
@@ -115,6 +116,10 @@ export class ClientConnections {
     this.#all.set(socket, connection)
     socket.on('close', () => this.#forget(connection))
     this.#rest(connection)
+  }
+
+  get size(): number {
+    return this.#all.size
   }
 
   of(socket: Socket): ClientConnection | undefined {

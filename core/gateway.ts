@@ -15,7 +15,8 @@ import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
 import type { Price } from './ledger/price.ts'
 import { configureLog, type Log, type Scrubber } from './log.ts'
-import { MemoryBudget, standardBudget } from './memory.ts'
+import { standardBudget } from './memory.ts'
+import { Shares } from './shares.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
 import { GatewayServer } from './server.ts'
@@ -43,7 +44,7 @@ export class Gateway {
   readonly ledger: Ledger
   readonly keys: Keys
   readonly attempts: Attempts
-  readonly memory: MemoryBudget
+  readonly memory: Shares
   readonly longJobs: LongJobs
   /** The port it listens on. */
   port = 0
@@ -103,7 +104,7 @@ export class Gateway {
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
-    this.memory = new MemoryBudget(budgetOf(config.limits, config.workers))
+    this.memory = new Shares(budgetOf(config.limits, config.workers))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, surround.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
@@ -123,6 +124,11 @@ export class Gateway {
   /** Exchanges under way, of all generations. */
   get running(): number {
     return this.#server.running
+  }
+
+  /** Open connections of clients. */
+  get connections(): number {
+    return this.#server.connections
   }
 
   /**

@@ -2,12 +2,13 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from './body.ts'
 import { discarded, hasBody, readBody } from './read.ts'
-import { errorHeaders, GatewayError, Reply } from './errors.ts'
+import { errorHeaders, GatewayError, Reply, soonMs } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import { groupOf } from './addresses.ts'
 import type { Limits } from './config/config.ts'
-import { type MemoryAccount, type MemoryBudget, shortOfMemory } from './memory.ts'
+import { FOR_REQUESTS, shortOfMemory } from './memory.ts'
+import { Share, type Shares, type Taker } from './shares.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
 import { Work } from './work.ts'
 import { type Asker, ClientReply, Outlet, type Speaker } from './outlet.ts'
@@ -22,7 +23,9 @@ export interface Surroundings {
   readonly limits: Limits
   /** Counts the bodies of the process that are thrown away unread. */
   readonly unread: Unread
-  readonly memory: MemoryBudget
+  readonly memory: Shares
+  /** For the requests with a body that are served at the same time. */
+  readonly places: Shares
 }
 
 /** How many times the bytes of a request are in memory while it runs: as they came, and as they are sent. */
@@ -104,8 +107,9 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   readonly #unread: Unread
-  readonly #budget: MemoryBudget
-  #memory: MemoryAccount | undefined
+  readonly #surroundings: Surroundings
+  #memory: Share | undefined
+  #place: Taker | undefined
   readonly #whenOver = new Set<(why: Why) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
@@ -116,7 +120,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.#now = surroundings.now
     this.limits = surroundings.limits
     this.#unread = surroundings.unread
-    this.#budget = surroundings.memory
+    this.#surroundings = surroundings
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
     this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
@@ -190,6 +194,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   async read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer> {
+    this.#takePlace()
     this.reading = true
     try {
       const reserve = (bytes: number): void => this.reserve(bytes * BODY_COPIES)
@@ -200,7 +205,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   reserve(bytes: number): void {
-    if (!this.memory.take(bytes, false)) throw shortOfMemory()
+    if (!this.memory.take(bytes, FOR_REQUESTS)) throw shortOfMemory()
   }
 
   release(bytes: number): void {
@@ -208,13 +213,27 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   /** What the exchange has taken of the memory there is. */
-  get memory(): MemoryAccount {
-    return (this.#memory ??= this.#budget.account({ key: this.key?.id, address: this.addressGroup }))
+  get memory(): Share {
+    return (this.#memory ??= new Share(this.#surroundings.memory, this.#taker))
   }
 
-  /** Gives its memory back: the exchange is over. */
+  get #taker(): Taker {
+    return { key: this.key?.id, address: this.addressGroup }
+  }
+
+  /** Takes a place among the requests that are served. @throws GatewayError rate_limited where its key has too many */
+  #takePlace(): void {
+    if (this.#place) return
+    const taker = this.#taker
+    if (!this.#surroundings.places.take(taker, 1, 1))
+      throw new GatewayError('rate_limited', { message: 'Too many requests of this key are under way.', retryAfterMs: soonMs() })
+    this.#place = taker
+  }
+
+  /** Gives its memory and its place back: the exchange is over. */
   close(): void {
     this.#memory?.close()
+    if (this.#place) this.#surroundings.places.give(this.#place, 1)
   }
 
   stop(reason: StopReason, what: Usage | GatewayError = NO_USAGE): void {

@@ -9,7 +9,8 @@ import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
 import { LiveExchange, type Surroundings, type Unread } from './live.ts'
-import type { MemoryBudget } from './memory.ts'
+import { connectionsMax } from './memory.ts'
+import { Shares } from './shares.ts'
 import { PerMinute } from './per-minute.ts'
 import { Roster } from './roster.ts'
 
@@ -21,7 +22,7 @@ export interface ServerHost {
   readonly newId: () => string
   readonly now: () => number
   /** For the requests and replies of this process. */
-  readonly memory: MemoryBudget
+  readonly memory: Shares
   /** Whether the headers carry a key that was valid of late. */
   recognises(headers: IncomingHttpHeaders): boolean
 }
@@ -31,6 +32,12 @@ export interface ServerHost {
  * lie unread in the socket. Both together are the eighth that every limit may be late.
  */
 const LOOKS = 16
+
+/** Headers of one request: each takes several times its bytes. */
+const HEADERS_MAX = 128
+
+/** With fewer places, one key could not have one of them and leave another free. */
+const PLACES_LEAST = 2
 
 export class GatewayServer {
   readonly #host: ServerHost
@@ -42,6 +49,8 @@ export class GatewayServer {
   /** Connections whose time for headers is up. */
   readonly #late = new WeakMap<Socket, Deadline>()
   readonly #unread: Unread = { bodies: 0 }
+  /** For requests with a body: one key does not take all connections. */
+  readonly #places = new Shares(0)
   #draining = false
 
   constructor(host: ServerHost) {
@@ -58,6 +67,8 @@ export class GatewayServer {
       keepAliveTimeout: limits.idleConnection,
       noDelay: true,
     })
+    // One more than a request may have: Node leaves out what is beyond, and such a request is refused.
+    this.#server.maxHeadersCount = HEADERS_MAX + 1
     this.#server.on('connection', (socket: Socket) => this.#connections.open(socket))
     this.#server.on('request', (req, res) => this.#take(req, res))
     // Whether a client may send its body is decided when the body is wanted, not before.
@@ -66,7 +77,7 @@ export class GatewayServer {
     this.#server.on('checkExpectation', (req, res) => this.#take(req, res))
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
       const connection = this.#connections.of(socket)
-      const answer = (): void => answerBrokenRequest(error, socket)
+      const answer = (): void => answerBrokenRequest(error, socket, limits.unreadTime)
       // What is broken stands behind the request that is served: its reply comes first.
       if (connection?.busy && connection.arrived()) return connection.endAfter(answer)
       if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT' || this.#late.has(socket)) return answer()
@@ -95,6 +106,11 @@ export class GatewayServer {
   /** Exchanges under way. */
   get running(): number {
     return this.#running.size
+  }
+
+  /** Open connections of clients. */
+  get connections(): number {
+    return this.#connections.size
   }
 
   /**
@@ -137,12 +153,14 @@ export class GatewayServer {
     connection.arrived = () => req.complete
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#host.current()
+    this.#places.total = Math.max(PLACES_LEAST, connectionsMax(generation.config.limits.connections))
     const surroundings: Surroundings = {
       id: this.#host.newId(),
       limits: generation.config.limits,
       now: this.#host.now,
       unread: this.#unread,
       memory: this.#host.memory,
+      places: this.#places,
     }
     const x = new LiveExchange(req, res, surroundings)
     if (this.#draining) res.setHeader('connection', 'close')
@@ -199,6 +217,7 @@ const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
 
 /** What Node's parser lets through and we do not. */
 function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
+  if (req.rawHeaders.length > 2 * HEADERS_MAX) return new GatewayError('headers_too_large')
   if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
   if (req.httpVersionMajor !== 1) return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are spoken here.' })
   const seen: string[] = []
@@ -214,8 +233,8 @@ function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undef
 /** Sockets whose broken request has been answered: the parser complains more than once. */
 const answered = new WeakSet<Socket>()
 
-/** Answers what was no request at all, once, in the plain error shape; never into the middle of another reply. */
-function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void {
+/** Answers what was no request at all, once, in the plain error shape; never into the middle of another reply. @param lingerMs for how long the client may read the answer */
+function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, lingerMs: number): void {
   const replying = (socket as Socket & { _httpMessage?: ServerResponse })._httpMessage?.headersSent
   if (!socket.writable || replying || answered.has(socket)) {
     socket.destroy()
@@ -227,4 +246,6 @@ function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket): void
   const body = JSON.stringify(PLAIN.error(no, ''))
   const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`
   socket.end(`${head}\r\n${no.retry ? '' : 'x-should-retry: false\r\n'}connection: close\r\n\r\n${body}`)
+  // A client that does not close its end keeps nothing open for long.
+  setTimeout(() => socket.destroy(), lingerMs).unref()
 }

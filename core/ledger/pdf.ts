@@ -122,7 +122,7 @@ function childrenIn(text: string): string[] {
     const open = text.indexOf('[', at)
     const close = open === -1 ? -1 : text.indexOf(']', open)
     if (close === -1) break
-    for (const [child] of text.slice(open, close).matchAll(/\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g)) children.push(child)
+    for (const [child] of text.slice(open, close).matchAll(/(?<!\d)\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g)) children.push(child)
     at = text.indexOf('/Kids', close)
   }
   return children

@@ -1,6 +1,7 @@
 /** Puts the chunks of a stream together to whole events. */
 import { GatewayError } from '../errors.ts'
-import { Allowance, type MemoryAccount, shortOfMemory } from '../memory.ts'
+import { Allowance, shortOfMemory } from '../memory.ts'
+import type { Share } from '../shares.ts'
 import type { Format } from '../formats/index.ts'
 import { NOTHING, Pieces } from '../pieces.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
@@ -19,7 +20,7 @@ export class WholeEvents {
   #seam: Buffer = NOTHING
 
   /** @param memory for the beginning of an event */
-  constructor(format: Format, limit: number, memory: MemoryAccount) {
+  constructor(format: Format, limit: number, memory: Share) {
     this.#format = format
     this.#limit = limit
     this.#memory = new Allowance(memory)

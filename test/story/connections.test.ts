@@ -1,3 +1,4 @@
+import net from 'node:net'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
@@ -30,12 +31,12 @@ t.test('requests that a client sends ahead are served one at a time, in their or
     running--
     json(res, REPLY)
   }
-  const client = new RawClient(g.gateway.port, post(key).repeat(20) + get('/health', 'connection: close\r\n'))
+  const client = new RawClient(g.gateway.port, post(key).repeat(9) + get('/health', 'connection: close\r\n'))
   await client.closed
-  t.equal(client.replies, 21)
+  t.equal(client.replies, 10)
   t.match(client.answer, /"status":"ok"[^]*$/, 'the last reply is the last request’s')
   t.equal(most, 1)
-  t.equal((await g.settled(key)).filter(({ type }) => type === 'settle').length, 20)
+  t.equal((await g.settled(key)).filter(({ type }) => type === 'settle').length, 9)
 })
 
 t.test('a client that sends thousands of requests ahead is cut behind those that are remembered, and others are served meanwhile', async t => {
@@ -51,7 +52,7 @@ t.test('a client that sends thousands of requests ahead is cut behind those that
   replies[0]?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
   await attacker.closed
   t.match(attacker.answer, /\[DONE\]/, 'the running reply was brought to its end')
-  t.ok(attacker.replies <= 102, `${attacker.replies} replies`)
+  t.ok(attacker.replies <= 12, `${attacker.replies} replies`)
   await g.settled(key)
   await g.settled(other)
 })
@@ -148,6 +149,40 @@ t.test('when all connections are served, a new one is refused', async t => {
   replies[0]?.end('data: [DONE]\n\n')
   await served.closed
   t.match(served.answer, /\[DONE\]/)
+})
+
+t.test('one key has as many requests under way as it leaves places free, however slowly it sends them', async t => {
+  const { g, key } = await start(t, yaml => yaml.replace('connections: 10000', 'connections: 6'))
+  const head = (secret: string): string => post(secret, 'x'.repeat(100)).replace(/x+$/, '{"model"')
+  const slow = Array.from({ length: 4 }, () => new RawClient(g.gateway.port, head(key)))
+  await until(() => slow.filter(({ status }) => status === 429).length > 0)
+  t.match(slow.find(({ status }) => status === 429)?.answer ?? '', /Too many requests of this key/)
+  t.equal(slow.filter(({ status }) => status === 0).length, 3)
+  t.equal((await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).status, 200, 'another key is served')
+  for (const { socket } of slow) socket.destroy()
+  await until(() => g.gateway.running === 0)
+  t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
+})
+
+t.test('a request has at most 128 headers, and a broken one keeps no connection open', async t => {
+  const { g } = await start(t, yaml => yaml.replace('unreadTime: 2s', 'unreadTime: 50ms'))
+  const headers = (count: number): string => Array.from({ length: count }, (_, index) => `h${index}: 1\r\n`).join('')
+  for (const [count, status] of [
+    [126, 200],
+    [128, 431],
+    [1000, 431],
+  ] as const) {
+    const client = new RawClient(g.gateway.port, get('/health', `${headers(count)}connection: close\r\n`))
+    await client.closed
+    t.equal(client.status, status, `${count} headers`)
+  }
+  // It never closes its own end.
+  const socket = net.connect({ port: g.gateway.port, host: '127.0.0.1', allowHalfOpen: true })
+  t.teardown(() => socket.destroy())
+  socket.resume().write('\0 malformed\r\n\r\n')
+  await new Promise(resolve => socket.once('end', resolve))
+  await until(() => g.gateway.connections === 0)
+  t.equal(g.gateway.connections, 0)
 })
 
 t.test('an address that asks too often without a valid key is told to wait, at every endpoint; a customer there is not', async t => {

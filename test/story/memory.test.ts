@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
-import { MemoryBudget } from '../../core/memory.ts'
+import { FOR_REQUESTS } from '../../core/memory.ts'
+import { Share, Shares } from '../../core/shares.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
@@ -31,22 +32,22 @@ async function upload(g: TestGateway, key: string, bytes: number): Promise<RawCl
 }
 
 t.test('each key may take as much as it leaves free, so who has taken the most is refused first', t => {
-  const budget = new MemoryBudget(400)
-  const of = (key: string, address = key) => budget.account({ key, address })
+  const budget = new Shares(400)
+  const of = (key: string, address = key) => new Share(budget, { key, address })
   const [greedy, second, third] = [of('greedy'), of('second'), of('third')]
-  t.notOk(greedy.take(151, false), 'requests have three quarters of the budget, of which one key may have half')
-  t.ok(greedy.take(150, false))
-  t.notOk(greedy.take(1, false))
-  t.ok(second.take(75, false))
-  t.notOk(second.take(1, false))
-  t.ok(third.take(30, false))
-  t.ok(second.take(20, true), 'replies of those that run may have the rest')
+  t.notOk(greedy.take(151, FOR_REQUESTS), 'requests have three quarters of the budget, of which one key may have half')
+  t.ok(greedy.take(150, FOR_REQUESTS))
+  t.notOk(greedy.take(1, FOR_REQUESTS))
+  t.ok(second.take(75, FOR_REQUESTS))
+  t.notOk(second.take(1, FOR_REQUESTS))
+  t.ok(third.take(30, FOR_REQUESTS))
+  t.ok(second.take(20), 'replies of those that run may have the rest')
   for (const account of [greedy, second, third]) account.close()
   t.equal(budget.taken, 0)
   const neighbours = Array.from({ length: 10 }, (_, index) => of(`key ${index}`, 'one address'))
-  while (neighbours.some(account => account.take(10, false)));
+  while (neighbours.some(account => account.take(10, FOR_REQUESTS)));
   t.equal(budget.taken, 240, 'the keys of one address leave room for others')
-  t.ok(of('elsewhere').take(30, false))
+  t.ok(of('elsewhere').take(30, FOR_REQUESTS))
   t.end()
 })
 
