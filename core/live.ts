@@ -6,6 +6,7 @@ import { errorHeaders, GatewayError, Reply, soonMs } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import { groupOf } from './addresses.ts'
+import type { Afterlife } from './afterlife.ts'
 import type { Limits } from './config/config.ts'
 import { FOR_REQUESTS, shortOfMemory } from './memory.ts'
 import { Share, type Shares, type Taker } from './shares.ts'
@@ -38,22 +39,6 @@ export interface Unread {
 
 /** Why an exchange ends before its reply does. */
 export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly disabled: GatewayError }
-
-/** What becomes of a reply whose clients have left. */
-export interface Afterlife {
-  /** Whether the reply may be given up now. If not, it is given up as soon as what the upstream has sent already has been read. */
-  mayEnd(): boolean
-  /** All clients have left. */
-  left(): void
-  /** A retry listens to it now. */
-  joined(): void
-  /** Some usage of the reply has come. */
-  usageCame(): void
-  /** The last content of the reply has come. */
-  rested(): void
-  /** The reply is over. */
-  over(): void
-}
 
 export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   seat = -1

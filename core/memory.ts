@@ -65,6 +65,11 @@ export class Allowance {
     return true
   }
 
+  /** At most so many JSON values are in it, beyond the first bytes. */
+  get values(): number {
+    return this.#values
+  }
+
   /** Gives all of it back. */
   clear(): void {
     this.#memory.give(this.#taken)

@@ -281,7 +281,7 @@ export class Outlet {
     if (reply.gone) return
     if (this.#replies.length >= LISTENERS_MAX) throw new GatewayError('rate_limited', { message: 'Too many retries wait for this reply.', retryAfterMs: 1000 })
     if (this.#headers) reply.begin(this.#status, this.#headers)
-    const bytes = this.#kept?.copy() ?? NOTHING
+    const bytes = this.#kept?.all ?? NOTHING
     if (this.#over) {
       this.#taken = true
       await reply.end(bytes)

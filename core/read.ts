@@ -6,6 +6,10 @@ import { GatewayError } from './errors.ts'
 import { Pieces } from './pieces.ts'
 import { inTurn } from './turns.ts'
 
+/** Chunks of a body before they must have so many bytes on average: each costs as much as many bytes. */
+const CHUNKS_MAX = 2000
+const CHUNK_BYTES_LEAST = 64
+
 /** Bytes from which on a body is looked at in turns with others. */
 const LONG_BYTES = 256 * 1024
 
@@ -39,6 +43,7 @@ export async function readBody(
     const end = performance.now() + limits.bodyTime
     const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
     let over = false
+    let chunks = 0
     const look = (): void => {
       try {
         if (!over) watch(body.all)
@@ -49,6 +54,7 @@ export async function readBody(
     const onData = (chunk: Buffer): void => {
       idle.refresh()
       if (body.push(chunk) > limit) return fail(tooLarge())
+      if (++chunks > CHUNKS_MAX && body.length < chunks * CHUNK_BYTES_LEAST) return fail(crumbled())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       try {
         if (length === 0) reserve(chunk.length)
@@ -81,6 +87,10 @@ export async function readBody(
   })
 }
 
+function crumbled(): GatewayError {
+  return new GatewayError('bad_request', { message: `The body comes in chunks of less than ${CHUNK_BYTES_LEAST} bytes.` })
+}
+
 function brokenOff(): GatewayError {
   return new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' })
 }
@@ -94,9 +104,11 @@ export function hasBody(req: IncomingMessage): boolean {
 export function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
   return new Promise(resolve => {
     let left = bytes
+    let chunks = 0
     const timer = setTimeout(() => done(), ms)
     const onData = (chunk: Buffer): void => {
-      if ((left -= chunk.length) < 0) done()
+      left -= chunk.length
+      if (left < 0 || (++chunks > CHUNKS_MAX && bytes - left < chunks * CHUNK_BYTES_LEAST)) done()
     }
     const done = (): void => {
       clearTimeout(timer)

@@ -209,15 +209,31 @@ async function holdAll([own, ...others]: readonly HoldRequest[], x: Exchange & K
   return answers
 }
 
+/** By key, how many requests wait until others of it have ended. Each of them asks the store again and again, so they are few. */
+const busy = new Map<string, number>()
+
+function count(counts: Map<string, number>, key: string, more: number): void {
+  const all = (counts.get(key) ?? 0) + more
+  if (all > 0) counts.set(key, all)
+  else counts.delete(key)
+}
+
 /** Holds on the key's account. A key that has too many requests under way waits; one whose record changed is looked up anew. */
 async function holdOwn(request: HoldRequest, x: Exchange & Known, host: Host): Promise<HoldAnswer> {
-  const { concurrencyWait } = typeOf(x, host)
+  const { concurrency, concurrencyWait } = typeOf(x, host)
   // The stage itself has only so much time.
   const until = host.now() + Math.min(concurrencyWait, host.config.limits.stage / 2)
   let answer = await host.ledger.hold(request)
-  while (answer.kind === 'busy' && !x.gone && host.now() < until) {
-    await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
-    answer = await host.ledger.hold(request)
+  if (answer.kind === 'busy' && (busy.get(x.key.id) ?? 0) < concurrency) {
+    count(busy, x.key.id, 1)
+    try {
+      while (answer.kind === 'busy' && !x.gone && host.now() < until) {
+        await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
+        answer = await host.ledger.hold(request)
+      }
+    } finally {
+      count(busy, x.key.id, -1)
+    }
   }
   if (answer.kind !== 'stale') return answer
   const key: Key | undefined = await host.keys.refind(x.secret)

@@ -33,6 +33,10 @@ const REFERENCES_MAX = 5000
 /** Values in the tools of one item of a conversation: they are parsed in one go. */
 const ITEM_TOOLS_MAX = 10_000
 
+/** Characters of an id, and how many of one reply are remembered. */
+const ID_MAX = 512
+const IDS_MAX = 1000
+
 function tooManyReferences(): GatewayError {
   return new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
 }
@@ -47,6 +51,7 @@ class Findings {
   refer(param: string, id: string | undefined): void {
     // What is referred to twice is there once.
     if (id === undefined || id === '' || this.references.has(`${param} ${id}`)) return
+    if (id.length > ID_MAX) throw new GatewayError('invalid_body', { param, message: `"${param}" is no id: it has more than ${ID_MAX} characters.` })
     if (this.references.size >= REFERENCES_MAX) throw tooManyReferences()
     this.references.set(`${param} ${id}`, { param, id })
   }
@@ -269,6 +274,7 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
   ]
   return {
     reply: reply['object'] === 'response' ? text(reply['id']) : undefined,
-    others: ids.filter((id): id is string => typeof id === 'string' && id !== ''),
+    // What is beyond cannot be referred to later.
+    others: ids.filter((id): id is string => typeof id === 'string' && id !== '' && id.length <= ID_MAX).slice(0, IDS_MAX),
   }
 }

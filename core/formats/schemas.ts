@@ -1,4 +1,5 @@
 /** JSON Schemas of tools' inputs, for providers whose root must be a plain object. */
+import { refused } from './decoding.ts'
 import type { Tool } from './neutral.ts'
 import { object, type Json } from './reading.ts'
 
@@ -36,16 +37,23 @@ const MOST_DEPTH = 64
 /** Where more is required than this, nobody is helped by hearing of the rest. */
 const MOST_REQUIRED = 1000
 
+/** How many times the text of a schema its properties may be together, and characters beside that: each reference to one repeats it. */
+const MOST_COPIES = 2
+const SPARE_CHARACTERS = 16_384
+
 /** What the branches of a schema's root have together. Each schema is looked at once, wherever it is referred to. */
 class Members {
   /** The different schemas of each property, by their texts. */
   readonly properties = new Map<string, Map<string, unknown>>()
   readonly #root: Json
+  /** Characters that there may be yet. */
+  #left: number
   /** What each schema requires; undefined while it is looked at. */
   readonly #required = new Map<Json, ReadonlySet<string> | undefined>()
 
   constructor(root: Json) {
     this.#root = root
+    this.#left = MOST_COPIES * JSON.stringify(root).length + SPARE_CHARACTERS
   }
 
   /** Adds a schema's properties; returns what it requires, undefined where that leads in a circle. */
@@ -68,9 +76,13 @@ class Members {
     return required
   }
 
+  /** @throws GatewayError invalid_body when they become too large together */
   #add(name: string, schema: unknown): void {
     const text = JSON.stringify(schema)
     const known = this.properties.get(name)
+    if (known?.has(text)) return
+    this.#left -= text.length
+    if (this.#left < 0) throw refused('tools', 'The schema of a tool refers to its own parts so often that it becomes several times as large.')
     if (known) known.set(text, schema)
     else this.properties.set(name, new Map([[text, schema]]))
   }

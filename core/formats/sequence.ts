@@ -1,14 +1,23 @@
 /** The order of a reply's events. */
+import { noReply } from './decoding.ts'
 import type { NeutralEvent, Reply } from './neutral.ts'
+
+/** Parts of one reply, and events of parts that wait for others: what goes beyond is no reply. */
+const PARTS_MAX = 20_000
+const HELD_MAX = 100_000
 
 /** Puts overlapping parts one after the other: what comes of a later part waits until the earlier ones have closed. */
 export class Sequence {
   #current: number | undefined
+  /** Parts so far, and the events that wait. */
+  #parts = 0
+  #held = 0
   readonly #waiting = new Map<number, NeutralEvent[]>()
 
   push(event: NeutralEvent): readonly NeutralEvent[] {
     switch (event.kind) {
       case 'open':
+        if (++this.#parts > PARTS_MAX) throw noReply('too many parts')
         if (this.#current !== undefined && this.#current !== event.part) {
           this.#waiting.set(event.part, [event])
           return []
@@ -18,6 +27,7 @@ export class Sequence {
       case 'delta':
       case 'close':
         if (event.part !== this.#current) {
+          if (++this.#held > HELD_MAX) throw noReply('too many parts at a time')
           this.#waiting.get(event.part)?.push(event)
           return []
         }

@@ -9,13 +9,13 @@ export const COLON = 0x3a
 export const COMMA = 0x2c
 export const BACKSLASH = 0x5c
 
-/** How many commas and opening brackets there are: JSON holds hardly more values. */
+/** How many commas, opening brackets and line breaks there are: JSON holds hardly more values, and a stream hardly more events. */
 export function separatorsIn(bytes: Buffer): number {
   let count = 0
   for (let at = 0; at < bytes.length; at++) count += SEPARATORS[bytes[at] as number] as number
   return count
 }
 
-/** By byte: 1 for a comma and for an opening bracket. */
+/** By byte: 1 for each of these. */
 const SEPARATORS = new Uint8Array(256)
-SEPARATORS[COMMA] = SEPARATORS[OPEN_OBJECT] = SEPARATORS[OPEN_ARRAY] = 1
+SEPARATORS[0x0a] = SEPARATORS[COMMA] = SEPARATORS[OPEN_OBJECT] = SEPARATORS[OPEN_ARRAY] = 1

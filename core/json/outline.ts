@@ -3,6 +3,8 @@ import { turn } from '../turns.ts'
 import { OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError } from './limits.ts'
 import { JsonScanner } from './scanner.ts'
+import type { Tape } from './tape.ts'
+import { says } from './text.ts'
 import { JsonView } from './view.ts'
 
 /** Bytes that are scanned in one go. */
@@ -13,6 +15,10 @@ const DEPTH_MAX = 1000
 const LONG = 4096
 /** Values and names from which on a member is left out that says nothing of what a reply is, or costs. */
 const MANY = 10_000
+/** Values and names that are parsed at most: they are parsed in one go. */
+const PARSED_MAX = 500_000
+/** A member, wherever it stands, that says nothing of what a reply is or costs. */
+const DETAIL = 'logprobs'
 /** Members that hold what a reply says. */
 const TELLING: ReadonlySet<string> = new Set(['choices', 'output', 'content'])
 /** What stands in the place of what is left out. */
@@ -56,6 +62,13 @@ export class Outline {
   }
 }
 
+/** Whether an entry is the value of a member that is a detail. */
+function isDetail(bytes: Buffer, tape: Tape, entry: number): boolean {
+  const end = tape.ends[entry - 1] as number
+  const between = bytes.toString('latin1', end, tape.starts[entry])
+  return between.trim() === ':' && says(bytes, tape.starts[entry - 1] as number, end, DETAIL)
+}
+
 /** A value with another one at a path. */
 function replaced(json: unknown, [name, ...path]: readonly string[], value: unknown): unknown {
   if (name === undefined) return value
@@ -65,7 +78,7 @@ function replaced(json: unknown, [name, ...path]: readonly string[], value: unkn
 
 /**
  * Reads a JSON text in slices, between which others have their turn.
- * @returns undefined for what is not JSON, or is nested deeper than any reply
+ * @returns undefined for what is not JSON, names a member twice, or is larger or nested deeper than any reply
  */
 export async function outlineOf(bytes: Buffer): Promise<Outline | undefined> {
   const scanner = new JsonScanner({ depth: DEPTH_MAX, values: Infinity })
@@ -83,6 +96,7 @@ export async function outlineOf(bytes: Buffer): Promise<Outline | undefined> {
   const { tape, names } = scanner
   const parts: Buffer[] = []
   let at = 0
+  let left = PARSED_MAX
   const leaveOut = (entry: number, instead: Buffer): void => {
     parts.push(bytes.subarray(at, tape.starts[entry]), instead)
     at = tape.ends[entry] as number
@@ -93,10 +107,11 @@ export async function outlineOf(bytes: Buffer): Promise<Outline | undefined> {
     const next = tape.nexts[entry] as number
     if (first === QUOTE) {
       if ((tape.ends[entry] as number) - (tape.starts[entry] as number) >= LONG) leaveOut(entry, EMPTY.string)
-    } else if (next - entry > MANY && large.has(entry)) {
+    } else if (next - entry > MANY && (large.has(entry) || isDetail(bytes, tape, entry))) {
       leaveOut(entry, first === OPEN_OBJECT ? EMPTY.object : EMPTY.list)
       entry = next - 1
     }
+    if (--left < 0) return undefined
   }
   const short = parts.length === 0 ? bytes : Buffer.concat([...parts, bytes.subarray(at)])
   return new Outline(bytes, new JsonView(bytes, tape, 0), JSON.parse(short.toString('utf8')))

@@ -6,6 +6,7 @@
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COLON, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError, type JsonLimits, type SingleNames } from './limits.ts'
 import { Tape } from './tape.ts'
+import { escapeEnd, measured } from './escapes.ts'
 import { hasEscape, NAME_MAX, says, stringAt } from './text.ts'
 
 const MINUS = 0x2d
@@ -254,62 +255,11 @@ function hasControl(bytes: Buffer, from: number): boolean {
   return false
 }
 
-/** The index behind the escape that begins at `at`; 0 where it is not there as a whole yet. */
-function escapeEnd(bytes: Buffer, at: number): number {
-  const escaped = bytes[at + 1]
-  if (escaped === undefined) return 0
-  if (ESCAPES[escaped] === 1) return at + 2
-  if (escaped !== 0x75) throw new JsonError({ kind: 'syntax' })
-  if (at + 5 >= bytes.length) return 0
-  for (let digit = at + 2; digit < at + 6; digit++) if (!isHex(bytes[digit] as number)) throw new JsonError({ kind: 'syntax' })
-  return at + 6
-}
-
 /** Where a byte stands next; the number of bytes where it does not. */
 function indexOf(bytes: Buffer, byte: number, from: number): number {
   const index = bytes.indexOf(byte, from)
   return index === -1 ? bytes.length : index
 }
-
-/** How many values the JSON in a string holds, and how deep it is nested. @param start of the string, at its quote */
-function measured(bytes: Buffer, start: number, end: number): { values: number; depth: number } {
-  let values = 1
-  let depth = 0
-  let deepest = 0
-  let quoted = false
-  for (let at = start + 1; at < end - 1;) {
-    let byte = bytes[at] as number
-    const behind = byte === BACKSLASH ? escapeEnd(bytes, at) : at + 1
-    if (byte === BACKSLASH) byte = unescaped(bytes, at)
-    at = behind
-    // Of an escape within the inner text, what is escaped is read with it.
-    if (byte === BACKSLASH) at = bytes[at] === BACKSLASH ? escapeEnd(bytes, at) : at + 1
-    else if (byte === QUOTE) quoted = !quoted
-    else if (quoted) continue
-    else if (byte === COMMA) values++
-    else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
-      values++
-      deepest = Math.max(deepest, ++depth)
-    } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) depth--
-  }
-  return { values, depth: deepest }
-}
-
-/** The character that an escape stands for, where it is one of a byte; 0 for others. */
-function unescaped(bytes: Buffer, at: number): number {
-  const escaped = bytes[at + 1] as number
-  if (escaped !== 0x75) return escaped === QUOTE || escaped === BACKSLASH ? escaped : 0
-  const code = Number.parseInt(bytes.toString('latin1', at + 2, at + 6), 16)
-  return code < 0x80 ? code : 0
-}
-
-function isHex(byte: number): boolean {
-  return (byte >= 0x30 && byte <= 0x39) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66)
-}
-
-/** By byte: 1 for one of `"\/bfnrt`, which stand behind a backslash. */
-const ESCAPES = new Uint8Array(256)
-for (const letter of '"\\/bfnrt') ESCAPES[letter.charCodeAt(0)] = 1
 
 /** The index behind the letters, digits, signs and points from `at` on. */
 function wordEnd(bytes: Buffer, at: number): number {

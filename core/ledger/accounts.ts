@@ -123,7 +123,12 @@ export class Accounts extends Reads {
     const set = (id: string, tokens: number): unknown => pipeline.set(this.scripts.key(account, `s:${id}`), `${tokens} ${reply}`, 'PX', this.#stored)
     for (const id of others) set(id, output)
     set(reply, total)
-    await stored(pipeline.exec())
+    const before = this.noting.get(account)
+    const noted = Promise.allSettled([before, stored(pipeline.exec())])
+    this.noting.set(account, noted)
+    const [, outcome] = await noted
+    if (this.noting.get(account) === noted) this.noting.delete(account)
+    if (outcome.status === 'rejected') throw outcome.reason
   }
 
   /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */

@@ -21,6 +21,9 @@ const PAGE = 1000
 /** Milliseconds for which a history is not trimmed under a reader that dies. */
 const WHOLE_MS = 600_000
 
+/** Ids that the store is asked about at a time. */
+const IDS_AT_ONCE = 250
+
 /** Look-ups that are with the store at a time: the others wait here, and holds do not wait behind them. */
 const LOOKUPS_MAX = 4
 
@@ -31,6 +34,8 @@ export class Reads {
   #lookups: () => Redis
   #looking = 0
   readonly #waiting: (() => void)[] = []
+  /** By account, the note under way of what a reply has left with its provider. */
+  protected readonly noting = new Map<string, Promise<unknown>>()
 
   constructor(scripts: Scripts) {
     this.scripts = scripts
@@ -83,7 +88,13 @@ export class Reads {
 
   /** What is known of state that an account left with a provider, id by id; undefined for what it did not make. */
   async storedSizes(account: string, ids: readonly string[]): Promise<readonly ({ reply: string; tokens: number } | undefined)[]> {
-    const found = await this.#ask(redis => redis.mget(ids.map(id => this.scripts.key(account, `s:${id}`))))
+    // What a reply has left is there when its client can have seen it.
+    await this.noting.get(account)
+    const found: (string | null)[] = []
+    for (let at = 0; at < ids.length; at += IDS_AT_ONCE) {
+      const keys = ids.slice(at, at + IDS_AT_ONCE).map(id => this.scripts.key(account, `s:${id}`))
+      found.push(...(await this.#lookUp(redis => redis.mget(keys))))
+    }
     return found.map(value => {
       const [tokens, reply = ''] = value?.split(' ') ?? []
       return tokens === undefined ? undefined : { reply, tokens: Number(tokens) }
@@ -118,7 +129,7 @@ export class Reads {
     return summary(await this.#lookUp(redis => redis.hgetall(this.scripts.key(account, 'u'))))
   }
 
-  /** As `#ask`, on the connection for look-ups. */
+  /** Reads from the store what is true after every settlement that this process has asked for, on the connection for look-ups. */
   async #lookUp<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     if (this.#looking >= LOOKUPS_MAX) await new Promise<void>(resolve => this.#waiting.push(resolve))
     else this.#looking++
@@ -131,12 +142,6 @@ export class Reads {
       if (next) next()
       else this.#looking--
     }
-  }
-
-  /** Reads from the store what is true after every settlement that this process has asked for. */
-  #ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
-    this.scripts.flush()
-    return stored(command(this.scripts.redis))
   }
 }
 

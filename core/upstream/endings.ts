@@ -5,6 +5,15 @@ import type { Failure, Head, Outcome } from '../exchange.ts'
 import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
 import type { LiveExchange, Why } from '../live.ts'
 
+/** Time limits of the upstream, in milliseconds. */
+export interface Patience {
+  readonly idle: number
+  readonly total: number
+}
+
+/** The head of a reply, once it is known how it begins. */
+export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
+
 /** A failed answer is given to the stages; if none makes an error of it, it is a plain failure. */
 export function refuse(up: Up, head: Head): never {
   up.response(head)

@@ -40,12 +40,15 @@ function merged(list: string, value: string): string {
 /** Of a success, what tells the client about its own reply and nothing about the account it was bought with. */
 const DOWNWARD = ['content-type', 'cache-control', 'x-codex-turn-state']
 
+/** Characters of one of them: clients take no longer heads. */
+const VALUE_MAX = 4096
+
 /** Headers of the reply to the client. */
 export function downwardHeaders(upstream: Readonly<IncomingHttpHeaders>, translation: Translation | undefined): Record<string, string> {
   const headers: Record<string, string> = {}
   for (const name of DOWNWARD) {
     const value = upstream[name]
-    if (typeof value === 'string') headers[name] = value
+    if (typeof value === 'string' && value.length <= VALUE_MAX) headers[name] = value
   }
   const losses = String(translation?.losses ?? '')
   if (losses !== '') headers['x-tollgate-dropped'] = losses

@@ -2,7 +2,8 @@
 import type { Up } from '../chain.ts'
 import type { Upstream } from '../config/config.ts'
 import { reasoningOf } from '../ledger/terms.ts'
-import type { Afterlife, LiveExchange } from '../live.ts'
+import type { Afterlife } from '../afterlife.ts'
+import type { LiveExchange } from '../live.ts'
 
 /** Milliseconds for which what an upstream has sent already is read. */
 const UNREAD_MS = 1000

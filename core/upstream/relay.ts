@@ -16,16 +16,19 @@ import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
 import { turn } from '../turns.ts'
 import { downwardHeaders } from './headers.ts'
-import { left, refuse } from './endings.ts'
+import { left, type MakeHead, type Patience, refuse } from './endings.ts'
 import { rewrite, rewritten } from './scanner.ts'
-import { eventsIn, framed } from './sse.ts'
+import { BlankLines, eventsIn, framed, lastBoundary } from './sse.ts'
 import { textBytes } from './survey.ts'
 import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
-import { type MakeHead, type Patience, StreamRelay } from './stream-relay.ts'
+import { StreamRelay } from './stream-relay.ts'
 
 /** Bytes from which on a whole reply is long. */
 const LONG_BYTES = 256 * 1024
+
+/** Events of a stream that its client gets as a whole. */
+const EVENTS_MAX = 250_000
 
 /** Most bytes that are read of an answer that is an error. */
 const ERROR_BYTES = 256 * 1024
@@ -56,7 +59,11 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
     return refuse(up, make({ message: `content-type ${type || 'missing'} under status 200` }))
   } finally {
     if (outcome?.kind === 'relayed') ebb(reply, x.limits.keepalive)
-    else if (!body.readableEnded) reply.abort()
+    else if (!body.readableEnded) {
+      reply.abort()
+      // What was compressed is not unpacked for nobody.
+      body.destroy()
+    }
   }
 }
 
@@ -151,10 +158,31 @@ async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience)
   }
 }
 
-/** A byte order mark is nothing of the text. */
+/** The text of bytes. */
 function textOf(bytes: Buffer): string {
-  const text = bytes.toString('utf8')
-  return text.startsWith('\ufeff') ? text.slice(1) : text
+  return withoutMark(bytes).toString('utf8')
+}
+
+/** Bytes without a byte order mark, which is nothing of the text. */
+function withoutMark(bytes: Buffer): Buffer {
+  return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? bytes.subarray(3) : bytes
+}
+
+/** All events of a stream. @throws GatewayError upstream_failed where there are too many of them */
+async function eventsInSlices(format: Format, bytes: Buffer): Promise<ReplyEvent[]> {
+  const events: ReplyEvent[] = []
+  for (let at = 0; at < bytes.length;) {
+    if (at > 0) await turn()
+    let end = Math.min(at + LONG_BYTES, bytes.length)
+    if (end < bytes.length) {
+      const boundary = lastBoundary(bytes.subarray(at, end))
+      end = boundary > 0 ? at + boundary : new BlankLines(bytes).next(end)
+    }
+    for (const event of eventsIn(format, bytes.subarray(at, end), at === 0)) events.push(event)
+    if (events.length > EVENTS_MAX) throw new GatewayError('upstream_failed', { cause: new Error(`a stream of more than ${EVENTS_MAX} events`) })
+    at = end
+  }
+  return events
 }
 
 /** @param stream the upstream sent a stream where its client asked for a whole reply, and is translated for in any case */
@@ -163,10 +191,12 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   if (!bytes) return left(x)
   x.work.still()
   const { format: spoken, translation } = x.route
-  // What is long is read in steps, between which others have their turn.
-  const outline = stream || bytes.length < LONG_BYTES ? undefined : await outlineOf(bytes)
+  // What is long is read in slices, between which others have their turn.
+  const long = bytes.length >= LONG_BYTES
+  const outline = long && !stream ? await outlineOf(withoutMark(bytes)) : undefined
+  if (long && !stream && !outline) return refuse(up, make({ message: 'reply is no JSON object of a size that can be read' }))
   if (outline) await turn()
-  const events = stream ? toItsEnd(eventsIn(spoken, bytes, true)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
+  const events = stream ? toItsEnd(await eventsInSlices(spoken, bytes)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
   const [event] = events
   // What a failed reply says that it cost counts all the same.
   const tellUsage = (): void => {

@@ -8,6 +8,8 @@ export interface ReplyBody {
   readonly whole?: boolean
   readonly readableEnded: boolean
   readonly destroyed: boolean
+  /** Nothing more of it is wanted. */
+  destroy(): unknown
   pause(): unknown
   resume(): unknown
   on(event: 'data', listener: (chunk: Buffer) => void): this

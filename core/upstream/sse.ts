@@ -80,6 +80,8 @@ export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): Rep
 
 /** The first event of a stream's bytes; comments before it do not count. */
 export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
+  // Comments alone are none, and are not to be read one by one.
+  if (!bytes.includes('data')) return undefined
   const lines = new BlankLines(bytes)
   for (let at = 0; at < bytes.length;) {
     const end = lines.next(at)

@@ -2,25 +2,16 @@
 import type { Up } from '../chain.ts'
 import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
-import type { Head, Outcome } from '../exchange.ts'
-import { ReplyEvent, type Failure, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
+import type { Outcome } from '../exchange.ts'
+import { ReplyEvent, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
 import { type LiveExchange, reasonOf } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
-import { type End, endError, lastTranslated, left, refuse, stopError } from './endings.ts'
+import { type End, endError, lastTranslated, left, type MakeHead, type Patience, refuse, stopError } from './endings.ts'
 import type { ReplyBody } from './reply-body.ts'
 import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
 import { firstEvent, framed, lastBoundary } from './sse.ts'
 import { WholeEvents } from './whole-events.ts'
-
-/** Time limits of the upstream, in milliseconds. */
-export interface Patience {
-  readonly idle: number
-  readonly total: number
-}
-
-/** The head of a reply, once it is known how it begins. */
-export type MakeHead = (failure?: Failure, opening?: ReplyEvent) => Head
 
 const KEEPALIVE = Buffer.from(': keepalive\n\n')
 

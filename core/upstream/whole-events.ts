@@ -9,6 +9,9 @@ import { firstEvent, lastBoundary } from './sse.ts'
 /** Most bytes of a blank line that can stand in a chunk before the one that ends it. */
 const BEGUN = 2
 
+/** Most values of one large event: it is parsed in one go. */
+const VALUES_MAX = 500_000
+
 export class WholeEvents {
   readonly #format: Format
   /** Most bytes of one event. */
@@ -64,6 +67,7 @@ export class WholeEvents {
     this.#seam = rest.length < BEGUN ? Buffer.concat([this.#seam, rest]).subarray(-BEGUN) : rest.subarray(-BEGUN)
     const length = this.#rest.push(rest)
     if (!this.#memory.cover(rest)) throw shortOfMemory()
+    if (this.#memory.values > VALUES_MAX) throw new GatewayError('upstream_failed', { cause: new Error(`an event of more than ${VALUES_MAX} values`) })
     if (length > this.#limit) throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
   }
 }

@@ -1,0 +1,54 @@
+/** Escapes in the strings of JSON, and JSON that stands in such a string. */
+import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
+import { JsonError } from './limits.ts'
+
+/** The index behind the escape that begins at `at`; 0 where it is not there as a whole yet. */
+export function escapeEnd(bytes: Buffer, at: number): number {
+  const escaped = bytes[at + 1]
+  if (escaped === undefined) return 0
+  if (ESCAPES[escaped] === 1) return at + 2
+  if (escaped !== 0x75) throw new JsonError({ kind: 'syntax' })
+  if (at + 5 >= bytes.length) return 0
+  for (let digit = at + 2; digit < at + 6; digit++) if (!isHex(bytes[digit] as number)) throw new JsonError({ kind: 'syntax' })
+  return at + 6
+}
+
+function isHex(byte: number): boolean {
+  return (byte >= 0x30 && byte <= 0x39) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66)
+}
+
+/** By byte: 1 for one of `"\/bfnrt`, which stand behind a backslash. */
+const ESCAPES = new Uint8Array(256)
+for (const letter of '"\\/bfnrt') ESCAPES[letter.charCodeAt(0)] = 1
+
+/** How many values the JSON in a string holds, and how deep it is nested. @param start of the string, at its quote */
+export function measured(bytes: Buffer, start: number, end: number): { values: number; depth: number } {
+  let values = 1
+  let depth = 0
+  let deepest = 0
+  let quoted = false
+  for (let at = start + 1; at < end - 1;) {
+    let byte = bytes[at] as number
+    const behind = byte === BACKSLASH ? escapeEnd(bytes, at) : at + 1
+    if (byte === BACKSLASH) byte = unescaped(bytes, at)
+    at = behind
+    // Of an escape within the inner text, what is escaped is read with it.
+    if (byte === BACKSLASH) at = bytes[at] === BACKSLASH ? escapeEnd(bytes, at) : at + 1
+    else if (byte === QUOTE) quoted = !quoted
+    else if (quoted) continue
+    else if (byte === COMMA) values++
+    else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+      values++
+      deepest = Math.max(deepest, ++depth)
+    } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) depth--
+  }
+  return { values, depth: deepest }
+}
+
+/** The character that an escape stands for, where it is one of a byte; 0 for others. */
+function unescaped(bytes: Buffer, at: number): number {
+  const escaped = bytes[at + 1] as number
+  if (escaped !== 0x75) return escaped === QUOTE || escaped === BACKSLASH ? escaped : 0
+  const code = Number.parseInt(bytes.toString('latin1', at + 2, at + 6), 16)
+  return code < 0x80 ? code : 0
+}
