@@ -38,7 +38,7 @@ export class BodyReader {
 
   constructor(limits: JsonLimits) {
     this.#limits = limits
-    this.#scanner = new JsonScanner(limits, SINGLE_NAMES)
+    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, name => (CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX))
   }
 
   /** Values so far. */
@@ -87,6 +87,8 @@ export class BodyReader {
         return invalid(`The request body holds more than ${values} values.`)
       case 'range':
         return invalid(`The request body holds a number out of range: ${fault.text}`)
+      case 'member':
+        return invalid(`"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`, fault.name.slice(0, 64))
       case 'twice': {
         const name = fault.name.slice(0, 64)
         return fault.outermost ? invalid(`The request body names "${name}" twice.`, name) : invalid(`The request body names "${name}" twice in one object.`)
@@ -125,10 +127,6 @@ export class Body {
     this.innerDepth = scanner.innerDepth
     this.#tape = scanner.tape
     this.#members = scanner.names
-    for (const [name, entry] of scanner.names) {
-      if ((scanner.tape.nexts[entry + 1] as number) - entry > MEMBER_ENTRIES_MAX && !CONVERSATION.has(name))
-        throw invalid(`"${name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`, name.slice(0, 64))
-    }
   }
 
   /** What it holds beside its text. @throws GatewayError invalid_body where that makes no sense */

@@ -31,6 +31,7 @@ export class SingleNames {
 export type JsonFault =
   | { readonly kind: 'syntax' }
   | { readonly kind: 'depth' | 'values' }
+  | { readonly kind: 'member'; readonly name: string }
   | { readonly kind: 'range'; readonly text: string }
   | { readonly kind: 'twice'; readonly name: string; readonly outermost: boolean }
 

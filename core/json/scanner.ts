@@ -41,6 +41,9 @@ export class JsonScanner {
   innerDepth = 0
   readonly #limits: JsonLimits
   readonly #single: SingleNames | undefined
+  readonly #largest: (name: string) => number
+  /** The entry that the member of the outermost object must not reach. */
+  #memberEnd = Infinity
   #state = VALUE
   #at = 0
   /** Where the string begins that is being read; -1 while none is. */
@@ -58,10 +61,14 @@ export class JsonScanner {
   /** The names of the outermost object. */
   readonly names = new Map<string, number>()
 
-  /** @param single names that must not stand twice in any object; of the outermost, no name may */
-  constructor(limits: JsonLimits, single?: SingleNames) {
+  /**
+   * @param single names that must not stand twice in any object; of the outermost, no name may
+   * @param largest how many values and names a member of the outermost object may hold
+   */
+  constructor(limits: JsonLimits, single?: SingleNames, largest: (name: string) => number = () => Infinity) {
     this.#limits = limits
     this.#single = single
+    this.#largest = largest
   }
 
   /**
@@ -174,6 +181,7 @@ export class JsonScanner {
     const name = stringAt(bytes, start, end)
     if (this.names.has(name)) throw new JsonError({ kind: 'twice', name, outermost: true })
     this.names.set(name, entry)
+    this.#memberEnd = entry + 1 + this.#largest(name)
   }
 
   #checkName(bytes: Buffer, start: number, end: number, { bits, letters, lengths }: SingleNames): void {
@@ -193,6 +201,7 @@ export class JsonScanner {
   #begin(at: number): number {
     if (this.#state !== VALUE && this.#state !== FIRST_ELEMENT) throw new JsonError({ kind: 'syntax' })
     if (++this.values > this.#limits.values) throw new JsonError({ kind: 'values' })
+    if (this.tape.size >= this.#memberEnd) throw new JsonError({ kind: 'member', name: [...this.names.keys()].at(-1) ?? '' })
     return this.tape.add(at)
   }
 
