@@ -129,10 +129,10 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   /**
    * The request body.
    * @param limit bytes
-   * @param watch sees all that has come so far whenever more has come; what it throws ends the reading
+   * @param watch sees all that has come so far whenever more has come, and again where it returns false; what it throws ends the reading
    * @throws GatewayError body_too_large, unsupported_encoding, or request_timeout
    */
-  read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer>
+  read(limit: number, watch?: (bytes: Buffer) => boolean | void): Promise<Buffer>
   /**
    * Takes memory for the request before it is used; it is given back when the exchange is over.
    * @throws GatewayError unavailable where there is not so much left for this key

@@ -178,7 +178,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.work.sent()
   }
 
-  async read(limit: number, watch?: (bytes: Buffer) => void): Promise<Buffer> {
+  async read(limit: number, watch?: (bytes: Buffer) => boolean | void): Promise<Buffer> {
     this.#takePlace()
     this.reading = true
     try {

@@ -11,13 +11,13 @@ const CHUNKS_MAX = 2000
 const CHUNK_BYTES_LEAST = 64
 
 /** Bytes from which on a body is looked at in turns with others. */
-const LONG_BYTES = 256 * 1024
+const LONG_BYTES = 64 * 1024
 
 /**
  * The whole body.
  * @param limit bytes
  * @param reserve takes memory for so many bytes: at once for all of them where the client says how many there will be
- * @param watch sees all that has come so far whenever more has come; what it throws ends the reading
+ * @param watch sees all that has come so far whenever more has come, and again where it returns false; what it throws ends the reading
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off; what `reserve` throws
  */
 export async function readBody(
@@ -26,7 +26,7 @@ export async function readBody(
   limit: number,
   limits: Limits,
   reserve: (bytes: number) => void,
-  watch: (all: Buffer) => void,
+  watch: (all: Buffer) => boolean | void,
 ): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
@@ -43,13 +43,25 @@ export async function readBody(
     const end = performance.now() + limits.bodyTime
     const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
     let over = false
+    let looking = false
+    let ended = false
     let chunks = 0
-    const look = (): void => {
+    /** Whether all that has come has been seen. */
+    const seen = (): boolean => {
       try {
-        if (!over) watch(body.all)
+        return watch(body.all) !== false
       } catch (thrown) {
         fail(thrown)
+        return true
       }
+    }
+    /** Looks in turn with other long work, until all has been seen. */
+    const look = (): void => {
+      if (over) return
+      if (!seen()) return inTurn(look)
+      looking = false
+      if (ended) done()
+      else if (!over) req.resume()
     }
     const onData = (chunk: Buffer): void => {
       idle.refresh()
@@ -61,18 +73,24 @@ export async function readBody(
       } catch (thrown) {
         return fail(thrown)
       }
-      if (body.length < LONG_BYTES) return look()
+      if (body.length < LONG_BYTES && seen()) return
       req.pause()
-      inTurn(() => {
-        look()
-        if (!over) req.resume()
-      })
+      if (!looking) inTurn(look)
+      looking = true
     }
+    // It is told of although the reading is paused, where nothing more is to come.
     const onEnd = (): void => {
+      ended = true
+      if (!looking) done()
+    }
+    const done = (): void => {
+      if (over) return
       stop()
       resolve(body.take())
     }
-    const onClose = (): void => fail(brokenOff())
+    const onClose = (): void => {
+      if (!ended) fail(brokenOff())
+    }
     const stop = (): void => {
       over = true
       idle.clear()

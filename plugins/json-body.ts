@@ -21,10 +21,11 @@ export default definePlugin({
         const reader = new BodyReader({ values, depth })
         let reserved = 0
         const received = await x.read(bytesMax, bytes => {
-          reader.push(bytes)
-          if (reader.values - reserved < RESERVED_AT_ONCE) return
+          const all = reader.push(bytes)
+          if (reader.values - reserved < RESERVED_AT_ONCE) return all
           x.reserve((reader.values - reserved) * TAPE_VALUE_BYTES)
           reserved = reader.values
+          return all
         })
         const body = reader.body(received)
         check(body, x.format)

@@ -75,16 +75,19 @@ export class JsonScanner {
    * Reads on.
    * @param bytes all that have come so far; those that were there before are the same
    * @param final no more will come
+   * @param most values that are read at once
+   * @returns false where there is more to read at once
    * @throws JsonError
    */
-  push(bytes: Buffer, final: boolean): void {
+  push(bytes: Buffer, final: boolean, most = Infinity): boolean {
     const { length } = bytes
+    const until = this.values + most
     let at = this.#at
     // What was found before may not hold of what has come since.
     this.#quote = -1
     this.#slash = -1
     this.#clean = length - at > MANY && !hasControl(bytes, at)
-    while (at < length || this.#string !== -1) {
+    while ((at < length || this.#string !== -1) && this.values < until) {
       if (this.#string !== -1) {
         const end = this.#stringEnd(bytes, at)
         if (end < 0) {
@@ -122,7 +125,9 @@ export class JsonScanner {
       at = end
     }
     this.#at = at
+    if (this.values >= until) return false
     if (final && (this.#state !== NOTHING_MORE || this.#string !== -1)) throw new JsonError({ kind: 'syntax' })
+    return true
   }
 
   /** The index behind the quote that ends a string whose text is read from `at` on; `~at` of where to read on, where it is not there yet. */

@@ -14,7 +14,7 @@ import { outlineOf } from '../json/outline.ts'
 import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
-import { turn } from '../turns.ts'
+import { inTurn, turn } from '../turns.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, type MakeHead, type Patience, refuse } from './endings.ts'
 import { rewrite, rewritten } from './scanner.ts'
@@ -76,12 +76,14 @@ function ebb(reply: UpstreamReply, ms: number): void {
   body.resume()
 }
 
+/** Bytes that are unpacked at a time. */
+const CHUNKS = { chunkSize: 64 * 1024 }
 const DECODERS = new Map<string, () => NodeJS.ReadWriteStream>([
-  ['gzip', createGunzip],
-  ['x-gzip', createGunzip],
-  ['deflate', createInflate],
-  ['br', createBrotliDecompress],
-  ['zstd', createZstdDecompress],
+  ['gzip', () => createGunzip(CHUNKS)],
+  ['x-gzip', () => createGunzip(CHUNKS)],
+  ['deflate', () => createInflate(CHUNKS)],
+  ['br', () => createBrotliDecompress(CHUNKS)],
+  ['zstd', () => createZstdDecompress(CHUNKS)],
 ])
 
 /** The body as it is without its content encoding; identity was asked for, but some upstreams compress all the same. */
@@ -132,8 +134,11 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
       idle.refresh()
       if (performance.now() > end) return timedOut()
       const length = pieces.push(chunk)
-      if (!memory.cover(chunk)) fail(shortOfMemory())
-      else if (length > limit) fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
+      if (!memory.cover(chunk)) return fail(shortOfMemory())
+      if (length > limit) return fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
+      if (length < LONG_BYTES) return
+      body.pause()
+      inTurn(() => void body.resume())
     }
     const onEnd = (): void => {
       done()

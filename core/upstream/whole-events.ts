@@ -29,6 +29,11 @@ export class WholeEvents {
     this.#memory = new Allowance(memory)
   }
 
+  /** Bytes of the event whose end has not come yet. */
+  get begun(): number {
+    return this.#rest.length
+  }
+
   /**
    * The bytes up to the last event's end; what is left waits for its own.
    * @throws GatewayError upstream_failed when one event is larger than the limit; unavailable when there is no memory for it
