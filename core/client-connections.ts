@@ -34,6 +34,8 @@ export class ClientConnection {
   arrived: () => boolean = () => true
   /** Starts the requests that came ahead, in their order. */
   readonly #ahead: (() => void)[] = []
+  /** What follows is unread for now. */
+  #paused = false
   /** What follows the requests that came ahead, and ends the connection. */
   #end: (() => void) | undefined
 
@@ -47,12 +49,17 @@ export class ClientConnection {
     if (this.#end) return
     if (this.#ahead.length < AHEAD_MAX) this.#ahead.push(start)
     else this.#end = () => this.socket.destroy()
-    this.socket.pause()
+    this.#pause()
   }
 
   /** Ends the connection when the requests that came before have been answered. */
   endAfter(end: () => void): void {
     this.#end ??= end
+    this.#pause()
+  }
+
+  #pause(): void {
+    this.#paused = true
     this.socket.pause()
   }
 
@@ -60,8 +67,11 @@ export class ClientConnection {
   following(): (() => void) | undefined {
     const start = this.#ahead.shift()
     // Node has begun to read again when the reply was out.
-    if (start && (this.#ahead.length > 0 || this.#end)) this.socket.pause()
-    else this.socket.resume()
+    if (start && (this.#ahead.length > 0 || this.#end)) this.#pause()
+    else if (this.#paused) {
+      this.#paused = false
+      this.socket.resume()
+    }
     return start ?? this.#end
   }
 }

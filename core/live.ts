@@ -24,6 +24,8 @@ export interface Surroundings {
   readonly limits: Limits
   /** Counts the bodies of the process that are thrown away unread. */
   readonly unread: Unread
+  /** What its connection's address counts as; undefined for a trusted proxy's, which speaks for others. */
+  readonly addressGroup: string | undefined
   readonly memory: Shares
   /** For the requests with a body that are served at the same time. */
   readonly places: Shares
@@ -31,6 +33,9 @@ export interface Surroundings {
 
 /** How many times the bytes of a request are in memory while it runs: as they came, and as they are sent. */
 const BODY_COPIES = 2
+
+/** Bytes of a request that need not be taken: each connection has that much of its own. */
+const OWN_BYTES = 8 * 1024
 
 /** Request bodies that are thrown away at this moment, as their requests have been answered without them. */
 export interface Unread {
@@ -106,6 +111,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.limits = surroundings.limits
     this.#unread = surroundings.unread
     this.#surroundings = surroundings
+    this.#addressGroup = surroundings.addressGroup
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
     this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
@@ -182,7 +188,11 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.#takePlace()
     this.reading = true
     try {
-      const reserve = (bytes: number): void => this.reserve(bytes * BODY_COPIES)
+      let own = OWN_BYTES
+      const reserve = (bytes: number): void => {
+        own -= bytes
+        if (own < 0) this.reserve(Math.min(bytes, -own) * BODY_COPIES)
+      }
       return await readBody(this.#req, this.#reply.res, limit, this.limits, reserve, all => watch?.(all))
     } finally {
       this.reading = false

@@ -159,6 +159,7 @@ export class GatewayServer {
       limits: generation.config.limits,
       now: this.#host.now,
       unread: this.#unread,
+      addressGroup: connection.address,
       memory: this.#host.memory,
       places: this.#places,
     }

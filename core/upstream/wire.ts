@@ -15,6 +15,9 @@ const FRAMING_PER_BYTE = 16
 const HEAD_END = Buffer.from('\r\n\r\n')
 /** The beginning of an informational response. */
 const INFORMATIONAL = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/
+/** Where the first digit of a status stands, and a one, which most of them do not begin with. */
+const STATUS_AT = 'HTTP/1.1 '.length
+const ONE = 0x31
 const INFORMATIONAL_LENGTH = 'HTTP/1.1 100 '.length
 
 type Done = (error?: Error | null) => void
@@ -49,7 +52,8 @@ export class Wire {
   /** What has come of an informational response, or of what may be one. */
   #held: Buffer = NOTHING
   #informationalBytes = 0
-  #readBefore = 0
+  /** Bytes that have come since the request began. */
+  #readBytes = 0
 
   /** A request begins. */
   begin(): void {
@@ -60,7 +64,7 @@ export class Wire {
     this.#wrote = false
     this.bodyBytes = 0
     this.#kept = this.#socket
-    this.#readBefore = this.#socket?.bytesRead ?? 0
+    this.#readBytes = 0
   }
 
   /** Whether the request runs on a connection that has carried another one before it. */
@@ -87,7 +91,6 @@ export class Wire {
   watch(socket: Socket, connectMs: number): void {
     this.#socket = socket
     this.connectMs = connectMs
-    this.#readBefore = 0
     this.#wrote = false
     this.#unwritten = 0
     const read = socket.read.bind(socket)
@@ -112,7 +115,8 @@ export class Wire {
 
   #take(chunk: Buffer, socket: Socket): Buffer {
     this.answered = true
-    const framing = socket.bytesRead - this.#readBefore - this.bodyBytes
+    this.#readBytes += chunk.length
+    const framing = this.#readBytes - this.bodyBytes
     if (framing > FRAMING_MAX + FRAMING_PER_BYTE * this.bodyBytes) {
       socket.destroy(new Error('the upstream sends more framing than reply'))
       return NOTHING
@@ -130,7 +134,7 @@ export class Wire {
         this.#held = bytes
         return NOTHING
       }
-      if (!INFORMATIONAL.test(bytes.toString('latin1', 0, INFORMATIONAL_LENGTH))) {
+      if (bytes[STATUS_AT] !== ONE || !INFORMATIONAL.test(bytes.toString('latin1', 0, INFORMATIONAL_LENGTH))) {
         this.#headless = false
         return bytes
       }
