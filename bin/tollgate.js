@@ -19,7 +19,8 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
     console.error(`Tollgate needs Node 24 or later; this is ${process.version}, and the packaged one is not installed. Run npm ci first.`)
     process.exit(1)
   }
-  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' })
+  // What Node was told, such as the size of its heap, is meant for the one that runs.
+  const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' })
   // A terminal's Ctrl-C reaches the child by itself, too: the gateway takes a second signal only after a moment.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
   child.on('exit', (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : (code ?? 1)))

@@ -40,12 +40,12 @@ export class TrustedProxies {
   }
 }
 
-/** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8. */
+/** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8, and not all addresses there are. */
 export function isRange(text: string): boolean {
   const [address = '', prefix, more] = text.split('/')
   const version = isIP(address)
   if (version === 0 || more !== undefined) return false
-  return prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= (version === 4 ? 32 : 128))
+  return prefix === undefined || (/^[1-9]\d{0,2}$/.test(prefix) && Number(prefix) <= (version === 4 ? 32 : 128))
 }
 
 /** An IPv4 address that is written as IPv6 is the same address. */

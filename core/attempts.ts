@@ -4,8 +4,7 @@ import { LRUCache } from 'lru-cache'
 import type { Exchange, Outcome, With } from './exchange.ts'
 import type { Claim } from './ledger/accounts.ts'
 import type { AttemptPart } from './ledger/hold.ts'
-import { JoinedReply } from './live.ts'
-import type { Outlet, Room } from './outlet.ts'
+import { JoinedReply, type Outlet, type Room } from './outlet.ts'
 
 /** One attempt at a request. */
 export class Attempt {

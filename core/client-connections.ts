@@ -108,6 +108,10 @@ export class ClientConnections {
   /** By address; those of trusted proxies stand under undefined. */
   readonly #idle = new Map<string | undefined, Idle>()
 
+  /** New connections that were refused, and idle ones that were closed to make room, since the start. */
+  refused = 0
+  closed = 0
+
   /** @param limits those in force */
   constructor(limits: () => ConnectionLimits) {
     this.#limits = limits
@@ -120,7 +124,11 @@ export class ClientConnections {
     const connection = new ClientConnection(socket, trustedProxies.has(remote) ? undefined : groupOf(remote))
     if (this.#all.size >= connectionsMax(connections)) {
       const oldest = this.#longestIdle()
-      if (!oldest) return void socket.destroy()
+      if (!oldest) {
+        this.refused++
+        return void socket.destroy()
+      }
+      this.closed++
       this.#close(oldest)
     }
     this.#all.set(socket, connection)

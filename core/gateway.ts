@@ -3,7 +3,7 @@ import { statSync } from 'node:fs'
 import type { IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
 import { Attempts } from './attempts.ts'
-import type { Config, Limits } from './config/config.ts'
+import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded, type Sound } from './config/load.ts'
 import { place } from './config/locate.ts'
 import { watchFile } from './config/watch.ts'
@@ -15,7 +15,7 @@ import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
 import type { Price } from './ledger/price.ts'
 import { configureLog, type Log, type Scrubber } from './log.ts'
-import { standardBudget } from './memory.ts'
+import { budgetOf } from './memory.ts'
 import { Shares } from './shares.ts'
 import type { Host, Status } from './plugin.ts'
 import { findPlugins } from './plugins.ts'
@@ -39,6 +39,9 @@ export interface Surround {
   reject(loaded: Loaded): void
 }
 
+/** Milliseconds between two looks at what was refused. */
+const WARN_MS = 60_000
+
 export class Gateway {
   readonly store: Store
   readonly ledger: Ledger
@@ -57,6 +60,7 @@ export class Gateway {
   #server: GatewayServer
   #unwatch: () => void = () => {}
   #auditing: NodeJS.Timeout | undefined
+  #warning: NodeJS.Timeout | undefined
   #reloading: Promise<boolean> = Promise.resolve(true)
   #draining = false
 
@@ -81,6 +85,7 @@ export class Gateway {
         forward: forwarder(gateway.#sender, () => simulated.url),
         newId: surround.newId,
         now: surround.now,
+        log: surround.log,
         memory: gateway.memory,
         recognises: headers => recognised(gateway.keys, headers),
       })
@@ -93,6 +98,7 @@ export class Gateway {
     }
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEvery)
     gateway.#auditing.unref()
+    gateway.#warning = setInterval(() => gateway.#server.warn(), WARN_MS).unref()
     if (role === 'gateway') gateway.#unwatch = watchFile(surround.file, text, surround.log, () => void gateway.reload())
     return gateway
   }
@@ -104,7 +110,7 @@ export class Gateway {
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
     this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
-    this.memory = new Shares(budgetOf(config.limits, config.workers))
+    this.memory = new Shares(budgetOf(config.limits.memory, config.workers))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, surround.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
@@ -145,6 +151,7 @@ export class Gateway {
     this.#draining = true
     this.#unwatch()
     clearInterval(this.#auditing)
+    clearInterval(this.#warning)
     await this.#reloading
     const { drain, drainDelay } = this.config.limits
     if (drainDelay > 0) await new Promise(resolve => setTimeout(resolve, drainDelay))
@@ -167,7 +174,7 @@ export class Gateway {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
     configureLog(this.#surround, config)
-    this.memory.total = budgetOf(config.limits, this.#started.workers)
+    this.memory.total = budgetOf(config.limits.memory, this.#started.workers)
     this.ledger.prices.add(pricesOf(config))
     // The ledger tries again until the store has them.
     await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
@@ -263,11 +270,6 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   surround.reject(loaded)
   log.error({ problems: loaded.problems.map(place) }, 'the configuration has problems; the old one stays in force')
   return undefined
-}
-
-/** The memory for requests and replies of one process, in bytes. @param workers that run */
-function budgetOf({ memory }: Limits, workers: number): number {
-  return memory === undefined ? standardBudget(workers) : Math.floor(memory / workers)
 }
 
 /** Every price that a charge or a cost can be made at. */

@@ -8,11 +8,11 @@ import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import { groupOf } from './addresses.ts'
 import type { Afterlife } from './afterlife.ts'
 import type { Limits } from './config/config.ts'
-import { FOR_REQUESTS, shortOfMemory } from './memory.ts'
+import { beyondMemory, FOR_REQUESTS, shortOfMemory } from './memory.ts'
 import { Share, type Shares, type Taker } from './shares.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
 import { Work } from './work.ts'
-import { type Asker, ClientReply, Outlet, type Speaker } from './outlet.ts'
+import { type Asker, ClientReply, JoinedReply, Outlet, type Speaker } from './outlet.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
 
@@ -200,7 +200,9 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   reserve(bytes: number): void {
-    if (!this.memory.take(bytes, FOR_REQUESTS)) throw shortOfMemory()
+    if (this.memory.take(bytes, FOR_REQUESTS)) return
+    const [needs, most] = [this.memory.amount + bytes, this.#surroundings.memory.most(FOR_REQUESTS)]
+    throw needs > most ? beyondMemory(needs, most) : shortOfMemory()
   }
 
   release(bytes: number): void {
@@ -317,16 +319,6 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
   closing(): Record<string, string> {
     return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
-  }
-}
-
-/** A reply that is another exchange's: the client gets it from its start, and what follows as it comes. */
-export class JoinedReply extends Reply {
-  readonly outlet: Outlet
-
-  constructor(outlet: Outlet) {
-    super(outlet.status, '')
-    this.outlet = outlet
   }
 }
 

@@ -9,12 +9,14 @@ import type { Share } from './shares.ts'
 const SHARE = 1 / 2
 
 /**
- * The budget of one process where the file does not say: half of its heap's limit, or half of its share of the container's or the
- * machine's memory if that is less.
+ * The budget of one process: its share of what the file says; where that says nothing, half of its heap's limit, or half of its share
+ * of the container's or the machine's memory if that is less.
+ * @param configured bytes of all processes
  * @param workers processes that share the machine
  * @returns bytes
  */
-export function standardBudget(workers: number): number {
+export function budgetOf(configured: number | undefined, workers: number): number {
+  if (configured !== undefined) return Math.floor(configured / workers)
   const machine = Math.min(process.constrainedMemory() || Infinity, totalmem())
   return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, machine / workers))
 }
@@ -35,6 +37,14 @@ export function connectionsMax(configured: number): number {
 /** The error for a request or a reply for which there is no memory. */
 export function shortOfMemory(): GatewayError {
   return new GatewayError('unavailable', { message: 'The gateway is short of memory. Try again.', retryAfterMs: soonMs() })
+}
+
+/** The error for a request that one key could not have served even if it were alone. */
+export function beyondMemory(bytes: number, most: number): GatewayError {
+  const [needs, has] = [bytes, most].map(each => `${Math.ceil(each / 2 ** 20)} MiB`)
+  return new GatewayError('body_too_large', {
+    message: `This request needs ${needs} of the gateway's memory, and there are ${has} for one request. Send less.`,
+  })
 }
 
 /** How many times the bytes of a reply, or of an event, are in memory: as they come, with room for more, as text, and parsed. */

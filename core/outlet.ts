@@ -1,6 +1,6 @@
 /** Where the bytes of a reply go: to the client that asked for it, and to the retries that have joined it. */
 import type { ServerResponse } from 'node:http'
-import { GatewayError } from './errors.ts'
+import { GatewayError, Reply } from './errors.ts'
 import { NOTHING, Pieces } from './pieces.ts'
 import { SLICE_BYTES, turn } from './turns.ts'
 
@@ -312,5 +312,15 @@ export class Outlet {
   #leaveRoom(): void {
     if (this.#room) this.#room.bytes += this.keptBytes
     this.#room = undefined
+  }
+}
+
+/** A reply that is another exchange's: the client gets it from its start, and what follows as it comes. */
+export class JoinedReply extends Reply {
+  readonly outlet: Outlet
+
+  constructor(outlet: Outlet) {
+    super(outlet.status, '')
+    this.outlet = outlet
   }
 }

@@ -8,6 +8,7 @@ import { deadline, type Deadline } from './deadline.ts'
 import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './generation.ts'
+import type { Log } from './log.ts'
 import { LiveExchange, type Surroundings, type Unread } from './live.ts'
 import { connectionsMax } from './memory.ts'
 import { Shares } from './shares.ts'
@@ -21,6 +22,7 @@ export interface ServerHost {
   readonly forward: Forward
   readonly newId: () => string
   readonly now: () => number
+  readonly log: Log
   /** For the requests and replies of this process. */
   readonly memory: Shares
   /** Whether the headers carry a key that was valid of late. */
@@ -52,6 +54,9 @@ export class GatewayServer {
   /** For requests with a body: one key does not take all connections. */
   readonly #places = new Shares(0)
   #draining = false
+  #suspected = false
+  /** How much has been refused by the last warning. */
+  #warned = { memory: 0, connections: 0 }
 
   constructor(host: ServerHost) {
     this.#host = host
@@ -187,7 +192,7 @@ export class GatewayServer {
    */
   #count(x: LiveExchange, { trustedProxies }: Limits): void {
     // A key that was looked up on the way is known now.
-    if (x.key !== undefined || this.#host.recognises(x.headers) || trustedProxies.has(x.address)) return
+    if (x.key !== undefined || CHECKS.has(x.path) || this.#host.recognises(x.headers) || trustedProxies.has(x.address)) return
     this.#anonymous.add(x.addressGroup)
   }
 
@@ -199,14 +204,47 @@ export class GatewayServer {
     return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow)))
   }
 
+  /** Says once that an address which is refused may be a proxy's. */
+  #suspectProxy(address: string): void {
+    if (this.#suspected) return
+    this.#suspected = true
+    this.#host.log.warn(
+      { address },
+      'an address that sends x-forwarded-for is refused for too many requests without a valid key: if it is your proxy, name it in limits.trustedProxies',
+    )
+  }
+
+  /** Warns of what was refused since the last call, where that was anything. */
+  warn(): void {
+    const { log, memory } = this.#host
+    const { refused, closed } = this.#connections
+    if (memory.refused > this.#warned.memory) {
+      log.warn(
+        { refused: memory.refused - this.#warned.memory, taken: memory.taken, total: memory.total },
+        'requests or replies were refused for want of memory: see limits.memory',
+      )
+    }
+    if (refused + closed > this.#warned.connections) {
+      log.warn(
+        { refused, closed, open: this.#connections.size },
+        'connections were refused, or idle ones closed, as there are too many: see limits.connections',
+      )
+    }
+    this.#warned = { memory: memory.refused, connections: refused + closed }
+  }
+
   /** An address that asks too often without a valid key is refused before anything is looked up, unless this request has one. */
   #tooMany(most: number, x: LiveExchange): GatewayError | undefined {
     const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
-    if (retryAfterMs === 0 || this.#host.recognises(x.headers)) return undefined
+    if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#host.recognises(x.headers)) return undefined
+    if (x.headers['x-forwarded-for'] !== undefined) this.#suspectProxy(x.address)
     const message = 'Too many requests without a valid API key came from this address.'
     return new GatewayError('rate_limited', { message, retryAfterMs, headers: { connection: 'close' } })
   }
 }
+
+/** What load balancers ask. They are to hear of the gateway's health, and not of somebody else's wrong keys. */
+const CHECKS: ReadonlySet<string> = new Set(['/health', '/health/ready'])
 
 function unrouted(allow: readonly string[]): GatewayError {
   if (allow.length === 0) return new GatewayError('not_found')

@@ -32,6 +32,11 @@ export class Shares {
     return this.#taken
   }
 
+  /** The most that one key can have where nobody else has anything. @param part of the total that may be taken for this */
+  most(part: number): number {
+    return (this.total * part * KEY_SHARE) / (1 + KEY_SHARE)
+  }
+
   /**
    * Takes an amount.
    * @param part of the total that may be taken for this
@@ -74,6 +79,11 @@ export class Share {
   constructor(shares: Shares, taker: Taker) {
     this.#shares = shares
     this.#taker = taker
+  }
+
+  /** How much is taken. */
+  get amount(): number {
+    return this.#amount
   }
 
   /** Takes an amount. @returns false as `Shares.take` does */

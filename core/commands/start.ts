@@ -3,6 +3,7 @@ import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import type { Loaded } from '../config/load.ts'
 import { NANO } from '../ledger/money.ts'
+import { budgetOf, connectionsMax } from '../memory.ts'
 import { complainAbout, quoted, sound, type Shell } from './shell.ts'
 import { isWorker, work, Workers } from './workers.ts'
 
@@ -58,6 +59,10 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
   shell.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
   shell.print(`  store:     ${gateway.store.description}`)
   shell.print(`  key types: ${types}`)
+  const most = connectionsMax(config.limits.connections)
+  const few = most < config.limits.connections ? `, not ${count(config.limits.connections)}, as the heap has no room for more` : ''
+  const memory = Math.floor(budgetOf(config.limits.memory, config.workers) / 2 ** 20)
+  shell.print(`  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`)
   if (simulated.length > 0) {
     shell.print(`  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`)
   }
@@ -67,6 +72,10 @@ async function greet(shell: Shell, gateway: Running): Promise<void> {
     shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`)
     shell.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
   } else if (simulated.length > 0) await offerFirstKeys(shell, gateway, config, base)
+}
+
+function count(number: number): string {
+  return number.toLocaleString('en')
 }
 
 /** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */

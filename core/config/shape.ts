@@ -39,6 +39,11 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
   })
 }
 
+/** Settings of earlier versions, and what has come in their place. */
+const MOVED: Readonly<Record<string, string>> = {
+  failuresPerMinute: 'take it out: limits.anonymous is how many requests without a valid key one address may make in a minute',
+}
+
 /** The name that a member of no known name was meant to have. */
 function meantName({ keyword, params, parentSchema }: ErrorObject): string | undefined {
   if (keyword !== 'additionalProperties') return undefined
@@ -56,7 +61,7 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
       // In brackets a comma begins the next member.
       const row = Object.entries(POLICIES).find(([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name))?.[0]
-      const hint = /^\d+$/.test(name) ? 'a decimal is written with a point' : row !== undefined ? `it belongs to ${row}` : suggest(name, known)
+      const hint = /^\d+$/.test(name) ? 'a decimal is written with a point' : row !== undefined ? `it belongs to ${row}` : (MOVED[name] ?? suggest(name, known))
       return source.problem([...path, name], `there is no setting "${name}" here`, hint, 'key')
     }
     case 'required':

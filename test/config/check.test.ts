@@ -109,6 +109,10 @@ t.test('what is wrong with a credential is said, and no more of it shown', async
   t.match(await shown('access-log', 'access-log, metrics: { token: short }'), /metrics\.token: expected .*16/)
   t.match(await shown('{ key: simulated }', '{ key: "" }'), /accounts\[0\]\.key: [^*]+\n/)
   t.match(await shown('{ key: simulated }', '{ apiKey: made-up }'), /accounts\[0\]\.apiKey: there is no setting "apiKey" here\n/)
+  const old = await shown('access-log', 'access-log, auth: { failuresPerMinute: 60 }')
+  t.match(old, /failuresPerMinute: there is no setting[^]*limits\.anonymous/, 'what came in its place is named')
+  for (const range of ['0.0.0.0/0', '::/0', '10.0.0.0/33', 'nginx'])
+    t.match(await shown('upstreams:', `limits: { trustedProxies: ['${range}'] }\nupstreams:`), /trustedProxies\[0\]: expected/, range)
   t.match(await shown('{ key: simulated }', '{ key: !env NOPE }'), /\| .*\{ key: !env NOPE \}/, 'a variable is none')
 })
 

@@ -153,9 +153,9 @@ const pipelines: Attack = {
 }
 
 const longHistories: Attack = {
-  title: 'four loops of history?page=20&page_size=500',
+  title: 'four loops of history?page=4&page_size=500',
   needsHistory: true,
-  run: (loot, stop, answers) => loops(4, stop, () => call(loot, { key: loot.keys.old, path: '/api/v1/key-info/history?page=20&page_size=500' }, stop, answers)),
+  run: (loot, stop, answers) => loops(4, stop, () => call(loot, { key: loot.keys.old, path: '/api/v1/key-info/history?page=4&page_size=500' }, stop, answers)),
 }
 
 const idleConnections: Attack = {

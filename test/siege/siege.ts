@@ -224,9 +224,14 @@ function ms(time: number): string {
 }
 
 const only = process.argv[2] ?? ''
+const attacks = ATTACKS.filter(({ title }) => new RegExp(only).test(title))
+if (attacks.length === 0) {
+  console.error(`No attack has a title that matches "${only}". There is:\n${ATTACKS.map(({ title }) => `  ${title}`).join('\n')}`)
+  process.exit(2)
+}
 const siege = new Siege()
 console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}, a heap of ${HEAP_MB} MB`)
-await siege.run(ATTACKS.filter(({ title }) => new RegExp(only).test(title)))
+await siege.run(attacks)
 for (const failure of siege.failures) console.log(`failed: ${failure}`)
 console.log(siege.failures.length === 0 ? 'held' : `${siege.failures.length} failures`)
 process.exitCode = siege.failures.length === 0 ? 0 : 1

@@ -185,20 +185,20 @@ t.test('a request has at most 128 headers, and a broken one keeps no connection 
   t.equal(g.gateway.connections, 0)
 })
 
-t.test('an address that asks too often without a valid key is told to wait, at every endpoint; a customer there is not', async t => {
+t.test('an address that asks too often without a valid key is told to wait, at every endpoint but that of its health; a customer there is not', async t => {
   const { g, key } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 4'))
   t.equal((await g.call('/v1/models', { key })).status, 200)
-  t.equal((await g.call('/health')).status, 200)
+  t.equal((await g.call('/')).status, 200)
   t.equal((await g.call('/nowhere')).status, 404)
   t.equal((await g.call('/v1/models', { key: 'sk-wrong' })).status, 200, 'a wrong key at the list of models counts')
   t.equal((await g.call('/v1/chat/completions', { key: 'sk-wrong', body: BODY })).status, 401)
-  for (const path of ['/health', '/v1/models', '/nowhere', '/']) {
+  for (const path of ['/v1/models', '/nowhere', '/']) {
     const refused = await g.call(path)
     t.equal(refused.status, 429, path)
     t.ok(Number(refused.headers.get('retry-after')) > 0)
     t.equal(refused.headers.get('connection'), 'close')
   }
-  t.equal((await g.call('/health', { key })).status, 200)
+  for (const path of ['/health', '/health/ready']) t.equal((await g.call(path)).status, 200, path)
   t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
   await g.settled(key)
 })
@@ -206,7 +206,7 @@ t.test('an address that asks too often without a valid key is told to wait, at e
 t.test('behind a trusted proxy each client is an address of its own, and the proxy itself is not counted', async t => {
   const edit = (yaml: string): string => yaml.replace('anonymous: 600', 'anonymous: 1').replace('trustedProxies: []', 'trustedProxies: [127.0.0.0/8, "::1"]')
   const { g } = await start(t, edit)
-  const from = async (forwarded: string): Promise<number> => (await g.call('/health', { headers: { 'x-forwarded-for': forwarded } })).status
+  const from = async (forwarded: string): Promise<number> => (await g.call('/v1/models', { headers: { 'x-forwarded-for': forwarded } })).status
   t.equal(await from('203.0.113.1'), 200)
   t.equal(await from('203.0.113.1'), 429)
   t.equal(await from('198.51.100.7, 203.0.113.1'), 429, 'what a client says of itself does not count')
@@ -214,13 +214,13 @@ t.test('behind a trusted proxy each client is an address of its own, and the pro
   t.equal(await from('203.0.113.2'), 200)
   t.equal(await from('2001:db8::1'), 200)
   t.equal(await from('2001:db8::ffff:2'), 429, 'a network of IPv6 is one address')
-  for (let times = 0; times < 3; times++) t.equal((await g.call('/health')).status, 200)
+  for (let times = 0; times < 3; times++) t.equal((await g.call('/')).status, 200)
 })
 
 t.test('without trusted proxies x-forwarded-for is nobody’s word', async t => {
   const { g } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 1'))
-  t.equal((await g.call('/health', { headers: { 'x-forwarded-for': '203.0.113.1' } })).status, 200)
-  t.equal((await g.call('/health', { headers: { 'x-forwarded-for': '203.0.113.2' } })).status, 429)
+  t.equal((await g.call('/', { headers: { 'x-forwarded-for': '203.0.113.1' } })).status, 200)
+  t.equal((await g.call('/', { headers: { 'x-forwarded-for': '203.0.113.2' } })).status, 429)
 })
 
 t.test('a wrong key is looked up once in a while, and one of a blocked address not at all', async t => {

@@ -12,6 +12,7 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   const place = new Place(t)
   const first = await place.start(t)
   await first.saw(/lookup\/balance.*\n/)
+  t.match(first.output, /limits: {4}10,000 connections; [\d,]+ MiB for requests and replies\n/)
   t.match(first.output, /key types: famA \(6 models\), famB \(11 models\), famC \(4 models\), editor \(24 models\)/)
   t.match(first.output, /SIMULATED PROVIDER answers for famA, famB, famC, editor/)
   const lines = first.output.split('\n').filter(line => line.startsWith('curl '))
