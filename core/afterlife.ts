@@ -1,4 +1,7 @@
-/** What is decided about replies that nobody waits for. */
+/** What is decided about replies that nobody waits for, and why exchanges end. */
+import type { GatewayError } from './errors.ts'
+import type { StopReason } from './exchange.ts'
+import type { Usage } from './ledger/money.ts'
 
 /** What becomes of a reply whose clients have left. */
 export interface Afterlife {
@@ -14,4 +17,13 @@ export interface Afterlife {
   rested(): void
   /** The reply is over. */
   over(): void
+}
+
+/** Why an exchange ends before its reply does. */
+export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly disabled: GatewayError }
+
+/** Why an exchange ended, as its outcome says it. */
+export function reasonOf(why: Why): 'client' | StopReason {
+  if (typeof why === 'string') return why
+  return 'budget' in why ? 'budget' : 'disabled'
 }

@@ -107,6 +107,11 @@ export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): Att
   return { request, part }
 }
 
+/** What stands for the name that a client gives its request. */
+export function nameOf(header: string): string {
+  return createHash('sha256').update(header).digest('hex').slice(0, 32)
+}
+
 /** Bytes that a kept reply is counted with beside its own. */
 const ENTRY_BYTES = 1024
 
@@ -138,9 +143,12 @@ export class Attempts {
     })
   }
 
-  /** Whether there are any of this account's. */
-  has(account: string): boolean {
-    return this.#all.has(account)
+  /** Whether a client of this account may get the reply of an attempt before: of that name, or of one whose client has left. */
+  mayJoin(account: string, { headers }: Pick<Exchange, 'headers'>): boolean {
+    const header = headers['idempotency-key']
+    if (typeof header === 'string') return this.named(account, nameOf(header)) !== undefined
+    if (!(Number(headers['x-stainless-retry-count']) > 0)) return false
+    return [...(this.#all.get(account) ?? [])].some(attempt => attempt.abandoned && this.#known(attempt))
   }
 
   /** The attempt that a client of this account gave a name to. */

@@ -6,6 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import { GatewayError } from './errors.ts'
 import { type Contents, Look } from './formats/contents.ts'
 import { OPEN_OBJECT } from './json/bytes.ts'
+import { measuring } from './json/escapes.ts'
 import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } from './json/limits.ts'
 import { JsonScanner } from './json/scanner.ts'
 import type { Tape } from './json/tape.ts'
@@ -23,6 +24,9 @@ const VALUES_AT_ONCE = 4000
 /** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
 const SLICE_MS = 2
 const STEPS = 8
+
+/** Indices of texts that are measured before others get their turn. */
+const TEXTS_AT_ONCE = 1000
 
 /** What a member is to be instead. */
 interface Edit {
@@ -105,10 +109,9 @@ export class BodyReader {
 export class Body {
   /** The bytes as they came. */
   readonly received: Buffer
-  /** How many values it holds, and its texts that are JSON themselves, and how deep those are nested. */
+  /** How many values it holds. */
   readonly values: number
-  readonly innerValues: number
-  readonly innerDepth: number
+  readonly #innerTexts: readonly number[]
   readonly #tape: Tape
   /** By name of a top-level member, the entry of that name. */
   readonly #members: ReadonlyMap<string, number>
@@ -128,8 +131,7 @@ export class Body {
   constructor(received: Buffer, scanner: JsonScanner) {
     this.received = received
     this.values = scanner.values
-    this.innerValues = scanner.innerValues
-    this.innerDepth = scanner.innerDepth
+    this.#innerTexts = scanner.inner
     this.#tape = scanner.tape
     this.#members = scanner.names
   }
@@ -148,6 +150,26 @@ export class Body {
       await turn()
       until = performance.now() + SLICE_MS
     }
+  }
+
+  /** How many texts it has that are JSON themselves. */
+  get innerTexts(): number {
+    return this.#innerTexts.length / 2
+  }
+
+  /** Measures its texts that are JSON themselves: how many values they hold, and how deep they are nested. */
+  async inner(): Promise<{ readonly values: number; readonly depth: number }> {
+    let values = 0
+    let depth = 0
+    for (let at = 0; at < this.#innerTexts.length; at += 2) {
+      const measure = measuring(this.received, this.#innerTexts[at] as number, this.#innerTexts[at + 1] as number)
+      let step = measure.next()
+      for (; step.done !== true; step = measure.next()) await turn()
+      values += step.value.values
+      depth = Math.max(depth, step.value.depth)
+      if (at % TEXTS_AT_ONCE === 0 && at > 0) await turn()
+    }
+    return { values, depth }
   }
 
   /** The names of the top-level members as they came. */

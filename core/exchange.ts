@@ -138,6 +138,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    * @throws GatewayError unavailable where there is not so much left for this key
    */
   reserve(bytes: number): void
+  /** Calls back when the exchange is over and its memory is given back. @returns what takes the wish back */
+  whenClosed(callback: () => void): () => void
   /** Gives back some of the memory that was taken. */
   release(bytes: number): void
   /**

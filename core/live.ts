@@ -6,13 +6,14 @@ import { errorHeaders, GatewayError, Reply, soonMs } from './errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from './formats/index.ts'
 import { groupOf } from './addresses.ts'
-import type { Afterlife } from './afterlife.ts'
+import { type Afterlife, reasonOf, type Why } from './afterlife.ts'
 import type { Limits } from './config/config.ts'
-import { beyondMemory, FOR_REQUESTS, shortOfMemory } from './memory.ts'
+import { beyondMemory, BODY_COPIES, FOR_REQUESTS, OWN_BODY_BYTES, shortOfMemory } from './memory.ts'
 import { Share, type Shares, type Taker } from './shares.ts'
 import { NO_USAGE, type Usage } from './ledger/money.ts'
 import { Work } from './work.ts'
-import { type Asker, ClientReply, JoinedReply, Outlet, type Speaker } from './outlet.ts'
+import { type Asker, ClientReply } from './client-reply.ts'
+import { JoinedReply, Outlet, type Speaker } from './outlet.ts'
 import type { Plugin } from './plugin.ts'
 import type { Seated } from './roster.ts'
 
@@ -31,19 +32,10 @@ export interface Surroundings {
   readonly places: Shares
 }
 
-/** How many times the bytes of a request are in memory while it runs: as they came, and as they are sent. */
-const BODY_COPIES = 2
-
-/** Bytes of a request that need not be taken: each connection has that much of its own. */
-const OWN_BYTES = 8 * 1024
-
 /** Request bodies that are thrown away at this moment, as their requests have been answered without them. */
 export interface Unread {
   bodies: number
 }
-
-/** Why an exchange ends before its reply does. */
-export type Why = 'client' | 'drain' | { readonly budget: Usage } | { readonly disabled: GatewayError }
 
 export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   seat = -1
@@ -100,6 +92,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   readonly #surroundings: Surroundings
   #memory: Share | undefined
   #place: Taker | undefined
+  readonly #whenClosed = new Set<() => void>()
   readonly #whenOver = new Set<(why: Why) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
@@ -188,12 +181,12 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     this.#takePlace()
     this.reading = true
     try {
-      let own = OWN_BYTES
+      let own = OWN_BODY_BYTES
       const reserve = (bytes: number): void => {
         own -= bytes
         if (own < 0) this.reserve(Math.min(bytes, -own) * BODY_COPIES)
       }
-      return await readBody(this.#req, this.#reply.res, limit, this.limits, reserve, all => watch?.(all))
+      return await readBody(this.#req, this.#reply.res, limit, this.limits, reserve, all => watch?.(all), this.owner)
     } finally {
       this.reading = false
     }
@@ -203,6 +196,16 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     if (this.memory.take(bytes, FOR_REQUESTS)) return
     const [needs, most] = [this.memory.amount + bytes, this.#surroundings.memory.most(FOR_REQUESTS)]
     throw needs > most ? beyondMemory(needs, most) : shortOfMemory()
+  }
+
+  /** Whose long work this exchange's is. */
+  get owner(): string {
+    return this.key?.id ?? this.addressGroup
+  }
+
+  whenClosed(callback: () => void): () => void {
+    this.#whenClosed.add(callback)
+    return () => void this.#whenClosed.delete(callback)
   }
 
   release(bytes: number): void {
@@ -230,6 +233,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   /** Gives its memory and its place back: the exchange is over. */
   close(): void {
     this.#memory?.close()
+    for (const callback of this.#whenClosed) callback()
     if (this.#place) this.#surroundings.places.give(this.#place, 1)
   }
 
@@ -320,10 +324,4 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   closing(): Record<string, string> {
     return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
   }
-}
-
-/** Why an exchange ended, as its outcome says it. */
-export function reasonOf(why: Why): 'client' | StopReason {
-  if (typeof why === 'string') return why
-  return 'budget' in why ? 'budget' : 'disabled'
 }

@@ -5,6 +5,7 @@
 import { Worker } from 'node:worker_threads'
 import { deadline } from './deadline.ts'
 import { type ErrorCode, type ErrorDetails, GatewayError } from './errors.ts'
+import type { Exchange } from './exchange.ts'
 import type { FormatName, ReplyJob, TranslatedRequest, TranslationJob, Translator } from './formats/index.ts'
 import type { DocumentsJob } from './ledger/documents.ts'
 import type { Log } from './log.ts'
@@ -63,9 +64,9 @@ export class LongJobs {
     this.#log = log
   }
 
-  /** What one key has done. Each job fails with unavailable where the thread ends for want of memory, and with internal where it ends otherwise. */
-  of(key: string): KeysJobs {
-    const order = <T>(order: Order): Promise<T> => this.#order(key, order) as Promise<T>
+  /** What a key has done for one exchange; what still waits when that is over is dropped. Each job fails with unavailable where the thread ends for want of memory, and with internal where it ends otherwise. */
+  of(key: string, x: Pick<Exchange, 'whenClosed'>): KeysJobs {
+    const order = <T>(order: Order): Promise<T> => this.#order(key, x, order) as Promise<T>
     return {
       request: ({ client, upstream, ...job }) => order({ ...job, kind: 'request', client: client.name, upstream: upstream.name }),
       reply: ({ client, upstream, ...job }) => order({ ...job, kind: 'reply', client: client.name, upstream: upstream.name }),
@@ -73,19 +74,42 @@ export class LongJobs {
     }
   }
 
-  /** Ends the thread. */
+  /** Ends the thread, and what waits for it. */
   async close(): Promise<void> {
+    const waiting = [...this.#waiting.values()].flat()
+    this.#waiting.clear()
+    for (const job of waiting) job.reject(new GatewayError('unavailable', { message: 'The gateway is stopping. Try again.' }))
     await this.#thread?.terminate()
   }
 
-  #order(key: string, order: Order): Promise<Result> {
+  #order(key: string, x: Pick<Exchange, 'whenClosed'>, order: Order): Promise<Result> {
     return new Promise((resolve, reject) => {
-      const job = { order, resolve, reject }
+      const job: Job = {
+        order,
+        resolve: result => {
+          forget()
+          resolve(result)
+        },
+        reject: error => {
+          forget()
+          reject(error)
+        },
+      }
+      const forget = x.whenClosed(() => this.#drop(key, job))
       const waiting = this.#waiting.get(key)
       if (waiting) waiting.push(job)
       else this.#waiting.set(key, [job])
       this.#next()
     })
+  }
+
+  /** Drops a job that still waits: its memory has been given back. */
+  #drop(key: string, job: Job): void {
+    const left = this.#waiting.get(key)?.filter(other => other !== job)
+    if (left === undefined) return
+    if (left.length > 0) this.#waiting.set(key, left)
+    else this.#waiting.delete(key)
+    job.reject(new GatewayError('internal', { cause: new Error('the exchange is over') }))
   }
 
   /** Has the thread do the next job; it is started when it is first needed. */

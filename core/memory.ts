@@ -24,6 +24,12 @@ export function budgetOf(configured: number | undefined, workers: number): numbe
 /** The part of it that requests may fill; what is left is for the replies of those that run. */
 export const FOR_REQUESTS = 3 / 4
 
+/** How many times the bytes of a request are in memory while it runs: as they came, and as they are sent. */
+export const BODY_COPIES = 2
+
+/** Bytes of a request that need not be taken: each connection has that much of its own. */
+export const OWN_BODY_BYTES = 8 * 1024
+
 /** The part of the heap that connections may take, and the bytes that one takes whose client sends as long a head as it may. */
 const FOR_CONNECTIONS = 1 / 4
 const CONNECTION_BYTES = 32 * 1024

@@ -9,7 +9,7 @@ import type { Ledger } from './ledger/ledger.ts'
 import type { Log } from './log.ts'
 import type { LongJobs } from './long-jobs.ts'
 
-export { Attempt, attemptPartOf, digestOf } from './attempts.ts'
+export { Attempt, attemptPartOf, digestOf, nameOf } from './attempts.ts'
 export { Body, BodyReader } from './body.ts'
 export type { JsonView } from './json/view.ts'
 export { credentialOf, presented } from './credential.ts'

@@ -12,12 +12,15 @@ const CHUNK_BYTES_LEAST = 64
 
 /** Bytes from which on a body is looked at in turns with others. */
 const LONG_BYTES = 64 * 1024
+/** Bytes of a chunk up to which it is looked at as soon as it comes. */
+const SHORT_BYTES = 4096
 
 /**
  * The whole body.
  * @param limit bytes
  * @param reserve takes memory for so many bytes: at once for all of them where the client says how many there will be
  * @param watch sees all that has come so far whenever more has come, and again where it returns false; what it throws ends the reading
+ * @param owner with whom long work takes turns
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off; what `reserve` throws
  */
 export async function readBody(
@@ -27,6 +30,7 @@ export async function readBody(
   limits: Limits,
   reserve: (bytes: number) => void,
   watch: (all: Buffer) => boolean | void,
+  owner: string,
 ): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
@@ -58,7 +62,7 @@ export async function readBody(
     /** Looks in turn with other long work, until all has been seen. */
     const look = (): void => {
       if (over) return
-      if (!seen()) return inTurn(look)
+      if (!seen()) return inTurn(look, owner)
       looking = false
       if (ended) done()
       else if (!over) req.resume()
@@ -73,9 +77,9 @@ export async function readBody(
       } catch (thrown) {
         return fail(thrown)
       }
-      if (body.length < LONG_BYTES && seen()) return
+      if ((body.length < LONG_BYTES || chunk.length < SHORT_BYTES) && !looking && seen()) return
       req.pause()
-      if (!looking) inTurn(look)
+      if (!looking) inTurn(look, owner)
       looking = true
     }
     // It is told of although the reading is paused, where nothing more is to come.

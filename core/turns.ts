@@ -1,32 +1,52 @@
 /**
- * Long work takes turns: one slice, of whichever work, in each turn of the event loop. So however much long work there is, everybody
- * else waits for one slice at a time.
+ * Long work takes turns: about a millisecond of it in each turn of the event loop. So however much long work there is, everybody else
+ * waits that long. Owners take turns as well: however much work one of them has, another waits for one slice.
  */
-const waiting: (() => void)[] = []
+
 /** Bytes that are copied, or handed to the system, in one slice. */
 export const SLICE_BYTES = 1024 * 1024
+/** Milliseconds of slices in one turn of the event loop. */
+const TURN_MS = 1
 
+interface Slice {
+  readonly work: () => void
+  /** Its work begins behind the call: it has a turn of the event loop to itself. */
+  readonly later: boolean
+}
+
+/** By owner, who is served next comes first. */
+const waiting = new Map<string, Slice[]>()
 let scheduled = false
 
-/** Does a slice, of a few milliseconds at most, when it is its turn. */
-export function inTurn(slice: () => void): void {
-  waiting.push(slice)
-  schedule()
+/** Does a slice, of a few milliseconds at most, when it is its turn. @param owner whose work it is, such as a key's id */
+export function inTurn(work: () => void, owner = ''): void {
+  add({ work, later: false }, owner)
 }
 
-/** Resolves when the caller may do its next slice. */
-export function turn(): Promise<void> {
-  return new Promise(inTurn)
+/** Resolves when the caller may do its next slice. @param owner as in `inTurn` */
+export function turn(owner = ''): Promise<void> {
+  return new Promise(resolve => add({ work: resolve, later: true }, owner))
 }
 
-function schedule(): void {
+function add(slice: Slice, owner: string): void {
+  const slices = waiting.get(owner)
+  if (slices) slices.push(slice)
+  else waiting.set(owner, [slice])
   if (scheduled) return
   scheduled = true
-  setImmediate(next)
+  setImmediate(run)
 }
 
-function next(): void {
-  scheduled = false
-  waiting.shift()?.()
-  if (waiting.length > 0) schedule()
+function run(): void {
+  const until = performance.now() + TURN_MS
+  for (const [owner, slices] of waiting) {
+    const slice = slices.shift() as Slice
+    // Its next one comes when the others have had theirs.
+    waiting.delete(owner)
+    if (slices.length > 0) waiting.set(owner, slices)
+    slice.work()
+    if (slice.later || performance.now() > until) break
+  }
+  scheduled = waiting.size > 0
+  if (scheduled) setImmediate(run)
 }

@@ -36,12 +36,8 @@ export default definePlugin({
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
       if (counts) return undefined
       const least = leastOf(type)
-      return key.balance < least && !mayBeRetry(x, key) ? exhausted(key.balance, least) : undefined
-    }
-
-    /** A retry may get the reply that used the key up: whether it does is known when its body has been read. */
-    function mayBeRetry({ headers }: Exchange, key: Key): boolean {
-      return (headers['idempotency-key'] !== undefined || Number(headers['x-stainless-retry-count']) > 0) && attempts.has(key.id)
+      // A retry may get the reply that used the key up: whether it does is known when its body has been read.
+      return key.balance < least && !attempts.mayJoin(key.id, x) ? exhausted(key.balance, least) : undefined
     }
 
     function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {

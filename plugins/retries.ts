@@ -1,6 +1,5 @@
-import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, type Outcome, type Reply, type With } from '../core/plugin.ts'
+import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, nameOf, type Outcome, type Reply, type With } from '../core/plugin.ts'
 
 /** How often, and after how many milliseconds each, a name is looked at that is being given back. */
 const ENDING = { times: 50, ms: 20 } as const
@@ -117,5 +116,5 @@ function otherBody(): GatewayError {
 /** The client's name for its request, as the store may know it. */
 function named(header: string): string {
   if (header === '' || header.length > NAME_MAX) throw new GatewayError('invalid_body', { message: `An idempotency-key has 1 to ${NAME_MAX} characters.` })
-  return createHash('sha256').update(header).digest('hex').slice(0, 32)
+  return nameOf(header)
 }

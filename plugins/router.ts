@@ -1,4 +1,15 @@
-import { type Body, type Config, definePlugin, type Format, GatewayError, type KeyType, type Route, Translation } from '../core/plugin.ts'
+import {
+  type Body,
+  type Config,
+  definePlugin,
+  type Exchange,
+  type Format,
+  GatewayError,
+  type KeyType,
+  type Route,
+  Translation,
+  type With,
+} from '../core/plugin.ts'
 
 /**
  * Where a request goes: to the accounts of its key type's upstream, in the order of the file, in the client's format where
@@ -21,15 +32,9 @@ export default definePlugin({
         })
         if (!x.inference || spoken === format) return routed()
         const between = { client: format, upstream: spoken, body: x.body, headers: x.headers, asked: x.model.asked, limits: x.model.entry }
-        const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: longJobs.of(key.id) }
-        check(x.body, config.limits)
-        if (!isLarge(x.body)) return routed(new Translation(asked))
-        const bytes = x.body.received.length * TRANSLATION_COPIES + (x.body.values + x.body.innerValues) * TRANSLATION_VALUE_BYTES
-        x.reserve(bytes)
-        return Translation.large(asked).then(translation => {
-          x.release(bytes - translation.bytes.length)
-          return routed(translation)
-        })
+        const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: longJobs.of(key.id, x) }
+        if (x.body.innerTexts === 0 && !isLarge(x.body, x.body.values)) return routed(new Translation(asked))
+        return translated(x, asked, config.limits).then(routed)
       },
     }
   },
@@ -42,13 +47,30 @@ const ON_THREAD_VALUES = 4000
 const TRANSLATION_COPIES = 6
 const TRANSLATION_VALUE_BYTES = 600
 
-/** What tools were called with is JSON in a text, which only a translation reads: it has the limits of the request. @throws GatewayError invalid_body */
-function check({ values, innerValues, innerDepth }: Body, limits: Pick<Config['limits'], 'values' | 'depth'>): void {
-  const [size, nested] = [values + innerValues > limits.values, innerDepth > limits.depth]
-  if (size) throw new GatewayError('invalid_body', { message: `The request, with the arguments of its calls, holds more than ${limits.values} values.` })
-  if (nested) throw new GatewayError('invalid_body', { message: `The arguments of a call are nested more than ${limits.depth} levels deep.` })
+/**
+ * Translates a request, elsewhere where it is large. What tools were called with is JSON in a text, which only a translation reads:
+ * it has the limits of the request.
+ * @throws GatewayError invalid_body beyond them; unavailable where there is no memory
+ */
+async function translated(x: Exchange & With<'body'>, asked: Asked, limits: Pick<Config['limits'], 'values' | 'depth'>): Promise<Translation> {
+  const inner = await x.body.inner()
+  const values = x.body.values + inner.values
+  if (values > limits.values) throw invalid(`The request, with the arguments of its calls, holds more than ${limits.values} values.`)
+  if (inner.depth > limits.depth) throw invalid(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
+  if (!isLarge(x.body, values)) return new Translation(asked)
+  const bytes = x.body.received.length * TRANSLATION_COPIES + values * TRANSLATION_VALUE_BYTES
+  x.reserve(bytes)
+  const translation = await Translation.large(asked)
+  x.release(bytes - translation.bytes.length)
+  return translation
 }
 
-function isLarge({ received, values, innerValues }: Body): boolean {
-  return received.length > ON_THREAD_BYTES || values + innerValues > ON_THREAD_VALUES
+type Asked = Parameters<typeof Translation.large>[0]
+
+function isLarge({ received }: Body, values: number): boolean {
+  return received.length > ON_THREAD_BYTES || values > ON_THREAD_VALUES
+}
+
+function invalid(message: string): GatewayError {
+  return new GatewayError('invalid_body', { message })
 }

@@ -48,6 +48,7 @@ export async function drive(plugin: Plugin, { options = {}, exchange = {}, facts
     read: () => Promise.reject(new Error('no body')),
     stop: () => {},
     reserve: () => {},
+    whenClosed: () => () => {},
     ...exchange,
     ...facts,
   }

@@ -121,9 +121,16 @@ t.test('depth, values and numbers are bounded before anything is built', t => {
   const list = (count: number): string => `[${Array.from({ length: count }, () => '{}').join(',')}]`
   t.not(read(list(999)), 'values')
   t.equal(read(list(1000)), 'values')
-  t.equal(read('[1e400]'), 'range')
-  t.equal(read(`[${'9'.repeat(2000)}]`), 'syntax')
-  t.equal(read(`[${'9'.repeat(2000)}`, 1500), 'syntax', 'also while it arrives')
+  const strict = new SingleNames([])
+  t.equal(read('[1e400]', 0, LIMITS, strict), 'range')
+  t.equal(read(`[${'9'.repeat(2000)}]`, 0, LIMITS, strict), 'syntax')
+  t.equal(read(`[${'9'.repeat(2000)}`, 1500, LIMITS, strict), 'syntax', 'also while it arrives')
+  t.end()
+})
+
+t.test('a reply is read as a parser reads it: any number, and the last of several members of one name', t => {
+  for (const text of ['[1e400]', `[${'9'.repeat(2000)}]`, '{"a":1,"a":{"b":2}}']) t.strictSame((read(text) as JsonView).json, parsed(text), text.slice(0, 20))
+  t.equal((read('{"a":1,"a":{"b":2}}') as JsonView).member('a')?.member('b')?.json, 2)
   t.end()
 })
 

@@ -21,13 +21,25 @@ function isHex(byte: number): boolean {
 const ESCAPES = new Uint8Array(256)
 for (const letter of '"\\/bfnrt') ESCAPES[letter.charCodeAt(0)] = 1
 
-/** How many values the JSON in a string holds, and how deep it is nested. @param start of the string, at its quote */
-export function measured(bytes: Buffer, start: number, end: number): { values: number; depth: number } {
+/** Bytes that are measured in one step. */
+const STEP_BYTES = 65_536
+
+/**
+ * Measures the JSON that a string holds, step by step.
+ * @param start of the string, at its quote
+ * @returns how many values it holds, and how deep it is nested; a text that is no JSON counts as if it were
+ */
+export function* measuring(bytes: Buffer, start: number, end: number): Generator<void, { readonly values: number; readonly depth: number }> {
   let values = 1
   let depth = 0
   let deepest = 0
   let quoted = false
+  let pause = start + STEP_BYTES
   for (let at = start + 1; at < end - 1;) {
+    if (at > pause) {
+      pause = at + STEP_BYTES
+      yield
+    }
     let byte = bytes[at] as number
     const behind = byte === BACKSLASH ? escapeEnd(bytes, at) : at + 1
     if (byte === BACKSLASH) byte = unescaped(bytes, at)
@@ -49,6 +61,12 @@ export function measured(bytes: Buffer, start: number, end: number): { values: n
 function unescaped(bytes: Buffer, at: number): number {
   const escaped = bytes[at + 1] as number
   if (escaped !== 0x75) return escaped === QUOTE || escaped === BACKSLASH ? escaped : 0
-  const code = Number.parseInt(bytes.toString('latin1', at + 2, at + 6), 16)
+  if (bytes[at + 2] !== 0x30 || bytes[at + 3] !== 0x30) return 0
+  const code = digit(bytes[at + 4] as number) * 16 + digit(bytes[at + 5] as number)
   return code < 0x80 ? code : 0
+}
+
+/** The value of a hexadecimal digit. */
+function digit(byte: number): number {
+  return byte <= 0x39 ? byte - 0x30 : (byte | 0x20) - 0x57
 }

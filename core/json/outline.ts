@@ -78,21 +78,22 @@ function replaced(json: unknown, [name, ...path]: readonly string[], value: unkn
 
 /**
  * Reads a JSON text in slices, between which others have their turn.
+ * @param owner with whom long work takes turns
  * @returns undefined for what is not JSON, names a member twice, or is larger or nested deeper than any reply
  */
-export async function outlineOf(bytes: Buffer): Promise<Outline | undefined> {
+export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline | undefined> {
   const scanner = new JsonScanner({ depth: DEPTH_MAX, values: Infinity })
   try {
     for (let end = SLICE_BYTES; end < bytes.length; end += SLICE_BYTES) {
       scanner.push(bytes.subarray(0, end), false)
-      await turn()
+      await turn(owner)
     }
     scanner.push(bytes, true)
   } catch (thrown) {
     if (thrown instanceof JsonError) return undefined
     throw thrown
   }
-  await turn()
+  await turn(owner)
   const { tape, names } = scanner
   const parts: Buffer[] = []
   let at = 0

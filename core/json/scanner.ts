@@ -6,7 +6,7 @@
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COLON, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError, type JsonLimits, type SingleNames } from './limits.ts'
 import { Tape } from './tape.ts'
-import { escapeEnd, measured } from './escapes.ts'
+import { escapeEnd } from './escapes.ts'
 import { hasEscape, NAME_MAX, says, stringAt } from './text.ts'
 
 const MINUS = 0x2d
@@ -36,9 +36,8 @@ export class JsonScanner {
   readonly tape = new Tape()
   /** Values so far. */
   values = 0
-  /** Values in the texts of members `arguments`, which are JSON themselves, and how deep they are nested. A text that is no JSON counts as if it were. */
-  innerValues = 0
-  innerDepth = 0
+  /** Where the texts of members `arguments` stand, which are JSON themselves: the index of each one's quote, and the index behind it. */
+  readonly inner: number[] = []
   readonly #limits: JsonLimits
   readonly #single: SingleNames | undefined
   readonly #largest: (name: string) => number
@@ -62,7 +61,7 @@ export class JsonScanner {
   readonly names = new Map<string, number>()
 
   /**
-   * @param single names that must not stand twice in any object; of the outermost, no name may
+   * @param single names that must not stand twice in any object; of the outermost, no name may. Without them all is taken that `JSON.parse` takes
    * @param largest how many values and names a member of the outermost object may hold
    */
   constructor(limits: JsonLimits, single?: SingleNames, largest: (name: string) => number = () => Infinity) {
@@ -118,7 +117,7 @@ export class JsonScanner {
       const end = wordEnd(bytes, at)
       // The rest of it may be still to come.
       if (end === length && !final) {
-        if (end - at > NUMBER_MAX) throw new JsonError({ kind: 'syntax' })
+        if (this.#single && end - at > NUMBER_MAX) throw new JsonError({ kind: 'syntax' })
         break
       }
       this.#word(bytes, at, end)
@@ -168,7 +167,7 @@ export class JsonScanner {
     this.#string = -1
     if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
       if (this.#named[this.#depth] !== -1 && says(bytes, tape.starts[entry - 1] as number, tape.ends[entry - 1] as number, ARGUMENTS))
-        this.#measure(bytes, start, end)
+        this.inner.push(start, end)
       return this.#ended()
     }
     this.#state = AFTER_NAME
@@ -176,15 +175,9 @@ export class JsonScanner {
     else if (this.#single) this.#checkName(bytes, start, end, this.#single)
   }
 
-  #measure(bytes: Buffer, start: number, end: number): void {
-    const { values, depth } = measured(bytes, start, end)
-    this.innerValues += values
-    this.innerDepth = Math.max(this.innerDepth, depth)
-  }
-
   #outermost(bytes: Buffer, start: number, end: number, entry: number): void {
     const name = stringAt(bytes, start, end)
-    if (this.names.has(name)) throw new JsonError({ kind: 'twice', name, outermost: true })
+    if (this.#single && this.names.has(name)) throw new JsonError({ kind: 'twice', name, outermost: true })
     this.names.set(name, entry)
     this.#memberEnd = entry + 1 + this.#largest(name)
   }
@@ -240,9 +233,9 @@ export class JsonScanner {
 
   /** A number, true, false or null. */
   #word(bytes: Buffer, at: number, end: number): void {
-    if (end === at || end - at > NUMBER_MAX) throw new JsonError({ kind: 'syntax' })
+    if (end === at || (this.#single && end - at > NUMBER_MAX)) throw new JsonError({ kind: 'syntax' })
     const entry = this.#begin(at)
-    checkWord(bytes, at, end)
+    checkWord(bytes, at, end, this.#single !== undefined)
     this.tape.close(entry, end)
     this.#ended()
   }
@@ -285,7 +278,7 @@ function wordEnd(bytes: Buffer, at: number): number {
   return at
 }
 
-function checkWord(bytes: Buffer, at: number, end: number): void {
+function checkWord(bytes: Buffer, at: number, end: number, strict: boolean): void {
   const first = bytes[at] as number
   if (first !== MINUS && (first < 0x30 || first > 0x39)) {
     if (bytes.toString('latin1', at, end) !== LITERALS.get(first)) throw new JsonError({ kind: 'syntax' })
@@ -295,5 +288,5 @@ function checkWord(bytes: Buffer, at: number, end: number): void {
   const text = bytes.toString('latin1', at, end)
   if (!NUMBER.test(text)) throw new JsonError({ kind: 'syntax' })
   // Beyond the range of a double some readers take it for infinity, and others for itself.
-  if (text.length > 4 && !Number.isFinite(Number(text))) throw new JsonError({ kind: 'range', text: text.slice(0, 32) })
+  if (strict && text.length > 4 && !Number.isFinite(Number(text))) throw new JsonError({ kind: 'range', text: text.slice(0, 32) })
 }

@@ -83,10 +83,7 @@ class Parts {
 
   /** What stands between the beginning of an object and its stream, without the texts and comments in it. */
   #dictionary(behind: number, at: number): string {
-    const text = this.#text
-      .slice(Math.max(behind, at - DICTIONARY_MAX), at)
-      .replace(/\((?:[^()\\]|\\.)*\)/gs, '')
-      .replace(/%[^\r\n]*/g, '')
+    const text = withoutTexts(this.#text.slice(Math.max(behind, at - DICTIONARY_MAX), at)).replace(/%[^\r\n]*/g, '')
     return text.slice(text.lastIndexOf('obj') + 3)
   }
 
@@ -109,6 +106,25 @@ class Parts {
     else if (/\bT[jJ]\b/.test(text)) this.textBytes += plain.length
     return true
   }
+}
+
+/** What is left without the texts in parentheses, in one walk. */
+function withoutTexts(text: string): string {
+  let left = ''
+  let open = -1
+  let from = 0
+  for (let at = 0; at < text.length; at++) {
+    const letter = text[at]
+    if (letter === '(') open = at
+    else if (open === -1) continue
+    else if (letter === '\\') at++
+    else if (letter === ')') {
+      left += text.slice(from, open)
+      from = at + 1
+      open = -1
+    }
+  }
+  return left + text.slice(from)
 }
 
 function pageObjectsIn(text: string): number {

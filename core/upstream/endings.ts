@@ -3,7 +3,8 @@ import type { Up } from '../chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Failure, Head, Outcome } from '../exchange.ts'
 import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
-import type { LiveExchange, Why } from '../live.ts'
+import type { Why } from '../afterlife.ts'
+import type { LiveExchange } from '../live.ts'
 
 /** Time limits of the upstream, in milliseconds. */
 export interface Patience {

@@ -14,18 +14,21 @@ import { outlineOf } from '../json/outline.ts'
 import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
-import { inTurn, turn } from '../turns.ts'
+import { turn } from '../turns.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, type MakeHead, type Patience, refuse } from './endings.ts'
 import { rewrite, rewritten } from './scanner.ts'
-import { BlankLines, eventsIn, framed, lastBoundary } from './sse.ts'
+import { eventsIn, framed, lastBoundary, nextBoundary } from './sse.ts'
 import { textBytes } from './survey.ts'
-import type { ReplyBody } from './reply-body.ts'
+import { goOnInTurn, LONG_BYTES, type ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
 
-/** Bytes from which on a whole reply is long. */
-const LONG_BYTES = 256 * 1024
+/** Bytes from which on a whole reply is outlined rather than parsed, and of a stream that are parsed in one go. */
+const OUTLINED_BYTES = 256 * 1024
+
+/** Most bytes of a blank line that can stand before a place where it is looked for. */
+const BEGUN = 3
 
 /** Events of a stream that its client gets as a whole. */
 const EVENTS_MAX = 250_000
@@ -136,9 +139,7 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
       const length = pieces.push(chunk)
       if (!memory.cover(chunk)) return fail(shortOfMemory())
       if (length > limit) return fail(new GatewayError('upstream_failed', { cause: new Error(`reply over ${limit} bytes`) }))
-      if (length < LONG_BYTES) return
-      body.pause()
-      inTurn(() => void body.resume())
+      if (length > LONG_BYTES) goOnInTurn(body, x.owner, () => true)
     }
     const onEnd = (): void => {
       done()
@@ -174,14 +175,14 @@ function withoutMark(bytes: Buffer): Buffer {
 }
 
 /** All events of a stream. @throws GatewayError upstream_failed where there are too many of them */
-async function eventsInSlices(format: Format, bytes: Buffer): Promise<ReplyEvent[]> {
+async function eventsInSlices(format: Format, bytes: Buffer, owner: string): Promise<ReplyEvent[]> {
   const events: ReplyEvent[] = []
   for (let at = 0; at < bytes.length;) {
-    if (at > 0) await turn()
-    let end = Math.min(at + LONG_BYTES, bytes.length)
+    if (at > 0) await turn(owner)
+    let end = Math.min(at + OUTLINED_BYTES, bytes.length)
     if (end < bytes.length) {
       const boundary = lastBoundary(bytes.subarray(at, end))
-      end = boundary > 0 ? at + boundary : new BlankLines(bytes).next(end)
+      end = boundary > 0 ? at + boundary : nextBoundary(bytes, end - BEGUN)
     }
     for (const event of eventsIn(format, bytes.subarray(at, end), at === 0)) events.push(event)
     if (events.length > EVENTS_MAX) throw new GatewayError('upstream_failed', { cause: new Error(`a stream of more than ${EVENTS_MAX} events`) })
@@ -197,11 +198,11 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   x.work.still()
   const { format: spoken, translation } = x.route
   // What is long is read in slices, between which others have their turn.
-  const long = bytes.length >= LONG_BYTES
-  const outline = long && !stream ? await outlineOf(withoutMark(bytes)) : undefined
+  const long = bytes.length >= OUTLINED_BYTES
+  const outline = long && !stream ? await outlineOf(withoutMark(bytes), x.owner) : undefined
   if (long && !stream && !outline) return refuse(up, make({ message: 'reply is no JSON object of a size that can be read' }))
-  if (outline) await turn()
-  const events = stream ? toItsEnd(await eventsInSlices(spoken, bytes)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
+  if (outline) await turn(x.owner)
+  const events = stream ? toItsEnd(await eventsInSlices(spoken, bytes, x.owner)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
   const [event] = events
   // What a failed reply says that it cost counts all the same.
   const tellUsage = (): void => {
@@ -217,7 +218,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   }
   let translated: Buffer | readonly ReplyEvent[] | undefined
   try {
-    if (translation) translated = outline ? await translation.largeReply(bytes) : translatedHere(translation.replies, events, spreads(x), stream)
+    if (translation) translated = outline ? await translation.largeReply(withoutMark(bytes)) : translatedHere(translation.replies, events, spreads(x), stream)
   } catch (thrown) {
     tellUsage()
     throw thrown

@@ -1,6 +1,7 @@
 /** The body of an upstream's reply as it arrives, without the machinery of a stream: chunks, an end, or a breaking off. */
 import { EventEmitter } from 'node:events'
 import type { Dispatcher } from 'undici'
+import { inTurn } from '../turns.ts'
 
 /** What the relay needs of a body; a decompressed one is an ordinary stream. */
 export interface ReplyBody {
@@ -98,4 +99,15 @@ export class UpstreamBody extends EventEmitter {
     } else this.destroyed = true
     this.emit('close')
   }
+}
+
+/** Bytes from which on an event, or a whole reply, is read in turn with other long work. */
+export const LONG_BYTES = 64 * 1024
+
+/** Lets a body wait for its turn among long work. @param wanted whether more of it is wanted then */
+export function goOnInTurn(body: ReplyBody, owner: string, wanted: () => boolean): void {
+  body.pause()
+  inTurn(() => {
+    if (wanted()) body.resume()
+  }, owner)
 }

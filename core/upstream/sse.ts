@@ -20,6 +20,16 @@ export function lastBoundary(bytes: Buffer): number {
   return last
 }
 
+/** The index just behind the first blank line at or after `from`; the length when there is none. */
+export function nextBoundary(bytes: Buffer, from: number): number {
+  let first = bytes.length
+  for (const blank of SPELLINGS) {
+    const at = bytes.indexOf(blank, from)
+    if (at !== -1) first = Math.min(first, at + blank.length)
+  }
+  return first
+}
+
 const BLANK = /\n\r?\n|\r\r/g
 
 /** The blank lines of a text. Asking about them from its beginning to its end goes through it once, however lines end in it. */

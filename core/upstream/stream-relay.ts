@@ -4,20 +4,17 @@ import { deadline, type Deadline } from '../deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { Outcome } from '../exchange.ts'
 import { ReplyEvent, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
-import { type LiveExchange, reasonOf } from '../live.ts'
+import { reasonOf } from '../afterlife.ts'
+import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
 import { Pieces } from '../pieces.ts'
-import { inTurn } from '../turns.ts'
 import { type End, endError, lastTranslated, left, type MakeHead, type Patience, refuse, stopError } from './endings.ts'
-import type { ReplyBody } from './reply-body.ts'
+import { goOnInTurn, LONG_BYTES, type ReplyBody } from './reply-body.ts'
 import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
 import { firstEvent, framed, lastBoundary } from './sse.ts'
 import { WholeEvents } from './whole-events.ts'
 
 const KEEPALIVE = Buffer.from(': keepalive\n\n')
-
-/** Bytes from which on an event is long. */
-const LONG_BYTES = 64 * 1024
 
 /** Milliseconds for which a client may take nothing before what becomes of its stream is its doing. */
 const STUCK_MS = 1000
@@ -128,7 +125,7 @@ export class StreamRelay {
       heard = performance.now()
       if (heard - started >= total) return this.#finish('timeout')
       this.#flush(chunk)
-      if (this.#events.begun > LONG_BYTES && !this.#over) this.#goOnInTurn()
+      if (this.#events.begun > LONG_BYTES && !this.#over) goOnInTurn(this.#body, this.#x.owner, () => this.#holding === 0 && !this.#over)
     })
     this.#body.on('end', () => {
       // The last event may lack its end.
@@ -137,14 +134,6 @@ export class StreamRelay {
     })
     this.#body.on('close', () => this.#finish('upstream'))
     if (this.#body.destroyed) this.#finish('upstream')
-  }
-
-  /** A long event is read in turn with other long work. */
-  #goOnInTurn(): void {
-    this.#body.pause()
-    inTurn(() => {
-      if (this.#holding === 0 && !this.#over) this.#body.resume()
-    })
   }
 
   #stop(): void {

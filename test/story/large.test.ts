@@ -115,8 +115,8 @@ t.test('a balance that covers little lowers the output limit of a large translat
 function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
   const { longJobs } = g.gateway
   const of = longJobs.of.bind(longJobs)
-  longJobs.of = key => {
-    const jobs = of(key)
+  longJobs.of = (key, x) => {
+    const jobs = of(key, x)
     const run = jobs[kind] as (job: unknown) => Promise<never>
     const ending = async (job: unknown): Promise<never> => {
       const answer = run(job)
@@ -156,7 +156,7 @@ t.test('the keys take turns on the thread for long jobs, and a job that takes to
   const order: string[] = []
   const weigh = (jobs: LongJobs, key: string, bytes: number): Promise<void> =>
     jobs
-      .of(key)
+      .of(key, { whenClosed: () => () => {} })
       .documents({ documents: [document(bytes)], pageTokens: 1 })
       .then(() => void order.push(key))
   await Promise.all(['greedy', 'greedy', 'greedy', 'greedy', 'other', 'third'].map(key => weigh(g.gateway.longJobs, key, 100_000)))
@@ -166,4 +166,44 @@ t.test('the keys take turns on the thread for long jobs, and a job that takes to
   const [first, second] = [weigh(hasty, 'a', 20_000_000), weigh(hasty, 'b', 20_000_000)]
   await t.rejects(first, { code: 'internal' })
   await t.rejects(second, { code: 'internal' }, 'the next one has a thread of its own')
+})
+
+t.test('jobs whose exchange is over, or whose gateway stops, are dropped', async t => {
+  const { g } = await start(t)
+  const jobs = new LongJobs(2 ** 28, () => 30_000, createLog(new Scrubber(), 'silent', process.stdout))
+  const document = Buffer.from(JSON.stringify(Buffer.alloc(5_000_000, 'text').toString('base64')))
+  const ends: (() => void)[] = []
+  const weigh = (): Promise<unknown> =>
+    jobs.of('key', { whenClosed: callback => (ends.push(callback), () => {}) }).documents({ documents: [document], pageTokens: 1 })
+  const [first, second, third] = [weigh(), weigh(), weigh()]
+  ends[1]?.()
+  await t.rejects(second, { code: 'internal' }, 'it still waited')
+  await first
+  const fourth = weigh()
+  t.rejects(third).catch(() => {})
+  t.rejects(fourth).catch(() => {})
+  await jobs.close()
+  await Promise.allSettled([third, fourth])
+  t.equal(g.gateway.running, 0)
+})
+
+t.test('a large reply passes as a small one does: a byte order mark, names that stand twice, odd numbers', async t => {
+  const { g, upstream } = await start(t)
+  const reply = (text: string, more: string): string =>
+    `{"id":"c","object":"chat.completion","model":"x","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(text)}},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"usage":{"prompt_tokens":10,"completion_tokens":5}${more}}`
+  const key = await g.key('famC', 1000n)
+  for (const path of [PATHS.chat, PATHS.messages]) {
+    for (const [mark, more] of [
+      ['\ufeff', ''],
+      ['', ',"odd":1e400'],
+      ['', `,"odd":${'9'.repeat(1500)}`],
+    ] as const) {
+      for (const text of ['short', LARGE]) {
+        upstream.script = (_received, res) => json(res, mark + reply(text, more))
+        t.equal((await g.call(path, { key, body: asked(path, 'acme/famC-5.5', 'hi') })).status, 200, `${path} ${text.length} ${more.slice(0, 20)}`)
+      }
+    }
+  }
+  const entries = await g.settled(key)
+  t.strictSame([...new Set(entries.map(({ status, input_tokens, output_tokens }) => `${status} ${input_tokens} ${output_tokens}`))], ['ok 10 5'])
 })
