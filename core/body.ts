@@ -20,9 +20,9 @@ const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'
 /** Most values and names in any other member: such a member is parsed in one go. */
 const MEMBER_ENTRIES_MAX = 50_000
 /** Values that are read before others get their turn. */
-const VALUES_AT_ONCE = 4000
+const VALUES_AT_ONCE = 2000
 /** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
-const SLICE_MS = 2
+const SLICE_MS = 1
 const STEPS = 8
 
 /** Indices of texts that are measured before others get their turn. */

@@ -1,12 +1,12 @@
 /**
- * Long work takes turns: about a millisecond of it in each turn of the event loop. So however much long work there is, everybody else
+ * Long work takes turns: about half a millisecond of it in each turn of the event loop. So however much long work there is, everybody else
  * waits that long. Owners take turns as well: however much work one of them has, another waits for one slice.
  */
 
 /** Bytes that are copied, or handed to the system, in one slice. */
 export const SLICE_BYTES = 1024 * 1024
 /** Milliseconds of slices in one turn of the event loop. */
-const TURN_MS = 1
+const TURN_MS = 0.5
 
 interface Slice {
   readonly work: () => void

@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Reply, shownEntry, STATUSES } from '../core/plugin.ts'
+import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Reply, shownEntry, STATUSES, turn } from '../core/plugin.ts'
 
 /** Entries of a page when none are asked for, and at most. */
 const PAGE = 50
@@ -7,8 +7,9 @@ const MOST = 500
 const LOOKED_THROUGH = 2000
 /** How far pages can be counted; beyond that a cursor reads on at the same price. */
 const MOST_SKIPPED = 2000
-/** Entries that the store is asked for at once. */
-const READ_AT_ONCE = 250
+/** Entries that the store is asked for at once, and that are read and priced before others get their turn. */
+const READ_AT_ONCE = 100
+const PRICED_AT_ONCE = 50
 
 const CURSOR = /^\d{1,16}-\d{1,16}$/
 
@@ -46,10 +47,20 @@ export default definePlugin({
           found.push(entry)
         }
         looked += entries.length
+        await turn(account)
         if (entries.length < count) return { entries: found.slice(skip), next: undefined }
         to = `(${entries.at(-1)?.id}`
       }
       return { entries: found.slice(skip), next: to.slice(1) }
+    }
+
+    async function priced(account: string, entries: readonly HistoryEntry[]): Promise<object[]> {
+      const rows: object[] = []
+      for (let at = 0; at < entries.length; at += PRICED_AT_ONCE) {
+        if (at > 0) await turn(account)
+        rows.push(...(await Promise.all(entries.slice(at, at + PRICED_AT_ONCE).map(entry => pricedEntry(entry, ledger.prices)))))
+      }
+      return rows
     }
 
     return {
@@ -58,7 +69,7 @@ export default definePlugin({
         const { entries, next } = await collect(key.id, wish, (wish.page - 1) * wish.size)
         const reply = {
           object: 'list',
-          data: await Promise.all(entries.map(entry => pricedEntry(entry, ledger.prices))),
+          data: await priced(key.id, entries),
           has_more: next !== undefined,
           next_cursor: next ?? null,
           page: wish.page,
