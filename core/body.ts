@@ -70,7 +70,7 @@ export class BodyReader {
   body(bytes: Buffer): Body {
     this.#read(bytes, true, Infinity)
     if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
-    if (bytes[this.#scanner.tape.starts[0] ?? 0] !== OPEN_OBJECT) throw invalid('The request body must be a JSON object.')
+    if (bytes[this.#scanner.tape.start(0) ?? 0] !== OPEN_OBJECT) throw invalid('The request body must be a JSON object.')
     return new Body(bytes, this.#scanner)
   }
 
@@ -264,7 +264,7 @@ export class Body {
       return view ? [{ start: view.start, end: view.end, bytes }] : []
     })
     // Just behind the opening brace.
-    const first = (this.#tape.starts[0] as number) + 1
+    const first = this.#tape.start(0) + 1
     if (added.length > 0) splices.push({ start: first, end: first, bytes: Buffer.from(added.join(',') + (this.#members.size > 0 ? ',' : '')) })
     splices.sort((a, b) => a.start - b.start)
     const parts: Buffer[] = []
@@ -284,7 +284,7 @@ export class Body {
     for (const [name, entry] of this.#members) {
       if (this.#removed.has(name)) continue
       const { start, bytes } = this.#viewOf(entry)
-      add(this.received.subarray(this.#tape.starts[entry], start), this.#edits.get(name)?.bytes ?? bytes)
+      add(this.received.subarray(this.#tape.start(entry), start), this.#edits.get(name)?.bytes ?? bytes)
     }
     for (const [name, { bytes }] of this.#edits) if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])

@@ -53,3 +53,31 @@ export class Pieces {
     return bytes
   }
 }
+
+/** Bytes of a room: what is in one is not copied when more comes. */
+const ROOM_BYTES = 1024 * 1024
+
+/** Bytes that come bit by bit and are asked for once: many of them are put together at the end, and not at all where they are given up. */
+export class Collected {
+  readonly #full: Buffer[] = []
+  readonly #room = new Pieces(ROOM_BYTES)
+  #length = 0
+
+  get length(): number {
+    return this.#length
+  }
+
+  /** @returns how many bytes there are now */
+  push(piece: Buffer): number {
+    if (this.#room.length > 0 && this.#room.length + piece.length > ROOM_BYTES) this.#full.push(this.#room.take())
+    this.#room.push(piece)
+    return (this.#length += piece.length)
+  }
+
+  /** All there are; none are left. */
+  take(): Buffer {
+    const last = this.#room.take()
+    this.#length = 0
+    return this.#full.length === 0 ? last : Buffer.concat([...this.#full.splice(0), last])
+  }
+}

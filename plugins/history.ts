@@ -8,8 +8,8 @@ const LOOKED_THROUGH = 2000
 /** How far pages can be counted; beyond that a cursor reads on at the same price. */
 const MOST_SKIPPED = 2000
 /** Entries that the store is asked for at once, and that are read and priced before others get their turn. */
-const READ_AT_ONCE = 100
-const PRICED_AT_ONCE = 50
+const READ_AT_ONCE = 50
+const PRICED_AT_ONCE = 25
 
 const CURSOR = /^\d{1,16}-\d{1,16}$/
 

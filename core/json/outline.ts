@@ -64,9 +64,10 @@ export class Outline {
 
 /** Whether an entry is the value of a member that is a detail. */
 function isDetail(bytes: Buffer, tape: Tape, entry: number): boolean {
-  const end = tape.ends[entry - 1] as number
-  const between = bytes.toString('latin1', end, tape.starts[entry])
-  return between.trim() === ':' && says(bytes, tape.starts[entry - 1] as number, end, DETAIL)
+  if (entry === 0) return false
+  const end = tape.end(entry - 1)
+  const between = bytes.toString('latin1', end, tape.start(entry))
+  return between.trim() === ':' && says(bytes, tape.start(entry - 1), end, DETAIL)
 }
 
 /** A value with another one at a path. */
@@ -99,15 +100,15 @@ export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline |
   let at = 0
   let left = PARSED_MAX
   const leaveOut = (entry: number, instead: Buffer): void => {
-    parts.push(bytes.subarray(at, tape.starts[entry]), instead)
-    at = tape.ends[entry] as number
+    parts.push(bytes.subarray(at, tape.start(entry)), instead)
+    at = tape.end(entry)
   }
   const large = new Set([...names].filter(([name]) => !TELLING.has(name)).map(([, entry]) => entry + 1))
   for (let entry = 0; entry < tape.size; entry++) {
-    const first = bytes[tape.starts[entry] as number]
-    const next = tape.nexts[entry] as number
+    const first = bytes[tape.start(entry)]
+    const next = tape.next(entry)
     if (first === QUOTE) {
-      if ((tape.ends[entry] as number) - (tape.starts[entry] as number) >= LONG) leaveOut(entry, EMPTY.string)
+      if (tape.end(entry) - tape.start(entry) >= LONG) leaveOut(entry, EMPTY.string)
     } else if (next - entry > MANY && (large.has(entry) || isDetail(bytes, tape, entry))) {
       leaveOut(entry, first === OPEN_OBJECT ? EMPTY.object : EMPTY.list)
       entry = next - 1

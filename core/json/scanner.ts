@@ -166,8 +166,7 @@ export class JsonScanner {
     const start = this.#string
     this.#string = -1
     if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
-      if (this.#named[this.#depth] !== -1 && says(bytes, tape.starts[entry - 1] as number, tape.ends[entry - 1] as number, ARGUMENTS))
-        this.inner.push(start, end)
+      if (entry > 0 && this.#named[this.#depth] !== -1 && says(bytes, tape.start(entry - 1), tape.end(entry - 1), ARGUMENTS)) this.inner.push(start, end)
       return this.#ended()
     }
     this.#state = AFTER_NAME

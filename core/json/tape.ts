@@ -1,26 +1,44 @@
 /** Where the values of a JSON text stand: what a scanner notes, and what views are read from. */
 
+/** Entries of a segment, as a power of two: a tape grows by segments, so nothing of it is copied, and each is small enough to be young garbage. */
+const SEGMENT_BITS = 10
+const IN_SEGMENT = (1 << SEGMENT_BITS) - 1
+/** Numbers of an entry: the index of its first byte, the index behind its last, and the entry behind it and all that is in it. */
+const NUMBERS = 3
+
 /** Where each value stands. Each name of an object has an entry before that of its value. */
 export class Tape {
   size = 0
-  /** By entry: the index of its first byte, and the index behind its last. */
-  readonly starts: number[] = []
-  readonly ends: number[] = []
-  /** By entry: the entry behind it and all that is in it. */
-  readonly nexts: number[] = []
+  #last: number[] = []
+  readonly #segments: number[][] = [this.#last]
 
   /** Notes that an entry begins. @returns its number */
   add(start: number): number {
-    this.starts.push(start)
-    // Each list has as many entries as the others.
-    this.ends.push(0)
-    this.nexts.push(0)
+    if (this.size > IN_SEGMENT && (this.size & IN_SEGMENT) === 0) this.#segments.push((this.#last = []))
+    this.#last.push(start, 0, 0)
     return this.size++
   }
 
   /** Notes where an entry ends. */
   close(entry: number, end: number): void {
-    this.ends[entry] = end
-    this.nexts[entry] = this.size
+    const segment = this.#segments[entry >> SEGMENT_BITS] as number[]
+    const at = (entry & IN_SEGMENT) * NUMBERS
+    segment[at + 1] = end
+    segment[at + 2] = this.size
+  }
+
+  /** The index of an entry's first byte. */
+  start(entry: number): number {
+    return (this.#segments[entry >> SEGMENT_BITS] as number[])[(entry & IN_SEGMENT) * NUMBERS] as number
+  }
+
+  /** The index behind an entry's last byte. */
+  end(entry: number): number {
+    return (this.#segments[entry >> SEGMENT_BITS] as number[])[(entry & IN_SEGMENT) * NUMBERS + 1] as number
+  }
+
+  /** The entry behind an entry and all that is in it. */
+  next(entry: number): number {
+    return (this.#segments[entry >> SEGMENT_BITS] as number[])[(entry & IN_SEGMENT) * NUMBERS + 2] as number
   }
 }

@@ -26,11 +26,11 @@ export class JsonView {
 
   /** Where it stands: the index of its first byte, and the index behind its last. */
   get start(): number {
-    return this.#tape.starts[this.#entry] as number
+    return this.#tape.start(this.#entry)
   }
 
   get end(): number {
-    return this.#tape.ends[this.#entry] as number
+    return this.#tape.end(this.#entry)
   }
 
   /** Its bytes as they came. */
@@ -40,7 +40,7 @@ export class JsonView {
 
   /** Values and names in it, itself included. */
   get entries(): number {
-    return (this.#tape.nexts[this.#entry] as number) - this.#entry
+    return this.#tape.next(this.#entry) - this.#entry
   }
 
   get isObject(): boolean {
@@ -77,24 +77,24 @@ export class JsonView {
   /** The member of an object, the last one where several have the name; undefined where there is none. @param name printable ASCII */
   member(name: string): JsonView | undefined {
     if (!this.isObject) return undefined
-    const { nexts } = this.#tape
-    const end = nexts[this.#entry] as number
+    const tape = this.#tape
+    const end = tape.next(this.#entry)
     let found = -1
-    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry + 1] as number) if (this.#says(entry, name)) found = entry + 1
+    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1)) if (this.#says(entry, name)) found = entry + 1
     return found === -1 ? undefined : new JsonView(this.#bytes, this.#tape, found)
   }
 
   /** Bytes of all strings in it that are members of these names, without their quotes. */
   textBytes(names: readonly string[]): number {
-    const { nexts, starts, ends } = this.#tape
+    const tape = this.#tape
     let total = 0
     const walk = (entry: number): void => {
-      const end = nexts[entry] as number
-      const nameEntries = this.#bytes[starts[entry] as number] === OPEN_OBJECT ? 1 : 0
-      for (let value = entry + 1 + nameEntries; value < end; value = (nexts[value] as number) + nameEntries) {
-        const start = starts[value] as number
+      const end = tape.next(entry)
+      const nameEntries = this.#bytes[tape.start(entry)] === OPEN_OBJECT ? 1 : 0
+      for (let value = entry + 1 + nameEntries; value < end; value = tape.next(value) + nameEntries) {
+        const start = tape.start(value)
         if (this.#bytes[start] !== QUOTE) walk(value)
-        else if (nameEntries === 1 && names.some(name => this.#says(value - 1, name))) total += (ends[value] as number) - start - 2
+        else if (nameEntries === 1 && names.some(name => this.#says(value - 1, name))) total += tape.end(value) - start - 2
       }
     }
     walk(this.#entry)
@@ -104,10 +104,9 @@ export class JsonView {
   /** The names of an object's members, in their order. */
   *names(): Generator<string> {
     if (!this.isObject) return
-    const { nexts, starts, ends } = this.#tape
-    const end = nexts[this.#entry] as number
-    for (let entry = this.#entry + 1; entry < end; entry = nexts[entry + 1] as number)
-      yield stringAt(this.#bytes, starts[entry] as number, ends[entry] as number)
+    const tape = this.#tape
+    const end = tape.next(this.#entry)
+    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1)) yield stringAt(this.#bytes, tape.start(entry), tape.end(entry))
   }
 
   /** The elements of a list; nothing for anything else. */
@@ -117,15 +116,14 @@ export class JsonView {
 
   /** The values of an object's members, or the elements of a list. */
   *children(): Generator<JsonView> {
-    const { nexts } = this.#tape
-    const end = nexts[this.#entry] as number
+    const tape = this.#tape
+    const end = tape.next(this.#entry)
     const nameEntries = this.isObject ? 1 : 0
-    for (let entry = this.#entry + 1 + nameEntries; entry < end; entry = (nexts[entry] as number) + nameEntries)
-      yield new JsonView(this.#bytes, this.#tape, entry)
+    for (let entry = this.#entry + 1 + nameEntries; entry < end; entry = tape.next(entry) + nameEntries) yield new JsonView(this.#bytes, this.#tape, entry)
   }
 
   /** Whether the string at an entry says this. */
   #says(entry: number, text: string): boolean {
-    return says(this.#bytes, this.#tape.starts[entry] as number, this.#tape.ends[entry] as number, text)
+    return says(this.#bytes, this.#tape.start(entry), this.#tape.end(entry), text)
   }
 }

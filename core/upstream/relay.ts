@@ -13,7 +13,7 @@ import { type Failure, type Format, ReplyEvent, type ReplyTranslation, type Rewr
 import { outlineOf } from '../json/outline.ts'
 import type { LiveExchange } from '../live.ts'
 import { Allowance, shortOfMemory } from '../memory.ts'
-import { Pieces } from '../pieces.ts'
+import { Collected } from '../pieces.ts'
 import { turn } from '../turns.ts'
 import { downwardHeaders } from './headers.ts'
 import { left, type MakeHead, type Patience, refuse } from './endings.ts'
@@ -115,7 +115,7 @@ function decoded(reply: UpstreamReply): ReplyBody {
 /** Reads a body to its end. @throws GatewayError upstream_failed, upstream_timeout; undefined result: the client left */
 function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Patience): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
-    const pieces = new Pieces()
+    const pieces = new Collected()
     const timedOut = (): void => fail(new GatewayError('upstream_timeout', { cause: new Error('upstream went silent in a reply') }))
     const idle = deadline(patience.idle, timedOut)
     const done = (): void => {
