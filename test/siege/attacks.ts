@@ -4,6 +4,7 @@ import { Agent, request } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { carried } from './line.ts'
 
 /** What the attackers have. */
 export interface Loot {
@@ -26,23 +27,11 @@ export interface Attack {
 /** Each kind of attacker has an address of its own; the honest customers have 127.0.0.1. */
 const ADDRESSES = { idle: '127.0.0.2', pipelines: '127.0.0.3', guesses: '127.0.0.4', bodies: '127.0.0.5', ahead: '127.0.0.6' }
 
-/** Bytes a second that the line of the attackers carries: a gigabit. */
-const LINE_BYTES = 125_000_000
 const PIECE_BYTES = 65_536
 /** A client with a hostile upstream waits for so long between two requests. */
 const PAUSE_MS = 50
 
 const agent = new Agent({ keepAlive: true })
-
-/** When the line has carried all that was put on it so far. */
-let lineFreeAt = 0
-
-/** Resolves when the line has carried these bytes. */
-async function carried(bytes: number): Promise<void> {
-  const now = performance.now()
-  lineFreeAt = Math.max(lineFreeAt, now) + (bytes / LINE_BYTES) * 1000
-  await sleep(lineFreeAt - now)
-}
 
 async function* pieces(body: Buffer): AsyncGenerator<Buffer> {
   for (let at = 0; at < body.length; at += PIECE_BYTES) {

@@ -4,11 +4,13 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setPriority } from 'node:os'
+import { Readable } from 'node:stream'
 import { gzipSync } from 'node:zlib'
 import { randomUUID } from 'node:crypto'
 import { startSimulated } from '../../core/upstream/simulated.ts'
 import { json, listening } from '../upstream.ts'
 import { answering } from './helper.ts'
+import { carried } from './line.ts'
 
 export interface ProviderState {
   readonly url: string
@@ -20,7 +22,7 @@ const WORK_MS = 3000
 /** How long a stream runs. */
 const STREAM_MS = 300
 const EVENT_BYTES = 100_000_000
-const PIECE = 'x'.repeat(1_000_000)
+const PIECE = 'x'.repeat(100_000)
 /** Gzip members of 16 MB each, 2 GB together. */
 const BOMB = Buffer.concat(Array<Buffer>(128).fill(gzipSync(Buffer.alloc(2 ** 24, ' '))))
 
@@ -31,6 +33,16 @@ const DELTA = { id: 'c', object: 'chat.completion.chunk', model: 'm', choices: [
 type Deed = (res: ServerResponse, isReused: boolean) => void
 
 const answer: Deed = res => json(res, { ...REPLY, usage: USAGE })
+
+/** One event, as fast as the line carries it. */
+async function* event(): AsyncGenerator<string> {
+  yield 'data: {"text":"'
+  for (let sent = 0; sent < EVENT_BYTES; sent += PIECE.length) {
+    await carried(PIECE.length)
+    yield PIECE
+  }
+  yield '"}\n\n'
+}
 
 const DEEDS: Readonly<Record<string, Deed>> = {
   'closes late': (res, isReused) => {
@@ -43,21 +55,7 @@ const DEEDS: Readonly<Record<string, Deed>> = {
     res.socket?.write('HTTP/1.1 100 Continue\r\n\r\n')
     answer(res, false)
   },
-  'one event': res => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"text":"')
-    let sent = 0
-    const send = (): void => {
-      while (sent < EVENT_BYTES && !res.destroyed) {
-        sent += PIECE.length
-        if (!res.write(PIECE)) {
-          res.once('drain', send)
-          return
-        }
-      }
-      res.end('"}\n\n')
-    }
-    send()
-  },
+  'one event': res => void Readable.from(event()).pipe(res.writeHead(200, { 'content-type': 'text/event-stream' })),
   'a stream': res => {
     res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${JSON.stringify({ ...DELTA, usage: null })}\n\n`)
     setTimeout(() => res.end(`data: ${JSON.stringify({ ...DELTA, choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`), STREAM_MS)

@@ -1,0 +1,14 @@
+/** The line of an attacker: a gigabit a second, which all that a process sends shares. */
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const BYTES_PER_SECOND = 125_000_000
+
+/** When the line has carried all that was put on it so far. */
+let freeAt = 0
+
+/** Resolves when the line has carried these bytes. */
+export async function carried(bytes: number): Promise<void> {
+  const now = performance.now()
+  freeAt = Math.max(freeAt, now) + (bytes / BYTES_PER_SECOND) * 1000
+  await sleep(freeAt - now)
+}
