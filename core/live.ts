@@ -92,7 +92,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   readonly #surroundings: Surroundings
   #memory: Share | undefined
   #place: Taker | undefined
-  readonly #whenClosed = new Set<() => void>()
+  #whenClosed: Set<() => void> | undefined
   readonly #whenOver = new Set<(why: Why) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
@@ -204,8 +204,9 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   whenClosed(callback: () => void): () => void {
-    this.#whenClosed.add(callback)
-    return () => void this.#whenClosed.delete(callback)
+    const callbacks = (this.#whenClosed ??= new Set())
+    callbacks.add(callback)
+    return () => void callbacks.delete(callback)
   }
 
   release(bytes: number): void {
@@ -233,7 +234,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   /** Gives its memory and its place back: the exchange is over. */
   close(): void {
     this.#memory?.close()
-    for (const callback of this.#whenClosed) callback()
+    if (this.#whenClosed) for (const callback of this.#whenClosed) callback()
     if (this.#place) this.#surroundings.places.give(this.#place, 1)
   }
 

@@ -59,7 +59,7 @@ const ROOM_BYTES = 1024 * 1024
 
 /** Bytes that come bit by bit and are asked for once: many of them are put together at the end, and not at all where they are given up. */
 export class Collected {
-  readonly #full: Buffer[] = []
+  #full: Buffer[] | undefined
   readonly #room = new Pieces(ROOM_BYTES)
   #length = 0
 
@@ -69,7 +69,7 @@ export class Collected {
 
   /** @returns how many bytes there are now */
   push(piece: Buffer): number {
-    if (this.#room.length > 0 && this.#room.length + piece.length > ROOM_BYTES) this.#full.push(this.#room.take())
+    if (this.#room.length > 0 && this.#room.length + piece.length > ROOM_BYTES) (this.#full ??= []).push(this.#room.take())
     this.#room.push(piece)
     return (this.#length += piece.length)
   }
@@ -77,7 +77,9 @@ export class Collected {
   /** All there are; none are left. */
   take(): Buffer {
     const last = this.#room.take()
+    const full = this.#full
     this.#length = 0
-    return this.#full.length === 0 ? last : Buffer.concat([...this.#full.splice(0), last])
+    this.#full = undefined
+    return full ? Buffer.concat([...full, last]) : last
   }
 }

@@ -63,7 +63,7 @@ export default definePlugin({
     ticking.unref()
     return {
       async request(x) {
-        await weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
+        if (x.body.contents.attachments.length > 0) await weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
         const terms = termsOf(x, typeOf(x, host).models, rates, host.ledger, host.now())
         const requests = holdRequests(x, host, terms)
         const answers = await holdAll(requests, x, host)
