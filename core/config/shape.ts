@@ -98,7 +98,7 @@ const BOOLEANS: ReadonlyMap<string, string> = new Map(Object.entries({ yes: 'tru
 interface Shape {
   readonly type?: string
   readonly pattern?: string
-  readonly items?: { readonly enum?: readonly unknown[] }
+  readonly items?: { readonly enum?: readonly unknown[]; readonly format?: string }
   readonly default?: unknown
 }
 
@@ -115,9 +115,9 @@ function meant({ data, parentSchema }: ErrorObject): string | undefined {
       if (/^\d{1,9}(?:\.\d{1,9})?$/.test(text)) return UNQUOTED
       return /^\d{1,4},\d{1,3}$/.test(text) ? didYouMean(text.replace(',', '.')) : undefined
     case 'array':
-      return text.split(/, ?/).every(word => items?.enum?.includes(word)) ? didYouMean(`[${text}]`) : undefined
+      return text.split(/, ?/).every(word => items?.enum?.includes(word) || (items?.format === 'range' && isRange(word))) ? didYouMean(`[${text}]`) : undefined
     default:
-      return didYouMean(respelled(text, pattern, /[A-Za-z]+$/.exec(String(standard))?.[0]))
+      return didYouMean(respelled(text, pattern, standard === 'auto' ? 'MiB' : /[A-Za-z]+$/.exec(String(standard))?.[0]))
   }
 }
 

@@ -109,6 +109,8 @@ t.test('what is wrong with a credential is said, and no more of it shown', async
   t.match(await shown('access-log', 'access-log, metrics: { token: short }'), /metrics\.token: expected .*16/)
   t.match(await shown('{ key: simulated }', '{ key: "" }'), /accounts\[0\]\.key: [^*]+\n/)
   t.match(await shown('{ key: simulated }', '{ apiKey: made-up }'), /accounts\[0\]\.apiKey: there is no setting "apiKey" here\n/)
+  t.match(await shown('upstreams:', 'limits: { memory: 256 }\nupstreams:'), /did you mean 256MiB\?/)
+  t.match(await shown('upstreams:', 'limits: { trustedProxies: 10.0.0.0/8 }\nupstreams:'), /did you mean \[10\.0\.0\.0\/8\]\?/)
   const old = await shown('access-log', 'access-log, auth: { failuresPerMinute: 60 }')
   t.match(old, /failuresPerMinute: there is no setting[^]*limits\.anonymous/, 'what came in its place is named')
   for (const range of ['0.0.0.0/0', '::/0', '10.0.0.0/33', 'nginx'])
