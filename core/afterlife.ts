@@ -1,4 +1,4 @@
-/** What is decided about replies that nobody waits for, and why exchanges end. */
+/** What happens to a reply after its clients have left, and the reasons why an exchange ends. */
 import type { GatewayError } from './errors.ts'
 import type { StopReason } from './exchange.ts'
 import type { Usage } from './ledger/money.ts'

@@ -143,12 +143,12 @@ export class Attempts {
     })
   }
 
-  /** Whether a client of this account may get the reply of an attempt before: of that name, or of one whose client has left. */
+  /** Whether a request may be a retry of an attempt of this account: one of the same name, or one whose client has left. */
   mayJoin(account: string, { headers }: Pick<Exchange, 'headers'>): boolean {
     const header = headers['idempotency-key']
     if (typeof header === 'string') return this.named(account, nameOf(header)) !== undefined
     if (!(Number(headers['x-stainless-retry-count']) > 0)) return false
-    return [...(this.#all.get(account) ?? [])].some(attempt => attempt.abandoned && this.#known(attempt))
+    return this.#abandonedBy(account).length > 0
   }
 
   /** The attempt that a client of this account gave a name to. */
@@ -165,10 +165,14 @@ export class Attempts {
 
   /** An attempt at the same request whose client has left. */
   abandoned(account: string, request: Exchange & With<'body'>): Attempt | undefined {
-    const left = [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned && this.#known(attempt))
+    const left = this.#abandonedBy(account)
     if (left.length === 0) return undefined
     const digest = digestOf(request)
     return left.find(attempt => attempt.digest === digest)
+  }
+
+  #abandonedBy(account: string): Attempt[] {
+    return [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned && this.#known(attempt))
   }
 
   /** Notes an attempt that begins. */

@@ -79,7 +79,6 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   recent: Buffer | undefined = undefined
   /** Where the reply goes. */
   readonly outlet: Outlet
-  readonly #now: () => number
   readonly #req: IncomingMessage
   /** This exchange's own client. */
   readonly #reply: ClientReply
@@ -88,7 +87,6 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   #addressGroup: string | undefined
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
-  readonly #unread: Unread
   readonly #surroundings: Surroundings
   #memory: Share | undefined
   #place: Taker | undefined
@@ -100,9 +98,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
     const mark = url.indexOf('?')
     this.id = surroundings.id
     this.startedAt = surroundings.now()
-    this.#now = surroundings.now
     this.limits = surroundings.limits
-    this.#unread = surroundings.unread
     this.#surroundings = surroundings
     this.#addressGroup = surroundings.addressGroup
     this.method = req.method ?? 'GET'
@@ -123,7 +119,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   }
 
   heeded(): void {
-    if (this.begun) this.firstByteAfter ??= this.#now() - this.startedAt
+    if (this.begun) this.firstByteAfter ??= this.#surroundings.now() - this.startedAt
     this.afterlife?.joined()
   }
 
@@ -271,7 +267,7 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
 
   /** Begins the reply. Its head goes out with the first of its bytes; where these are all there are, with their length. */
   begin(status: number, headers: Readonly<Record<string, string>>): void {
-    if (!this.gone) this.firstByteAfter = this.#now() - this.startedAt
+    if (!this.gone) this.firstByteAfter = this.#surroundings.now() - this.startedAt
     this.begun = true
     this.outlet.begin(status, headers)
   }
@@ -315,10 +311,10 @@ export class LiveExchange implements Exchange, Seated, Asker, Speaker {
   /** Throws the rest of an unwanted body away, within bounds: a client that is still sending would not see its answer otherwise. */
   async #discard(): Promise<void> {
     const { unreadBody, unreadTime, unreadBodies } = this.limits
-    if (this.#unread.bodies >= unreadBodies) return
-    this.#unread.bodies++
+    if (this.#surroundings.unread.bodies >= unreadBodies) return
+    this.#surroundings.unread.bodies++
     await discarded(this.#req, unreadBody, unreadTime)
-    this.#unread.bodies--
+    this.#surroundings.unread.bodies--
   }
 
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */

@@ -1,6 +1,6 @@
 /**
- * Does what takes long on a thread of its own, so that it holds nobody up: large translations, and weighing documents. Keys take turns:
- * however much work one of them brings, another waits for one job.
+ * Runs large translations and the weighing of documents on a separate thread, so the event loop stays free. Keys take turns: however
+ * many jobs one key has, another key waits for one of them.
  */
 import { Worker } from 'node:worker_threads'
 import { deadline } from './deadline.ts'

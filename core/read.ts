@@ -82,7 +82,7 @@ export async function readBody(
       if (!looking) inTurn(look, owner)
       looking = true
     }
-    // It is told of although the reading is paused, where nothing more is to come.
+    // Node emits `end` even while the request is paused, when the last chunk has been read.
     const onEnd = (): void => {
       ended = true
       if (!looking) done()

@@ -32,7 +32,7 @@ export class Shares {
     return this.#taken
   }
 
-  /** The most that one key can have where nobody else has anything. @param part of the total that may be taken for this */
+  /** The most that one key can take while all others have nothing. @param part of the total that may be taken for this */
   most(part: number): number {
     return (this.total * part * KEY_SHARE) / (1 + KEY_SHARE)
   }

@@ -165,7 +165,7 @@ export class StreamTranslation {
 
   /** The upstream has said all it had to say. */
   finish(): readonly ReplyEvent[] {
-    // Without a reason why it stopped, nobody knows whether it is whole.
+    // A reply without a stop reason may be incomplete.
     if (!this.#stopped && !this.#over) {
       this.unfinished = true
       return this.fail(new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }))

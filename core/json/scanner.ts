@@ -49,7 +49,7 @@ export class JsonScanner {
   #string = -1
   /** None of the bytes that are read now is a control character. */
   #clean = false
-  /** The next quote and the next backslash, where they have been looked for; the number of bytes where there is none. */
+  /** The indices of the next quote and the next backslash; -1 before a search, and the number of bytes if none follows. */
   #quote = -1
   #slash = -1
   #depth = 0

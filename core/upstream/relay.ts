@@ -64,7 +64,7 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
     if (outcome?.kind === 'relayed') ebb(reply, x.limits.keepalive)
     else if (!body.readableEnded) {
       reply.abort()
-      // What was compressed is not unpacked for nobody.
+      // A decompressor would go on unpacking a reply that is not wanted any more.
       body.destroy()
     }
   }

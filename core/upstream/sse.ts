@@ -20,7 +20,7 @@ export function lastBoundary(bytes: Buffer): number {
   return last
 }
 
-/** The index just behind the first blank line at or after `from`; the length when there is none. */
+/** The index behind the first blank line at or after `from`, or the number of bytes if no blank line follows. */
 export function nextBoundary(bytes: Buffer, from: number): number {
   let first = bytes.length
   for (const blank of SPELLINGS) {
