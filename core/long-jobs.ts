@@ -10,6 +10,7 @@ import type { FormatName, ReplyJob, TranslatedRequest, TranslationJob, Translato
 import type { DocumentsJob } from './ledger/documents.ts'
 import type { Log } from './log.ts'
 import { shortOfMemory } from './memory.ts'
+import { Rotation } from './rotation.ts'
 import { SLICE_BYTES, turn } from './turns.ts'
 
 /** A job as it is sent to the thread: formats by their names. */
@@ -49,8 +50,8 @@ export class LongJobs {
   readonly #limitMs: () => number
   /** The most that the thread's heap may have, in MiB. */
   readonly #heapMax: number
-  /** Jobs that wait, by key. The key that is served next comes first. */
-  readonly #waiting = new Map<string, Job[]>()
+  /** Jobs that wait, by key. */
+  readonly #waiting = new Rotation<Job>()
   #running: Job | undefined
   #thread: Worker | undefined
 
@@ -76,9 +77,7 @@ export class LongJobs {
 
   /** Ends the thread, and what waits for it. */
   async close(): Promise<void> {
-    const waiting = [...this.#waiting.values()].flat()
-    this.#waiting.clear()
-    for (const job of waiting) job.reject(new GatewayError('unavailable', { message: 'The gateway is stopping. Try again.' }))
+    for (const job of this.#waiting.clear()) job.reject(new GatewayError('unavailable', { message: 'The gateway is stopping. Try again.' }))
     await this.#thread?.terminate()
   }
 
@@ -96,39 +95,27 @@ export class LongJobs {
         },
       }
       const forget = x.whenClosed(() => this.#drop(key, job))
-      const waiting = this.#waiting.get(key)
-      if (waiting) waiting.push(job)
-      else this.#waiting.set(key, [job])
+      this.#waiting.add(key, job)
       this.#next()
     })
   }
 
   /** Drops a job that still waits: its memory has been given back. */
   #drop(key: string, job: Job): void {
-    const left = this.#waiting.get(key)?.filter(other => other !== job)
-    if (left === undefined) return
-    if (left.length > 0) this.#waiting.set(key, left)
-    else this.#waiting.delete(key)
+    if (!this.#waiting.remove(key, job)) return
     job.reject(new GatewayError('internal', { cause: new Error('the exchange is over') }))
   }
 
   /** Has the thread do the next job; it is started when it is first needed. */
   #next(): void {
     if (this.#running) return
-    for (const [key, jobs] of this.#waiting) {
-      this.#running = jobs.shift()
-      // Its next one comes when the others have had theirs.
-      this.#waiting.delete(key)
-      if (jobs.length > 0) this.#waiting.set(key, jobs)
-      break
-    }
-    const job = this.#running
-    if (job)
-      this.#give(job).catch((cause: unknown) => {
-        this.#running = undefined
-        job.reject(cause)
-        this.#next()
-      })
+    const job = (this.#running = this.#waiting.next())
+    if (!job) return
+    this.#give(job).catch((cause: unknown) => {
+      this.#running = undefined
+      job.reject(cause)
+      this.#next()
+    })
   }
 
   async #give(job: Job): Promise<void> {

@@ -2,6 +2,7 @@
  * Long work takes turns: about half a millisecond of it in each turn of the event loop. So however much long work there is, everybody else
  * waits that long. Owners take turns as well: however much work one of them has, another waits for one slice.
  */
+import { Rotation } from './rotation.ts'
 
 /** Bytes that are copied, or handed to the system, in one slice. */
 export const SLICE_BYTES = 1024 * 1024
@@ -14,8 +15,7 @@ interface Slice {
   readonly later: boolean
 }
 
-/** By owner, who is served next comes first. */
-const waiting = new Map<string, Slice[]>()
+const waiting = new Rotation<Slice>()
 let scheduled = false
 
 /** Does a slice, of a few milliseconds at most, when it is its turn. @param owner whose work it is, such as a key's id */
@@ -29,9 +29,7 @@ export function turn(owner = ''): Promise<void> {
 }
 
 function add(slice: Slice, owner: string): void {
-  const slices = waiting.get(owner)
-  if (slices) slices.push(slice)
-  else waiting.set(owner, [slice])
+  waiting.add(owner, slice)
   if (scheduled) return
   scheduled = true
   setImmediate(run)
@@ -39,14 +37,10 @@ function add(slice: Slice, owner: string): void {
 
 function run(): void {
   const until = performance.now() + TURN_MS
-  for (const [owner, slices] of waiting) {
-    const slice = slices.shift() as Slice
-    // Its next one comes when the others have had theirs.
-    waiting.delete(owner)
-    if (slices.length > 0) waiting.set(owner, slices)
+  for (let slice = waiting.next(); slice; slice = waiting.next()) {
     slice.work()
     if (slice.later || performance.now() > until) break
   }
-  scheduled = waiting.size > 0
+  scheduled = !waiting.empty
   if (scheduled) setImmediate(run)
 }
