@@ -2,29 +2,32 @@
 import { statSync } from 'node:fs'
 import type { IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
-import { Attempts } from './attempts.ts'
+import { Attempts } from './exchange/attempts.ts'
 import type { Config } from './config/config.ts'
-import { loadConfig, type Loaded, type Sound } from './config/load.ts'
-import { place } from './config/locate.ts'
+import { loadConfig, type Loaded, type ValidConfig } from './config/load.ts'
+import { positionOf } from './config/locate.ts'
 import { watchFile } from './config/watch.ts'
 import type { Env } from './config/yaml.ts'
-import { presented } from './credential.ts'
-import { Generation } from './generation.ts'
+import { presented } from './exchange/credential.ts'
+import { Generation } from './chain/generation.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
-import type { Price } from './ledger/price.ts'
-import { configureLog, type Log, type Scrubber } from './log.ts'
-import { budgetOf } from './memory.ts'
-import { Shares } from './shares.ts'
-import type { Host, Status } from './plugin.ts'
-import { findPlugins } from './plugins.ts'
+import type { Price } from './money/price.ts'
+import { configureLog } from './config/secrets.ts'
+import type { Log, Scrubber } from './lib/log.ts'
+import { budgetOf } from './exchange/memory.ts'
+import { Shares } from './lib/shares.ts'
+import type { Host, Status } from './chain/stage.ts'
+import { findPlugins } from './chain/plugins.ts'
 import { GatewayServer } from './server.ts'
 import { openStore, type Role, type Store } from './store/store.ts'
-import { LongJobs } from './long-jobs.ts'
+import { LongJobs } from './jobs/long-jobs.ts'
 import { forwarder } from './upstream/forward.ts'
 import { Sender } from './upstream/send.ts'
-import { startSimulated, type SimulatedProvider } from './upstream/simulated.ts'
+import { startSimulated, type SimulatedProvider } from './simulator/server.ts'
+import { MeterState } from './metering/meter-state.ts'
+import { checkChain } from './chain/check-chain.ts'
 
 /** What the gateway needs of the process it runs in. */
 export interface Surround {
@@ -47,6 +50,7 @@ export class Gateway {
   readonly ledger: Ledger
   readonly keys: Keys
   readonly attempts: Attempts
+  readonly meter = new MeterState()
   readonly memory: Shares
   readonly longJobs: LongJobs
   /** The port it listens on. */
@@ -69,7 +73,7 @@ export class Gateway {
    * @param role a guest has a host that keeps the store running and says when the file is to be read again
    * @throws Error in words for the operator
    */
-  static async start(surround: Surround, { config, text }: Sound, role: Role = 'gateway'): Promise<Gateway> {
+  static async start(surround: Surround, { config, text }: ValidConfig, role: Role = 'gateway'): Promise<Gateway> {
     configureLog(surround, config)
     const store = await openStore(config.store, role, surround.log, surround)
     const simulated = await startSimulated(surround.newId)
@@ -167,7 +171,7 @@ export class Gateway {
   async #reload(text: string | undefined): Promise<boolean> {
     const { log } = this.#surround
     if (this.#draining) return false
-    const config = (await soundFile(this.#surround, text))?.config
+    const config = (await readValidFile(this.#surround, text))?.config
     if (!config) return false
     const old = this.#generation
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
@@ -215,6 +219,7 @@ export class Gateway {
       config,
       ledger: this.ledger,
       keys: this.keys,
+      meter: this.meter,
       attempts: this.attempts,
       longJobs: this.longJobs,
       log,
@@ -252,7 +257,7 @@ function recognised(keys: Keys, headers: IncomingHttpHeaders): boolean {
 }
 
 /** What the file holds now; undefined, and told of, when it cannot be put in force. */
-export async function soundFile(surround: Surround, text?: string): Promise<Sound | undefined> {
+export async function readValidFile(surround: Surround, text?: string): Promise<ValidConfig | undefined> {
   const { file, env, log } = surround
   // A pipe has said what it has to say, and its reader would wait for ever.
   if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {
@@ -261,14 +266,14 @@ export async function soundFile(surround: Surround, text?: string): Promise<Soun
   }
   let loaded: Loaded
   try {
-    loaded = await loadConfig(file, env, findPlugins, text)
+    loaded = await loadConfig(file, env, checkChain, text)
   } catch (cause) {
     log.error({ err: cause }, 'the configuration cannot be checked; the old one stays in force')
     return undefined
   }
   if (loaded.config) return loaded
   surround.reject(loaded)
-  log.error({ problems: loaded.problems.map(place) }, 'the configuration has problems; the old one stays in force')
+  log.error({ problems: loaded.problems.map(positionOf) }, 'the configuration has problems; the old one stays in force')
   return undefined
 }
 

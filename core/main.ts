@@ -10,7 +10,7 @@ import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateO
 import { printable } from './commands/printable.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, type Shell, UsageError } from './commands/shell.ts'
-import { createLog, Scrubber } from './log.ts'
+import { createLog, Scrubber } from './lib/log.ts'
 
 /** Milliseconds for which a gateway's end waits for whoever reads what it printed. */
 const LAST_WORDS_MS = 2000

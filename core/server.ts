@@ -1,19 +1,19 @@
 /** The HTTP server: one exchange a request, limits on everything a client can draw out, and the drain at the end. */
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import type { Forward } from './chain.ts'
-import { type ClientConnection, ClientConnections } from './client-connections.ts'
+import type { Forward } from './chain/chain.ts'
+import { type ClientConnection, ClientConnections } from './exchange/client-connections.ts'
 import type { Limits } from './config/config.ts'
-import { deadline, type Deadline } from './deadline.ts'
+import { deadline, type Deadline } from './lib/deadline.ts'
 import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
-import type { Generation } from './generation.ts'
-import type { Log } from './log.ts'
-import { LiveExchange, type Surroundings, type Unread } from './live.ts'
-import { connectionsMax } from './memory.ts'
-import { Shares } from './shares.ts'
-import { PerMinute } from './per-minute.ts'
-import { Roster } from './roster.ts'
+import type { Generation } from './chain/generation.ts'
+import type { Log } from './lib/log.ts'
+import { HttpExchange, type Surroundings, type Unread } from './exchange/http-exchange.ts'
+import { connectionsMax } from './exchange/memory.ts'
+import { Shares } from './lib/shares.ts'
+import { PerMinute } from './lib/per-minute.ts'
+import { SwapList } from './lib/swap-list.ts'
 
 /** What the server needs of the gateway. */
 export interface ServerHost {
@@ -44,7 +44,7 @@ const PLACES_LEAST = 2
 export class GatewayServer {
   readonly #host: ServerHost
   readonly #server: Server
-  readonly #running = new Roster<LiveExchange>()
+  readonly #running = new SwapList<HttpExchange>()
   readonly #connections: ClientConnections
   /** Requests without a valid key, by address. */
   readonly #anonymous: PerMinute
@@ -168,12 +168,12 @@ export class GatewayServer {
       memory: this.#host.memory,
       places: this.#places,
     }
-    const x = new LiveExchange(req, res, surroundings)
+    const x = new HttpExchange(req, res, surroundings)
     if (this.#draining) res.setHeader('connection', 'close')
     void this.#serve(generation, req, x)
   }
 
-  async #serve(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
+  async #serve(generation: Generation, req: IncomingMessage, x: HttpExchange): Promise<void> {
     this.#running.add(x)
     generation.enter()
     try {
@@ -190,13 +190,13 @@ export class GatewayServer {
    * Counts a request without a valid key for its address. A trusted proxy that speaks for itself, as its health checks do, is
    * not counted.
    */
-  #count(x: LiveExchange, { trustedProxies }: Limits): void {
+  #count(x: HttpExchange, { trustedProxies }: Limits): void {
     // A key that was looked up on the way is known now.
     if (x.key !== undefined || CHECKS.has(x.path) || this.#host.recognises(x.headers) || trustedProxies.has(x.address)) return
     this.#anonymous.add(x.addressGroup)
   }
 
-  #run(generation: Generation, req: IncomingMessage, x: LiveExchange): Promise<void> {
+  #run(generation: Generation, req: IncomingMessage, x: HttpExchange): Promise<void> {
     const broken = malformed(req, generation.config.limits.url) ?? this.#tooMany(generation.config.limits.anonymous, x)
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
@@ -234,7 +234,7 @@ export class GatewayServer {
   }
 
   /** An address that asks too often without a valid key is refused before anything is looked up, unless this request has one. */
-  #tooMany(most: number, x: LiveExchange): GatewayError | undefined {
+  #tooMany(most: number, x: HttpExchange): GatewayError | undefined {
     const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
     if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#host.recognises(x.headers)) return undefined
     if (x.headers['x-forwarded-for'] !== undefined) this.#suspectProxy(x.address)

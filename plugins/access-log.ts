@@ -1,4 +1,4 @@
-import { definePlugin } from '../core/plugin.ts'
+import { definePlugin } from 'tollgate/plugin'
 
 /** One line for each exchange when it has ended: who, what, how, and how long it took. Never a key or a body. */
 export default definePlugin({

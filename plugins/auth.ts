@@ -1,6 +1,6 @@
-import { credentialOf, definePlugin, type Exchange, formatCredits, GatewayError, type Given, type Key, type KeyType, leastCharge } from '../core/plugin.ts'
+import { credentialOf, definePlugin, type Exchange, formatCredits, GatewayError, type Given, type Key, type KeyType, leastCharge } from 'tollgate/plugin'
 
-declare module '../core/exchange.ts' {
+declare module 'tollgate/plugin' {
   interface Facts {
     /** What the customer presented, for those who must look the key up anew. */
     secret: string

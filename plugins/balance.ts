@@ -1,4 +1,4 @@
-import { balanceOf, definePlugin, PRIVATE, Reply } from '../core/plugin.ts'
+import { balanceOf, definePlugin, PRIVATE, Reply } from 'tollgate/plugin'
 
 /** What is left of the calling key's allocation; also for expired and exhausted keys. */
 export default definePlugin({

@@ -1,4 +1,4 @@
-import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewriter, type With } from '../core/plugin.ts'
+import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewriter, type With } from 'tollgate/plugin'
 
 /**
  * Tells the customer what a reply cost: in headers of a JSON reply, in a comment before the last event of a stream, which
@@ -8,7 +8,7 @@ export default definePlugin({
   name: 'billing-trailer',
   summary: 'Tells cost and balance with each reply: in headers of a JSON reply, in a comment before the last event of a stream.',
   on: 'inference',
-  needs: ['cover', 'body', 'model', 'tally'],
+  needs: ['runningHold', 'body', 'model', 'tally'],
   setup() {
     return {
       rewrite(x, head): Rewriter | undefined {
@@ -22,16 +22,16 @@ export default definePlugin({
   },
 })
 
-type Known = Exchange & With<'cover' | 'body' | 'model' | 'tally'>
+type Known = Exchange & With<'runningHold' | 'body' | 'model' | 'tally'>
 
 function receipt(x: Known): { cost: string; balance: string } {
-  const { charge, balance } = x.cover.receipt(x)
+  const { charge, balance } = x.runningHold.receipt(x)
   return { cost: formatCredits(charge), balance: formatCredits(balance) }
 }
 
 function trailer(x: Known): Rewriter {
   return {
-    needles: x.format.telling,
+    matches: x.format.signals,
     event({ type, data, reading }: ReplyEvent) {
       if (!reading.terminal) return undefined
       const { cost, balance } = receipt(x)

@@ -1,4 +1,4 @@
-import { type Body, definePlugin, GatewayError, PerMinute, Reply, turn } from '../core/plugin.ts'
+import { type Body, definePlugin, GatewayError, PerMinute, Reply, turn } from 'tollgate/plugin'
 
 /** Values that are walked in one go. */
 const STEPS = 1000

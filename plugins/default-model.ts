@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, type KeyType } from '../core/plugin.ts'
+import { definePlugin, GatewayError, type KeyType } from 'tollgate/plugin'
 
 /** A request that names no model gets the key type's default, where the file says `fillDefault`; elsewhere it is told of it. */
 export default definePlugin({

@@ -1,4 +1,4 @@
-import { definePlugin, Reply } from '../core/plugin.ts'
+import { definePlugin, Reply } from 'tollgate/plugin'
 
 /** Probes: `/health`, and `/` for those who call it without asking, say that the process lives, `/health/ready` that it can take requests. None needs a key. */
 export default definePlugin({

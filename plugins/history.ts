@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Reply, shownEntry, STATUSES, turn } from '../core/plugin.ts'
+import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Reply, shownEntry, STATUSES, turn } from 'tollgate/plugin'
 
 /** Entries of a page when none are asked for, and at most. */
 const PAGE = 50

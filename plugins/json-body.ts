@@ -1,4 +1,4 @@
-import { type Body, BodyReader, definePlugin, type Format, GatewayError } from '../core/plugin.ts'
+import { type Body, BodyReader, definePlugin, type Format, GatewayError } from 'tollgate/plugin'
 
 /** No provider gives more replies to one request. */
 const MOST_CHOICES = 128
@@ -29,7 +29,7 @@ export default definePlugin({
         })
         const body = reader.body(received)
         check(body, x.format)
-        if (body.received.length > SLICED_BYTES) await body.look()
+        if (body.received.length > SLICED_BYTES) await body.readContents()
         return { body }
       },
     }

@@ -1,4 +1,4 @@
-import { balanceOf, credits, definePlugin, isoTime, type KeyType, policyOf, PRIVATE, Reply, usageOf } from '../core/plugin.ts'
+import { balanceOf, credits, definePlugin, isoTime, type KeyType, policyOf, PRIVATE, Reply, usageOf } from 'tollgate/plugin'
 
 /** The calling key's policy and a summary of its usage; also for expired and exhausted keys. */
 export default definePlugin({

@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, PerMinute } from '../core/plugin.ts'
+import { definePlugin, GatewayError, PerMinute } from 'tollgate/plugin'
 
 /** Keeps the look-ups of one key from taking the store's time from others. */
 export default definePlugin({

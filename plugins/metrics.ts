@@ -1,5 +1,5 @@
 import { timingSafeEqual } from 'node:crypto'
-import { definePlugin, GatewayError, type Outcome, Reply } from '../core/plugin.ts'
+import { definePlugin, GatewayError, type Outcome, Reply } from 'tollgate/plugin'
 
 /** Numbers for a collector, as Prometheus reads them. None is labelled by key. */
 export default definePlugin({
@@ -13,7 +13,7 @@ export default definePlugin({
       token: { type: 'string', minLength: 16, description: 'a bearer token of at least 16 characters, without which the numbers are refused' },
     },
   },
-  setup({ token }, { ledger, status }) {
+  setup({ token }, { ledger, meter, status }) {
     const outcomes = new Map<string, number>()
     return {
       request(x) {
@@ -23,10 +23,10 @@ export default definePlugin({
           ...metric('ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [['', ledger.drifted]]),
           ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
           ...metric('holds', 'gauge', 'Holds that this process keeps alive.', [['', ledger.live]]),
-          ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [['', ledger.quarantined]]),
-          ...metric('quarantine_suspensions_total', 'counter', 'Times that charges above the estimate were suspended for a model.', [['', ledger.suspensions]]),
-          ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [['', ledger.unpriced]]),
-          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [['', ledger.belowCost]]),
+          ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [['', meter.quarantined]]),
+          ...metric('quarantine_suspensions_total', 'counter', 'Times that charges above the estimate were suspended for a model.', [['', meter.suspensions]]),
+          ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [['', meter.unpriced]]),
+          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [['', meter.belowCost]]),
           ...metric('memory_taken_bytes', 'gauge', 'Memory that requests and replies in flight have taken.', [['', status.memory.taken]]),
           ...metric('memory_budget_bytes', 'gauge', 'Memory that they may take.', [['', status.memory.total]]),
           ...metric('memory_refused_total', 'counter', 'Requests and replies that were refused for lack of memory.', [['', status.memory.refused]]),

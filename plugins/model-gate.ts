@@ -1,4 +1,4 @@
-import { definePlugin, type Format, GatewayError, type KeyType, type Rewriter } from '../core/plugin.ts'
+import { definePlugin, type Format, GatewayError, type KeyType, type Rewriter } from 'tollgate/plugin'
 
 /** Longest model name repeated in an error. */
 const SHOWN = 100
@@ -59,13 +59,13 @@ export default definePlugin({
 /** Gives the model of each event the name. */
 function called(name: string, format: Format): Rewriter {
   return {
-    needles: ['"model"'],
+    matches: ['"model"'],
     event(event) {
       const { json } = event
       const told = format.modelOf(json)
       if (told === undefined || told === name) return undefined
-      const { carrier } = format
-      const path = carrier !== undefined && Object.hasOwn(json as object, carrier) ? [carrier, 'model'] : ['model']
+      const { replyMember } = format
+      const path = replyMember !== undefined && Object.hasOwn(json as object, replyMember) ? [replyMember, 'model'] : ['model']
       return [event.renamed(path, name)]
     },
   }

@@ -1,4 +1,4 @@
-import { definePlugin, type Exchange, GatewayError, type KeyType, type ModelEntry, presented, Reply } from '../core/plugin.ts'
+import { definePlugin, type Exchange, GatewayError, type KeyType, type ModelEntry, presented, Reply } from 'tollgate/plugin'
 
 /** One object that satisfies the clients of all formats. */
 interface ListedModel {

@@ -11,7 +11,7 @@ import {
   extrasOf,
   GatewayError,
   type KeyType,
-  Losses,
+  DroppedFields,
   type ModelEntry,
   modelsNamed,
   NANO,
@@ -24,7 +24,7 @@ import {
   renameAdvisors,
   renameModels,
   type With,
-} from '../core/plugin.ts'
+} from 'tollgate/plugin'
 
 type Known = Exchange & With<'key' | 'body' | 'model'>
 
@@ -70,7 +70,7 @@ export default definePlugin({
       response(x, head) {
         const names = dropped.get(x)
         if (!names) return
-        const losses = new Losses()
+        const losses = new DroppedFields()
         for (const name of names) losses.add(name)
         const others = head.reply['x-tollgate-dropped']
         head.reply['x-tollgate-dropped'] = others === undefined ? String(losses) : `${String(losses)}, ${others}`
@@ -179,7 +179,7 @@ function leaveOut(x: Known, type: KeyType, { droppedTools, dropped }: Findings):
 
 /** Has nothing stored where a request does not say, and its provider would store the reply. */
 function keepNothing({ body, format }: Known, { dropped }: Findings): void {
-  if (!format.storesUnasked || body.get('store') === false) return
+  if (!format.storesByDefault || body.get('store') === false) return
   body.set('store', false)
   if (!dropped.includes('store')) dropped.push('store')
 }
@@ -200,7 +200,7 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
     predicted: predictedTokens(body),
   }
   // Where single calls are told of nowhere, a tool that was asked for has been run.
-  return format.tellsCalls || tools.length === 0 ? extras : { ...extras, leastCalls: callsHeld(extras, 1) }
+  return format.reportsCalls || tools.length === 0 ? extras : { ...extras, leastCalls: callsHeld(extras, 1) }
 }
 
 /** @param covered it has a price, and the operator does not offer it all the same */

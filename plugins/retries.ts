@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, nameOf, type Outcome, type Reply, type With } from '../core/plugin.ts'
+import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, nameOf, type Outcome, type Reply, type With } from 'tollgate/plugin'
 
 /** How often, and after how many milliseconds each, a name is looked at that is being given back. */
 const ENDING = { times: 50, ms: 20 } as const

@@ -9,7 +9,7 @@ import {
   type Route,
   Translation,
   type With,
-} from '../core/plugin.ts'
+} from 'tollgate/plugin'
 
 /**
  * Where a request goes: to the accounts of its key type's upstream, in the order of the file, in the client's format where

@@ -1,4 +1,4 @@
-import { definePlugin, type Failure, type Format, type Rewriter, UsageTally } from '../core/plugin.ts'
+import { definePlugin, type Failure, type Format, type Rewriter, UsageTally } from 'tollgate/plugin'
 
 /** What a reply has told of itself so far, in its upstream's words. */
 export class Tally extends UsageTally {
@@ -15,7 +15,7 @@ export class Tally extends UsageTally {
   }
 }
 
-declare module '../core/exchange.ts' {
+declare module 'tollgate/plugin' {
   interface Facts {
     tally: Tally
   }
@@ -30,7 +30,7 @@ export default definePlugin({
   gives: ['tally'],
   setup() {
     return {
-      events: 'telling',
+      events: 'signals',
       request({ format, body, model, route }) {
         // What is translated is asked for with its usage as a matter of course.
         const hide = route.format === format ? format.prepare(body, model.entry) : undefined
@@ -39,9 +39,9 @@ export default definePlugin({
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
       event({ tally, route }, { reading, json }) {
         tally.model ??= route.format.modelOf(json)
-        tally.hear(reading)
+        tally.observe(reading)
         if (reading.usage) {
-          tally.learn(reading.usage)
+          tally.addUsage(reading.usage)
           tally.final = reading.final === true
         }
         if (reading.failure) tally.failure ??= reading.failure

@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from '../core/plugin.ts'
+import { definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from 'tollgate/plugin'
 
 /** A request that refers to nothing. */
 const NOTHING = { stored: { tokens: 0 } }
@@ -36,13 +36,13 @@ export default definePlugin({
         const { references } = body.contents
         return references.length === 0 ? NOTHING : recorded(key.id, references)
       },
-      events: 'telling',
+      events: 'signals',
       event(x, { reading, json }) {
         // What is translated refers to nothing and leaves nothing.
-        if (!reading.usage || x.route.translation || !x.format.stores(x.body)) return
+        if (!reading.usage || x.route.translation || !x.format.storesReply(x.body)) return
         const { reply, others } = storedIds(json)
         if (reply === undefined && others.length === 0) return
-        const usage = x.route.format.count(reading.usage)?.usage
+        const usage = x.route.format.decodeUsage(reading.usage)?.usage
         const output = usage?.output ?? 0
         const total = (usage ? inputTokens(usage) : 0) + output
         ledger

@@ -1,4 +1,4 @@
-import { definePlugin, type Failure, failureCause, GatewayError, type Head, overflowOf, type Rewriter, type With } from '../core/plugin.ts'
+import { definePlugin, type Failure, failureCause, GatewayError, type Head, overflowOf, type Rewriter, type With } from 'tollgate/plugin'
 
 /** Longest wait that is passed on from an upstream, in milliseconds. */
 const MOST_WAIT_MS = 60_000
@@ -26,12 +26,12 @@ export default definePlugin({
         // A failure that comes whole never gets here: `response` has replaced it.
         if (!head.stream) return undefined
         return {
-          needles: x.format.telling,
+          matches: x.format.signals,
           event(event) {
             const { failure } = event.reading
             if (!failure) return undefined
             const error = errorOf(x, { ...head, status: 200 }, failure, now())
-            return [{ type: event.type, data: JSON.stringify(x.format.disguise(event.json, error, x.id)) }]
+            return [{ type: event.type, data: JSON.stringify(x.format.replaceError(event.json, error, x.id)) }]
           },
         }
       },

@@ -1,15 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { bill, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputOf } from '../core/ledger/bill.ts'
-import { costOf } from '../core/ledger/cost.ts'
-import { outputLimit, type Terms } from '../core/ledger/estimate.ts'
-import { Cover } from '../core/ledger/cover.ts'
-import { floorOf } from '../core/ledger/entries.ts'
-import { weighDocuments } from '../core/ledger/input.ts'
-import { METER_OPTIONS } from '../core/ledger/meter-options.ts'
-import { finalNotes, firstNotes } from '../core/ledger/notes.ts'
-import { learn, modelOf, termsOf } from '../core/ledger/terms.ts'
-import { Roster } from '../core/roster.ts'
 import {
+  floorOf,
+  metering,
+  modelOf,
+  SwapList,
   attemptPartOf,
   definePlugin,
   type EndReason,
@@ -26,12 +20,12 @@ import {
   quotaAccount,
   type Upstream,
   type With,
-} from '../core/plugin.ts'
+} from 'tollgate/plugin'
 
-declare module '../core/exchange.ts' {
+declare module 'tollgate/plugin' {
   interface Facts {
     /** What is set aside for the exchange. */
-    cover: Cover
+    runningHold: metering.RunningHold
   }
 }
 
@@ -43,7 +37,7 @@ const TICK_MS = 1000
 const BUSY_MS = { least: 50, spread: 100 } as const
 
 type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'extras' | 'tally'>
-type Metered = With<'cover'> & Known
+type Metered = With<'runningHold'> & Known
 
 /** Sets the cost of a request aside before it is sent, and settles what it really cost when it has ended. */
 export default definePlugin({
@@ -51,20 +45,20 @@ export default definePlugin({
   summary: 'Holds the likely cost before a request is sent, settles the true cost after its last byte.',
   on: 'inference',
   needs: ['key', 'secret', 'body', 'model', 'route', 'extras', 'tally'],
-  gives: ['cover'],
+  gives: ['runningHold'],
   meters: true,
-  options: METER_OPTIONS,
+  options: metering.METER_OPTIONS,
   setup(rates, host) {
     /** Replies that may cost while nothing of them comes. */
-    const silent = new Roster<Cover>()
+    const silent = new SwapList<metering.RunningHold>()
     const ticking = setInterval(() => {
-      for (const cover of silent.all()) cover.tick()
+      for (const runningHold of silent.all()) runningHold.tick()
     }, TICK_MS)
     ticking.unref()
     return {
       async request(x) {
-        if (x.body.contents.attachments.length > 0) await weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
-        const terms = termsOf(x, typeOf(x, host).models, rates, host.ledger, host.now())
+        if (x.body.contents.attachments.length > 0) await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
+        const terms = metering.termsOf(x, typeOf(x, host).models, rates, host.meter, host.now())
         const requests = holdRequests(x, host, terms)
         const answers = await holdAll(requests, x, host)
         const no = answers.findIndex(({ kind }) => kind !== 'held')
@@ -74,44 +68,46 @@ export default definePlugin({
           throw error
         }
         const choices = x.format.choices(x.body)
-        const cover = new Cover(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
-        if (cover.thin && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(outputOf(x, cover.amount, terms) / choices))
+        const runningHold = new metering.RunningHold(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
+        if (runningHold.underfunded && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))
         if (!streams(x) && terms.extras.tools.length + terms.extras.advisors.length > 0) x.format.limitCalls(x.body, terms.toolCalls)
         if (terms.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
-          cover.silent = x
-          silent.add(cover)
+          runningHold.silent = x
+          silent.add(runningHold)
         }
-        return { cover }
+        return { runningHold }
       },
       response(x, head) {
         // Whoever gets less than he asked for is to see it.
-        if (x.cover.thin && lowers(x, host)) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
+        if (x.runningHold.underfunded && lowers(x, host)) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
-      events: 'telling',
+      events: 'signals',
       event(x, { reading }) {
-        if (reading.usage || reading.calls) x.cover.look()
+        if (reading.usage || reading.calls) x.runningHold.recheck()
       },
-      progress: x => x.cover.progress(x),
+      progress: x => x.runningHold.progress(x),
       listening(x, anybody) {
         const done = anybody
-          ? host.ledger.rejoin(x.cover.own)
-          : host.ledger.abandon(x.cover.own, typeOf(x, host).abandoned, !streams(x) || x.cover.terms.weight.providerTools)
+          ? host.ledger.rejoin(x.runningHold.keyHold)
+          : host.ledger.abandon(x.runningHold.keyHold, typeOf(x, host).abandoned, !streams(x) || x.runningHold.terms.weight.providerTools)
         done.catch((cause: unknown) => host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'))
       },
       settle(x, outcome) {
-        silent.delete(x.cover)
+        silent.delete(x.runningHold)
         const model = modelOf(x)
-        const suspended = host.ledger.learned.suspended(model, host.now())
-        const result = bill(x, outcome, x.cover.terms, suspended)
+        const suspended = host.meter.learned.suspended(model, host.now())
+        const result = metering.billFor(x, outcome, x.runningHold.terms, suspended)
         const cost = result.parts.length > 0 || x.tally.usage() ? costOfReply(x, result) : undefined
-        const notes = finalNotes(x, x.cover.notes, outcome, result, cost, host.now())
+        const notes = metering.notesAtEnd(x, x.runningHold.notes, outcome, result, cost, host.now())
         watch(x, result, cost, model, host)
         const kind = result.billed ? 'settle' : 'void'
         const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
         // The upstream account has paid for every attempt: its quota knows of no retries.
-        x.cover.holds.forEach((hold, index) => host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }))
+        x.runningHold.holds.forEach((hold, index) =>
+          host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }),
+        )
         if (result.quarantined) quarantine(x, model, suspended, host)
-        else if (result.billed && result.source === 'upstream') learn(x, x.cover.terms, result.usage, host.ledger, host.now())
+        else if (result.billed && result.source === 'upstream') metering.learn(x, x.runningHold.terms, result.usage, host.meter, host.now())
       },
       close: () => clearInterval(ticking),
     }
@@ -128,53 +124,54 @@ function lowers(x: Known, host: Host): boolean {
 }
 
 /** What the reply costs the operator, in nano-credits, where that is known; also of one that costs its customer nothing. */
-function costOfReply(x: Metered, { parts }: Bill): bigint | undefined {
-  const { terms } = x.cover
+function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
+  const { terms } = x.runningHold
   const told = x.tally.usage()
-  const used = parts.length === 0 && told?.sound ? billedSoFar(x, told.usage, terms) : parts
+  const used = parts.length === 0 && told?.valid ? metering.billedSoFar(x, told.usage, terms) : parts
   const { upstream } = x.route.candidates[0] as { upstream: Upstream }
-  return costOf(used, x.model.entry.sends, upstream, told?.cost)
+  return metering.costOf(used, x.model.entry.sends, upstream, told?.cost)
 }
 
 /** Tells of usage that has no price, and of a charge below its cost. */
-function watch(x: Metered, { charge, unpriced }: Bill, cost: bigint | undefined, model: string, { ledger, log }: Host): void {
+function watch(x: Metered, { charge, unpriced }: metering.Bill, cost: bigint | undefined, model: string, { meter, log }: Host): void {
   const of = { exchange: x.id, key: x.key.id, model }
   if (unpriced.length > 0) {
-    ledger.unpriced++
+    meter.unpriced++
     log.warn({ ...of, unpriced }, 'a reply used something that has no price; it is charged at the plain rates')
   }
   if (cost === undefined || charge >= cost) return
-  ledger.belowCost++
+  meter.belowCost++
   log.warn({ ...of, charge: formatCredits(charge), cost: formatCredits(cost) }, 'a charge is below its cost')
 }
 
 /** A usage report that cannot be: the operator is to see it, and to hear of several. */
-function quarantine(x: Metered, model: string, suspended: boolean, { ledger, log, now }: Host): void {
+function quarantine(x: Metered, model: string, suspended: boolean, { meter, log, now }: Host): void {
   log.warn(
     { exchange: x.id, key: x.key.id, model },
     suspended ? 'implausible usage; the estimate is charged' : 'implausible usage; charged as far as it is possible',
   )
-  if (!ledger.learned.quarantine(model, now())) return
-  ledger.suspensions++
+  meter.quarantined++
+  if (!meter.learned.quarantine(model, now())) return
+  meter.suspensions++
   log.error(
     { model, upstream: x.route.candidates[0]?.upstream.name },
     'three implausible usages of a model within an hour: only estimates are charged for such reports now',
   )
 }
 
-function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldRequest[] {
+function holdRequests(x: Exchange & Known, host: Host, terms: metering.Terms): HoldRequest[] {
   const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
-  const limit = outputLimit(x)
+  const limit = metering.outputLimit(x)
   const stream = streams(x)
   // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
   const choices = x.format.choices(x.body)
   const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? terms.unlimitedOutput * choices : limit
-  const calls = heldCalls(x, terms)
-  const amount = holdFor(x, ahead, terms, calls.most)
+  const calls = metering.heldCalls(x, terms)
+  const amount = metering.holdFor(x, ahead, terms, calls.most)
   const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit
-  const least = holdFor(x, Math.min(ahead, leastOutput * choices), terms, calls.least)
-  const floor = (): ReturnType<HoldRequest['floor']> => floorOf(delivered(x, terms), x.model.entry.priceName)
-  const base = { id: x.id, amount, least, notes: firstNotes(x), floor }
+  const least = metering.holdFor(x, Math.min(ahead, leastOutput * choices), terms, calls.least)
+  const floor = (): ReturnType<HoldRequest['floor']> => floorOf(metering.delivered(x, terms), x.model.entry.priceName)
+  const base = { id: x.id, amount, least, notes: metering.notesAtStart(x), floor }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
   const { id, version, rotation } = x.key
   const own: HoldRequest = { ...base, account: id, version, rotation, concurrency, half: !stream && !clampOutput, end: why => end(x, why, terms, host) }
@@ -182,7 +179,7 @@ function holdRequests(x: Exchange & Known, host: Host, terms: Terms): HoldReques
 }
 
 /** The ledger wants an exchange to end. */
-function end(x: Exchange & Known, why: EndReason, { weight }: Terms, host: Host): void {
+function end(x: Exchange & Known, why: EndReason, { weight }: metering.Terms, host: Host): void {
   // A JSON reply comes whole, and is paid for.
   if (!streams(x) || x.complete) return
   if (why === 'crowded' && weight.providerTools) return

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { loadConfig } from '../core/config/load.ts'
-import { CALL_NAMES, CONDITION_NAMES, RATE_NAMES } from '../core/ledger/price.ts'
-import { findPlugins } from '../core/plugins.ts'
+import { CALL_NAMES, CONDITION_NAMES, RATE_NAMES } from '../core/money/price.ts'
 import { POLICIES, type Policy } from '../core/plugin.ts'
 import { rowsOf } from './tables.ts'
+import { checkChain } from '../core/chain/check-chain.ts'
 
 /** The page on billable members says what the code does. */
 
@@ -56,7 +56,7 @@ keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m,
 chain: [access-log]
 `
 const problems = async (text: string): Promise<string[]> =>
-  (await loadConfig('gateway.yaml', {}, findPlugins, text)).problems.map(({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`)
+  (await loadConfig('gateway.yaml', {}, checkChain, text)).problems.map(({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`)
 
 t.test('a file that allows a member without a price does not load, and is told which setting is missing', async t => {
   t.same(await problems(FILE), [])
@@ -103,7 +103,7 @@ t.test('an alias that sends another model needs a price of its own, and any othe
 
 t.test('check warns of a price that says nothing of long input where a model takes it', async t => {
   const warnings = async (text: string): Promise<string[]> => {
-    const loaded = await loadConfig('gateway.yaml', {}, findPlugins, text)
+    const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
     return loaded.config ? loaded.warnings.map(({ path, message }) => `${path}: ${message}`) : []
   }
   t.same(await warnings(FILE), [])
@@ -120,7 +120,7 @@ t.test('a member in the place of its row is told which row it belongs to, and a 
   ])
   const cost = (model: string): string => FILE.replace('{ url: simulated,', `{ cost: { ${model}: p }, url: simulated,`)
   const warned = async (text: string): Promise<unknown[]> => {
-    const loaded = await loadConfig('gateway.yaml', {}, findPlugins, text)
+    const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
     return loaded.config ? [...loaded.warnings] : [loaded.problems]
   }
   t.match(await warned(cost('n')), [{ message: 'no key type sends "n" to this upstream' }])

@@ -1,7 +1,7 @@
 /** Drives one plugin's hooks without a socket: what it learns, answers, throws, and does when the exchange ends. */
 import type { Body, Config, Exchange, Fact, Facts, Host, Outcome, Plugin, ReplyEvent, Stage } from '../core/plugin.ts'
 import { formatOf, PLAIN } from '../core/formats/index.ts'
-import { createLog, Scrubber } from '../core/log.ts'
+import { createLog, Scrubber } from '../core/lib/log.ts'
 import { Ajv } from 'ajv'
 
 export interface Drive {

@@ -7,11 +7,11 @@ import type { Test } from 'tap'
 import { loadConfig, type Loaded } from '../core/config/load.ts'
 import { Gateway } from '../core/gateway.ts'
 import { audit } from '../core/ledger/audit.ts'
-import { NANO } from '../core/ledger/money.ts'
+import { NANO } from '../core/money/credits.ts'
 import type { OperationName } from '../core/ledger/scripts.ts'
-import { createLog, Scrubber } from '../core/log.ts'
-import { findPlugins } from '../core/plugins.ts'
+import { createLog, Scrubber } from '../core/lib/log.ts'
 import { findServer } from '../core/store/managed.ts'
+import { checkChain } from '../core/chain/check-chain.ts'
 
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
 
@@ -116,7 +116,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
     ...options.env,
   }
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
-  const loaded = await loadConfig(file, env, findPlugins)
+  const loaded = await loadConfig(file, env, checkChain)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
   const rejected: Loaded[] = []
   const scrubber = new Scrubber()

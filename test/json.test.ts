@@ -1,7 +1,7 @@
 import t from 'tap'
-import { JsonError, SingleNames } from '../core/json/limits.ts'
-import { JsonScanner } from '../core/json/scanner.ts'
-import { JsonView } from '../core/json/view.ts'
+import { JsonError, SingleNames } from '../core/lib/json/limits.ts'
+import { JsonScanner } from '../core/lib/json/scanner.ts'
+import { JsonView } from '../core/lib/json/view.ts'
 
 const LIMITS = { depth: 64, values: 1000 }
 

@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream'
 import t from 'tap'
-import { createLog, Scrubber } from '../core/log.ts'
+import { createLog, Scrubber } from '../core/lib/log.ts'
 
 /** Whoever reads a log: takes a piece of it when it is asked to. */
 class Reader extends Writable {

@@ -5,11 +5,11 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { SCHEMA } from '../core/config/schema.ts'
 import { ERRORS, GatewayError, type ErrorCode } from '../core/errors.ts'
-import { mostBelowZero, UNCOVERED_S } from '../core/ledger/bound.ts'
-import { formatCredits } from '../core/ledger/money.ts'
+import { mostBelowZero, UNCOVERED_S } from '../core/metering/bound.ts'
+import { formatCredits } from '../core/money/credits.ts'
 import { FORMATS } from '../core/formats/index.ts'
-import { findPlugins } from '../core/plugins.ts'
-import { endpointsOf } from '../core/routes.ts'
+import { findPlugins } from '../core/chain/plugins.ts'
+import { endpointsOf } from '../core/chain/routes.ts'
 import { MARKS } from './bench/marks.ts'
 import { startGateway } from './gateway.ts'
 import { fates, PROBES, type Probe } from './formats/probes.ts'
@@ -106,7 +106,7 @@ t.test('the repository’s gateway.yaml says what the defaults are, so that the 
 })
 
 t.test('the table of what a translated request carries and what is refused is the dialects’', t => {
-  const spelt = Object.values(FORMATS).map(({ name, dialect }) => [name, listed(dialect.carries), listed(Object.keys(dialect.refuses))])
+  const spelt = Object.values(FORMATS).map(({ name, codec }) => [name, listed(codec.translates), listed(Object.keys(codec.refuses))])
   t.same(table("client's format"), spelt)
   t.end()
 })

@@ -1,12 +1,12 @@
 /** `tollgate check`, `tollgate plan` and `tollgate plugins`: what a configuration says, before it is in force. */
-import { findPlugins } from '../plugins.ts'
-import { covers, endpointsOf } from '../routes.ts'
+import { findPlugins } from '../chain/plugins.ts'
+import { covers, endpointsOf } from '../chain/routes.ts'
 import { render } from '../config/locate.ts'
-import { configured, type Shell, sound } from './shell.ts'
+import { configured, type Shell, loadOrExit } from './shell.ts'
 
 /** Prints every problem of a file at once; exit status 78 when it has any. */
 export async function check(shell: Shell, file: string): Promise<void> {
-  const { config, warnings, text } = await sound(shell, file)
+  const { config, warnings, text } = await loadOrExit(shell, file)
   const { keyTypes, upstreams, chain } = config
   if (warnings.length > 0) shell.complain(`${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`)
   shell.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)

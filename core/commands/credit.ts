@@ -1,7 +1,7 @@
 /** `tollgate credit ENTRY --reason TEXT`: gives a customer back what one entry of the history charged. */
 import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { formatCredits } from '../ledger/money.ts'
+import { formatCredits } from '../money/credits.ts'
 import type { HistoryEntry } from '../ledger/records.ts'
 import { find } from './keys.ts'
 import { onLedger, type Shell, UsageError } from './shell.ts'

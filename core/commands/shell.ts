@@ -1,14 +1,15 @@
 /** What a command needs of the shell it was typed in. */
 import type { Config } from '../config/config.ts'
-import { loadConfig, type Loaded, type Sound } from '../config/load.ts'
+import { loadConfig, type Loaded, type ValidConfig } from '../config/load.ts'
 import { render } from '../config/locate.ts'
 import type { Env } from '../config/yaml.ts'
 import { GatewayError } from '../errors.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
-import { credentialsOf, type Log, type Scrubber } from '../log.ts'
-import { findPlugins } from '../plugins.ts'
+import { credentialsOf } from '../config/secrets.ts'
+import type { Log, Scrubber } from '../lib/log.ts'
 import { inWords, openStore, type Store } from '../store/store.ts'
+import { checkChain } from '../chain/check-chain.ts'
 
 export interface Shell {
   readonly env: Env
@@ -36,12 +37,12 @@ export class StoreFailure extends Error {}
 
 /** The configuration of a file; complains and exits when it has problems. */
 export async function configured(shell: Shell, file: string): Promise<Config> {
-  return (await sound(shell, file)).config
+  return (await loadOrExit(shell, file)).config
 }
 
 /** As `configured`, with the file's text. */
-export async function sound(shell: Shell, file: string): Promise<Sound> {
-  const loaded = await loadConfig(file, shell.env, findPlugins)
+export async function loadOrExit(shell: Shell, file: string): Promise<ValidConfig> {
+  const loaded = await loadConfig(file, shell.env, checkChain)
   if (loaded.config) {
     shell.scrubber.watch(credentialsOf(loaded.config))
     return loaded

@@ -2,9 +2,9 @@
 import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import type { Loaded } from '../config/load.ts'
-import { NANO } from '../ledger/money.ts'
-import { budgetOf, connectionsMax } from '../memory.ts'
-import { complainAbout, quoted, sound, type Shell } from './shell.ts'
+import { NANO } from '../money/credits.ts'
+import { budgetOf, connectionsMax } from '../exchange/memory.ts'
+import { complainAbout, quoted, loadOrExit, type Shell } from './shell.ts'
 import { isWorker, work, Workers } from './workers.ts'
 
 /** Credits of a key that the first start makes. */
@@ -19,7 +19,7 @@ type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'st
 export async function start(shell: Shell, file: string): Promise<void> {
   const reject = (loaded: Loaded): void => complainAbout(shell, loaded)
   if (isWorker()) return work(shell, { ...shell, file, reject })
-  const loaded = await sound(shell, file)
+  const loaded = await loadOrExit(shell, file)
   const surround = { ...shell, file: loaded.config.file, reject }
   const gateway = loaded.config.workers > 1 ? await Workers.start(surround, loaded) : await Gateway.start(surround, loaded)
   // Before anything is printed: whoever reads that it listens may signal it at once.

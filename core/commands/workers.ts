@@ -6,12 +6,12 @@ import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'
 import { createServer, type AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
-import type { Sound } from '../config/load.ts'
+import type { ValidConfig } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
-import { Gateway, soundFile, type Surround } from '../gateway.ts'
+import { Gateway, readValidFile, type Surround } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
-import { configureLog } from '../log.ts'
+import { configureLog } from '../config/secrets.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Shell } from './shell.ts'
 
@@ -45,7 +45,7 @@ export class Workers {
   #stopping = false
 
   /** Starts the workers and waits until all of them listen. @throws Error when one cannot */
-  static async start(surround: Surround, sound: Sound): Promise<Workers> {
+  static async start(surround: Surround, sound: ValidConfig): Promise<Workers> {
     configureLog(surround, sound.config)
     // Each accepts for itself. Handed out by the host, a connection is lost between the two when its worker dies.
     cluster.schedulingPolicy = cluster.SCHED_NONE
@@ -63,7 +63,7 @@ export class Workers {
     return workers
   }
 
-  private constructor(surround: Surround, { config, text }: Sound, store: Store, port: number) {
+  private constructor(surround: Surround, { config, text }: ValidConfig, store: Store, port: number) {
     this.#surround = surround
     this.config = config
     this.#first = text
@@ -84,7 +84,7 @@ export class Workers {
   }
 
   async #reload(): Promise<void> {
-    const found = await soundFile(this.#surround)
+    const found = await readValidFile(this.#surround)
     if (!found || this.#stopping) return
     configureLog(this.#surround, found.config)
     this.#current = found.text
@@ -162,8 +162,8 @@ export async function work(shell: Shell, surround: Surround): Promise<void> {
 }
 
 /** The file in force, but where it listens and what its store is as at the host's start. */
-async function fileOf(surround: Surround, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<Sound> {
-  const [then, now] = [await soundFile(surround, first), await soundFile(surround, current)]
+async function fileOf(surround: Surround, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<ValidConfig> {
+  const [then, now] = [await readValidFile(surround, first), await readValidFile(surround, current)]
   // The host has found both sound; a plugin's file may have changed since.
   if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
   const { listen, workers, store, ledger } = then.config

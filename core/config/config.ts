@@ -1,9 +1,9 @@
 /** A configuration as the gateway uses it: names resolved, units read, prices exact. Frozen once it is in force. */
 import type { Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
-import type { Price } from '../ledger/price.ts'
-import type { TrustedProxies } from '../addresses.ts'
-import type { Address } from '../store/address.ts'
+import type { Price } from '../money/price.ts'
+import type { TrustedProxies } from '../lib/addresses.ts'
+import type { Address } from './store-address.ts'
 
 /** One credential of an upstream. */
 export interface Account {

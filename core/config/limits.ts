@@ -1,5 +1,5 @@
 /** The limits of gateway.yaml with their units read. */
-import { isRange, TrustedProxies } from '../addresses.ts'
+import { isRange, TrustedProxies } from '../lib/addresses.ts'
 import type { Limits } from './config.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'

@@ -5,16 +5,15 @@
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import type { Config } from './config.ts'
+import type { ChainEntry, Config } from './config.ts'
 import type { Problem, Source } from './locate.ts'
-import { checkChain, type FoundPlugins } from './chain.ts'
 import { Resolver } from './resolve.ts'
 import { SCHEMA, type RawConfig } from './schema.ts'
 import { compile, shapeProblems } from './shape.ts'
 import { readYaml, type Env } from './yaml.ts'
 
 /** A sound file. */
-export interface Sound {
+export interface ValidConfig {
   readonly config: Config
   readonly problems: readonly []
   /** What the file leaves to defaults that cost money: it can be put in force all the same. */
@@ -23,10 +22,17 @@ export interface Sound {
 }
 
 /** Either a configuration, or why there is none. `text` is the file's, for showing problems in it. */
-export type Loaded = Sound | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
+export type Loaded = ValidConfig | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
 
-/** Finds the plugins that the file's own folders hold, besides the built-in ones. Throws nothing: faults are returned. */
-export type FindPlugins = (folders: readonly string[]) => Promise<FoundPlugins>
+/**
+ * Checks a `chain:` list against the plugins that there are, built-in or in `folders` (absolute paths). Faults of plugins are
+ * problems as well; it throws nothing.
+ */
+export type CheckChain = (
+  source: Source,
+  chain: RawConfig['chain'],
+  folders: readonly string[],
+) => Promise<{ readonly entries: readonly ChainEntry[]; readonly problems: readonly Problem[] }>
 
 const valid = compile(SCHEMA)
 
@@ -34,7 +40,7 @@ const valid = compile(SCHEMA)
  * Reads and checks a configuration file. One that cannot be read has that for its only problem.
  * @param text what it is to be taken to hold, where that is known already
  */
-export async function loadConfig(file: string, env: Env, findPlugins: FindPlugins, text?: string): Promise<Loaded> {
+export async function loadConfig(file: string, env: Env, checkChain: CheckChain, text?: string): Promise<Loaded> {
   const path = resolve(file)
   let read: string
   try {
@@ -45,7 +51,7 @@ export async function loadConfig(file: string, env: Env, findPlugins: FindPlugin
     const message = `the file cannot be read: ${reason}`
     return failed([{ file, line: 1, col: 1, width: 1, path: '', message }], '')
   }
-  return loadText(file, path, read, env, findPlugins)
+  return loadText(file, path, read, env, checkChain)
 }
 
 function textOf(path: string): string {
@@ -54,7 +60,7 @@ function textOf(path: string): string {
   return bytes.toString('utf8')
 }
 
-async function loadText(shown: string, path: string, text: string, env: Env, findPlugins: FindPlugins): Promise<Loaded> {
+async function loadText(shown: string, path: string, text: string, env: Env, checkChain: CheckChain): Promise<Loaded> {
   const { source, problems, lost } = readYaml(shown, text, env)
   if (lost) return failed(problems, text)
   let raw: RawConfig
@@ -67,7 +73,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, fin
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded
   try {
-    loaded = await refer(source, path, raw, shape, env, findPlugins)
+    loaded = await refer(source, path, raw, shape, env, checkChain)
   } catch (cause) {
     // What its names refer to can only be asked of a file whose shape is near enough to right.
     if (shape.length + problems.length === 0) throw cause
@@ -82,11 +88,10 @@ function outside(told: readonly Problem[], problems: readonly Problem[]): Proble
 }
 
 /** The second half: names and rules across settings. */
-async function refer(source: Source, path: string, raw: RawConfig, shape: readonly Problem[], env: Env, findPlugins: FindPlugins): Promise<Loaded> {
+async function refer(source: Source, path: string, raw: RawConfig, shape: readonly Problem[], env: Env, checkChain: CheckChain): Promise<Loaded> {
   const resolver = new Resolver(source, path, env)
   const config = resolver.resolve(raw)
-  const found = await findPlugins(config.plugins)
-  const chain = checkChain(source, raw.chain, found)
+  const chain = await checkChain(source, raw.chain, config.plugins)
   const referred = [...resolver.problems, ...absentFolders(source, config.plugins), ...chain.problems]
   const all = [...shape, ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col))]
   if (all.length > 0) return failed(all, source.text)

@@ -64,10 +64,10 @@ export class Source {
   problem(path: Path, message: string, hint?: string, at: 'value' | 'key' = 'value'): Problem {
     const key = at === 'key' ? this.#key(path) : undefined
     const [start, end] = (key ?? this.node(path))?.range ?? [0, 0]
-    const said = key ?? this.value(path)
-    if (!(said instanceof EnvScalar) || said.from === undefined) return this.at(start, end, message, hint, path)
-    const hidden = message.replaceAll(` "${said.text}"`, '').replaceAll(`"${said.text}"`, 'this')
-    return this.at(start, end, `${hidden} (${said.from} in the environment)`, hint, at === 'key' ? path.slice(0, -1) : path)
+    const messageOf = key ?? this.value(path)
+    if (!(messageOf instanceof EnvScalar) || messageOf.from === undefined) return this.at(start, end, message, hint, path)
+    const hidden = message.replaceAll(` "${messageOf.text}"`, '').replaceAll(`"${messageOf.text}"`, 'this')
+    return this.at(start, end, `${hidden} (${messageOf.from} in the environment)`, hint, at === 'key' ? path.slice(0, -1) : path)
   }
 
   /** A problem at a range of characters. */
@@ -129,8 +129,8 @@ export function suggest(written: string, candidates: Iterable<string>): string |
 const SHOWN = 120
 
 /** Where a problem is: `file:line:col` and the setting. */
-export function place({ file, line, col, path }: Problem): string {
-  return `${file}:${line}:${col}${path === '' ? '' : ` ${masked(path)}`}`
+export function positionOf({ file, line, col, path }: Problem): string {
+  return `${file}:${line}:${col}${path === '' ? '' : ` ${redact(path)}`}`
 }
 
 /** The problems as text: `file:line:col`, the line with its marked part, and what to write instead. No control character, and no secret, gets out. */
@@ -142,11 +142,11 @@ export function render(problems: readonly Problem[], text: string): string {
       const margin = ' '.repeat(number.length)
       const start = Math.max(0, problem.col - 1 - SHOWN)
       const width = Math.min(problem.width, SHOWN)
-      const line = masked(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
+      const line = redact(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
-        `${place(problem)}${problem.path === '' ? '' : ':'} ${said(problem)}`,
+        `${positionOf(problem)}${problem.path === '' ? '' : ':'} ${said(problem)}`,
         ...(text === '' ? [] : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
-        ...(problem.hint === undefined ? [] : [` ${margin} = ${masked(problem.hint)}`]),
+        ...(problem.hint === undefined ? [] : [` ${margin} = ${redact(problem.hint)}`]),
       ].join('\n')
     })
     .join('\n\n')
@@ -168,15 +168,15 @@ const CREDENTIALS = [
 /** The message of a problem. What it quotes at a credential's own place is one, unless it is the setting's name. */
 function said({ path, message }: Problem): string {
   const secret = /(?:key|token|secret|password|authorization)$/i.test(path)
-  const quoted = (all: string, quote: string, text: string): string => (path.endsWith(text) ? all : starred(all, quote, text))
-  return masked(secret ? message.replace(/(")(.*)(?=")/g, quoted) : message)
+  const quoted = (all: string, quote: string, text: string): string => (path.endsWith(text) ? all : stars(all, quote, text))
+  return redact(secret ? message.replace(/(")(.*)(?=")/g, quoted) : message)
 }
 
 /** A text with stars for each credential that stands in it. */
-function masked(text: string): string {
-  return CREDENTIALS.reduce((shown, credential) => shown.replace(credential, starred), text)
+function redact(text: string): string {
+  return CREDENTIALS.reduce((shown, credential) => shown.replace(credential, stars), text)
 }
 
-function starred(_all: string, before: string, secret: string): string {
+function stars(_all: string, before: string, secret: string): string {
   return before + '*'.repeat(secret.length)
 }

@@ -1,6 +1,6 @@
 /** The shape of a price, and of what a key type says of members that cost money. */
 import { POLICIES, type PolicyName } from '../formats/policies.ts'
-import { CALL_NAMES, type CallName, RATE_NAMES } from '../ledger/price.ts'
+import { CALL_NAMES, type CallName, RATE_NAMES } from '../money/price.ts'
 import { MOST_TOKENS } from './units.ts'
 
 const PRICE = {

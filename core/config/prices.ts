@@ -1,6 +1,6 @@
 /** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
-import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, ratesOf, versioned } from '../ledger/price.ts'
+import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, ratesOf, versioned } from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import { type Path, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
@@ -19,8 +19,8 @@ export interface Reader {
 export function priceFromFile(raw: RawPrice, path: Path, reader: Reader): Price {
   const tiers = raw.tiers?.map((tier, index) => {
     const at = [...path, 'tiers', index]
-    const lacking = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
-    if (lacking.length > 0) reader.add(at, `this tier lacks ${lacking.join(', ')}`, 'a tier names every rate that its price names')
+    const missingPrices = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
+    if (missingPrices.length > 0) reader.add(at, `this tier lacks ${missingPrices.join(', ')}`, 'a tier names every rate that its price names')
     const below = raw.tiers?.[index - 1]?.above ?? 0
     if (tier.above <= below) reader.add([...at, 'above'], `expected more than ${below}`, 'sort them by `above`, smallest first, each once')
     return { above: tier.above, ...readRates(tier, at, reader) }

@@ -1,6 +1,6 @@
 /** The shape of gateway.yaml. Defaults stand here and nowhere else; README's table of options is checked against it. */
 import type { FromSchema } from 'json-schema-to-ts'
-import { FORMAT_NAMES } from '../formats/format.ts'
+import { FORMAT_NAMES } from '../formats/terms.ts'
 import { POLICY, PRICE_ENTRY } from './price-schema.ts'
 import { AGE, DURATION, MOST_TOKENS, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
 

@@ -1,6 +1,6 @@
 /** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
-import { isRange } from '../addresses.ts'
+import { isRange } from '../lib/addresses.ts'
 import { POLICIES, type Policy } from '../formats/policies.ts'
 import { FORMATS_OF_UNITS, respelled } from './units.ts'
 import { didYouMean, EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'

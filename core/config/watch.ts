@@ -1,7 +1,7 @@
 /** Tells when a configuration file has changed. */
 import { readFileSync, stat, statSync, watch } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import type { Log } from '../log.ts'
+import type { Log } from '../lib/log.ts'
 
 /** Quiet time after a sign of a change before the file is read, in milliseconds: editors write in several steps. */
 const DEBOUNCE_MS = 100

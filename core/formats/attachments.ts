@@ -1,6 +1,6 @@
 /** Media and documents in the parts of a request. */
-import { BACKSLASH } from '../json/bytes.ts'
-import type { JsonView } from '../json/view.ts'
+import { BACKSLASH } from '../lib/json/bytes.ts'
+import type { JsonView } from '../lib/json/view.ts'
 
 /** One part that is no text. */
 export interface Attachment {

@@ -2,12 +2,12 @@
  * What a request brings beside its text, in any of the formats: media, documents, and references to what lies with the
  * provider. It is recognised by the type of its part. What is not recognised counts as text, which is never too little.
  */
-import type { Body } from '../body.ts'
 import { GatewayError } from '../errors.ts'
-import type { JsonView } from '../json/view.ts'
+import type { JsonView } from '../lib/json/view.ts'
 import { type Attachment, attached } from './attachments.ts'
 import { memberTools, mostCalls, type ProviderTool, providerToolsOf, tooManyTools, TOOLS_MAX } from './provider-tools.ts'
-import { type Json, list, object, text } from './reading.ts'
+import type { Json, RequestMembers } from './terms.ts'
+import { list, object, text } from './json.ts'
 import { checkSpelling } from './spelling.ts'
 
 /** A member that names something that lies with the provider. */
@@ -62,10 +62,10 @@ class Findings {
 }
 
 /** Notes the containers, files, stores and masks that a tool of the provider works on. The parameters of a function are not looked at. */
-function lookAtTool(tool: Json, found: Findings): void {
+function readTool(tool: Json, found: Findings): void {
   const control = object(tool['cache_control'])
   found.cache(control !== undefined, control?.['ttl'] === '1h')
-  for (const inner of list(tool['tools'])) lookAtTool(object(inner) ?? {}, found)
+  for (const inner of list(tool['tools'])) readTool(object(inner) ?? {}, found)
   const { container, environment, input_image_mask: mask } = tool
   for (const where of [tool, object(container), object(environment), object(mask)]) {
     for (const name in where) checkSpelling(name, SPELLED_NAMES)
@@ -87,32 +87,32 @@ function viewedId(value: JsonView | undefined): string | undefined {
 }
 
 /** Looks through a request: at the places where its format has parts, and at no others. */
-export class Look {
-  readonly #body: Body
+export class ContentsReader {
+  readonly #body: RequestMembers
   /** What the conversation holds, once it has been looked through. */
-  #said: Findings | undefined
+  #conversation: Findings | undefined
 
-  constructor(body: Body) {
+  constructor(body: RequestMembers) {
     this.#body = body
   }
 
   /** The conversation has changed. */
   forget(): void {
-    this.#said = undefined
+    this.#conversation = undefined
   }
 
   /** All that is found. @throws GatewayError invalid_body for a part whose members are spelled otherwise than upstreams may read them */
   contents(): Contents {
     const walk = this.said()
     while (walk.next().done !== true);
-    const said = this.#said as Findings
+    const walkConversation = this.#conversation as Findings
     const frame = this.#frame()
-    const references = [...new Map([...frame.references, ...said.references]).values()]
+    const references = [...new Map([...frame.references, ...walkConversation.references]).values()]
     if (references.length > REFERENCES_MAX) throw tooManyReferences()
-    const tools = [...frame.tools, ...said.tools]
+    const tools = [...frame.tools, ...walkConversation.tools]
     if (tools.length > TOOLS_MAX) throw tooManyTools()
-    const caches = frame.caches === '1h' ? '1h' : (said.caches ?? frame.caches)
-    return { attachments: said.attachments, references, providerTools: [...tools, ...memberTools(this.#body)], caches }
+    const caches = frame.caches === '1h' ? '1h' : (walkConversation.caches ?? frame.caches)
+    return { attachments: walkConversation.attachments, references, providerTools: [...tools, ...memberTools(this.#body)], caches }
   }
 
   /** What the request holds beside its conversation. */
@@ -124,7 +124,7 @@ export class Look {
     for (const skill of list(object(body.get('container'))?.['skills']))
       if (object(skill)?.['type'] !== 'anthropic') found.refer('container.skills', idOf(object(skill)?.['skill_id']))
     const tools = list(body.get('tools'))
-    for (const tool of tools) lookAtTool(object(tool) ?? {}, found)
+    for (const tool of tools) readTool(object(tool) ?? {}, found)
     found.tools.push(...providerToolsOf(tools, 'tools', mostCalls(body), true))
     const control = object(body.get('cache_control'))
     found.cache(control !== undefined, control?.['ttl'] === '1h')
@@ -135,7 +135,7 @@ export class Look {
 
   /** Goes through the conversation, step by step. */
   *said(): Generator<void> {
-    if (this.#said) return
+    if (this.#conversation) return
     const found = new Findings()
     const body = this.#body
     let index = 0
@@ -153,7 +153,7 @@ export class Look {
       yield* parts(message.member('content'), found)
     }
     yield* parts(body.view('system'), found)
-    this.#said = found
+    this.#conversation = found
   }
 
   /** An item of a conversation: a message, a call or its result, or one that lies with the provider. */
@@ -165,7 +165,7 @@ export class Look {
       if (tools.entries > ITEM_TOOLS_MAX)
         throw new GatewayError('invalid_body', { param: 'input', message: `"${toolsAt}" holds more than ${ITEM_TOOLS_MAX} values and names.` })
       const declared = list(tools.json)
-      for (const tool of declared) lookAtTool(object(tool) ?? {}, found)
+      for (const tool of declared) readTool(object(tool) ?? {}, found)
       found.tools.push(...providerToolsOf(declared, toolsAt, mostCalls(this.#body), false))
     }
     found.refer('input.container_id', viewedId(item.member('container_id')))

@@ -1,6 +1,6 @@
 /** Events of a reply: what stages see of them, and how they are written. */
-import type { Outline } from '../json/outline.ts'
-import type { Format, Reading } from './format.ts'
+import type { Outline } from '../lib/json/outline.ts'
+import type { EventReader, Reading } from './terms.ts'
 import { renamed } from './renaming.ts'
 
 /**
@@ -12,7 +12,7 @@ export class ReplyEvent {
   readonly type: string
   /** Words before it, where a stage has put some. */
   readonly comment: string | undefined
-  readonly #format: Format
+  readonly #reader: EventReader
   #data: string | undefined
   readonly #outline: Outline | undefined
   #json: { readonly value: unknown } | undefined
@@ -22,8 +22,8 @@ export class ReplyEvent {
    * @param data of a long reply, its outline
    * @param reading what it says, where that is known without reading it
    */
-  constructor(format: Format, type: string, data: string | Outline, comment?: string, reading?: Reading) {
-    this.#format = format
+  constructor(reader: EventReader, type: string, data: string | Outline, comment?: string, reading?: Reading) {
+    this.#reader = reader
     this.#reading = reading
     this.comment = comment
     this.type = type
@@ -51,12 +51,12 @@ export class ReplyEvent {
 
   /** The event with another text as the value of the member at a path; as it is where no text stands there. @param path names of members from the root on */
   renamed(path: readonly string[], text: string): ReplyEvent {
-    return new ReplyEvent(this.#format, this.type, this.#outline?.with(path, text) ?? renamed(this.data, path, text), this.comment)
+    return new ReplyEvent(this.#reader, this.type, this.#outline?.with(path, text) ?? renamed(this.data, path, text), this.comment)
   }
 
   /** What the event says, in the terms that all formats share. */
   get reading(): Reading {
-    return (this.#reading ??= this.#data === DONE ? { last: true, terminal: true } : this.#format.read(this.json))
+    return (this.#reading ??= this.#data === DONE ? { last: true, terminal: true } : this.#reader.read(this.json))
   }
 }
 
@@ -70,16 +70,16 @@ function parsed(text: string): unknown {
 
 /**
  * Changes the events of one reply on their way to the client. It is asked about every event that contains one of
- * `needles`, or about all of them when it names none.
+ * `matches`, or about all of them when it names none.
  */
 export interface Rewriter {
   /** A word in quotes is the name of a member, or its value, but never a whole piece of the model's text. */
-  readonly needles?: readonly string[]
+  readonly matches?: readonly string[]
   /**
    * What can be taken out of the events' bytes, as latin-1, before they are looked at: for what stands in every event and
    * would have each of them parsed. Of no use where somebody wants to see all events as they came.
    */
-  readonly strikes?: RegExp
+  readonly removes?: RegExp
   /** The events to send instead; none to drop it, undefined to leave its bytes as they are. */
   event(event: ReplyEvent): readonly OutgoingEvent[] | undefined
 }

@@ -1,11 +1,11 @@
 /** Finds in a request the members of the table of policies, and takes them out of it. */
-import type { Body } from '../body.ts'
+import type { Body } from './body.ts'
 import { GatewayError } from '../errors.ts'
-import { isStandard } from '../ledger/price.ts'
+import { isStandard } from '../money/price.ts'
 import type { Format } from './format.ts'
 import { POLICIES, type Policy, type PolicyName } from './policies.ts'
 import type { ProviderTool } from './provider-tools.ts'
-import { list, object, text, words } from './reading.ts'
+import { list, object, text, words } from './json.ts'
 import { checkCompound, checkSpelling, compounds } from './spelling.ts'
 
 /** One thing that a request asks for beside its tokens. */

@@ -2,89 +2,15 @@
  * What a wire format is to the rest of the gateway. Only this folder knows how the vendors spell things; everybody else
  * asks the Format of the exchange, so no plugin and no part of the core asks which format it is in.
  */
-import type { Body } from '../body.ts'
+import type { Body } from './body.ts'
 import type { GatewayError } from '../errors.ts'
-import type { Usage } from '../ledger/money.ts'
-import type { CallName, Conditions } from '../ledger/price.ts'
+import type { Usage } from '../money/usage.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
-import type { Dialect } from './neutral.ts'
-
-/** The formats' names, as gateway.yaml spells them. */
-export const FORMAT_NAMES = ['chat-completions', 'responses', 'messages'] as const
-export type FormatName = (typeof FORMAT_NAMES)[number]
-
-/** The usage object of a reply as the vendor spelt it, members of later events laid over those of earlier ones. */
-export type RawUsage = Readonly<Record<string, unknown>>
-
-/** What one event of a reply says; a JSON reply is a stream of one event. */
-export interface Reading {
-  readonly usage?: RawUsage
-  /** The reply is complete with this event, well or badly. */
-  readonly last?: boolean
-  /** Nothing comes after this event. */
-  readonly terminal?: boolean
-  /** The usage of this event is that of the whole reply: no later event can change it. */
-  readonly final?: boolean
-  /** The service tier that the reply says it is served in, where that is not a part of its usage. */
-  readonly serviceTier?: string
-  /** Calls of tools that the provider runs, of which this event tells. */
-  readonly calls?: readonly SeenCall[]
-  /** Bytes of reasoning that the event carries encrypted, or as a signature that stands for it. */
-  readonly sealedBytes?: number
-  /** The event reports a failure. */
-  readonly failure?: Failure
-  /** Numbers of the parts of the reply that begin or end with this event. */
-  readonly opens?: readonly number[]
-  readonly closes?: readonly number[]
-}
-
-/** A call of a tool that a provider runs, as one event of the reply shows it. */
-export interface SeenCall {
-  readonly kind: CallName | 'advisor'
-  /** The same in every event that shows this call, so that it is billed once. */
-  readonly id: string
-  /** It is the provider's only where the request lets the provider run such a tool. */
-  readonly ifAsked?: boolean
-}
-
-/** A failure as the upstream tells it; its words may name the operator's account and go to no customer unchecked. */
-export interface Failure {
-  readonly message: string
-  readonly type?: string
-  readonly code?: string
-  /** A stable code inside `details`, by which newer SDKs choose their exception. */
-  readonly errorCode?: string
-  readonly param?: string
-}
-
-/** Raw usage in normal form. */
-export interface CountedUsage {
-  readonly usage: Usage
-  /** Every count is a plain whole number; else all of them are worthless. */
-  readonly sound: boolean
-  /** Both the input and the output were told; of what was not, the count is 0. */
-  readonly whole: boolean
-  /** The conditions that it was served under, as far as they were told; standard ones by the names that the upstream has for them. */
-  readonly conditions?: Conditions
-  /** The passes of the model that make the usage up, where the upstream tells them apart; each is priced by itself. */
-  readonly passes?: readonly Pass[]
-  /** Counters above zero that are not known here, and so have no price. */
-  readonly unknown?: readonly string[]
-  /** Dollars that the upstream says the request costs the operator, as a plain decimal, where it does. */
-  readonly cost?: string
-}
-
-/** One pass of a model. */
-export interface Pass {
-  /** The upstream's name of the model; undefined for the one that was asked for. */
-  readonly model: string | undefined
-  /** It is no answer of the model that was asked for: advice, or an image. The limits of the request do not bound it. */
-  readonly aside?: boolean
-  readonly usage: Usage
-}
+import type { Codec } from './translate/neutral.ts'
+import type { CountedUsage, FormatName, RawUsage, Reading } from './terms.ts'
 
 /** What a format needs in order to end a running stream. */
-export interface Running {
+export interface RunningStream {
   /** How many replies were asked for at once. */
   readonly choices: number
   readonly opening: ReplyEvent | undefined
@@ -107,7 +33,7 @@ export interface Format {
   /** The members a body must have, `model` apart: a default may fill that. */
   readonly required: Readonly<Record<string, MemberType>>
   /** The member in which a request says what is to be answered. */
-  readonly says: string
+  readonly conversationMember: string
   /** Optional members that must be of a type where they are present. */
   readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'choices'>>
   /** Whether a request header of this lower-case name passes to the upstream. */
@@ -115,7 +41,7 @@ export interface Format {
   /** How many replies the request asks for at once; a limit of output is for each of them. */
   choices(body: Pick<Body, 'get'>): number
   /** Whether a stream is complete of which so many parts have ended. */
-  ends(closed: number, choices: number): boolean
+  isComplete(closed: number, choices: number): boolean
   /** Output tokens the request asks for at most, in each choice; the largest where several members say; undefined when none does. */
   outputLimit(body: Pick<Body, 'get'>): number | undefined
   /** Makes the outgoing request ask for at most so many output tokens, in each choice, in every member that limits them. */
@@ -123,17 +49,17 @@ export interface Format {
   /** The service tier that plain rates are for, as a request asks for it. */
   readonly standardTier: string
   /** A stream tells its input at its beginning, and shows what it reasons: little is unknown of one that is cut short. */
-  readonly tellsEarly: boolean
+  readonly reportsInputFirst: boolean
   /** A stream tells of each call of a provider's tool when it begins. */
-  readonly tellsCalls: boolean
+  readonly reportsCalls: boolean
   /** Asks the upstream to run the provider's tools no more than so many times, where the request does not say, as far as the format can say it. */
   limitCalls(body: Body, most: number): void
   /** A reply is stored where the request does not say. */
-  readonly storesUnasked: boolean
+  readonly storesByDefault: boolean
   /** Whether the reply may leave something with its provider that later requests can refer to. */
-  stores(body: Pick<Body, 'get'>): boolean
+  storesReply(body: Pick<Body, 'get'>): boolean
   /** Whether a stream may have sent its last content, by the text of the events that came last. */
-  rests(recent: string): boolean
+  mayBeComplete(recent: string): boolean
   /** Request headers that go upstream where the client sent none of the name. */
   readonly defaultHeaders: Readonly<Record<string, string>>
   /**
@@ -142,7 +68,7 @@ export interface Format {
    */
   prepare(body: Body, model: { readonly output: number }): Rewriter | undefined
   /** Byte strings one of which stands in every event that `read` can learn from. */
-  readonly telling: readonly string[]
+  readonly signals: readonly string[]
   /** Names of the members that carry output text: in a stream's events, and in a JSON reply. */
   readonly text: { readonly stream: readonly string[]; readonly reply: readonly string[] }
   /** What a parsed event, or a whole parsed JSON reply, says. */
@@ -150,23 +76,23 @@ export interface Format {
   /** The model's name as a parsed event, or JSON reply, tells it; undefined where it tells none. */
   modelOf(json: unknown): string | undefined
   /** The member beside the reply itself in which an event may carry the reply, and with it the model's name. */
-  readonly carrier?: string
+  readonly replyMember?: string
   /** Raw usage, complete as far as it was reported, in normal form; undefined when it counts nothing. */
-  count(raw: RawUsage): CountedUsage | undefined
+  decodeUsage(raw: RawUsage): CountedUsage | undefined
   /** Usage as this format spells it: what `count` reads. */
-  tell(usage: Usage): RawUsage
+  encodeUsage(usage: Usage): RawUsage
   /** HTTP status of an error in this format. */
   status(error: GatewayError): number
   /** Body of an error reply. */
   error(error: GatewayError, requestId: string): unknown
   /** The parsed event, or JSON reply, that reports a failure, with the error in its place. */
-  disguise(json: unknown, error: GatewayError, requestId: string): unknown
+  replaceError(json: unknown, error: GatewayError, requestId: string): unknown
   /** SSE text that ends a stream already begun, as this format reports a failure. */
-  tail(error: GatewayError, requestId: string, running: Running): string
+  errorEvent(error: GatewayError, requestId: string, running: RunningStream): string
   /** What a client of this format is told when its input is too long, in the words that make agents shorten it. */
   overflow(tokens: number | undefined, most: number | undefined): string
   /** The way into the neutral form and out of it, for clients and upstreams of different formats. */
-  readonly dialect: Dialect
+  readonly codec: Codec
   /** The events that end a running stream as one whose output limit is reached. */
-  cut(usage: Usage, running: Running): readonly OutgoingEvent[]
+  truncate(usage: Usage, running: RunningStream): readonly OutgoingEvent[]
 }

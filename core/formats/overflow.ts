@@ -1,5 +1,5 @@
 /** How vendors say that the input is too long for the model: agents shorten it only when they are told so in words they know. */
-import type { Failure } from './format.ts'
+import type { Failure } from './terms.ts'
 
 const CODES = new Set(['context_length_exceeded', 'context_too_long'])
 

@@ -2,7 +2,7 @@
  * The members of a request that cost money beside tokens, keep state with a provider, or change the model or the address; and what
  * becomes of each where gateway.yaml says nothing. All other members pass as they are.
  */
-import type { CallName, ConditionName } from '../ledger/price.ts'
+import type { CallName, ConditionName } from '../money/price.ts'
 
 /** What becomes of a member: a 400 that names it, left out and named in `x-tollgate-dropped`, or sent. */
 export type Action = 'refuse' | 'drop' | 'allow'

@@ -1,10 +1,9 @@
 /** Tools that a provider runs by itself: how requests ask for them, and how replies tell that they were run. */
-import type { Body } from '../body.ts'
-import type { CallName, Calls } from '../ledger/price.ts'
-import type { SeenCall } from './format.ts'
+import type { CallName, Calls } from '../money/price.ts'
+import type { SeenCall, Json, RequestMembers } from './terms.ts'
 import { POLICIES, type Policy } from './policies.ts'
 import { GatewayError } from '../errors.ts'
-import { indexOf, type Json, list, object, positive, text } from './reading.ts'
+import { indexOf, list, object, positive, text } from './json.ts'
 
 /** One tool that a request lets the provider run. */
 export interface ProviderTool {
@@ -112,7 +111,7 @@ export function providerToolsOf(tools: readonly unknown[], at: string, most: num
 }
 
 /** Calls that a request allows its provider, all tools together. Members that a format does not have limit nothing. */
-export function mostCalls(body: Pick<Body, 'get' | 'has'>): number | undefined {
+export function mostCalls(body: Pick<RequestMembers, 'get' | 'has'>): number | undefined {
   return body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
 }
 
@@ -122,7 +121,7 @@ export function tooManyTools(): GatewayError {
 }
 
 /** What a request lets its provider run by members that declare no tool. */
-export function memberTools(body: Pick<Body, 'get' | 'has'>): ProviderTool[] {
+export function memberTools(body: Pick<RequestMembers, 'get' | 'has'>): ProviderTool[] {
   const most = mostCalls(body)
   return MEMBERS.flatMap(([name, kind]): ProviderTool[] => {
     const value = body.get(name)

@@ -1,26 +1,27 @@
 /** Usage as a reply reports it, bit by bit. */
-import type { CallName, Calls } from '../ledger/price.ts'
-import type { CountedUsage, Format, RawUsage, Reading, SeenCall } from './format.ts'
+import type { CallName, Calls } from '../money/price.ts'
+import type { CountedUsage, RawUsage, Reading, SeenCall } from './terms.ts'
+import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
 
 export class UsageTally {
-  readonly #format: Pick<Format, 'count'>
+  readonly #format: Pick<Format, 'decodeUsage'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
   /** Calls that events told of, by their ids, and those that the last usage counts. */
   readonly #seen = new Map<string, SeenCall>()
   #counts: Calls | undefined
 
-  constructor(format: Pick<Format, 'count'>) {
+  constructor(format: Pick<Format, 'decodeUsage'>) {
     this.#format = format
   }
 
   /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
-  learn(usage: RawUsage): void {
+  addUsage(usage: RawUsage): void {
     const raw = { ...this.#raw }
     for (const [name, value] of Object.entries(usage)) if (value !== null && value !== undefined) raw[name] = value
     this.#raw = raw
-    const counted = this.#format.count(raw)
+    const counted = this.#format.decodeUsage(raw)
     const before = this.#counted?.usage.output ?? 0
     // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
     this.#counted = counted && before > counted.usage.output ? { ...counted, usage: { ...counted.usage, output: before } } : counted
@@ -33,7 +34,7 @@ export class UsageTally {
   serviceTier: string | undefined
 
   /** Notes the calls and the tier that an event tells of. */
-  hear({ calls, usage, final, serviceTier }: Reading): void {
+  observe({ calls, usage, final, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
     // A list of the whole reply stands for what single events have told, unless it is only a part of it.
     const whole = final === true && this.#seen.size > 0
@@ -45,7 +46,7 @@ export class UsageTally {
 
   /** What the last usage counts is what is billed: a call that failed is not. */
   #count(usage: RawUsage | undefined): void {
-    if (usage) this.#counts = this.#format.count(usage)?.conditions?.calls
+    if (usage) this.#counts = this.#format.decodeUsage(usage)?.conditions?.calls
   }
 
   /**

@@ -2,14 +2,14 @@
 import { randomUUID } from 'node:crypto'
 import type { Config } from '../config/config.ts'
 import type { Store } from '../store/store.ts'
-import { formatCredits } from './money.ts'
+import { formatCredits } from '../money/credits.ts'
 import { Reads } from './reads.ts'
 import type { HistoryEntry } from './records.ts'
 import { Scripts, stored } from './scripts.ts'
 import { Trail } from './trail.ts'
 
 /** What a reply left with its provider. */
-export interface LeftBehind {
+export interface StoredByReply {
   /** Its id, or what stands for it. */
   readonly reply: string
   /** Tokens of its input and output together, and of its output. */
@@ -118,7 +118,7 @@ export class Accounts extends Reads {
   }
 
   /** Notes what a reply left with its provider, and how many tokens it stands for. @throws GatewayError unavailable */
-  async noteStored(account: string, { reply, total, output, others }: LeftBehind): Promise<void> {
+  async noteStored(account: string, { reply, total, output, others }: StoredByReply): Promise<void> {
     const pipeline = this.scripts.redis.pipeline()
     const set = (id: string, tokens: number): unknown => pipeline.set(this.scripts.key(account, `s:${id}`), `${tokens} ${reply}`, 'PX', this.#stored)
     for (const id of others) set(id, output)

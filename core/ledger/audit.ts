@@ -2,7 +2,7 @@
 import type { Ledger } from './ledger.ts'
 import type { Snapshot } from './reads.ts'
 import { chargeParts, recomputed } from './entries.ts'
-import { historyEntry, type HistoryEntry, pairs } from './records.ts'
+import { historyEntry, type HistoryEntry, fieldMap } from './records.ts'
 
 /** What was found wrong with one account. */
 export interface Drift {
@@ -71,9 +71,9 @@ async function auditAccount(ledger: Ledger, account: string, depth: Depth): Prom
 
 async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: Snapshot): Promise<Findings> {
   const [rawAccount, rawHolds, rawLeases, lastEntry, lastGrant, now] = snapshot
-  const fields = pairs(rawAccount)
-  const holds = pairs(rawHolds)
-  const leases = pairs(rawLeases)
+  const fields = fieldMap(rawAccount)
+  const holds = fieldMap(rawHolds)
+  const leases = fieldMap(rawLeases)
   const sum = (name: string): bigint => BigInt(fields.get(name) ?? 0)
   const quota = fields.has('quota')
   const findings: string[] = []

@@ -1,18 +1,8 @@
 /** What an entry of the history says of its charge, so that the charge can be computed again from the entry alone. */
-import { NO_USAGE, plus, type Usage } from './money.ts'
+import { NO_USAGE, plus } from '../money/usage.ts'
 import type { PriceBook } from './price-book.ts'
-import { chargeAll, type Conditions, type PricedUsage } from './price.ts'
-import type { BilledUsage } from './pricing.ts'
-import type { Notes } from './records.ts'
-
-/** One part of a charge: a usage, the version of its price, and under which conditions it was used. */
-export interface ChargePart {
-  readonly usage: Usage
-  readonly price: string
-  readonly conditions?: Conditions
-  /** The upstream's name of the model, where it is another than was asked for. */
-  readonly model?: string
-}
+import { chargeAll, type PricedUsage, type BilledUsage } from '../money/price.ts'
+import type { ChargePart, Notes } from './records.ts'
 
 /** The notes by which a charge can be recomputed. */
 export function chargeNotes(parts: readonly BilledUsage[]): Pick<Notes, 'usage' | 'priceVersion' | 'conditions' | 'parts'> {

@@ -1,6 +1,6 @@
 /** What is asked of the ledger for an exchange, how it answers, and how it ends. */
 import type { Quota } from '../config/config.ts'
-import type { Seated } from '../roster.ts'
+import type { Indexed } from '../lib/swap-list.ts'
 import type { Notes } from './records.ts'
 
 /** How a hold was answered. */
@@ -42,8 +42,8 @@ export interface HoldName {
 }
 
 /** A hold that this process keeps alive until it settles it. */
-export class Hold implements HoldName, Seated {
-  seat = -1
+export class Hold implements HoldName, Indexed {
+  index = -1
   readonly request: HoldRequest
   /** What is set aside, in nano-credits: less than was asked for where the balance went no further. */
   amount: bigint

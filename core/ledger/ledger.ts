@@ -4,16 +4,14 @@
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
-import { type Log, reasonOf } from '../log.ts'
-import { Roster } from '../roster.ts'
+import { type Log, reasonOf } from '../lib/log.ts'
+import { SwapList } from '../lib/swap-list.ts'
 import { onTakeover, type Store } from '../store/store.ts'
-import { inputTokens } from './money.ts'
+import { inputTokens } from '../money/usage.ts'
 import { Outbox, type Settlement } from './outbox.ts'
 import { Accounts } from './accounts.ts'
 import { BROKEN_OFF, WINDOW_MS } from './reads.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
-import { Learned } from './learned.ts'
-import { Prefixes } from './prefixes.ts'
 import { Recent } from './recent.ts'
 import { stored } from './scripts.ts'
 
@@ -32,12 +30,9 @@ const REAP_PAGE = 1000
 const OPEN_FOR = 7200
 
 export class Ledger extends Accounts {
-  /** What replies have taught of their models, and of the input of conversations. */
-  readonly learned = new Learned()
-  readonly prefixes = new Prefixes()
   readonly #config: LedgerConfig
   readonly #log: Log
-  readonly #live = new Roster<Hold>()
+  readonly #live = new SwapList<Hold>()
   /** Those of the live ones whose clients have left. */
   readonly #abandoned = new Map<string, Hold>()
   /** Accounts noted as open, and when, in seconds; noted again after half the time they stay noted. */
@@ -70,13 +65,6 @@ export class Ledger extends Accounts {
 
   /** Accounts whose sums did not agree when the gateway looked last. */
   drifted = 0
-  /** Requests whose reported usage could not be, since the start. */
-  quarantined = 0
-  /** How often so many reports of one model could not be that charges above the estimate were suspended. */
-  suspensions = 0
-  /** Since the start: requests with usage that has no price, and requests charged below their cost. */
-  unpriced = 0
-  belowCost = 0
 
   /** Settlements that wait for the store. */
   get waiting(): number {
@@ -225,7 +213,6 @@ export class Ledger extends Accounts {
 
   #settlement({ account, id }: HoldName, { charge, kind, notes, attempt }: End): Settlement {
     const { usage } = notes
-    if (notes.quarantined) this.quarantined++
     const args = [
       id,
       String(charge),

@@ -5,8 +5,8 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isAlive } from '../alive.ts'
-import type { Log } from '../log.ts'
+import { isAlive } from '../lib/alive.ts'
+import type { Log } from '../lib/log.ts'
 
 /** A settlement as it goes to the store. */
 export interface Settlement {

@@ -1,8 +1,8 @@
 /** Takes a ledger out of its store, and puts one into an empty store from what was taken out and from the trail. */
 import type { Ledger } from './ledger.ts'
-import { priceFromText } from './price.ts'
+import { priceFromText } from '../money/price.ts'
 import { BROKEN_OFF, REBUILDING } from './reads.ts'
-import { pairs } from './records.ts'
+import { fieldMap } from './records.ts'
 import { stored } from './scripts.ts'
 import type { Line } from './trail.ts'
 
@@ -33,10 +33,10 @@ async function* exportedAccount(ledger: Ledger, account: string, at: number): As
   const { scripts } = ledger
   try {
     const [flat, , , lastEntry, lastGrant] = await ledger.snapshot(account, 'whole')
-    const fields = Object.fromEntries(pairs(flat))
+    const fields = Object.fromEntries(fieldMap(flat))
     yield { kind: 'key', account, at, record: Object.fromEntries(Object.entries(fields).filter(([name]) => !SUMS.has(name))) }
     for await (const [, entry] of ledger.entries(account, 'g', lastGrant)) {
-      const of = pairs(entry)
+      const of = fieldMap(entry)
       const notes = JSON.parse(of.get('m') ?? '{}') as Record<string, string>
       yield { kind: 'grant', account, at, id: of.get('id') ?? '', amount: of.get('c') ?? '0', notes }
     }
@@ -119,7 +119,7 @@ async function restore({ scripts }: Ledger, account: string, { record, grants, e
   }
   let settled = BigInt(totals?.archived ?? 0)
   for (const [id, fields] of [...history].sort(([a], [b]) => compareIds(a, b))) {
-    const of = pairs(fields)
+    const of = fieldMap(fields)
     settled += BigInt(of.get('c') ?? 0) - BigInt(of.get('p') ?? 0)
     await stored(redis.xadd(key('x'), id, ...fields))
     if (of.get('k') === 'credit') {

@@ -1,10 +1,18 @@
 /** What the ledger tells of an account, read from the store's own words. */
-import type { ChargePart } from './entries.ts'
-import type { Usage } from './money.ts'
-import type { Conditions } from './price.ts'
+import type { Usage } from '../money/usage.ts'
+import type { Conditions } from '../money/price.ts'
 
 /** How an exchange can have ended. */
 export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget', 'disabled'] as const
+
+/** One part of a charge: a usage, the version of its price, and under which conditions it was used. */
+export interface ChargePart {
+  readonly usage: Usage
+  readonly price: string
+  readonly conditions?: Conditions
+  /** The upstream's name of the model, where it is another than was asked for. */
+  readonly model?: string
+}
 
 /** What a history entry tells besides its amounts. */
 export interface Notes {
@@ -81,7 +89,7 @@ export interface Summary {
 }
 
 /** Names and values as the store lists them, one after the other. */
-export function pairs(flat: readonly string[]): Map<string, string> {
+export function fieldMap(flat: readonly string[]): Map<string, string> {
   const map = new Map<string, string>()
   for (let at = 0; at < flat.length; at += 2) map.set(flat[at] ?? '', flat[at + 1] ?? '')
   return map
@@ -89,7 +97,7 @@ export function pairs(flat: readonly string[]): Map<string, string> {
 
 /** An entry as its stream holds it. */
 export function historyEntry(id: string, fields: readonly string[]): HistoryEntry {
-  const named = pairs(fields)
+  const named = fieldMap(fields)
   const of = (name: string): string => named.get(name) ?? ''
   return {
     id,

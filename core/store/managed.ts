@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import { isAlive } from '../alive.ts'
+import { isAlive } from '../lib/alive.ts'
 
 /** Path of a redis-server or valkey-server on PATH; undefined when there is none. */
 export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {

@@ -9,7 +9,7 @@ const MOST_IDLE = 1024
 const HEADERS_MAX = 64 * 1024
 
 /** A connection that is kept for the next request. */
-interface Kept {
+interface IdleConnection {
   readonly client: Client
   readonly wire: Wire
 }
@@ -21,17 +21,17 @@ export interface ConnectionTimes {
 }
 
 /** A connection in use. */
-export interface Lease extends Kept {
+export interface ConnectionInUse extends IdleConnection {
   /** Where it goes when it is given back. */
-  readonly idle: Kept[]
+  readonly idle: IdleConnection[]
 }
 
 export class Connections {
   /** By the upstream's origin and times. */
-  readonly #idle = new Map<string, Map<string, Kept[]>>()
+  readonly #idle = new Map<string, Map<string, IdleConnection[]>>()
 
   /** @param fresh a new connection is wanted, and none that was kept */
-  take(origin: string, times: ConnectionTimes, fresh: boolean): Lease {
+  take(origin: string, times: ConnectionTimes, fresh: boolean): ConnectionInUse {
     const idle = this.#of(origin, `${times.connect} ${times.keepAlive}`)
     const kept = fresh ? undefined : idle.pop()
     if (kept) {
@@ -54,7 +54,7 @@ export class Connections {
   }
 
   /** Gives a connection back. A broken one connects anew when it is next taken; one that still has bytes to write is closed. */
-  give({ client, wire, idle }: Lease): void {
+  give({ client, wire, idle }: ConnectionInUse): void {
     if (idle.length < MOST_IDLE && !wire.writing) idle.push({ client, wire })
     else void client.destroy()
   }
@@ -65,7 +65,7 @@ export class Connections {
     this.#idle.clear()
   }
 
-  #of(origin: string, times: string): Kept[] {
+  #of(origin: string, times: string): IdleConnection[] {
     let byTimes = this.#idle.get(origin)
     if (!byTimes) this.#idle.set(origin, (byTimes = new Map()))
     let idle = byTimes.get(times)

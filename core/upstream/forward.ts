@@ -1,11 +1,11 @@
 /** From a routed exchange to its outcome: tries the route's candidates in order, then relays the one that answered. */
-import type { Forward, Up } from '../chain.ts'
+import type { Forward, ReplyHooks } from '../chain/chain.ts'
 import { GatewayError } from '../errors.ts'
-import type { Attempt, Outcome } from '../exchange.ts'
-import type { LiveExchange } from '../live.ts'
-import { left } from './endings.ts'
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
+import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { endedByClient } from './endings.ts'
 import { upwardHeaders } from './headers.ts'
-import { Leaving } from './leaving.ts'
+import { ReadOn } from './read-on.ts'
 import { relay } from './relay.ts'
 import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
@@ -14,12 +14,12 @@ import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.
  * @param simulated base address of the simulated provider, for upstreams without a URL of their own
  */
 export function forwarder(sender: Sender, simulated: () => URL): Forward {
-  const tryAll = async (x: LiveExchange, up: Up, bytes: Buffer): Promise<Outcome> => {
+  const tryAll = async (x: HttpExchange, up: ReplyHooks, bytes: Buffer): Promise<Outcome> => {
     let failure: GatewayError | undefined
     for (const { upstream, account } of x.route.candidates) {
       const name = { upstream: upstream.name, account: account.name }
       const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
-      x.afterlife = new Leaving(x, up, upstream)
+      x.abandonedReply = new ReadOn(x, up, upstream)
       let reply: UpstreamReply | TakenBack
       try {
         const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.route.translation !== undefined)
@@ -34,10 +34,10 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
         if (!(thrown instanceof Unsent)) throw failure
         continue
       }
-      if (reply === 'unsent') return left(x)
+      if (reply === 'unsent') return endedByClient(x)
       const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
       x.attempts.push(attempt)
-      return reply === 'sent' ? left(x) : await relay(x, up, reply, attempt, upstream.timeouts)
+      return reply === 'sent' ? endedByClient(x) : await relay(x, up, reply, attempt, upstream.timeouts)
     }
     throw failure ?? new GatewayError('unavailable')
   }
@@ -50,8 +50,8 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       const { translation } = x.route
       return await tryAll(x, up, translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes())
     } finally {
-      x.work.still()
-      x.endAfterlife()
+      x.upstreamClock.stop()
+      x.endAbandonedReply()
     }
   }
 }

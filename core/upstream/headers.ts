@@ -50,7 +50,7 @@ export function downwardHeaders(upstream: Readonly<IncomingHttpHeaders>, transla
     const value = upstream[name]
     if (typeof value === 'string' && value.length <= VALUE_MAX) headers[name] = value
   }
-  const losses = String(translation?.losses ?? '')
-  if (losses !== '') headers['x-tollgate-dropped'] = losses
+  const dropped = String(translation?.dropped ?? '')
+  if (dropped !== '') headers['x-tollgate-dropped'] = dropped
   return headers
 }

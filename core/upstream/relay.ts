@@ -5,21 +5,21 @@
  */
 import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
-import type { Up } from '../chain.ts'
-import { deadline } from '../deadline.ts'
+import type { ReplyHooks } from '../chain/chain.ts'
+import { deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
-import type { Attempt, Outcome } from '../exchange.ts'
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import { type Failure, type Format, ReplyEvent, type ReplyTranslation, type Rewriter } from '../formats/index.ts'
-import { outlineOf } from '../json/outline.ts'
-import type { LiveExchange } from '../live.ts'
-import { Allowance, shortOfMemory } from '../memory.ts'
-import { Collected } from '../pieces.ts'
-import { turn } from '../turns.ts'
+import { outlineOf } from '../lib/json/outline.ts'
+import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { Allowance, shortOfMemory } from '../exchange/memory.ts'
+import { ChunkList } from '../lib/byte-buffer.ts'
+import { turn } from '../lib/turns.ts'
 import { downwardHeaders } from './headers.ts'
-import { left, type MakeHead, type Patience, refuse } from './endings.ts'
-import { rewrite, rewritten } from './scanner.ts'
+import { endedByClient, type MakeHead, type UpstreamPatience, failWith } from './endings.ts'
+import { rewrite, rewritten } from './stream-filter.ts'
 import { eventsIn, framed, lastBoundary, nextBoundary } from './sse.ts'
-import { textBytes } from './survey.ts'
+import { textBytes } from './event-filter.ts'
 import { goOnInTurn, LONG_BYTES, type ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
@@ -40,7 +40,7 @@ const ERROR_BYTES = 256 * 1024
  * Relays a reply to its end.
  * @throws GatewayError while nothing has gone to the client: the upstream failed, or a stage replaced the reply
  */
-export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attempt: Attempt, patience: Patience): Promise<Outcome> {
+export async function relay(x: HttpExchange, up: ReplyHooks, reply: UpstreamReply, attempt: Attempt, patience: UpstreamPatience): Promise<Outcome> {
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   const body = decoded(reply)
   const make: MakeHead = (failure, opening) => ({
@@ -54,14 +54,14 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
   })
   let outcome: Outcome | undefined
   try {
-    if (reply.status !== 200) x.endAfterlife()
-    if (reply.status !== 200) return refuse(up, make(await readFailure(x, body, patience)))
+    if (reply.status !== 200) x.endAbandonedReply()
+    if (reply.status !== 200) return failWith(up, make(await readFailure(x, body, patience)))
     const stream = type.startsWith('text/event-stream')
     if (stream && (!x.route.translation || spreads(x))) return (outcome = await new StreamRelay(x, up, body, make, patience, () => reply.abort()).run())
     if (stream || /^application\/(?:[\w.+-]+\+)?json\b/.test(type)) return (outcome = await relayWhole(x, up, body, stream, make, patience))
-    return refuse(up, make({ message: `content-type ${type || 'missing'} under status 200` }))
+    return failWith(up, make({ message: `content-type ${type || 'missing'} under status 200` }))
   } finally {
-    if (outcome?.kind === 'relayed') ebb(reply, x.limits.keepalive)
+    if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepalive)
     else if (!body.readableEnded) {
       reply.abort()
       // A decompressor would go on unpacking a reply that is not wanted any more.
@@ -71,7 +71,7 @@ export async function relay(x: LiveExchange, up: Up, reply: UpstreamReply, attem
 }
 
 /** Lets a reply end whose client has all of it: its connection can be used again then. */
-function ebb(reply: UpstreamReply, ms: number): void {
+function drainRemainder(reply: UpstreamReply, ms: number): void {
   const { body } = reply
   if (body.readableEnded || body.destroyed) return
   const late = deadline(ms, () => reply.abort())
@@ -113,9 +113,9 @@ function decoded(reply: UpstreamReply): ReplyBody {
 }
 
 /** Reads a body to its end. @throws GatewayError upstream_failed, upstream_timeout; undefined result: the client left */
-function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Patience): Promise<Buffer | undefined> {
+function collect(x: HttpExchange, body: ReplyBody, limit: number, patience: UpstreamPatience): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
-    const pieces = new Collected()
+    const pieces = new ChunkList()
     const timedOut = (): void => fail(new GatewayError('upstream_timeout', { cause: new Error('upstream went silent in a reply') }))
     const idle = deadline(patience.idle, timedOut)
     const done = (): void => {
@@ -153,7 +153,7 @@ function collect(x: LiveExchange, body: ReplyBody, limit: number, patience: Pati
   })
 }
 
-async function readFailure(x: LiveExchange, body: ReplyBody, patience: Patience): Promise<Failure> {
+async function readFailure(x: HttpExchange, body: ReplyBody, patience: UpstreamPatience): Promise<Failure> {
   try {
     const bytes = await collect(x, body, ERROR_BYTES, patience)
     const json: unknown = JSON.parse(bytes ? textOf(bytes) : '')
@@ -192,15 +192,15 @@ async function eventsInSlices(format: Format, bytes: Buffer, owner: string): Pro
 }
 
 /** @param stream the upstream sent a stream where its client asked for a whole reply, and is translated for in any case */
-async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: boolean, make: MakeHead, patience: Patience): Promise<Outcome> {
+async function relayWhole(x: HttpExchange, up: ReplyHooks, body: ReplyBody, stream: boolean, make: MakeHead, patience: UpstreamPatience): Promise<Outcome> {
   const bytes = await collect(x, body, x.limits.reply, patience)
-  if (!bytes) return left(x)
-  x.work.still()
+  if (!bytes) return endedByClient(x)
+  x.upstreamClock.stop()
   const { format: spoken, translation } = x.route
   // What is long is read in slices, between which others have their turn.
   const long = bytes.length >= OUTLINED_BYTES
   const outline = long && !stream ? await outlineOf(withoutMark(bytes), x.owner) : undefined
-  if (long && !stream && !outline) return refuse(up, make({ message: 'reply is no JSON object of a size that can be read' }))
+  if (long && !stream && !outline) return failWith(up, make({ message: 'reply is no JSON object of a size that can be read' }))
   if (outline) await turn(x.owner)
   const events = stream ? toItsEnd(await eventsInSlices(spoken, bytes, x.owner)) : [new ReplyEvent(spoken, '', outline ?? textOf(bytes))]
   const [event] = events
@@ -211,10 +211,10 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
     tellUsage()
-    return refuse(up, make(failure))
+    return failWith(up, make(failure))
   }
   if (!event || typeof event.json !== 'object' || event.json === null || Array.isArray(event.json)) {
-    return refuse(up, make({ message: 'reply is no JSON object' }))
+    return failWith(up, make({ message: 'reply is no JSON object' }))
   }
   let translated: Buffer | readonly ReplyEvent[] | undefined
   try {
@@ -238,7 +238,7 @@ async function relayWhole(x: LiveExchange, up: Up, body: ReplyBody, stream: bool
     ...(head.stream && { 'x-accel-buffering': 'no' }),
   })
   await x.outlet.end(out)
-  return x.gone ? left(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
+  return x.gone ? endedByClient(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 
 /** A whole reply in its own format as the rewriters leave it. */
@@ -258,7 +258,7 @@ function rewrittenTranslation(format: Format, reply: Buffer | readonly ReplyEven
 /** A reply that is no large one, in the client's format. */
 function translatedHere(replies: ReplyTranslation, events: readonly ReplyEvent[], spread: boolean, stream: boolean): readonly ReplyEvent[] {
   const [event] = events as readonly [ReplyEvent]
-  return spread ? replies.spread(event) : [stream ? replies.gather(events) : replies.reply(event)]
+  return spread ? replies.toStream(event) : [stream ? replies.fromStream(events) : replies.reply(event)]
 }
 
 /** What an upstream says after the end is nobody's. */
@@ -268,6 +268,6 @@ function toItsEnd(events: readonly ReplyEvent[]): readonly ReplyEvent[] {
 }
 
 /** The client asked for a stream, and is translated for: what comes whole becomes one. */
-function spreads(x: LiveExchange): boolean {
+function spreads(x: HttpExchange): boolean {
   return x.route.translation?.streams === true
 }

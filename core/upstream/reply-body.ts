@@ -1,7 +1,7 @@
 /** The body of an upstream's reply as it arrives, without the machinery of a stream: chunks, an end, or a breaking off. */
 import { EventEmitter } from 'node:events'
 import type { Dispatcher } from 'undici'
-import { inTurn } from '../turns.ts'
+import { inTurn } from '../lib/turns.ts'
 
 /** What the relay needs of a body; a decompressed one is an ordinary stream. */
 export interface ReplyBody {

@@ -9,9 +9,9 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { createProxyServer } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
-import { deadline, type Deadline } from '../deadline.ts'
+import { deadline, type Deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
-import { Connections, type Lease } from './connections.ts'
+import { Connections, type ConnectionInUse } from './connections.ts'
 import { UpstreamBody } from './reply-body.ts'
 
 /** Where a request goes and how long each step may take, in milliseconds. */
@@ -52,7 +52,7 @@ export class Sender {
   repeated = 0
 
   constructor() {
-    this.#proxy.before('web', 'stream', passage => (passage as unknown as Passage).dispatch())
+    this.#proxy.before('web', 'stream', passage => (passage as unknown as UpstreamRequest).dispatch())
   }
 
   /**
@@ -95,7 +95,7 @@ export class Sender {
     return new Promise((resolve, reject) => {
       const lease = this.#connections.take(origin, timeouts, fresh)
       const giveBack = (): void => this.#connections.give(lease)
-      const passage = new Passage(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
+      const passage = new UpstreamRequest(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
       passage.forget = client.whenOver(() => passage.takeBack())
       // Nothing answers but the passage itself.
       client.sent()
@@ -122,34 +122,34 @@ interface Address {
 
 const NO_RESPONSE = {}
 
-interface Settling {
+interface Completion {
   resolve(reply: UpstreamReply | TakenBack): void
   reject(error: unknown): void
   giveBack(): void
 }
 
 /** The stand-in of one attempt, with the members that http-proxy-3's passes read and no others, and the attempt itself. */
-class Passage implements Dispatcher.DispatchHandler {
+class UpstreamRequest implements Dispatcher.DispatchHandler {
   readonly method = 'POST'
   readonly url: string
   readonly headers: Record<string, string>
   /** Stops listening for the client's leaving. */
   forget: () => void = () => {}
   readonly #body: Buffer
-  readonly #lease: Lease
-  readonly #settling: Settling
+  readonly #connection: ConnectionInUse
+  readonly #completion: Completion
   readonly #firstByte: Deadline
   #controller: Dispatcher.DispatchController | undefined
   #reply: UpstreamBody | undefined
-  #settled = false
+  #concluded = false
   #over = false
 
-  constructor(url: string, headers: Record<string, string>, body: Buffer, lease: Lease, firstByte: number, settling: Settling) {
+  constructor(url: string, headers: Record<string, string>, body: Buffer, lease: ConnectionInUse, firstByte: number, settling: Completion) {
     this.url = url
     this.headers = headers
     this.#body = body
-    this.#lease = lease
-    this.#settling = settling
+    this.#connection = lease
+    this.#completion = settling
     this.#firstByte = deadline(firstByte, () => {
       const details = { cause: new Error('no first byte in time') }
       this.#fail(lease.wire.flushed ? new GatewayError('upstream_timeout', details) : new Unsent('upstream_timeout', details))
@@ -158,25 +158,25 @@ class Passage implements Dispatcher.DispatchHandler {
 
   /** The pass that sends. @returns true: it is the last */
   dispatch(): true {
-    this.#lease.client.dispatch({ path: this.url, method: 'POST', headers: this.headers, body: this.#body }, this)
+    this.#connection.client.dispatch({ path: this.url, method: 'POST', headers: this.headers, body: this.#body }, this)
     return true
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller
-    if (this.#settled) controller.abort(new Error('not wanted any more'))
+    if (this.#concluded) controller.abort(new Error('not wanted any more'))
   }
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
     if (status < 200) return
-    if (!this.#settle()) return controller.abort(new Error('not wanted any more'))
+    if (!this.#conclude()) return controller.abort(new Error('not wanted any more'))
     const body = new UpstreamBody(controller)
     this.#reply = body
-    this.#settling.resolve({ status, headers: single(headers), body, abort: () => body.destroy() })
+    this.#completion.resolve({ status, headers: single(headers), body, abort: () => body.destroy() })
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    this.#lease.wire.bodyBytes += chunk.length
+    this.#connection.wire.bodyBytes += chunk.length
     this.#reply?.take(chunk)
   }
 
@@ -196,7 +196,7 @@ class Passage implements Dispatcher.DispatchHandler {
   }
 
   failed(error: Error & { code?: string }): void {
-    const { wire } = this.#lease
+    const { wire } = this.#connection
     const code = error.code === 'UND_ERR_CONNECT_TIMEOUT' ? 'upstream_timeout' : 'upstream_failed'
     if (!wire.flushed) return this.#fail(wire.reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
     const reset = error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'UND_ERR_SOCKET'
@@ -205,21 +205,21 @@ class Passage implements Dispatcher.DispatchHandler {
   }
 
   takeBack(): void {
-    if (!this.#settle()) return
+    if (!this.#conclude()) return
     const sent = this.#controller !== undefined
     this.#controller?.abort(new Error('the client left'))
-    this.#settling.resolve(sent ? 'sent' : 'unsent')
+    this.#completion.resolve(sent ? 'sent' : 'unsent')
   }
 
   #fail(error: GatewayError): void {
-    if (!this.#settle()) return
+    if (!this.#conclude()) return
     this.#controller?.abort(error)
-    this.#settling.reject(error)
+    this.#completion.reject(error)
   }
 
-  #settle(): boolean {
-    if (this.#settled) return false
-    this.#settled = true
+  #conclude(): boolean {
+    if (this.#concluded) return false
+    this.#concluded = true
     this.#firstByte.clear()
     this.forget()
     return true
@@ -229,7 +229,7 @@ class Passage implements Dispatcher.DispatchHandler {
   #finish(): void {
     if (this.#over) return
     this.#over = true
-    this.#settling.giveBack()
+    this.#completion.giveBack()
   }
 }
 

@@ -1,16 +1,16 @@
 /** Relays a stream: whole events, as they come; whatever breaks it, it ends in the format's own words. */
-import type { Up } from '../chain.ts'
-import { deadline, type Deadline } from '../deadline.ts'
+import type { ReplyHooks } from '../chain/chain.ts'
+import { deadline, type Deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
-import type { Outcome } from '../exchange.ts'
-import { ReplyEvent, type Rewriter, type Running, type StreamTranslation } from '../formats/index.ts'
-import { reasonOf } from '../afterlife.ts'
-import type { LiveExchange } from '../live.ts'
-import { Allowance, shortOfMemory } from '../memory.ts'
-import { Pieces } from '../pieces.ts'
-import { type End, endError, lastTranslated, left, type MakeHead, type Patience, refuse, stopError } from './endings.ts'
+import type { Outcome } from '../exchange/exchange.ts'
+import { ReplyEvent, type Rewriter, type RunningStream, type StreamTranslation } from '../formats/index.ts'
+import { endReasonOf } from '../exchange/abandoned-reply.ts'
+import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { Allowance, shortOfMemory } from '../exchange/memory.ts'
+import { ByteBuffer } from '../lib/byte-buffer.ts'
+import { type End, endError, lastTranslated, endedByClient, type MakeHead, type UpstreamPatience, failWith, stopError } from './endings.ts'
 import { goOnInTurn, LONG_BYTES, type ReplyBody } from './reply-body.ts'
-import { type Passage, rewritten, Scanner, Translator } from './scanner.ts'
+import { type StreamFilter, rewritten, PassThroughFilter, TranslatingFilter } from './stream-filter.ts'
 import { firstEvent, framed, lastBoundary } from './sse.ts'
 import { WholeEvents } from './whole-events.ts'
 
@@ -20,16 +20,16 @@ const KEEPALIVE = Buffer.from(': keepalive\n\n')
 const STUCK_MS = 1000
 
 export class StreamRelay {
-  readonly #x: LiveExchange
-  readonly #up: Up
+  readonly #x: HttpExchange
+  readonly #up: ReplyHooks
   readonly #body: ReplyBody
   readonly #make: MakeHead
-  readonly #patience: Patience
+  readonly #patience: UpstreamPatience
   readonly #abort: () => void
   #silence: Deadline | undefined
   #stuck: (() => void) | undefined
   readonly #translation: StreamTranslation | undefined
-  #scanner: Passage | undefined
+  #scanner: StreamFilter | undefined
   #rewriters: readonly Rewriter[] = []
   #progress: (() => readonly Promise<unknown>[] | undefined) | undefined
   /** For how long clients have taken nothing of what waited for them, in milliseconds, and since when they take nothing now. */
@@ -40,7 +40,7 @@ export class StreamRelay {
   #holding = 0
   readonly #events: WholeEvents
   /** What has come before the first event. */
-  readonly #comments = new Pieces()
+  readonly #comments = new ByteBuffer()
   readonly #commentsMemory: Allowance
   #opening: ReplyEvent | undefined
   readonly #opened = new Set<number>()
@@ -49,7 +49,7 @@ export class StreamRelay {
   #passing = false
   #end: End | undefined
   /** A reply that came whole goes out whole, with its length: what there is of it until its end. */
-  #kept: Pieces | undefined
+  #kept: ByteBuffer | undefined
   /** The last event there is has been seen. */
   #terminal = false
   /** The last event there is has come. */
@@ -59,7 +59,7 @@ export class StreamRelay {
   #reject: (error: unknown) => void = () => {}
 
   /** @param abort closes the upstream */
-  constructor(x: LiveExchange, up: Up, body: ReplyBody, make: MakeHead, patience: Patience, abort: () => void) {
+  constructor(x: HttpExchange, up: ReplyHooks, body: ReplyBody, make: MakeHead, patience: UpstreamPatience, abort: () => void) {
     this.#abort = abort
     this.#x = x
     this.#up = up
@@ -137,7 +137,7 @@ export class StreamRelay {
   }
 
   #stop(): void {
-    this.#x.work.still()
+    this.#x.upstreamClock.stop()
     this.#silence?.clear()
     this.#stuck?.()
     this.#forget()
@@ -173,7 +173,7 @@ export class StreamRelay {
     if (length > this.#x.limits.reply) throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
   }
 
-  #send(scanner: Passage, bytes: Buffer): void {
+  #send(scanner: StreamFilter, bytes: Buffer): void {
     this.#x.recent = bytes
     if (scanner.changes) this.#write(scanner.push(bytes))
     else {
@@ -181,7 +181,7 @@ export class StreamRelay {
       this.#write(bytes)
       scanner.push(bytes)
     }
-    if (scanner.delivered > this.#x.delivered) this.#x.work.heard()
+    if (scanner.delivered > this.#x.delivered) this.#x.upstreamClock.output()
     this.#x.delivered = scanner.delivered
     if (scanner.broken !== undefined) throw scanner.broken
     const waiting = this.#progress?.()
@@ -193,43 +193,43 @@ export class StreamRelay {
   }
 
   /** The first event decides whether there is a reply at all. */
-  #begin(opening: ReplyEvent): Passage {
+  #begin(opening: ReplyEvent): StreamFilter {
     const x = this.#x
     const { failure } = opening.reading
     if (failure) {
       // What a failed reply says that it cost is billed all the same.
       if (opening.reading.usage) this.#up.event(opening)
-      refuse(this.#up, this.#make(failure))
+      failWith(this.#up, this.#make(failure))
     }
-    if (x.route.format.tellsEarly) x.work.begins()
+    if (x.route.format.reportsInputFirst) x.upstreamClock.restart()
     const head = this.#make(undefined, opening)
     this.#up.response(head)
     const rewriters = (this.#rewriters = this.#up.rewriters(head))
     this.#progress = this.#up.progress()
     x.begin(head.status, { ...head.reply, 'x-accel-buffering': 'no' })
-    if (this.#body.whole) this.#kept = new Pieces()
+    if (this.#body.whole) this.#kept = new ByteBuffer()
     // What comes first may be nothing in the client's format.
     else if (this.#translation) x.outlet.sendHead()
     const wanted = { all: this.#up.wantsAll, rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
-    return this.#translation ? new Translator(x.route.format, x.format, this.#translation, wanted) : new Scanner(x.format, wanted)
+    return this.#translation ? new TranslatingFilter(x.route.format, x.format, this.#translation, wanted) : new PassThroughFilter(x.format, wanted)
   }
 
   #see(event: ReplyEvent): void {
     const x = this.#x
-    const { opens, closes, last, terminal, final, sealedBytes = 0 } = event.reading
-    if (sealedBytes > 0) x.work.heard(sealedBytes)
+    const { opens, closes, last, terminal, final, encryptedBytes = 0 } = event.reading
+    if (encryptedBytes > 0) x.upstreamClock.output(encryptedBytes)
     x.delivered = this.#scanner?.delivered ?? x.delivered
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
-    if (last || (closes && x.route.format.ends(this.#closed.size, x.format.choices(x.body)))) x.complete = true
-    if (x.gone && (x.complete || final)) x.afterlife?.rested()
+    if (last || (closes && x.route.format.isComplete(this.#closed.size, x.format.choices(x.body)))) x.complete = true
+    if (x.gone && (x.complete || final)) x.abandonedReply?.rested()
     if (terminal && !x.gone) this.#terminal = x.lastEventSent = true
     if (terminal) this.#ended = true
     if (final) x.usageIsFinal = true
     // When all clients have left, nothing is of use behind the usage but what a retry may ask for.
     if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     this.#up.event(event)
-    if (x.gone && event.reading.usage) x.afterlife?.usageCame()
+    if (x.gone && event.reading.usage) x.abandonedReply?.usageCame()
   }
 
   #write(bytes: Buffer): void {
@@ -270,7 +270,7 @@ export class StreamRelay {
     if (end === 'client' || (x.gone && (end === 'drain' || typeof end === 'object'))) {
       // A reply is kept for a retry if its last event is there.
       if (this.#ended || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#kept?.take())
-      return left(x)
+      return endedByClient(x)
     }
     if (!x.begun) {
       if (end === 'drain' || typeof end === 'object') throw stopError(end)
@@ -282,8 +282,8 @@ export class StreamRelay {
     const { attempts } = x
     const { status } = x.outlet
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
-    if (end === 'complete') return x.gone && !this.#told ? left(x) : { kind: 'relayed', status, attempts }
-    return { kind: 'broken', by: end === 'upstream' || end === 'timeout' ? this.#breaker : reasonOf(end), status, attempts }
+    if (end === 'complete') return x.gone && !this.#told ? endedByClient(x) : { kind: 'relayed', status, attempts }
+    return { kind: 'broken', by: end === 'upstream' || end === 'timeout' ? this.#breaker : endReasonOf(end), status, attempts }
   }
 
   /** Who broke the stream: an upstream that has to wait for a client that does not read breaks off by that client's doing. */
@@ -303,9 +303,9 @@ export class StreamRelay {
     // Where the translation is over and the stream is not, a stage has kept its end from the client.
     if (said && (said.length > 0 || end === 'complete')) return this.#rewrittenLast(said)
     if (end === 'complete') return ''
-    const running: Running = { choices: format.choices(body), opening: this.#opening, recent: this.#x.recent, opened: this.#opened, closed: this.#closed }
-    if (typeof end === 'string' || 'disabled' in end) return format.tail(endError(end), id, running)
-    const events = format.cut(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
+    const running: RunningStream = { choices: format.choices(body), opening: this.#opening, recent: this.#x.recent, opened: this.#opened, closed: this.#closed }
+    if (typeof end === 'string' || 'disabled' in end) return format.errorEvent(endError(end), id, running)
+    const events = format.truncate(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     return this.#rewrittenLast(events)
   }
 

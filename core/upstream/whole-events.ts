@@ -1,9 +1,9 @@
 /** Puts the chunks of a stream together to whole events. */
 import { GatewayError } from '../errors.ts'
-import { Allowance, shortOfMemory } from '../memory.ts'
-import type { Share } from '../shares.ts'
+import { Allowance, shortOfMemory } from '../exchange/memory.ts'
+import type { Share } from '../lib/shares.ts'
 import type { Format } from '../formats/index.ts'
-import { Collected, NOTHING } from '../pieces.ts'
+import { ChunkList, NOTHING } from '../lib/byte-buffer.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
 
 /** Most bytes of a blank line that can stand in a chunk before the one that ends it. */
@@ -17,7 +17,7 @@ export class WholeEvents {
   /** Most bytes of one event. */
   readonly #limit: number
   /** The beginning of an event whose end has not come yet. */
-  readonly #rest = new Collected()
+  readonly #rest = new ChunkList()
   readonly #memory: Allowance
   /** Its last bytes, which may begin a blank line. */
   #seam: Buffer = NOTHING

@@ -3,8 +3,8 @@
  * what comes besides the reply. Informational responses, which a client must accept at any time, are taken out.
  */
 import type { Socket } from 'node:net'
-import { NOTHING } from '../pieces.ts'
-import { inTurn, SLICE_BYTES } from '../turns.ts'
+import { NOTHING } from '../lib/byte-buffer.ts'
+import { inTurn, SLICE_BYTES } from '../lib/turns.ts'
 
 /** Bytes of informational responses before the head of a reply. */
 const INFORMATIONAL_MAX = 64 * 1024

@@ -10,9 +10,9 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { FORMATS, formatOf, frame, type FormatName } from '../../core/formats/index.ts'
-import type { Reply, Request, Telling } from '../../core/formats/neutral.ts'
-import { eventsOf } from '../../core/formats/sequence.ts'
-import { NO_USAGE } from '../../core/ledger/money.ts'
+import type { Reply, Request, ReplyContext } from '../../core/formats/translate/neutral.ts'
+import { eventsOf } from '../../core/formats/translate/part-order.ts'
+import { NO_USAGE } from '../../core/money/usage.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream, type Received } from '../upstream.ts'
 
@@ -93,13 +93,13 @@ function plays(upstream: ScriptedUpstream): void {
   upstream.script = (received, res) => {
     const format = formatOf(received.path)
     if (!format) return void res.writeHead(404).end()
-    const request = format.dialect.decodeRequest(received.json, {}, { add() {}, have() {}, beyond() {} } as never)
+    const request = format.codec.decodeRequest(received.json, {}, { add() {}, have() {}, beyond() {} } as never)
     const reply = next(request, ++count)
-    const telling: Telling = { model: request.model, at: 1, usageAsked: request.usageAsked, tools: new Map(), member: name => received.json[name] }
-    const usage = format.tell({ ...NO_USAGE, input: 100, output: 10 })
+    const telling: ReplyContext = { model: request.model, at: 1, usageAsked: request.usageAsked, tools: new Map(), member: name => received.json[name] }
+    const usage = format.encodeUsage({ ...NO_USAGE, input: 100, output: 10 })
     if (!request.stream)
-      return void res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(format.dialect.encodeReply(reply, usage, telling)))
-    const encoder = format.dialect.encoder(telling)
+      return void res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(format.codec.encodeReply(reply, usage, telling)))
+    const encoder = format.codec.encoder(telling)
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     for (const event of eventsOf(reply)) {
       const out = event.kind === 'end' ? encoder.end(usage) : encoder.write(event)

@@ -40,10 +40,10 @@ async function bare(upstream: string): Promise<void> {
 async function tollgate(file: string): Promise<void> {
   const { loadConfig } = await import('../../core/config/load.ts')
   const { Gateway } = await import('../../core/gateway.ts')
-  const { NANO } = await import('../../core/ledger/money.ts')
-  const { createLog, Scrubber } = await import('../../core/log.ts')
-  const { findPlugins } = await import('../../core/plugins.ts')
-  const loaded = await loadConfig(file, process.env, findPlugins)
+  const { NANO } = await import('../../core/money/credits.ts')
+  const { createLog, Scrubber } = await import('../../core/lib/log.ts')
+  const { checkChain } = await import('../../core/chain/check-chain.ts')
+  const loaded = await loadConfig(file, process.env, checkChain)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
   const scrubber = new Scrubber()
   const surround = {

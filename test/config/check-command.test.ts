@@ -75,5 +75,5 @@ t.test('check says that a sound file is sound; plan and plugins describe it', as
     (await place.run('plan')).out,
     /POST \/v1\/messages\n {2}access-log > auth > json-body > default-model > model-gate > request-policy > retries > router > stored-state > upstream-errors > sse-tap > usage-meter/,
   )
-  t.match((await place.run('plugins')).out, /usage-meter\n.*\n {2}needs key, secret, body, model, route, extras, tally\n {2}gives cover/)
+  t.match((await place.run('plugins')).out, /usage-meter\n.*\n {2}needs key, secret, body, model, route, extras, tally\n {2}gives runningHold/)
 })

@@ -3,7 +3,7 @@ import t from 'tap'
 import { render, type Problem } from '../../core/config/locate.ts'
 import { SCHEMA } from '../../core/config/schema.ts'
 import { loadConfig } from '../../core/config/load.ts'
-import { findPlugins } from '../../core/plugins.ts'
+import { checkChain } from '../../core/chain/check-chain.ts'
 
 const FOLDER = new URL('bad/', import.meta.url)
 const ENV = { PRESENT: 'secret-value' }
@@ -20,7 +20,7 @@ for (const file of readdirSync(FOLDER)) {
       .split('\n')
       .filter(line => line.startsWith('#! '))
       .map(line => line.slice(3))
-    const loaded = await loadConfig(path, ENV, findPlugins)
+    const loaded = await loadConfig(path, ENV, checkChain)
     t.equal(loaded.config, undefined)
     t.same(loaded.problems.map(told), expected)
     t.notMatch(render(loaded.problems, loaded.text), 'secret-value', 'no value from the environment is shown')
@@ -58,7 +58,7 @@ const SLIPS: readonly [text: string, told: string][] = [
 
 for (const [text, expected] of SLIPS) {
   t.test(`${JSON.stringify(text)} is one problem, in an operator's words`, async t => {
-    const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, text)
+    const { problems } = await loadConfig('gateway.yaml', {}, checkChain, text)
     t.same(problems.map(told), [expected])
   })
 }
@@ -70,7 +70,7 @@ chain: [access-log]
 `
 
 t.test('a variable that is not set keeps no other problem from being told', async t => {
-  const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, `${SOUND}workers: !env NOPE\nledger: { lease: 60 }\n`)
+  const { problems } = await loadConfig('gateway.yaml', {}, checkChain, `${SOUND}workers: !env NOPE\nledger: { lease: 60 }\n`)
   t.same(
     problems.map(({ line, message }) => `${line} ${message}`),
     ['5 this environment variable is not set: NOPE', '6 expected a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d'],
@@ -95,7 +95,7 @@ t.test('no credential of the file or the environment is printed, wherever it was
   )
   slips.push(`${SOUND}REDIS_PASSWORD=top-secret\n`, SOUND.replace('access-log', 'access-log, metrics: { token: [top-secret] }'))
   for (const text of slips) {
-    const { problems } = await loadConfig('gateway.yaml', { NAME: 'top-secret' }, findPlugins, text)
+    const { problems } = await loadConfig('gateway.yaml', { NAME: 'top-secret' }, checkChain, text)
     t.ok(problems.length > 0, text)
     t.notMatch(render(problems, text), /top.secret/)
   }
@@ -104,7 +104,7 @@ t.test('no credential of the file or the environment is printed, wherever it was
 t.test('what is wrong with a credential is said, and no more of it shown', async t => {
   const shown = async (from: string, to: string): Promise<string> => {
     const text = SOUND.replace(from, to)
-    return render((await loadConfig('gateway.yaml', {}, findPlugins, text)).problems, text)
+    return render((await loadConfig('gateway.yaml', {}, checkChain, text)).problems, text)
   }
   t.match(await shown('access-log', 'access-log, metrics: { token: short }'), /metrics\.token: expected .*16/)
   t.match(await shown('{ key: simulated }', '{ key: "" }'), /accounts\[0\]\.key: [^*]+\n/)
@@ -137,13 +137,13 @@ t.test('no name of a setting, and nothing that is said of one, is taken for a cr
 
 t.test('aliases that stand for more than memory holds are refused', async t => {
   const lines = Array.from({ length: 12 }, (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`)
-  const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, `a0: &a0 [x]\n${lines.join('\n')}\n`)
+  const { problems } = await loadConfig('gateway.yaml', {}, checkChain, `a0: &a0 [x]\n${lines.join('\n')}\n`)
   t.match(problems, [{ message: 'the aliases of this file stand for too much' }])
 })
 
 t.test('a long line is shown around its problem, and no control character is', async t => {
   const text = `${SOUND}limits: { ${' '.repeat(5000)} "a\u001b[31m": 1 }\n`
-  const { problems } = await loadConfig('gateway.yaml', {}, findPlugins, text)
+  const { problems } = await loadConfig('gateway.yaml', {}, checkChain, text)
   const shown = render(problems, text)
   t.match(shown, /there is no setting/)
   t.ok(shown.length < 1000)

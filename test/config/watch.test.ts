@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { watchFile } from '../../core/config/watch.ts'
-import { createLog, Scrubber } from '../../core/log.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
 
 t.test('a file that has become a pipe is not waited for, and is noticed when it is a file again', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-watch-'))

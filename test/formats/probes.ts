@@ -1,5 +1,5 @@
 /** Requests that hold one thing each, and what becomes of it on its way to each format. */
-import { Body } from '../../core/body.ts'
+import { Body } from '../../core/formats/body.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
 
@@ -185,7 +185,7 @@ export function fates({ from, sign, loss }: Probe): string[] {
       const translation = new Translation({ ...between, headers: {}, asked: 'm', limits, requestId: 'r', startedAt: 0 })
       const carried = sign.test(translation.bytes.toString())
       if (carried) return 'carried'
-      return String(translation.losses)
+      return String(translation.dropped)
         .split(', ')
         .includes(loss ?? '')
         ? 'dropped'

@@ -2,10 +2,10 @@ import { deepStrictEqual } from 'node:assert'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { FORMATS, ReplyEvent, type Format, type FormatName, type OutgoingEvent } from '../../core/formats/index.ts'
-import { Losses } from '../../core/formats/losses.ts'
-import type { Item, NeutralEvent, Reply, ReplyPart, Request, Stop, Telling } from '../../core/formats/neutral.ts'
-import { eventsOf, Sequence } from '../../core/formats/sequence.ts'
-import { NO_USAGE } from '../../core/ledger/money.ts'
+import { DroppedFields } from '../../core/formats/translate/dropped-fields.ts'
+import type { Item, NeutralEvent, Reply, ReplyPart, Request, Stop, ReplyContext } from '../../core/formats/translate/neutral.ts'
+import { eventsOf, PartOrder } from '../../core/formats/translate/part-order.ts'
+import { NO_USAGE } from '../../core/money/usage.ts'
 
 /** Translation keeps what is said, called and answered, in its order, over one hop and over two. */
 
@@ -68,8 +68,8 @@ function meaning(items: readonly Item[]): unknown[] {
 const fitting = (tool: string): string => tool.slice(0, 55)
 
 function hop(items: readonly Item[], by: Format): readonly Item[] {
-  const body = by.dialect.encodeRequest(request(items), new Losses(), LIMITS)
-  return by.dialect.decodeRequest(JSON.parse(JSON.stringify(body)), {}, new Losses()).items
+  const body = by.codec.encodeRequest(request(items), new DroppedFields(), LIMITS)
+  return by.codec.decodeRequest(JSON.parse(JSON.stringify(body)), {}, new DroppedFields()).items
 }
 
 for (const a of NAMES) {
@@ -86,7 +86,7 @@ for (const a of NAMES) {
 
 const part = fc.oneof(
   words.map((text): ReplyPart => ({ kind: 'text', text })),
-  words.map((text): ReplyPart => ({ kind: 'reasoning', text, seal: { by: 'messages', data: { signature: text } } })),
+  words.map((text): ReplyPart => ({ kind: 'reasoning', text, signature: { by: 'messages', data: { signature: text } } })),
   fc.record({ id: fc.uuid(), name, json }).map((call): ReplyPart => ({ kind: 'call', id: call.id, name: call.name, input: JSON.stringify(call.json) })),
 )
 const stop = fc.constantFrom<Stop['reason']>('stop', 'length', 'filtered').map((reason): Stop => ({ reason }) as Stop)
@@ -118,15 +118,15 @@ const events = fc.tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60
   return { whole, events: [start as NeutralEvent, ...mixed, { kind: 'stop', stop: whole.stop }] }
 })
 
-const telling: Telling = { model: 'm', at: 1, usageAsked: request([]).usageAsked, tools: new Map(), member: () => undefined }
+const telling: ReplyContext = { model: 'm', at: 1, usageAsked: request([]).usageAsked, tools: new Map(), member: () => undefined }
 
 /** Writes events as a stream of the format and reads it again. */
 function stream(told: readonly NeutralEvent[], by: Format): NeutralEvent[] {
-  const encoder = by.dialect.encoder(telling)
-  const sequence = new Sequence()
+  const encoder = by.codec.encoder(telling)
+  const sequence = new PartOrder()
   const out: OutgoingEvent[] = told.flatMap(event => sequence.push(event)).flatMap(event => (event.kind === 'end' ? [] : [...encoder.write(event)]))
-  out.push(...encoder.end(by.tell(NO_USAGE)))
-  const decoder = by.dialect.decoder()
+  out.push(...encoder.end(by.encodeUsage(NO_USAGE)))
+  const decoder = by.codec.decoder()
   return out.flatMap(({ type, data }) => [...decoder.read(new ReplyEvent(by, type, data))])
 }
 

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
-import { Body } from '../../core/body.ts'
+import { Body } from '../../core/formats/body.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
 
@@ -32,7 +32,7 @@ export function become(from: FormatName, to: FormatName, text: string, headers: 
       requestId: 'r',
       startedAt: 0,
     })
-    const dropped = String(translation.losses)
+    const dropped = String(translation.dropped)
     return { sent: translation.bytes.toString(), ...(dropped !== '' && { dropped }) }
   } catch (thrown) {
     if (!(thrown instanceof GatewayError)) throw thrown

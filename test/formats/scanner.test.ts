@@ -1,13 +1,13 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { Body } from '../../core/body.ts'
+import { Body } from '../../core/formats/body.ts'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
-import { Scanner } from '../../core/upstream/scanner.ts'
+import { PassThroughFilter } from '../../core/upstream/stream-filter.ts'
 
 t.test('what is taken out of events unparsed is what is taken out of parsed ones', t => {
   const format = FORMATS['chat-completions']
   const hide = format.prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
-  const { strikes: _strikes, ...parsing } = hide
+  const { removes: _strikes, ...parsing } = hide
   const lines = [
     'data: {"choices":[{"delta":{"content":"a"}}],"usage":null}',
     'data: {"choices":[{"delta":{"content":"a"}}],"usage":null,"obfuscation":"x"}',
@@ -27,7 +27,7 @@ t.test('what is taken out of events unparsed is what is taken out of parsed ones
     ': a comment with [],"usage":null}',
   ]
   const passed = (rewriter: Rewriter, ends: string): string => {
-    const scanner = new Scanner(format, { all: false, rewriters: [rewriter], onEvent: () => {} })
+    const scanner = new PassThroughFilter(format, { all: false, rewriters: [rewriter], onEvent: () => {} })
     return scanner.push(Buffer.from(lines.map(line => line.replaceAll('\n', ends) + ends + ends).join(''))).toString()
   }
   for (const ends of ['\n', '\r\n']) t.equal(passed(hide, ends), passed(parsing, ends))
@@ -37,7 +37,7 @@ t.test('what is taken out of events unparsed is what is taken out of parsed ones
 
 t.test('the count of delivered text sees through escapes, spaces and look-alikes', t => {
   const scan = (text: string): number => {
-    const scanner = new Scanner(FORMATS['chat-completions'], { all: false, rewriters: [], onEvent: () => {} })
+    const scanner = new PassThroughFilter(FORMATS['chat-completions'], { all: false, rewriters: [], onEvent: () => {} })
     scanner.push(Buffer.from(text))
     return scanner.delivered
   }
@@ -110,8 +110,8 @@ const NEEDLES: readonly (readonly string[] | undefined)[] = [[], ['"usage"', '"m
 /** The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it counted. */
 function scanned(format: Format, needles: readonly string[] | undefined, parts: readonly string[]): { seen: string[]; out: string; delivered: number } {
   const seen: string[] = []
-  const idle: Rewriter = { ...(needles && { needles }), event: () => undefined }
-  const scanner = new Scanner(format, { all: false, rewriters: [idle], onEvent: ({ data }) => void seen.push(data) })
+  const idle: Rewriter = { ...(needles && { matches: needles }), event: () => undefined }
+  const scanner = new PassThroughFilter(format, { all: false, rewriters: [idle], onEvent: ({ data }) => void seen.push(data) })
   const out = parts.map(part => scanner.push(Buffer.from(part)).toString()).join('')
   return { seen, out, delivered: scanner.delivered }
 }
@@ -136,7 +136,7 @@ for (const name of Object.keys(EVENTS) as FormatName[]) {
       const { seen, out, delivered } = scanned(format, needles, [events.slice(0, cut).join(''), events.slice(cut).join('')])
       const asked = (line: string): boolean => needles?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
       const must = lines.filter(({ line, tells }) => tells || asked(line))
-      const may = lines.filter(({ line }) => [...format.telling, ...(needles ?? [''])].some(word => line.includes(word)))
+      const may = lines.filter(({ line }) => [...format.signals, ...(needles ?? [''])].some(word => line.includes(word)))
       return (
         out === events.join('') && delivered === lines.reduce((sum, { bytes }) => sum + bytes, 0) && isWithin(dataOf(must), seen) && isWithin(seen, dataOf(may))
       )
@@ -157,7 +157,7 @@ const LONG: Readonly<Record<string, string>> = {
 for (const [name, text] of Object.entries(LONG)) {
   t.test(`a megabyte of ${name} passes as it is`, t => {
     const hide = FORMATS['chat-completions'].prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
-    const scanner = new Scanner(FORMATS['chat-completions'], { all: false, rewriters: [hide], onEvent: () => {} })
+    const scanner = new PassThroughFilter(FORMATS['chat-completions'], { all: false, rewriters: [hide], onEvent: () => {} })
     t.ok(scanner.push(Buffer.from(text)).equals(Buffer.from(text)))
     t.end()
   })

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
-import { Body } from '../../core/body.ts'
+import { Body } from '../../core/formats/body.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { STREAMS, type RecordedStream } from './streams.ts'

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { formatCredits, MAX_AMOUNT, NANO, NO_USAGE, parseDecimal, type Usage } from '../../core/ledger/money.ts'
+import { NO_USAGE, type Usage } from '../../core/money/usage.ts'
+import { formatCredits, MAX_AMOUNT, NANO, parseDecimal } from '../../core/money/credits.ts'
 import {
   CALL_NAMES,
   charge,
@@ -14,7 +15,7 @@ import {
   priceFromText,
   versioned,
   writePrice,
-} from '../../core/ledger/price.ts'
+} from '../../core/money/price.ts'
 
 /** Fractions of a nano-credit in one: a price is in nano-credits for a million tokens. */
 const PER = 1_000_000n

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { Outbox, type Settlement } from '../../core/ledger/outbox.ts'
-import { createLog, Scrubber } from '../../core/log.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { until } from '../gateway.ts'
 
 const settlement = (id: string): Settlement => ({ account: 'a', id, args: [id, '5'], at: Date.now() })

@@ -1,6 +1,6 @@
 import { deflateSync } from 'node:zlib'
 import t from 'tap'
-import { pdfSize } from '../../core/ledger/pdf.ts'
+import { pdfSize } from '../../core/metering/pdf.ts'
 
 const pdf = (...parts: (string | Buffer)[]): Buffer =>
   Buffer.concat(['%PDF-1.7\n', ...parts].map(part => (typeof part === 'string' ? Buffer.from(part, 'latin1') : part)))

@@ -18,15 +18,15 @@ import { fileURLToPath } from 'node:url'
 import { onLedger, type Shell } from '../../core/commands/shell.ts'
 import { loadConfig } from '../../core/config/load.ts'
 import { audit } from '../../core/ledger/audit.ts'
-import { NANO } from '../../core/ledger/money.ts'
-import { createLog, Scrubber } from '../../core/log.ts'
-import { findPlugins } from '../../core/plugins.ts'
+import { NANO } from '../../core/money/credits.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { Running } from '../process.ts'
 import { ATTACKS, type Answers, type Attack, type Loot } from './attacks.ts'
 import type { End, Times } from './crowd.ts'
 import { Helper } from './helper.ts'
 import type { ProviderState } from './provider.ts'
 import { WAYS } from './ways.ts'
+import { checkChain } from '../../core/chain/check-chain.ts'
 
 const BIN = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url))
 const HEAP_MB = 512
@@ -168,7 +168,7 @@ class Siege {
   }
 
   async #onLedger<T>(env: NodeJS.ProcessEnv, use: Parameters<typeof onLedger<T>>[2]): Promise<T> {
-    const { config } = await loadConfig(this.#file, env, findPlugins)
+    const { config } = await loadConfig(this.#file, env, checkChain)
     if (!config) throw new Error('gateway.yaml is not sound')
     const shell = { env, pid: process.pid, log: createLog(new Scrubber(), 'silent', process.stdout), now: Date.now, newId: randomUUID } as Shell
     return onLedger(shell, config, use)

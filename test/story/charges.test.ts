@@ -1,7 +1,7 @@
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { parseDecimal } from '../../core/ledger/money.ts'
+import { parseDecimal } from '../../core/money/credits.ts'
 import { type CallOptions, startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream, type Script } from '../upstream.ts'
 
@@ -306,7 +306,7 @@ t.test('a report that can be is charged, and one that cannot is charged as far a
   await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   const [entry] = await g.settled(key)
   t.match(entry, { quarantined: true, cost_nano: String(bytes * INPUT + 5n * OUTPUT) }, 'a token has at least a byte')
-  t.equal(g.gateway.ledger.suspensions, 1, 'three within an hour raise an alarm')
+  t.equal(g.gateway.meter.suspensions, 1, 'three within an hour raise an alarm')
   await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   const [estimated] = await g.settled(key)
   t.equal(estimated?.input_tokens, Math.ceil(Number(bytes) / 3), 'and from then on the estimate is charged')

@@ -2,8 +2,8 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
-import { mostBelowZero } from '../../core/ledger/bound.ts'
-import { parseDecimal } from '../../core/ledger/money.ts'
+import { mostBelowZero } from '../../core/metering/bound.ts'
+import { parseDecimal } from '../../core/money/credits.ts'
 import type { FormatName } from '../../core/formats/index.ts'
 import type { KeyType } from '../../core/plugin.ts'
 import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
@@ -252,7 +252,7 @@ t.test('a tier that nobody asked for and that has no price is charged plainly, m
     t.equal(cost, PLAIN)
     t.same(entry['unpriced'], ['serviceTier.priority'])
   }
-  t.equal(place.g.gateway.ledger.unpriced, FORMATS.length)
+  t.equal(place.g.gateway.meter.unpriced, FORMATS.length)
 })
 
 t.test('a counter that nobody knows is charged plainly, marked, and counted', async t => {
@@ -689,9 +689,9 @@ t.test('cost is kept beside the charge, by the prices of the upstream or its own
     return entry?.notes.cost
   }
   t.equal(await cost(), String(10n * 2000n + 20n * 10_000n))
-  t.equal(g.gateway.ledger.belowCost, 0)
+  t.equal(g.gateway.meter.belowCost, 0)
   t.equal(await cost({ model: 'acme/famC-5.6-terra' }), String(10n * 30_000n + 20n * 150_000n))
-  t.equal(g.gateway.ledger.belowCost, 1)
+  t.equal(g.gateway.meter.belowCost, 1)
   upstream.script = (_received, res) => json(res, reply(CHAT, { cost: 0.000_123 }))
   t.equal(await cost(), '123000', 'what the upstream reports counts first')
   upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)

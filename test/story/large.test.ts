@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
-import { createLog, Scrubber } from '../../core/log.ts'
-import { LongJobs } from '../../core/long-jobs.ts'
-import { turn } from '../../core/turns.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { LongJobs } from '../../core/jobs/long-jobs.ts'
+import { turn } from '../../core/lib/turns.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
-import { NANO } from '../../core/ledger/money.ts'
+import { NANO } from '../../core/money/credits.ts'
 import { operations, startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 
@@ -407,5 +407,5 @@ t.test('what the upstream says the request costs the operator is kept, and shown
   t.notMatch(JSON.stringify(await g.settled(key)), '344250')
   const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })
   t.equal(entry?.notes.cost, '344250', 'a tick is a ten-billionth of a dollar, and a dollar two credits here')
-  t.equal(g.gateway.ledger.belowCost, 1)
+  t.equal(g.gateway.meter.belowCost, 1)
 })

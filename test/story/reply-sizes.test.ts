@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
-import { Pieces } from '../../core/pieces.ts'
+import { ByteBuffer } from '../../core/lib/byte-buffer.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream, sse } from '../upstream.ts'
 
@@ -92,7 +92,7 @@ t.test('a byte order mark before a JSON reply does not hide the reply', async t 
 })
 
 t.test('bytes put together from pieces are the bytes that came, and a piece that came alone is not copied', async t => {
-  const pieces = new Pieces()
+  const pieces = new ByteBuffer()
   t.equal(pieces.take().length, 0)
   const alone = Buffer.from('alone')
   t.equal(pieces.push(alone), 5)

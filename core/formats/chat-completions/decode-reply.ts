@@ -1,8 +1,9 @@
 /** Replies in the chat-completions format, whole and as streams, into the neutral form. */
-import { contentsOf, noReply, stopOf } from '../decoding.ts'
+import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
 import { DONE, type ReplyEvent } from '../events.ts'
-import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../neutral.ts'
-import { indexOf, type Json, object, text } from '../reading.ts'
+import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../translate/neutral.ts'
+import type { Json } from '../terms.ts'
+import { indexOf, object, text } from '../json.ts'
 import { ownReasoning, reasoningText } from './reasoning.ts'
 
 const STOPS = new Map<string, Stop>([
@@ -121,7 +122,7 @@ class ChatDecoder implements Decoder {
     if (prose.kind !== 'reasoning') return [{ kind: 'close', part: prose.part }]
     const data = { field: prose.field, ...(this.#details.length > 0 && { details: this.#details }) }
     this.#details = []
-    return [{ kind: 'close', part: prose.part, seal: { by: 'chat-completions', data } }]
+    return [{ kind: 'close', part: prose.part, signature: { by: 'chat-completions', data } }]
   }
 
   #call(fragment: Json): NeutralEvent[] {

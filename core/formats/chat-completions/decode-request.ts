@@ -18,13 +18,14 @@ import {
   unknownType,
   untranslatable,
   wrappedInput,
-} from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import type { Call, Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
-import { restoreId } from '../opaque.ts'
-import { paired } from '../pairing.ts'
-import { type Json, object, positive, text, words } from '../reading.ts'
-import { freeformTool, functionTool } from '../tools.ts'
+} from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Call, Item, Part, Request, AnswerFormat, Tool, ToolChoice } from '../translate/neutral.ts'
+import { restoreId } from '../translate/passthrough.ts'
+import { pairToolResults } from '../translate/tool-pairs.ts'
+import type { Json } from '../terms.ts'
+import { object, positive, text, words } from '../json.ts'
+import { freeformTool, functionTool } from '../translate/tools.ts'
 import { reasoningsOf } from './reasoning.ts'
 
 /** The members that reach an upstream of another format, as far as that has anything like them. */
@@ -39,14 +40,14 @@ export const REFUSES = {
   web_search_options: 'the search is a tool that the provider itself runs',
 }
 
-export function decodeRequest(body: Json, losses: Losses): Request {
+export function decodeRequest(body: Json, dropped: DroppedFields): Request {
   if ((number(body['n']) ?? 1) > 1) throw untranslatable('n', 'the other formats give one reply')
   refuseAll(body, REFUSES)
   if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text')) throw untranslatable('modalities', 'the other formats put out text')
-  losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
   const tools = distinct(
-    [...decodeTools(body['tools'], losses), ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`))],
-    losses,
+    [...decodeTools(body['tools'], dropped), ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`))],
+    dropped,
   )
   const choice = decodeChoice(body['tool_choice'] ?? body['function_call'], tools)
   checkChoice(choice.choice, choice.tools)
@@ -55,7 +56,7 @@ export function decodeRequest(body: Json, losses: Losses): Request {
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
     usageAsked: object(body['stream_options'])?.['include_usage'] === true,
-    items: paired(decodeMessages(arrayAt(body['messages'], 'messages'), losses), losses),
+    items: pairToolResults(decodeMessages(arrayAt(body['messages'], 'messages'), dropped), dropped),
     tools: choice.tools,
     toolChoice: choice.choice,
     parallelTools: boolean(body['parallel_tool_calls']),
@@ -64,7 +65,7 @@ export function decodeRequest(body: Json, losses: Losses): Request {
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
     thinking: effort === undefined ? undefined : { on: effort !== 'none', effort, shown: true },
-    shape: decodeShape(body['response_format']),
+    answerFormat: decodeShape(body['response_format']),
     verbosity: text(body['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']),
@@ -73,14 +74,14 @@ export function decodeRequest(body: Json, losses: Losses): Request {
   })
 }
 
-function decodeMessages(messages: readonly unknown[], losses: Losses): Item[] {
+function decodeMessages(messages: readonly unknown[], dropped: DroppedFields): Item[] {
   /** Of a call in the old style, which has no id. */
   let legacy = ''
   return messages.flatMap((value, index): Item[] => {
     const at = `messages[${index}]`
     const message = objectAt(value, at)
     const role = text(message['role'])
-    losses.have(message, ['name', 'audio'])
+    dropped.have(message, ['name', 'audio'])
     switch (role) {
       case 'system':
       case 'developer':
@@ -184,17 +185,17 @@ function decodePart(part: Json, at: string): Part {
   }
 }
 
-function decodeTools(value: unknown, losses: Losses): Tool[] {
-  const dropped: { type: string; param: string }[] = []
+function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
+  const skippedTools: { type: string; param: string }[] = []
   const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
     if (tool['type'] === 'function') return [declared(tool['function'], `${at}.function`)]
     if (tool['type'] === 'custom') return [freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`)]
-    dropped.push({ type: text(tool['type']) ?? 'unknown', param: at })
+    skippedTools.push({ type: text(tool['type']) ?? 'unknown', param: at })
     return []
   })
-  providerTools(dropped, tools, losses)
+  providerTools(skippedTools, tools, dropped)
   return tools
 }
 
@@ -218,7 +219,7 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
   return { choice: name === undefined ? undefined : { kind: 'tool', name }, tools }
 }
 
-function decodeShape(value: unknown): Shape | undefined {
+function decodeShape(value: unknown): AnswerFormat | undefined {
   const shape = object(value)
   return shapeOf(shape?.['type'], () => objectAt(shape?.['json_schema'], 'response_format.json_schema'))
 }

@@ -1,13 +1,12 @@
 /** Replies in the chat-completions format, whole and as streams, out of the neutral form. */
 import type { GatewayError } from '../../errors.ts'
-import { freeformInput, present } from '../decoding.ts'
+import { freeformInput, present } from '../translate/decoding.ts'
 import { DONE, type OutgoingEvent } from '../events.ts'
-import type { RawUsage } from '../format.ts'
-import type { Call, Encoder, NeutralEvent, Opening, Reply, Stop, Telling } from '../neutral.ts'
-import { renameId } from '../opaque.ts'
+import type { RawUsage, Json } from '../terms.ts'
+import type { Call, Encoder, NeutralEvent, Opening, Reply, Stop, ReplyContext } from '../translate/neutral.ts'
+import { renameId } from '../translate/passthrough.ts'
 import { openaiError } from '../openai-errors.ts'
-import { type Json } from '../reading.ts'
-import { sealDetail } from './reasoning.ts'
+import { signatureDetail } from './reasoning.ts'
 
 const FINISHES: Readonly<Record<Stop['reason'], string>> = {
   stop: 'stop',
@@ -19,11 +18,11 @@ const FINISHES: Readonly<Record<Stop['reason'], string>> = {
   filtered: 'content_filter',
 }
 
-export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json {
+export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
   const said = textOf(reply, 'text')
   const refusal = textOf(reply, 'refusal')
   const thought = textOf(reply, 'reasoning')
-  const calls = reply.parts.filter(part => part.kind === 'call').map(call => encodeCall(call, telling))
+  const calls = reply.parts.filter(part => part.kind === 'call').map(call => encodeCall(call, context))
   const details = detailsOf(reply)
   const message = {
     role: 'assistant',
@@ -35,7 +34,7 @@ export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Js
     ...(calls.length > 0 && { tool_calls: calls }),
   }
   const choices = [{ index: 0, message, logprobs: null, finish_reason: FINISHES[reply.stop.reason] }]
-  return { id: renameId(reply, 'chatcmpl-'), object: 'chat.completion', created: telling.at, model: telling.model, choices, usage }
+  return { id: renameId(reply, 'chatcmpl-'), object: 'chat.completion', created: context.at, model: context.model, choices, usage }
 }
 
 /** The sealed reasonings of a reply, each with its place among the rest of it. */
@@ -45,7 +44,7 @@ function detailsOf({ parts }: Reply): Json[] {
   for (const part of parts) {
     if (part.kind === 'text') place.said += part.text.length
     else if (part.kind === 'call') place.calls++
-    else if (part.kind === 'reasoning' && part.seal) details.push(sealDetail(part, details.length, place))
+    else if (part.kind === 'reasoning' && part.signature) details.push(signatureDetail(part, details.length, place))
   }
   return details
 }
@@ -56,7 +55,7 @@ function textOf({ parts }: Reply, kind: 'text' | 'refusal' | 'reasoning'): strin
   return found.length > 0 ? found.join('') : undefined
 }
 
-function encodeCall({ id, name, input }: Call, { tools }: Telling): Json {
+function encodeCall({ id, name, input }: Call, { tools }: ReplyContext): Json {
   const freeform = tools.get(name)?.freeform
   return freeform
     ? { id, type: 'custom', custom: { name, input: freeformInput(input) } }
@@ -70,7 +69,7 @@ type Open =
 const MEMBERS = { text: 'content', refusal: 'refusal', reasoning: 'reasoning_content' } as const
 
 class ChatEncoder implements Encoder {
-  readonly #telling: Telling
+  readonly #context: ReplyContext
   #id = ''
   #begun = false
   readonly #open = new Map<number, Open>()
@@ -79,8 +78,8 @@ class ChatEncoder implements Encoder {
   readonly #place = { said: 0 }
   #finish = 'stop'
 
-  constructor(telling: Telling) {
-    this.#telling = telling
+  constructor(context: ReplyContext) {
+    this.#context = context
   }
 
   write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
@@ -101,7 +100,7 @@ class ChatEncoder implements Encoder {
   }
 
   end(usage: RawUsage): readonly OutgoingEvent[] {
-    const asked = this.#telling.usageAsked
+    const asked = this.#context.usageAsked
     return [this.#chunk({}, this.#finish), ...(asked ? [this.#event({ choices: [], usage })] : []), { type: '', data: DONE }]
   }
 
@@ -122,7 +121,7 @@ class ChatEncoder implements Encoder {
     }
     const index = this.#calls++
     const { id, name } = what
-    const freeform = this.#telling.tools.get(name)?.freeform
+    const freeform = this.#context.tools.get(name)?.freeform
     this.#open.set(part, freeform ? { kind: 'freeform', index, input: '' } : { kind: 'call', index, empty: true })
     const call = freeform ? { index, id, type: 'custom', custom: { name, input: '' } } : { index, id, type: 'function', function: { name, arguments: '' } }
     return [this.#chunk({ tool_calls: [call] })]
@@ -145,28 +144,28 @@ class ChatEncoder implements Encoder {
     }
   }
 
-  #closed({ part, seal }: Extract<NeutralEvent, { kind: 'close' }>): OutgoingEvent[] {
+  #closed({ part, signature }: Extract<NeutralEvent, { kind: 'close' }>): OutgoingEvent[] {
     const open = this.#open.get(part)
     this.#open.delete(part)
     // What clients parse must be JSON.
     if (open?.kind === 'call' && open.empty) return this.#delta(open, '{}')
     if (open?.kind === 'freeform') return [this.#chunk({ tool_calls: [{ index: open.index, custom: { input: freeformInput(open.input) } }] })]
-    if (!seal) return []
+    if (!signature) return []
     const text = open?.kind === 'prose' ? open.said.join('') : ''
-    return [this.#chunk({ reasoning_details: [sealDetail({ text, seal }, this.#details++, { ...this.#place, calls: this.#calls })] })]
+    return [this.#chunk({ reasoning_details: [signatureDetail({ text, signature }, this.#details++, { ...this.#place, calls: this.#calls })] })]
   }
 
   #chunk(delta: Json, finish: string | null = null): OutgoingEvent {
     const choices = [{ index: 0, delta, logprobs: null, finish_reason: finish }]
-    return this.#event(present({ choices, usage: this.#telling.usageAsked ? null : undefined }))
+    return this.#event(present({ choices, usage: this.#context.usageAsked ? null : undefined }))
   }
 
   #event(members: Json): OutgoingEvent {
-    const { at, model } = this.#telling
+    const { at, model } = this.#context
     return { type: '', data: JSON.stringify({ id: this.#id, object: 'chat.completion.chunk', created: at, model, ...members }) }
   }
 }
 
-export function encoder(telling: Telling): Encoder {
-  return new ChatEncoder(telling)
+export function encoder(context: ReplyContext): Encoder {
+  return new ChatEncoder(context)
 }

@@ -1,10 +1,10 @@
 /** Requests in the chat-completions format, out of the neutral form. */
-import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import { type Item, type Part, type Request, type Role, type Shape, spoken, type Tool, type ToolChoice } from '../neutral.ts'
-import { fitName, shortened, shortId } from '../opaque.ts'
-import { type Json } from '../reading.ts'
-import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
+import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import { type Item, type Part, type Request, type Role, type AnswerFormat, textOf, type Tool, type ToolChoice } from '../translate/neutral.ts'
+import { fitName, shortened, shortId } from '../translate/passthrough.ts'
+import type { Json } from '../terms.ts'
+import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
 /** Longest id of a tool call. */
@@ -12,15 +12,15 @@ const MOST_ID = 40
 /** The most stop sequences. */
 const MOST_STOPS = 4
 
-export function encodeRequest(request: Request, losses: Losses): Json {
-  if (request.topK !== undefined) losses.add('top_k')
+export function encodeRequest(request: Request, dropped: DroppedFields): Json {
+  if (request.topK !== undefined) dropped.add('top_k')
   // Taken only together with storing, which is not asked for.
-  if (request.metadata) losses.add('metadata')
-  if (request.stops.length > MOST_STOPS) losses.add('stop')
-  const { temperature, topP } = sampling(request, losses)
+  if (request.metadata) dropped.add('metadata')
+  if (request.stops.length > MOST_STOPS) dropped.add('stop')
+  const { temperature, topP } = sampling(request, dropped)
   return present({
     model: request.model,
-    messages: encodeMessages(ownReasoning(request.items, 'chat-completions', losses)),
+    messages: encodeMessages(ownReasoning(request.items, 'chat-completions', dropped)),
     stream: request.stream || undefined,
     stream_options: request.stream ? { include_usage: true } : undefined,
     max_completion_tokens: request.maxOutput,
@@ -31,7 +31,7 @@ export function encodeRequest(request: Request, losses: Losses): Json {
     temperature,
     top_p: topP,
     reasoning_effort: effortOf(request.thinking),
-    response_format: encodeShape(request.shape),
+    response_format: encodeShape(request.answerFormat),
     verbosity: request.verbosity,
     safety_identifier: request.user === undefined ? undefined : shortened(request.user),
     prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
@@ -88,7 +88,7 @@ function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, 
   const media = told.filter(part => !('text' in part))
   if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${short} showed:` })
   for (const part of media) shown.push(part)
-  return { role: 'tool', tool_call_id: short, content: spoken(told) || (media.length > 0 ? 'Shown below.' : '') }
+  return { role: 'tool', tool_call_id: short, content: textOf(told) || (media.length > 0 ? 'Shown below.' : '') }
 }
 
 function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>): Turn | undefined {
@@ -101,8 +101,8 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
     return begun
   }
   textOnly(item.parts, 'assistant')
-  const said = spoken(item.parts.filter(({ kind }) => kind === 'text'))
-  const refusal = spoken(item.parts.filter(({ kind }) => kind === 'refusal'))
+  const said = textOf(item.parts.filter(({ kind }) => kind === 'text'))
+  const refusal = textOf(item.parts.filter(({ kind }) => kind === 'refusal'))
   // A message that says nothing is none.
   if (said === '' && refusal === '') return turn
   if (said !== '') begun.content = (begun.content ?? '') + said
@@ -145,7 +145,7 @@ function encodeChoice(choice: ToolChoice | undefined): unknown {
   return choice?.kind === 'any' ? 'required' : choice?.kind
 }
 
-function encodeShape(shape: Shape | undefined): unknown {
+function encodeShape(shape: AnswerFormat | undefined): unknown {
   if (shape?.kind === 'json') return { type: 'json_object' }
   if (!shape) return undefined
   const { name, schema, strict, description } = shape

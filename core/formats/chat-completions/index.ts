@@ -1,24 +1,14 @@
 /** The chat-completions format: anonymous SSE events, `[DONE]` at the end, usage only for those who ask. */
-import type { Body } from '../../body.ts'
+import type { Body } from '../body.ts'
 import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from '../events.ts'
-import type { Format, Reading } from '../format.ts'
+import type { Reading, Json } from '../terms.ts'
+import type { Format } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import {
-  indexOf,
-  conditionNamed,
-  countInclusive,
-  failureOf,
-  forwarding,
-  largestLimit,
-  levelLimits,
-  object,
-  positive,
-  setLimits,
-  tellInclusive,
-  text,
-  type InclusiveNames,
-  type Json,
-} from '../reading.ts'
+import { indexOf, object, positive, text } from '../json.ts'
+import { failureOf } from '../failures.ts'
+import { conditionNamed, countInclusive, tellInclusive, type InclusiveNames } from '../usage.ts'
+import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
+import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
@@ -26,10 +16,10 @@ import { encodeRequest } from './encode-request.ts'
 
 /** Takes the usage out of a stream whose client did not ask for it: such clients index `choices[0]` of every chunk. */
 const hideUsage: Rewriter = {
-  needles: ['"usage"'],
+  matches: ['"usage"'],
   // As vendors write it, at the end of the object that is the whole of an event in one line; other spellings are parsed.
   // What comes after is looked at first: the line is gone back over once, not for each time the member might stand in it.
-  strikes: /,"usage":null(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)/g,
+  removes: /,"usage":null(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)/g,
   event(event: ReplyEvent): OutgoingEvent[] | undefined {
     const chunk = object(event.json)
     if (!chunk || !('usage' in chunk)) return undefined
@@ -69,20 +59,20 @@ export const chatCompletions: Format = {
   name: 'chat-completions',
   path: '/v1/chat/completions',
   required: { messages: 'array' },
-  says: 'messages',
+  conversationMember: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count', max_completion_tokens: 'count', n: 'choices' },
   forwards: forwarding([], []),
   choices: body => positive(body.get('n')) ?? 1,
-  ends: (closed, choices) => closed >= choices,
+  isComplete: (closed, choices) => closed >= choices,
   outputLimit: largestLimit('max_completion_tokens', 'max_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_completion_tokens'),
-  stores: body => body.get('audio') !== undefined,
+  storesReply: body => body.get('audio') !== undefined,
   standardTier: 'default',
-  tellsEarly: false,
-  tellsCalls: false,
-  storesUnasked: false,
+  reportsInputFirst: false,
+  reportsCalls: false,
+  storesByDefault: false,
   limitCalls: () => {},
-  rests: () => false,
+  mayBeComplete: () => false,
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {
     levelLimits(body, chatCompletions.outputLimit(body))
@@ -92,41 +82,41 @@ export const chatCompletions: Format = {
     body.set('stream_options', { ...options, include_usage: true })
     return hideUsage
   },
-  telling: ['_tokens"', '"error"', 'data: [DONE]', '"finish_reason":"', '"finish_reason": "'],
+  signals: ['_tokens"', '"error"', 'data: [DONE]', '"finish_reason":"', '"finish_reason": "'],
   text: {
     stream: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal', 'input', 'transcript'],
     reply: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
   },
   read,
   modelOf: json => text(object(json)?.['model']),
-  count: raw => countInclusive(raw, USAGE),
-  tell: usage => tellInclusive(usage, USAGE),
+  decodeUsage: raw => countInclusive(raw, USAGE),
+  encodeUsage: usage => tellInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
-  disguise: (_json, error) => ({ error: openaiError(error) }),
-  tail: error => frame('', JSON.stringify({ error: openaiError(error) })),
+  replaceError: (_json, error) => ({ error: openaiError(error) }),
+  errorEvent: error => frame('', JSON.stringify({ error: openaiError(error) })),
   overflow: (tokens, most) =>
     tokens === undefined || most === undefined
       ? "The input exceeds the model's maximum context length. Please reduce the length of the messages."
       : `This model's maximum context length is ${most} tokens. However, your messages resulted in ${tokens} tokens. Please reduce the length of the messages.`,
-  dialect: {
-    carries: CARRIES,
+  codec: {
+    translates: CARRIES,
     refuses: REFUSES,
-    echoes: [],
-    decodeRequest: (body, _headers, losses) => decodeRequest(body, losses),
+    repeats: [],
+    decodeRequest: (body, _headers, dropped) => decodeRequest(body, dropped),
     encodeRequest,
     decodeReply,
     encodeReply,
     decoder,
     encoder,
   },
-  cut(usage, { opening, choices, closed }) {
+  truncate(usage, { opening, choices, closed }) {
     const { id, object: kind, created, model } = object(opening?.json) ?? {}
     const chunk = (members: Json): OutgoingEvent => ({ type: '', data: JSON.stringify({ id, object: kind, created, model, ...members }) })
     const open = Array.from({ length: choices }, (_, index) => index).filter(index => !closed.has(index))
     return [
       ...open.map(index => chunk({ choices: [{ index, delta: {}, finish_reason: 'length' }] })),
-      chunk({ choices: [], usage: chatCompletions.tell(usage) }),
+      chunk({ choices: [], usage: chatCompletions.encodeUsage(usage) }),
       { type: '', data: DONE },
     ]
   },

@@ -1,8 +1,9 @@
 /** Replies in the messages format, whole and as streams, into the neutral form. */
-import { contentsOf, noReply, parseExact, stopOf } from '../decoding.ts'
+import { contentsOf, noReply, parseExact, stopOf } from '../translate/decoding.ts'
 import type { ReplyEvent } from '../events.ts'
-import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop } from '../neutral.ts'
-import { type Json, object, text } from '../reading.ts'
+import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature, Stop } from '../translate/neutral.ts'
+import type { Json } from '../terms.ts'
+import { object, text } from '../json.ts'
 
 function decodeStop(reason: unknown, sequence: unknown): Stop {
   switch (reason) {
@@ -36,9 +37,9 @@ function decodeBlock(block: Json): ReplyPart[] {
     case 'text':
       return [{ kind: 'text', text: text(block['text']) ?? '' }]
     case 'thinking':
-      return [{ kind: 'reasoning', text: text(block['thinking']) ?? '', ...sealOf({ signature: block['signature'] }) }]
+      return [{ kind: 'reasoning', text: text(block['thinking']) ?? '', ...signatureFrom({ signature: block['signature'] }) }]
     case 'redacted_thinking':
-      return [{ kind: 'reasoning', text: '', ...sealOf({ redacted: block['data'] }) }]
+      return [{ kind: 'reasoning', text: '', ...signatureFrom({ redacted: block['data'] }) }]
     case 'tool_use':
       return [{ kind: 'call', id: text(block['id']) ?? '', name: text(block['name']) ?? '', input: JSON.stringify(block['input'] ?? {}) }]
     default:
@@ -47,9 +48,9 @@ function decodeBlock(block: Json): ReplyPart[] {
   }
 }
 
-/** A seal, where there is anything to it. */
-function sealOf(data: Json): { seal?: Seal } {
-  return Object.values(data).some(value => text(value)) ? { seal: { by: 'messages', data } } : {}
+/** A signature, where there is anything to it. */
+function signatureFrom(data: Json): { signature?: ReasoningSignature } {
+  return Object.values(data).some(value => text(value)) ? { signature: { by: 'messages', data } } : {}
 }
 
 /** A block that is open. */
@@ -58,7 +59,7 @@ interface Block {
   readonly kind: Opening['kind']
   /** Of a call, input that came with its beginning, as long as none comes in pieces. */
   input: string
-  seal: Seal | undefined
+  signature: ReasoningSignature | undefined
 }
 
 class MessagesDecoder implements Decoder {
@@ -95,7 +96,7 @@ class MessagesDecoder implements Decoder {
     const part = this.#count++
     // Most send an empty object and the input in pieces; some the whole input here.
     const input = what.kind === 'call' && what.input !== '{}' ? what.input : ''
-    this.#blocks.set(index, { part, kind: what.kind, input, seal: what.kind === 'reasoning' ? what.seal : undefined })
+    this.#blocks.set(index, { part, kind: what.kind, input, signature: what.kind === 'reasoning' ? what.signature : undefined })
     if (what.kind !== 'call') {
       const open: NeutralEvent = { kind: 'open', part, what: { kind: what.kind } }
       return what.text === '' ? [open] : [open, { kind: 'delta', part, text: what.text }]
@@ -108,8 +109,8 @@ class MessagesDecoder implements Decoder {
     const block = this.#blocks.get(index)
     if (!block) return []
     if (delta['type'] === 'signature_delta') {
-      const so = text(block.seal?.data['signature']) ?? ''
-      block.seal = sealOf({ signature: so + (text(delta['signature']) ?? '') }).seal
+      const so = text(block.signature?.data['signature']) ?? ''
+      block.signature = signatureFrom({ signature: so + (text(delta['signature']) ?? '') }).signature
       return []
     }
     const said = text(delta['text']) ?? text(delta['thinking']) ?? text(delta['partial_json'])
@@ -122,8 +123,8 @@ class MessagesDecoder implements Decoder {
     const block = this.#blocks.get(index)
     this.#blocks.delete(index)
     if (!block) return []
-    const { part, kind, input, seal } = block
-    const close: NeutralEvent = { kind: 'close', part, ...(seal && { seal }) }
+    const { part, kind, input, signature } = block
+    const close: NeutralEvent = { kind: 'close', part, ...(signature && { signature }) }
     return kind === 'call' && input !== '' ? [{ kind: 'delta', part, text: input }, close] : [close]
   }
 

@@ -12,13 +12,14 @@ import {
   textAt,
   unknownType,
   untranslatable,
-} from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '../neutral.ts'
-import { reasoningIn, restoreId } from '../opaque.ts'
-import { paired } from '../pairing.ts'
-import { type Json, object, positive, text, words } from '../reading.ts'
-import { functionTool } from '../tools.ts'
+} from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
+import { reasoningIn, restoreId } from '../translate/passthrough.ts'
+import { pairToolResults } from '../translate/tool-pairs.ts'
+import type { Json } from '../terms.ts'
+import { object, positive, text, words } from '../json.ts'
+import { functionTool } from '../translate/tools.ts'
 
 /** A line of the system text with which one client counts its own versions: it changes, and would spoil other providers' caches. */
 const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n*/
@@ -36,25 +37,25 @@ export const REFUSES = {
   mcp_servers: 'they are tools that the provider itself runs',
 }
 
-export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, losses: Losses): Request {
+export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
-  losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
-  const tools = distinct(decodeTools(body['tools'], losses), losses)
+  dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  const tools = distinct(decodeTools(body['tools'], dropped), dropped)
   const choice = object(body['tool_choice'])
   const toolChoice = decodeChoice(choice)
   checkChoice(toolChoice, tools)
-  const system = decodeSystem(body['system'], losses)
-  const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) => decodeMessage(message, `messages[${index}]`, losses))
+  const system = decodeSystem(body['system'], dropped)
+  const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) => decodeMessage(message, `messages[${index}]`, dropped))
   // Of tiers only the wish for the standard one has an equal elsewhere.
   const standard = body['service_tier'] === 'standard_only'
-  if (!standard) losses.have(body, ['service_tier'])
+  if (!standard) dropped.have(body, ['service_tier'])
   const userId = text(object(body['metadata'])?.['user_id'])
   const format = object(object(body['output_config'])?.['format'])
   return present({
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
     usageAsked: true,
-    items: paired(system.length > 0 ? [{ kind: 'message', role: 'system', parts: system }, ...messages] : messages, losses),
+    items: pairToolResults(system.length > 0 ? [{ kind: 'message', role: 'system', parts: system }, ...messages] : messages, dropped),
     tools,
     toolChoice,
     parallelTools: choice?.['disable_parallel_tool_use'] === true ? false : undefined,
@@ -64,7 +65,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     topP: number(body['top_p']),
     topK: number(body['top_k']),
     thinking: decodeThinking(object(body['thinking']), text(object(body['output_config'])?.['effort'])),
-    shape: format?.['type'] === 'json_schema' ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] } : undefined,
+    answerFormat: format?.['type'] === 'json_schema' ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] } : undefined,
     user: userId,
     serviceTier: standard ? 'default' : undefined,
     cacheKey: text(headers['x-claude-code-session-id']) ?? sessionOf(userId),
@@ -81,17 +82,17 @@ function sessionOf(userId: string | undefined): string | undefined {
   }
 }
 
-function decodeSystem(value: unknown, losses: Losses): Part[] {
+function decodeSystem(value: unknown, dropped: DroppedFields): Part[] {
   const blocks = typeof value === 'string' ? [{ text: value }] : arrayAt(value, 'system')
   return blocks.flatMap((entry, index): Part[] => {
     const block = objectAt(entry, `system[${index}]`)
     const said = textAt(block['text'], `system[${index}].text`).replace(BILLING_LINE, '')
-    losses.have(block, ['cache_control'])
+    dropped.have(block, ['cache_control'])
     return said === '' ? [] : [{ kind: 'text', text: said }]
   })
 }
 
-function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
+function decodeMessage(value: unknown, at: string, dropped: DroppedFields): Item[] {
   const message = objectAt(value, at)
   const role = message['role']
   if (role !== 'user' && role !== 'assistant' && role !== 'system') throw refused(`${at}.role`, `"${at}.role" must be user, assistant or system.`)
@@ -105,13 +106,13 @@ function decodeMessage(value: unknown, at: string, losses: Losses): Item[] {
   blocks.forEach((entry, index) => {
     const place = `${at}.content[${index}]`
     const block = objectAt(entry, place)
-    losses.have(block, ['cache_control', 'citations'])
-    const item = decodeItem(block, place, losses)
+    dropped.have(block, ['cache_control', 'citations'])
+    const item = decodeItem(block, place, dropped)
     if (item) {
       // Results belong to the turn before: they come first wherever they stand.
       if (item.kind !== 'result') flush()
       items.push(item)
-    } else for (const part of decodePart(block, place, losses)) parts.push(part)
+    } else for (const part of decodePart(block, place, dropped)) parts.push(part)
   })
   flush()
   return items
@@ -122,12 +123,12 @@ function blocksOf(content: unknown, at: string): readonly unknown[] {
   return typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, at)
 }
 
-function decodeParts(content: unknown, at: string, losses: Losses): Part[] {
-  return blocksOf(content, at).flatMap((entry, index) => decodePart(objectAt(entry, `${at}[${index}]`), `${at}[${index}]`, losses))
+function decodeParts(content: unknown, at: string, dropped: DroppedFields): Part[] {
+  return blocksOf(content, at).flatMap((entry, index) => decodePart(objectAt(entry, `${at}[${index}]`), `${at}[${index}]`, dropped))
 }
 
 /** A block that is an item of its own. */
-function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
+function decodeItem(block: Json, at: string, dropped: DroppedFields): Item | undefined {
   switch (block['type']) {
     case 'thinking':
       return reasoningIn(text(block['thinking']) ?? '', block['signature'], 'messages', 'signature')
@@ -141,7 +142,7 @@ function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
         input: JSON.stringify(block['input'] ?? {}),
       }
     case 'tool_result': {
-      const parts = decodeParts(block['content'], `${at}.content`, losses)
+      const parts = decodeParts(block['content'], `${at}.content`, dropped)
       return { kind: 'result', id: restoreId(textAt(block['tool_use_id'], `${at}.tool_use_id`)), parts, failed: block['is_error'] === true }
     }
     default:
@@ -152,18 +153,18 @@ function decodeItem(block: Json, at: string, losses: Losses): Item | undefined {
 /** Blocks that tell of tools the provider ran: what they found has become part of what was said. */
 const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^tool_reference$/
 
-function decodePart(block: Json, at: string, losses: Losses): Part[] {
+function decodePart(block: Json, at: string, dropped: DroppedFields): Part[] {
   const type = text(block['type']) ?? ''
   if (type === 'text') {
     const said = textAt(block['text'], `${at}.text`)
     return said === '' ? [] : [{ kind: 'text', text: said }]
   }
   if (type === 'image') return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
-  if (type === 'document') return decodeDocument(block, at, losses)
+  if (type === 'document') return decodeDocument(block, at, dropped)
   if (type === 'compaction') return [{ kind: 'text', text: textAt(block['content'], `${at}.content`) }]
   if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
   if (!PROVIDER_BLOCK.test(type)) throw unknownType(at, type)
-  losses.add(type)
+  dropped.add(type)
   return []
 }
 
@@ -173,12 +174,12 @@ function decodeSource(source: Json, at: string): Source {
   return { from: 'data', mediaType: text(source['media_type']) ?? '', data: textAt(source['data'], `${at}.data`) }
 }
 
-function decodeDocument(block: Json, at: string, losses: Losses): Part[] {
+function decodeDocument(block: Json, at: string, dropped: DroppedFields): Part[] {
   const source = objectAt(block['source'], `${at}.source`)
   const title = text(block['title'])
   const heads = [title, text(block['context'])].flatMap(head => (head ? [{ kind: 'text' as const, text: `${head}\n\n` }] : []))
   if (source['type'] === 'text') return [...heads, { kind: 'text', text: textAt(source['data'], `${at}.source.data`) }]
-  if (source['type'] === 'content') return [...heads, ...decodeParts(source['content'], `${at}.source.content`, losses)]
+  if (source['type'] === 'content') return [...heads, ...decodeParts(source['content'], `${at}.source.content`, dropped)]
   return [...heads.slice(title ? 1 : 0), present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title })]
 }
 
@@ -195,20 +196,20 @@ function decodeThinking(thinking: Json | undefined, effort: string | undefined):
   return present({ on: true, effort, budget, shown: type !== undefined && thinking?.['display'] !== 'omitted' })
 }
 
-function decodeTools(value: unknown, losses: Losses): Tool[] {
-  const dropped: { type: string; param: string }[] = []
+function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
+  const skippedTools: { type: string; param: string }[] = []
   const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
-    losses.have(tool, ['cache_control'])
+    dropped.have(tool, ['cache_control'])
     const type = text(tool['type']) ?? 'custom'
     if (type !== 'custom') {
-      dropped.push({ type, param: at })
+      skippedTools.push({ type, param: at })
       return []
     }
     return [functionTool(tool, tool['input_schema'], at)]
   })
-  providerTools(dropped, tools, losses)
+  providerTools(skippedTools, tools, dropped)
   return tools
 }
 

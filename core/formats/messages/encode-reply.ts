@@ -1,12 +1,11 @@
 /** Replies in the messages format, whole and as streams, out of the neutral form. */
 import type { GatewayError } from '../../errors.ts'
-import { NO_USAGE } from '../../ledger/money.ts'
-import { inputObject } from '../decoding.ts'
+import { NO_USAGE } from '../../money/usage.ts'
+import { inputObject } from '../translate/decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
-import type { RawUsage } from '../format.ts'
-import type { Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
-import { renameId, sealOut } from '../opaque.ts'
-import { type Json } from '../reading.ts'
+import type { RawUsage, Json } from '../terms.ts'
+import type { Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, ReasoningSignature, Stop, ReplyContext } from '../translate/neutral.ts'
+import { renameId, writtenSignature } from '../translate/passthrough.ts'
 import { envelope } from './errors.ts'
 import { tell } from './usage.ts'
 
@@ -25,13 +24,13 @@ function stopMembers(stop: Stop, refused: boolean): Json {
   return { stop_reason: reason, stop_sequence: stop.reason === 'sequence' ? stop.sequence : null }
 }
 
-export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json {
+export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
   const content = reply.parts.map(part => encodeBlock(part))
   const refused = reply.parts.some(({ kind }) => kind === 'refusal')
-  return { ...begun(reply.id, telling), content, ...stopMembers(reply.stop, refused), usage }
+  return { ...begun(reply.id, context), content, ...stopMembers(reply.stop, refused), usage }
 }
 
-function begun(id: string, { model }: Telling): Json {
+function begun(id: string, { model }: ReplyContext): Json {
   return { id: renameId({ id }, 'msg_'), type: 'message', role: 'assistant', model, content: [], stop_reason: null, stop_sequence: null }
 }
 
@@ -48,7 +47,7 @@ function encodeBlock(part: ReplyPart): Json {
 }
 
 function signatureOf(reasoning: Omit<Reasoning, 'kind'>): string {
-  return sealOut(reasoning, 'messages', 'signature')
+  return writtenSignature(reasoning, 'messages', 'signature')
 }
 
 const BLOCKS: Readonly<Record<Exclude<Opening['kind'], 'call'>, Json>> = {
@@ -59,7 +58,7 @@ const BLOCKS: Readonly<Record<Exclude<Opening['kind'], 'call'>, Json>> = {
 
 /** One block is open at a time: the parts come one after the other. */
 class MessagesEncoder implements Encoder {
-  readonly #telling: Telling
+  readonly #context: ReplyContext
   #begun = false
   #index = -1
   #kind: Opening['kind'] = 'text'
@@ -68,8 +67,8 @@ class MessagesEncoder implements Encoder {
   #refused = false
   #stop: Stop = { reason: 'stop' }
 
-  constructor(telling: Telling) {
-    this.#telling = telling
+  constructor(context: ReplyContext) {
+    this.#context = context
   }
 
   write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
@@ -81,7 +80,7 @@ class MessagesEncoder implements Encoder {
       case 'delta':
         return this.#delta(event.text)
       case 'close':
-        return this.#close(event.seal)
+        return this.#close(event.signature)
       case 'stop':
         this.#stop = event.stop
         return this.#begin('')
@@ -100,7 +99,7 @@ class MessagesEncoder implements Encoder {
     if (this.#begun) return []
     this.#begun = true
     // What the request took is only known at the end, and is told there.
-    return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#telling), usage: tell(NO_USAGE) } })]
+    return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#context), usage: tell(NO_USAGE) } })]
   }
 
   #open(what: Opening): OutgoingEvent {
@@ -126,14 +125,14 @@ class MessagesEncoder implements Encoder {
     }
   }
 
-  #close(seal: Seal | undefined): OutgoingEvent[] {
-    const last = this.#last(this.#said.join(''), seal)
+  #close(signature: ReasoningSignature | undefined): OutgoingEvent[] {
+    const last = this.#last(this.#said.join(''), signature)
     return [...(last ? [this.#piece(last)] : []), typedEvent({ type: 'content_block_stop', index: this.#index })]
   }
 
   /** What is said of a part when it closes: what proves a reasoning, and the input of a call. */
-  #last(text: string, seal: Seal | undefined): Json | undefined {
-    if (this.#kind === 'reasoning') return { type: 'signature_delta', signature: signatureOf({ text, ...(seal && { seal }) }) }
+  #last(text: string, signature: ReasoningSignature | undefined): Json | undefined {
+    if (this.#kind === 'reasoning') return { type: 'signature_delta', signature: signatureOf({ text, ...(signature && { signature }) }) }
     if (this.#kind !== 'call' || text.trim() === '') return undefined
     const input = inputObject(text)
     return { type: 'input_json_delta', partial_json: 'INVALID_JSON' in input || text.trim() === 'null' ? JSON.stringify(input) : text }
@@ -144,6 +143,6 @@ class MessagesEncoder implements Encoder {
   }
 }
 
-export function encoder(telling: Telling): Encoder {
-  return new MessagesEncoder(telling)
+export function encoder(context: ReplyContext): Encoder {
+  return new MessagesEncoder(context)
 }

@@ -1,31 +1,32 @@
 /** Requests in the messages format, out of the neutral form. */
-import { inputObject, ownReasoning, present, refused, sampling, textOnly, untranslatable } from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import type { Item, ModelLimits, Part, Request, Source, Tool } from '../neutral.ts'
-import { fitId, fitName } from '../opaque.ts'
-import { type Json, text } from '../reading.ts'
-import { loosened, objectSchema } from '../schemas.ts'
-import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../tools.ts'
+import { inputObject, ownReasoning, present, refused, sampling, textOnly, untranslatable } from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Item, ModelLimits, Part, Request, Source, Tool } from '../translate/neutral.ts'
+import { fitId, fitName } from '../translate/passthrough.ts'
+import type { Json } from '../terms.ts'
+import { text } from '../json.ts'
+import { loosened, objectSchema } from '../translate/schemas.ts'
+import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 
-export function encodeRequest(request: Request, losses: Losses, limits: ModelLimits): Json {
+export function encodeRequest(request: Request, dropped: DroppedFields, limits: ModelLimits): Json {
   const standard = request.serviceTier === 'default'
   for (const [name, value] of Object.entries({
     verbosity: request.verbosity,
     service_tier: standard ? undefined : request.serviceTier,
     metadata: request.metadata,
   })) {
-    if (value !== undefined) losses.add(name)
+    if (value !== undefined) dropped.add(name)
   }
-  if (request.shape?.kind === 'json') losses.add('response_format')
-  if (request.items.some(item => 'parts' in item && item.parts.some(part => part.kind === 'image' && (part.detail ?? 'auto') !== 'auto'))) losses.add('detail')
-  if (request.tools.some(loosened)) losses.add('strict')
+  if (request.answerFormat?.kind === 'json') dropped.add('response_format')
+  if (request.items.some(item => 'parts' in item && item.parts.some(part => part.kind === 'image' && (part.detail ?? 'auto') !== 'auto'))) dropped.add('detail')
+  if (request.tools.some(loosened)) dropped.add('strict')
   const stops = request.stops.filter(stop => stop.trim() !== '')
-  if (stops.length < request.stops.length) losses.add('stop')
-  const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', losses))
+  if (stops.length < request.stops.length) dropped.add('stop')
+  const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', dropped))
   const maxTokens = request.maxOutput ?? limits.output
   const thinking = encodeThinking(request, turns, maxTokens, limits)
-  if (request.thinking?.on && thinking?.spelled['type'] === 'disabled') losses.add('reasoning_effort')
-  const shape = request.shape?.kind === 'schema' ? { format: { type: 'json_schema', schema: request.shape.schema } } : {}
+  if (request.thinking?.on && thinking?.spelled['type'] === 'disabled') dropped.add('reasoning_effort')
+  const shape = request.answerFormat?.kind === 'schema' ? { format: { type: 'json_schema', schema: request.answerFormat.schema } } : {}
   const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
   const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)
   // The prompt is cached only up to a mark, and whoever names a cache wants one: behind what never changes, and at the end.
@@ -39,7 +40,7 @@ export function encodeRequest(request: Request, losses: Losses, limits: ModelLim
     tools: tools.length > 0 ? tools : undefined,
     tool_choice: request.tools.length > 0 ? encodeChoice(request) : tools.length > 0 ? { type: 'none' } : undefined,
     stop_sequences: stops.length > 0 ? stops : undefined,
-    ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', losses),
+    ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', dropped),
     thinking: thinking?.spelled,
     service_tier: standard ? 'standard_only' : undefined,
     output_config: Object.keys(config).length > 0 ? config : undefined,
@@ -53,10 +54,10 @@ function mark(blocks: readonly (Json | undefined)[]): void {
 }
 
 /** Hotter than 1 does not exist here, and of the two ways to say it the models take one. */
-function encodeSampling(request: Request, thinks: boolean, losses: Losses): Json {
-  const { temperature, topP } = sampling({ ...request, thinking: { on: thinks, shown: false } }, losses)
-  if (temperature !== undefined && temperature > 1) losses.add('temperature')
-  if (temperature !== undefined && topP !== undefined) losses.add('top_p')
+function encodeSampling(request: Request, thinks: boolean, dropped: DroppedFields): Json {
+  const { temperature, topP } = sampling({ ...request, thinking: { on: thinks, shown: false } }, dropped)
+  if (temperature !== undefined && temperature > 1) dropped.add('temperature')
+  if (temperature !== undefined && topP !== undefined) dropped.add('top_p')
   const topK = thinks ? undefined : request.topK
   return present({
     temperature: temperature === undefined ? undefined : Math.min(temperature, 1),
@@ -116,7 +117,7 @@ function trimLast(turns: readonly EncodedTurn[]): void {
 }
 
 function encodeReasoning(item: Extract<Item, { kind: 'reasoning' }>): Json {
-  const { signature, redacted } = item.seal?.data ?? {}
+  const { signature, redacted } = item.signature?.data ?? {}
   return redacted === undefined ? { type: 'thinking', thinking: item.text, signature } : { type: 'redacted_thinking', data: redacted }
 }
 

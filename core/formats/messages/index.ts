@@ -1,13 +1,17 @@
 /** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
-import type { Format, Reading } from '../format.ts'
-import { indexOf, failureOf, forwarding, largestLimit, levelLimits, list, object, positive, setLimits, text } from '../reading.ts'
+import type { Reading } from '../terms.ts'
+import type { Format } from '../format.ts'
+import { indexOf, list, object, positive, text } from '../json.ts'
+import { failureOf } from '../failures.ts'
+import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
+import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
 import { callOfBlock, takesLimit } from '../provider-tools.ts'
-import { LEAST_BUDGET } from '../tools.ts'
+import { LEAST_BUDGET } from '../translate/tools.ts'
 import { envelope } from './errors.ts'
 import { count, tell } from './usage.ts'
 
@@ -28,10 +32,10 @@ function read(json: unknown): Reading {
     case 'content_block_start': {
       const block = object(event['content_block'])
       const call = callOfBlock(block, event['index'])
-      return { opens: [indexOf(event['index'])], ...sealed(block?.['data']), ...(call && { calls: [call] }) }
+      return { opens: [indexOf(event['index'])], ...encryptedIn(block?.['data']), ...(call && { calls: [call] }) }
     }
     case 'content_block_delta':
-      return sealed(object(event['delta'])?.['signature'])
+      return encryptedIn(object(event['delta'])?.['signature'])
     case 'content_block_stop':
       return { closes: [indexOf(event['index'])] }
     case 'message_stop':
@@ -49,9 +53,9 @@ function withUsage(raw: unknown, more: Reading): Reading {
 }
 
 /** Reasoning that is not shown comes as a signature, or as the data of a block of its own. */
-function sealed(value: unknown): Reading {
-  const sealedBytes = text(value)?.length ?? 0
-  return sealedBytes > 0 ? { sealedBytes } : {}
+function encryptedIn(value: unknown): Reading {
+  const encryptedBytes = text(value)?.length ?? 0
+  return encryptedBytes > 0 ? { encryptedBytes } : {}
 }
 
 export const messages: Format = {
@@ -59,23 +63,23 @@ export const messages: Format = {
   path: '/v1/messages',
   counting: '/v1/messages/count_tokens',
   required: { messages: 'array' },
-  says: 'messages',
+  conversationMember: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count' },
   forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
   // Required upstream; plain HTTP callers and the interface allow it to be absent. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,
-  ends: () => false,
+  isComplete: () => false,
   outputLimit: largestLimit('max_tokens'),
-  stores: () => true,
+  storesReply: () => true,
   standardTier: 'standard_only',
-  tellsEarly: true,
-  tellsCalls: true,
-  storesUnasked: false,
+  reportsInputFirst: true,
+  reportsCalls: true,
+  storesByDefault: false,
   limitCalls(body, most) {
     body.change('tools', tool => (takesLimit(object(tool)) && positive(object(tool)?.['max_uses']) === undefined ? { ...object(tool), max_uses: most } : tool))
   },
-  rests: recent => recent.includes('"message_delta"'),
+  mayBeComplete: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
     setLimits(body, tokens, 'max_tokens')
     // What is reasoned is part of the output.
@@ -91,24 +95,24 @@ export const messages: Format = {
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
     return undefined
   },
-  telling: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"', '"signature_delta"'],
+  signals: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"', '"signature_delta"'],
   text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
   read,
-  carrier: 'message',
+  replyMember: 'message',
   modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),
-  count,
-  tell,
+  decodeUsage: count,
+  encodeUsage: tell,
   // 529 is this format's own status for an overloaded provider; its SDKs have a class for it.
   status: error => (error.code === 'overloaded' ? 529 : error.status),
   error: envelope,
-  disguise: (_json, error, requestId) => envelope(error, requestId),
-  tail: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
+  replaceError: (_json, error, requestId) => envelope(error, requestId),
+  errorEvent: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
   overflow: (tokens, most) => (tokens === undefined || most === undefined ? 'Input is too long.' : `prompt is too long: ${tokens} tokens > ${most} maximum`),
-  dialect: { carries: CARRIES, refuses: REFUSES, echoes: [], decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
-  cut(usage, { opened, closed }) {
+  codec: { translates: CARRIES, refuses: REFUSES, repeats: [], decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  truncate(usage, { opened, closed }) {
     return [
       ...[...opened].filter(index => !closed.has(index)).map(index => typedEvent({ type: 'content_block_stop', index })),
-      typedEvent({ type: 'message_delta', delta: { stop_reason: 'max_tokens', stop_sequence: null }, usage: messages.tell(usage) }),
+      typedEvent({ type: 'message_delta', delta: { stop_reason: 'max_tokens', stop_sequence: null }, usage: messages.encodeUsage(usage) }),
       typedEvent({ type: 'message_stop' }),
     ]
   },

@@ -1,8 +1,9 @@
 /** Usage as the messages format counts it: cached tokens apart from the input. */
-import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
-import type { CountedUsage, Pass, RawUsage } from '../format.ts'
+import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
+import type { CountedUsage, Pass, RawUsage } from '../terms.ts'
 import { callsNamed } from '../provider-tools.ts'
-import { conditionsTold, Counter, dollarsOf, object, text, unknownCounters, words } from '../reading.ts'
+import { object, text, words } from '../json.ts'
+import { conditionsTold, Counter, dollarsOf, unknownCounters } from '../usage.ts'
 
 function countOnce(raw: RawUsage, counter: Counter): Usage {
   const split = object(raw['cache_creation'])
@@ -39,7 +40,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   const passes = counted.map((pass): Pass => ({
     model: otherModel(pass),
     usage: countOnce(pass, counter),
-    ...(otherModel(pass) !== undefined && { aside: true }),
+    ...(otherModel(pass) !== undefined && { separate: true }),
   }))
   const used = object(raw['server_tool_use'])
   const conditions = conditionsTold(raw, used && callsNamed(used, name => counter.of(used, name)))
@@ -47,8 +48,8 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   const cost = dollarsOf(raw)
   return {
     usage: passes.reduce((sum, { usage }) => plus(sum, usage), NO_USAGE),
-    sound: counter.sound,
-    whole: counted.every(pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined),
+    valid: counter.sound,
+    complete: counted.every(pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined),
     ...(conditions && { conditions }),
     ...(told.length > 0 && { passes }),
     ...(unknown.length > 0 && { unknown: [...new Set(unknown)] }),

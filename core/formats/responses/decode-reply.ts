@@ -1,8 +1,9 @@
 /** Replies in the responses format, whole and as streams, into the neutral form. */
-import { contentsOf, noReply, stopOf } from '../decoding.ts'
+import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
 import type { ReplyEvent } from '../events.ts'
-import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop } from '../neutral.ts'
-import { indexOf, type Json, object, text } from '../reading.ts'
+import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature, Stop } from '../translate/neutral.ts'
+import type { Json } from '../terms.ts'
+import { indexOf, object, text } from '../json.ts'
 
 /** @throws GatewayError upstream_failed for what is no reply, or none yet */
 export function decodeReply(json: Json): Reply {
@@ -31,8 +32,8 @@ function decodeItem(item: Json): ReplyPart[] {
         return part?.['type'] === 'output_text' ? [{ kind: 'text', text: text(part['text']) ?? '' }] : []
       })
     case 'reasoning': {
-      const seal = sealOf(item)
-      return [{ kind: 'reasoning', text: reasoningText(item), ...(seal && { seal }) }]
+      const signature = signatureFrom(item)
+      return [{ kind: 'reasoning', text: reasoningText(item), ...(signature && { signature }) }]
     }
     case 'function_call':
       return [{ kind: 'call', id: text(item['call_id']) ?? '', name: text(item['name']) ?? '', input: text(item['arguments']) ?? '' }]
@@ -52,7 +53,7 @@ function joined(list: unknown): string {
 }
 
 /** What the provider needs to know a reasoning again. */
-function sealOf(item: Json): Seal | undefined {
+function signatureFrom(item: Json): ReasoningSignature | undefined {
   const encrypted = text(item['encrypted_content'])
   const summary = Array.isArray(item['summary']) ? item['summary'].map(part => text(object(part)?.['text']) ?? '') : []
   const more = { ...(typeof item['id'] === 'string' && { id: item['id'] }), ...(summary.length > 1 && { summary }) }
@@ -154,7 +155,7 @@ class ResponsesDecoder implements Decoder {
 
   /** An item once more and whole: its parts close, each told now as far as it has not been. */
   #done(item: Json, output_index: unknown): NeutralEvent[] {
-    const seal = item['type'] === 'reasoning' ? sealOf(item) : undefined
+    const signature = item['type'] === 'reasoning' ? signatureFrom(item) : undefined
     return outputParts([item]).flatMap((whole, content_index): NeutralEvent[] => {
       const event = { output_index, content_index }
       const at = place(event)
@@ -164,7 +165,7 @@ class ResponsesDecoder implements Decoder {
       const part = this.#parts.get(at)
       if (!part) return []
       part.closed = true
-      return [...opened, ...rest, { kind: 'close', part: part.part, ...(seal && { seal }) }]
+      return [...opened, ...rest, { kind: 'close', part: part.part, ...(signature && { signature }) }]
     })
   }
 

@@ -15,12 +15,13 @@ import {
   unknownType,
   untranslatable,
   wrappedInput,
-} from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import type { Item, Request, Thinking, Tool, ToolChoice } from '../neutral.ts'
-import { reasoningIn, restoreId } from '../opaque.ts'
-import { paired } from '../pairing.ts'
-import { type Json, object, positive, text, words } from '../reading.ts'
+} from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Item, Request, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
+import { reasoningIn, restoreId } from '../translate/passthrough.ts'
+import { pairToolResults } from '../translate/tool-pairs.ts'
+import type { Json } from '../terms.ts'
+import { object, positive, text, words } from '../json.ts'
 import { decodeParts } from './parts.ts'
 import { decodeTools, flatName } from './tools.ts'
 
@@ -35,18 +36,18 @@ const STORED = 'it refers to what the provider has stored; send the whole conver
 /** The members that only a provider of this format can act on, and why. */
 export const REFUSES = { previous_response_id: STORED, conversation: STORED, prompt: STORED, background: 'replies are not kept here' }
 
-export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, losses: Losses): Request {
+export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
-  losses.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
-  if (body['store'] === true) losses.add('store')
-  if (body['truncation'] === 'auto') losses.add('truncation')
-  if (arrayAt(body['include'], 'include').some(name => name !== 'reasoning.encrypted_content')) losses.add('include')
+  dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  if (body['store'] === true) dropped.add('store')
+  if (body['truncation'] === 'auto') dropped.add('truncation')
+  if (arrayAt(body['include'], 'include').some(name => name !== 'reasoning.encrypted_content')) dropped.add('include')
   const input = typeof body['input'] === 'string' ? [{ role: 'user', content: body['input'] }] : arrayAt(body['input'], 'input')
   const added = input.flatMap((item, at) => (object(item)?.['type'] === 'additional_tools' ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : []))
-  const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], losses), losses)
+  const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], dropped), dropped)
   const { choice, tools } = decodeChoice(body['tool_choice'], all)
   checkChoice(choice, tools)
-  const items = input.flatMap((item, index) => decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, losses))
+  const items = input.flatMap((item, index) => decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, dropped))
   const instructions = text(body['instructions'])
   const told = instructions ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }] : []
   const format = object(body['text'])
@@ -55,7 +56,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
     usageAsked: true,
-    items: paired([...told, ...items], losses),
+    items: pairToolResults([...told, ...items], dropped),
     tools,
     toolChoice: choice,
     parallelTools: boolean(body['parallel_tool_calls']),
@@ -64,7 +65,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
     thinking: decodeThinking(object(body['reasoning'])),
-    shape: shapeOf(shape?.['type'], () => shape ?? {}),
+    answerFormat: shapeOf(shape?.['type'], () => shape ?? {}),
     verbosity: text(format?.['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']) ?? text(headers['session-id']),
@@ -76,7 +77,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
 /** What tools that the provider ran have left in the history: what they found has become part of what was said. */
 const PROVIDER_ITEM = /^(?:web_search|file_search|image_generation|code_interpreter|tool_search|mcp)_|^program|^additional_tools$/
 
-function decodeItem(item: Json, at: string, losses: Losses): Item[] {
+function decodeItem(item: Json, at: string, dropped: DroppedFields): Item[] {
   const type = text(item['type']) ?? 'message'
   switch (type) {
     case 'message': {
@@ -107,7 +108,7 @@ function decodeItem(item: Json, at: string, losses: Losses): Item[] {
       throw untranslatable(at, STORED)
     default:
       if (!PROVIDER_ITEM.test(type)) throw unknownType(at, type)
-      if (type !== 'additional_tools') losses.add(type)
+      if (type !== 'additional_tools') dropped.add(type)
       return []
   }
 }

@@ -1,12 +1,11 @@
 /** Replies in the responses format, whole and as streams, out of the neutral form. */
 import type { GatewayError } from '../../errors.ts'
-import { freeformInput } from '../decoding.ts'
+import { freeformInput } from '../translate/decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
-import type { RawUsage } from '../format.ts'
-import type { Call, Encoder, NeutralEvent, Opening, Reply, ReplyPart, Seal, Stop, Telling } from '../neutral.ts'
-import { renameId, sealOut } from '../opaque.ts'
+import type { RawUsage, Json } from '../terms.ts'
+import type { Call, Encoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature, Stop, ReplyContext } from '../translate/neutral.ts'
+import { renameId, writtenSignature } from '../translate/passthrough.ts'
 import { openaiError } from '../openai-errors.ts'
-import type { Json } from '../reading.ts'
 import { homeName } from './tools.ts'
 
 const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
@@ -21,9 +20,9 @@ function ending({ reason }: Stop): { status: 'completed' | 'incomplete'; incompl
   return incomplete === undefined ? { status: 'completed', incomplete_details: null } : { status: 'incomplete', incomplete_details: { reason: incomplete } }
 }
 
-export function encodeReply(reply: Reply, usage: RawUsage, telling: Telling): Json {
-  const output = reply.parts.map((part, index) => encodeItem(part, itemId(reply.id, part.kind, index), telling))
-  return { ...responseObject(reply.id, telling), ...ending(reply.stop), output, usage }
+export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
+  const output = reply.parts.map((part, index) => encodeItem(part, itemId(reply.id, part.kind, index), context))
+  return { ...responseObject(reply.id, context), ...ending(reply.stop), output, usage }
 }
 
 const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = { text: 'msg_', refusal: 'msg_', reasoning: 'rs_', call: 'fc_' }
@@ -34,17 +33,17 @@ function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
 }
 
 /** A finished item of the output. */
-function encodeItem(part: ReplyPart, id: string, telling: Telling): Json {
+function encodeItem(part: ReplyPart, id: string, context: ReplyContext): Json {
   switch (part.kind) {
     case 'text':
     case 'refusal':
       return { id, type: 'message', status: 'completed', role: 'assistant', content: [contentPart(part.kind, part.text)] }
     case 'reasoning': {
       const summary = part.text === '' ? [] : [{ type: 'summary_text', text: part.text }]
-      return { id, type: 'reasoning', summary, ...(part.seal && { encrypted_content: sealOut(part, 'responses', 'encrypted') }) }
+      return { id, type: 'reasoning', summary, ...(part.signature && { encrypted_content: writtenSignature(part, 'responses', 'encrypted') }) }
     }
     case 'call':
-      return encodeCall(part, id, telling)
+      return encodeCall(part, id, context)
   }
 }
 
@@ -53,7 +52,7 @@ function contentPart(kind: 'text' | 'refusal', said: string): Json {
 }
 
 /** A call as the client declared the tool: freeform with its bare input, in its namespace. */
-function encodeCall({ id: call_id, name, input }: Call, id: string, { tools }: Telling): Json {
+function encodeCall({ id: call_id, name, input }: Call, id: string, { tools }: ReplyContext): Json {
   const tool = tools.get(name)
   const named = homeName(name, tool)
   if (tool?.freeform) return { id, type: 'custom_tool_call', status: 'completed', call_id, ...named, input: freeformInput(input) }
@@ -82,7 +81,7 @@ const ECHO: Readonly<Record<string, unknown>> = {
 export const ECHOES: readonly string[] = Object.keys(ECHO)
 
 /** A response that has just begun. */
-function responseObject(id: string, { model, at, member }: Telling): Json {
+function responseObject(id: string, { model, at, member }: ReplyContext): Json {
   const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, member(name) ?? none]))
   return {
     id: renameId({ id }, 'resp_'),
@@ -112,15 +111,15 @@ interface Writing {
 
 /** One item is open at a time, with one part in it; what is told in pieces is told again whole when it closes, and at the end. */
 class ResponsesEncoder implements Encoder {
-  readonly #telling: Telling
+  readonly #context: ReplyContext
   #number = 0
   #id: string | undefined
   readonly #output: Json[] = []
   #item: Writing | undefined
   #stop: Stop = { reason: 'stop' }
 
-  constructor(telling: Telling) {
-    this.#telling = telling
+  constructor(context: ReplyContext) {
+    this.#context = context
   }
 
   write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
@@ -132,7 +131,7 @@ class ResponsesEncoder implements Encoder {
       case 'delta':
         return this.#item ? this.#delta(this.#item, event.text) : []
       case 'close':
-        return this.#item ? this.#close(this.#item, event.seal) : []
+        return this.#item ? this.#close(this.#item, event.signature) : []
       case 'stop':
         this.#stop = event.stop
         return this.#begin('')
@@ -170,7 +169,7 @@ class ResponsesEncoder implements Encoder {
 
   /** The item as it stands when it begins. */
   #blank({ what, id }: Writing): Json {
-    const whole = encodeItem(what.kind === 'call' ? { ...what, input: '' } : { kind: what.kind, text: '' }, id, this.#telling)
+    const whole = encodeItem(what.kind === 'call' ? { ...what, input: '' } : { kind: what.kind, text: '' }, id, this.#context)
     if (what.kind === 'call') return { ...whole, status: 'in_progress', ...('arguments' in whole ? { arguments: '' } : { input: '' }) }
     return what.kind === 'reasoning' ? whole : { ...whole, status: 'in_progress', content: [] }
   }
@@ -194,11 +193,11 @@ class ResponsesEncoder implements Encoder {
     }
   }
 
-  #close(item: Writing, seal: Seal | undefined): OutgoingEvent[] {
+  #close(item: Writing, signature: ReasoningSignature | undefined): OutgoingEvent[] {
     const { what, said, id } = item
     const empty = what.kind === 'call' && said === '' && !this.#freeform(item) ? this.#delta(item, '{}') : []
-    const part: ReplyPart = what.kind === 'call' ? { ...what, input: item.said } : { kind: what.kind, text: said, ...(seal && { seal }) }
-    const whole = encodeItem(part, id, this.#telling)
+    const part: ReplyPart = what.kind === 'call' ? { ...what, input: item.said } : { kind: what.kind, text: said, ...(signature && { signature }) }
+    const whole = encodeItem(part, id, this.#context)
     this.#item = undefined
     this.#output.push(whole)
     return [...empty, ...this.#finished(item), this.#event('response.output_item.done', { output_index: item.index, item: whole })]
@@ -226,7 +225,7 @@ class ResponsesEncoder implements Encoder {
           return [
             this.#event('response.function_call_arguments.done', {
               ...at(item),
-              name: homeName(what.name, this.#telling.tools.get(what.name)).name,
+              name: homeName(what.name, this.#context.tools.get(what.name)).name,
               arguments: said,
             }),
           ]
@@ -240,11 +239,11 @@ class ResponsesEncoder implements Encoder {
   }
 
   #freeform({ what }: Writing): boolean {
-    return what.kind === 'call' && this.#telling.tools.get(what.name)?.freeform === true
+    return what.kind === 'call' && this.#context.tools.get(what.name)?.freeform === true
   }
 
   #response(members: Json): Json {
-    return { ...responseObject(this.#id ?? '', this.#telling), output: this.#output, ...members }
+    return { ...responseObject(this.#id ?? '', this.#context), output: this.#output, ...members }
   }
 
   #event(type: string, members: Json): OutgoingEvent {
@@ -256,6 +255,6 @@ const at = ({ id, index }: Writing): Json => ({ item_id: id, output_index: index
 const within = (item: Writing): Json => ({ ...at(item), content_index: 0 })
 const summary = (item: Writing): Json => ({ ...at(item), summary_index: 0 })
 
-export function encoder(telling: Telling): Encoder {
-  return new ResponsesEncoder(telling)
+export function encoder(context: ReplyContext): Encoder {
+  return new ResponsesEncoder(context)
 }

@@ -1,18 +1,19 @@
 /** Requests in the responses format, out of the neutral form. */
-import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import type { Item, Part, Request, Shape, Tool, ToolChoice } from '../neutral.ts'
-import { fitName, shortened, shortId } from '../opaque.ts'
-import { text, type Json } from '../reading.ts'
-import { loosened, objectSchema } from '../schemas.ts'
-import { effortOf, FREEFORM_SCHEMA } from '../tools.ts'
+import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Item, Part, Request, AnswerFormat, Tool, ToolChoice } from '../translate/neutral.ts'
+import { fitName, shortened, shortId } from '../translate/passthrough.ts'
+import type { Json } from '../terms.ts'
+import { text } from '../json.ts'
+import { loosened, objectSchema } from '../translate/schemas.ts'
+import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 
-export function encodeRequest(request: Request, losses: Losses): Json {
-  if (request.topK !== undefined) losses.add('top_k')
-  if (request.stops.length > 0) losses.add('stop')
-  if (request.tools.some(loosened)) losses.add('strict')
-  const { temperature, topP } = sampling(request, losses)
-  const items = ownReasoning(request.items, 'responses', losses)
+export function encodeRequest(request: Request, dropped: DroppedFields): Json {
+  if (request.topK !== undefined) dropped.add('top_k')
+  if (request.stops.length > 0) dropped.add('stop')
+  if (request.tools.some(loosened)) dropped.add('strict')
+  const { temperature, topP } = sampling(request, dropped)
+  const items = ownReasoning(request.items, 'responses', dropped)
   // Where only the operator speaks, what he says is the input.
   const split = Math.max(
     0,
@@ -20,7 +21,7 @@ export function encodeRequest(request: Request, losses: Losses): Json {
   )
   const instructions = items.slice(0, split).map(item => ('parts' in item ? textOnly(item.parts, 'system').join('\n\n') : ''))
   const thinking = request.thinking
-  const format = request.shape && encodeShape(request.shape)
+  const format = request.answerFormat && encodeShape(request.answerFormat)
   const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
   const effort = effortOf(thinking)
   const summary = thinking?.on === true && thinking.shown
@@ -54,7 +55,7 @@ function encodeItem(item: Item): Json[] {
       if (item.parts.length === 0) return []
       return [{ type: 'message', role: item.role, content: item.role === 'assistant' ? encodeSaid(item.parts) : encodeParts(item.parts) }]
     case 'reasoning': {
-      const { encrypted, id, summary = item.text === '' ? [] : [item.text] } = item.seal?.data ?? {}
+      const { encrypted, id, summary = item.text === '' ? [] : [item.text] } = item.signature?.data ?? {}
       const told = (Array.isArray(summary) ? summary : []).map(part => ({ type: 'summary_text', text: String(part) }))
       return [present({ type: 'reasoning', id: text(id), summary: told, encrypted_content: encrypted })]
     }
@@ -109,7 +110,7 @@ function encodeChoice(choice: ToolChoice | undefined): unknown {
   return choice?.kind === 'any' ? 'required' : choice?.kind
 }
 
-function encodeShape(shape: Shape): Json {
+function encodeShape(shape: AnswerFormat): Json {
   if (shape.kind === 'json') return { type: 'json_object' }
   const { name, schema, strict, description } = shape
   return present({ type: 'json_schema', name, schema, strict, description })

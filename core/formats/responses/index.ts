@@ -1,25 +1,15 @@
 /** The responses format: typed and numbered SSE events, usage in the one terminal event. */
 import { frame, typedEvent } from '../events.ts'
-import { NO_USAGE, plus, type Usage } from '../../ledger/money.ts'
-import type { CountedUsage, Format, Reading, Running } from '../format.ts'
+import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
+import type { CountedUsage, Reading, Json } from '../terms.ts'
+import type { Format, RunningStream } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
 import { callOfItem } from '../provider-tools.ts'
-import {
-  conditionNamed,
-  countInclusive,
-  failureOf,
-  forwarding,
-  type InclusiveNames,
-  type Json,
-  largestLimit,
-  levelLimits,
-  list,
-  object,
-  positive,
-  setLimits,
-  tellInclusive,
-  text,
-} from '../reading.ts'
+import { list, object, positive, text } from '../json.ts'
+import { failureOf } from '../failures.ts'
+import { conditionNamed, countInclusive, type InclusiveNames, tellInclusive } from '../usage.ts'
+import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
+import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { ECHOES, encoder, encodeReply } from './encode-reply.ts'
@@ -56,13 +46,13 @@ function read(json: unknown): Reading {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'
     const call = callOfItem(item, event['output_index'], !done)
-    return { ...(call && { calls: [call] }), ...(done && { sealedBytes: text(item?.['encrypted_content'])?.length ?? 0 }) }
+    return { ...(call && { calls: [call] }), ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }) }
   }
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
 
 /** The number after the last one that went out, so that the closing events leave no gap. */
-function nextNumber(running: Running): number {
+function nextNumber(running: RunningStream): number {
   const recent = running.recent?.toString('latin1') ?? ''
   const numbers = [...recent.matchAll(/"sequence_number"\s*:\s*(\d+)/g)]
   return Number(numbers.at(-1)?.[1] ?? -1) + 1
@@ -89,7 +79,7 @@ function withImages(counted: CountedUsage | undefined, image: Json | undefined):
 }
 
 /** The response as its opening event showed it. */
-function begun(running: Running): Json {
+function begun(running: RunningStream): Json {
   return object(object(running.opening?.json)?.['response']) ?? { object: 'response', output: [] }
 }
 
@@ -97,38 +87,38 @@ export const responses: Format = {
   name: 'responses',
   path: '/v1/responses',
   required: { input: 'any' },
-  says: 'input',
+  conversationMember: 'input',
   typed: { stream: 'boolean', max_output_tokens: 'count' },
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
   choices: () => 1,
-  ends: () => false,
+  isComplete: () => false,
   outputLimit: largestLimit('max_output_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_output_tokens'),
-  stores: body => body.get('store') !== false,
+  storesReply: body => body.get('store') !== false,
   standardTier: 'default',
-  tellsEarly: false,
-  tellsCalls: true,
-  storesUnasked: true,
+  reportsInputFirst: false,
+  reportsCalls: true,
+  storesByDefault: true,
   limitCalls(body, most) {
     if (positive(body.get('max_tool_calls')) === undefined && body.contents.providerTools.length > 0) body.set('max_tool_calls', most)
   },
   // Each item ends with events of its own, and what begins after it does so with others.
-  rests: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
+  mayBeComplete: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
   prepare(body) {
     levelLimits(body, responses.outputLimit(body))
     return undefined
   },
-  telling: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"', '_call"'],
+  signals: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"', '_call"'],
   text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
   read,
-  carrier: 'response',
+  replyMember: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
-  count: raw => withImages(countInclusive(raw, USAGE), object(raw['image_gen'])),
-  tell: usage => tellInclusive(usage, USAGE),
+  decodeUsage: raw => withImages(countInclusive(raw, USAGE), object(raw['image_gen'])),
+  encodeUsage: usage => tellInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
-  disguise(json, error) {
+  replaceError(json, error) {
     const event = object(json)
     const { type, sequence_number } = event ?? {}
     const { code, message, param } = openaiError(error)
@@ -138,7 +128,7 @@ export const responses: Format = {
     const { id, object: kind, created_at, model, output } = response
     return { type, sequence_number, response: { id, object: kind, created_at, status: 'failed', model, output, error: { code, message }, usage: null } }
   },
-  tail(error, _requestId, running) {
+  errorEvent(error, _requestId, running) {
     const { message, code } = openaiError(error)
     const number = nextNumber(running)
     const response = { ...begun(running), status: 'failed', error: { code, message }, usage: null }
@@ -149,11 +139,11 @@ export const responses: Format = {
     )
   },
   overflow: () => 'Your input exceeds the context window of this model. Please adjust your input and try again.',
-  dialect: { carries: CARRIES, refuses: REFUSES, echoes: ECHOES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
-  cut(usage, running) {
+  codec: { translates: CARRIES, refuses: REFUSES, repeats: ECHOES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  truncate(usage, running) {
     // Without `output`, of which the text went out in deltas that nobody here kept: the SDK fills in what it has gathered.
     const { output: _none, ...rest } = begun(running)
-    const response = { ...rest, status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, usage: responses.tell(usage) }
+    const response = { ...rest, status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, usage: responses.encodeUsage(usage) }
     return [typedEvent({ type: 'response.incomplete', sequence_number: nextNumber(running), response })]
   },
 }

@@ -1,7 +1,8 @@
 /** The parts of messages and of tools' outputs in the responses format. */
-import { partsOf, present, sourceOf, textAt, unknownType, untranslatable } from '../decoding.ts'
-import type { Part } from '../neutral.ts'
-import { type Json, text } from '../reading.ts'
+import { partsOf, present, sourceOf, textAt, unknownType, untranslatable } from '../translate/decoding.ts'
+import type { Part } from '../translate/neutral.ts'
+import type { Json } from '../terms.ts'
+import { text } from '../json.ts'
 
 /** @throws GatewayError invalid_body */
 export function decodeParts(content: unknown, at: string): Part[] {

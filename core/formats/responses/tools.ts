@@ -1,9 +1,9 @@
 /** Tools of the responses format, which alone has namespaces. */
-import { arrayAt, objectAt, providerTools, textAt } from '../decoding.ts'
-import type { Losses } from '../losses.ts'
-import type { Tool } from '../neutral.ts'
-import { text } from '../reading.ts'
-import { freeformTool, functionTool } from '../tools.ts'
+import { arrayAt, objectAt, providerTools, textAt } from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Tool } from '../translate/neutral.ts'
+import { text } from '../json.ts'
+import { freeformTool, functionTool } from '../translate/tools.ts'
 
 /** The name of a namespace's tool where there are no namespaces. */
 export function flatName(space: string | undefined, name: string): string {
@@ -16,15 +16,15 @@ export function homeName(name: string, tool: Tool | undefined): { name: string; 
   return home ? { name: home.name, namespace: home.space } : { name }
 }
 
-/** The tools a model can be told of; what only the provider can run is dropped, or refused where it is all there is. */
-export function decodeTools(value: readonly unknown[], losses: Losses): Tool[] {
-  const dropped: { type: string; param: string }[] = []
-  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, dropped, losses))
-  providerTools(dropped, tools, losses)
+/** The tools a model can be told of; what only the provider can run is skippedTools, or refused where it is all there is. */
+export function decodeTools(value: readonly unknown[], dropped: DroppedFields): Tool[] {
+  const skippedTools: { type: string; param: string }[] = []
+  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, skippedTools, dropped))
+  providerTools(skippedTools, tools, dropped)
   return tools
 }
 
-function decodeTool(entry: unknown, at: string, space: string | undefined, dropped: { type: string; param: string }[], losses: Losses): Tool[] {
+function decodeTool(entry: unknown, at: string, space: string | undefined, skippedTools: { type: string; param: string }[], dropped: DroppedFields): Tool[] {
   const tool = objectAt(entry, at)
   const type = text(tool['type']) ?? ''
   switch (type) {
@@ -35,11 +35,11 @@ function decodeTool(entry: unknown, at: string, space: string | undefined, dropp
     case 'namespace': {
       const name = textAt(tool['name'], `${at}.name`)
       // What a namespace is for is told nowhere else: each of its tools must speak for itself.
-      if (tool['description']) losses.add('tools.namespace.description')
-      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) => decodeTool(inner, `${at}.tools[${index}]`, name, dropped, losses))
+      if (tool['description']) dropped.add('tools.namespace.description')
+      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) => decodeTool(inner, `${at}.tools[${index}]`, name, skippedTools, dropped))
     }
     default:
-      dropped.push({ type, param: at })
+      skippedTools.push({ type, param: at })
       return []
   }
 }

@@ -1,0 +1,234 @@
+/** Down, up, settle: the heart. A request goes down the stages, its reply comes up those it passed, last one first. */
+import { deadline } from '../lib/deadline.ts'
+import { GatewayError, Reply } from '../errors.ts'
+import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
+import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { type Log, reasonOf } from '../lib/log.ts'
+import type { Plugin, Stage } from './stage.ts'
+import { withTimeout } from '../lib/with-timeout.ts'
+
+/** A stage in its place. */
+export interface PlacedStage {
+  readonly plugin: Plugin
+  readonly stage: Stage<Fact, Fact>
+}
+
+/** Sends a request that no stage answered to its upstream and relays the reply. */
+export type Forward = (x: HttpExchange, up: ReplyHooks) => Promise<Outcome>
+
+/** The order check at load has made sure that the facts a hook's type promises are there. */
+type Known = With<Fact>
+
+function known(x: HttpExchange): Known {
+  return x as unknown as Known
+}
+
+/** The stages of a chain that have a hook for a reply, last one first: what comes from an upstream has passed all of them. */
+class HookLists {
+  readonly response: readonly PlacedStage[]
+  readonly rewrite: readonly PlacedStage[]
+  readonly event: readonly PlacedStage[]
+  readonly progress: readonly PlacedStage[]
+  /** Whether an event hook wants all events, not only the telling ones. */
+  readonly wantsAll: boolean
+
+  constructor(stages: readonly PlacedStage[]) {
+    const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] => stages.filter(({ stage }) => hook in stage).reverse()
+    this.response = having('response')
+    this.rewrite = having('rewrite')
+    this.event = having('event')
+    this.progress = having('progress')
+    this.wantsAll = this.event.some(({ stage }) => stage.events !== 'signals')
+  }
+}
+
+/** The way up, in the order opposite to the way down. */
+export class ReplyHooks {
+  readonly #x: HttpExchange
+  readonly #stages: readonly PlacedStage[]
+  readonly #hooks: HookLists
+  readonly #limit: number
+  readonly log: Log
+  /** How many stages the request has passed. */
+  #passed = 0
+
+  constructor(x: HttpExchange, stages: readonly PlacedStage[], hooks: HookLists, log: Log, limit: number) {
+    this.#x = x
+    this.#stages = stages
+    this.#hooks = hooks
+    this.log = log
+    this.#limit = limit
+  }
+
+  /** A stage has let the request pass, once its request hook has resolved. */
+  passed(): void {
+    this.#passed++
+  }
+
+  /** @throws GatewayError from a stage that replaces the upstream's reply; Instead, when it does so by a reply of its own */
+  response(head: Head): void {
+    for (const { stage } of this.#hooks.response) {
+      const reply = stage.response?.(known(this.#x), head)
+      if (reply) throw new ReplyOverride(reply)
+    }
+  }
+
+  rewriters(head: Head): Rewriter[] {
+    return this.#hooks.rewrite.map(({ stage }) => stage.rewrite?.(known(this.#x), head)).filter(rewriter => rewriter !== undefined)
+  }
+
+  get wantsAll(): boolean {
+    return this.#hooks.wantsAll
+  }
+
+  event(event: ReplyEvent): void {
+    for (const placed of this.#hooks.event) {
+      try {
+        placed.stage.event?.(known(this.#x), event)
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'event hook failed')
+      }
+    }
+  }
+
+  /** The stages that watch a stream's progress, as one call that answers with what to wait for, if anything; undefined when none does. */
+  progress(): (() => readonly Promise<unknown>[] | undefined) | undefined {
+    const watching = this.#hooks.progress
+    if (watching.length === 0) return undefined
+    return () => {
+      let waiting: Promise<unknown>[] | undefined
+      for (const placed of watching) {
+        try {
+          const wait = placed.stage.progress?.(known(this.#x))
+          if (wait) (waiting ??= []).push(wait)
+        } catch (cause) {
+          this.#hookFailed(placed, cause, 'progress hook failed')
+        }
+      }
+      return waiting
+    }
+  }
+
+  /** Tells the stages whether anybody listens to a reply that is read on. */
+  listening(anybody: boolean): void {
+    for (const placed of this.#stages) {
+      try {
+        placed.stage.listening?.(known(this.#x), anybody)
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'listening hook failed')
+      }
+    }
+  }
+
+  /** What a hook throws on the way up is logged; the bytes go on. */
+  #hookFailed({ plugin }: PlacedStage, cause: unknown, message: string): void {
+    this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, message)
+  }
+
+  async settle(outcome: Outcome): Promise<void> {
+    while (this.#passed > 0) {
+      const placed = this.#stages[--this.#passed] as PlacedStage
+      try {
+        const settling = placed.stage.settle?.(known(this.#x), outcome)
+        if (settling instanceof Promise) await withTimeout(settling, this.#limit, 'settle hook')
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'settle hook failed')
+      }
+    }
+  }
+}
+
+/** A stage's own reply in the place of the upstream's. */
+class ReplyOverride extends Error {
+  readonly reply: Reply | Promise<Reply>
+
+  constructor(reply: Reply | Promise<Reply>) {
+    super('a stage replaced the reply')
+    this.reply = reply
+  }
+}
+
+/** The stages of one endpoint. */
+export class Chain {
+  readonly #stages: readonly PlacedStage[]
+  readonly #hooks: HookLists
+  readonly #log: Log
+  readonly #limit: number
+
+  /** @param limit milliseconds that one request hook may take */
+  constructor(stages: readonly PlacedStage[], log: Log, limit: number) {
+    this.#stages = stages
+    this.#hooks = new HookLists(stages)
+    this.#log = log
+    this.#limit = limit
+  }
+
+  /** Takes an exchange to its end, whatever it is. Never rejects. */
+  async run(x: HttpExchange, forward: Forward): Promise<void> {
+    const up = new ReplyHooks(x, this.#stages, this.#hooks, this.#log, this.#limit)
+    let outcome: Outcome
+    try {
+      const reply = await this.#down(x, up)
+      outcome = reply ? await x.answer(reply) : await forward(x, up)
+    } catch (thrown) {
+      outcome = await this.#instead(x, thrown)
+    }
+    await up.settle(outcome)
+  }
+
+  /** What goes to the client when something was thrown on the way to its reply. */
+  async #instead(x: HttpExchange, thrown: unknown): Promise<Outcome> {
+    try {
+      if (thrown instanceof ReplyOverride) return await x.answer(await thrown.reply)
+    } catch (worse) {
+      return this.#instead(x, worse)
+    }
+    const error = GatewayError.from(thrown)
+    const { code, details } = error
+    if (code === 'internal') this.#log.error({ exchange: x.id, code, err: details.cause }, 'failed')
+    else if (details.cause !== undefined) this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
+    return x.fail(error)
+  }
+
+  async #down(x: HttpExchange, up: ReplyHooks): Promise<Reply | undefined> {
+    for (const placed of this.#stages) {
+      const result = placed.stage.request?.(known(x))
+      const given: unknown = result instanceof Promise ? await this.#limited(result, x, placed) : result
+      if (given instanceof Reply) return given
+      if (given !== undefined) x.learn(given as object, placed.plugin)
+      up.passed()
+    }
+    return undefined
+  }
+
+  /**
+   * A hook that never resolves must not hold its exchange for ever; the time a client takes to send is not the hook's. One
+   * that resolves after all has let the request pass too late, and is settled at once: it may have set something aside.
+   */
+  #limited(result: Promise<unknown>, x: HttpExchange, placed: PlacedStage): Promise<unknown> {
+    const { plugin, stage } = placed
+    return new Promise((resolve, reject) => {
+      const late = deadline(this.#limit, () => {
+        if (x.reading) return late.refresh()
+        const error = new GatewayError('internal', { cause: new Error(`stage ${plugin.name} took more than ${this.#limit} ms`) })
+        reject(error)
+        result
+          .then(async given => {
+            if (given !== undefined) x.learn(given as object, plugin)
+            await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
+          })
+          .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))
+      })
+      result.then(
+        given => {
+          late.clear()
+          resolve(given)
+        },
+        (cause: unknown) => {
+          late.clear()
+          reject(cause)
+        },
+      )
+    })
+  }
+}

@@ -1,0 +1,87 @@
+/** The `chain:` list: that each word is a plugin, its options fit, and every fact a stage needs was given above it. */
+import { covers, endpointsOf } from './routes.ts'
+import type { Plugin } from './stage.ts'
+import type { ChainEntry } from '../config/config.ts'
+import { nearest, type Path, type Problem, type Source, suggest } from '../config/locate.ts'
+import { compile, shapeProblems } from '../config/shape.ts'
+import type { CheckChain } from '../config/load.ts'
+import { findPlugins, type PluginFault } from './plugins.ts'
+
+interface Placed {
+  readonly plugin: Plugin
+  readonly path: Path
+}
+
+/** Checks the `chain:` list of a file against the built-in plugins and those in the file's own folders. */
+export const checkChain: CheckChain = async (source, chain, folders) => {
+  const { plugins, faults } = await findPlugins(folders)
+  const problems: Problem[] = []
+  /** Plugins that were meant by names that are none. */
+  const meant = new Set<string>()
+  const asked = new Set<PluginFault>()
+  const entries: ChainEntry[] = []
+  const placed: Placed[] = []
+  chain.forEach((item, index) => {
+    const [name = '', given] = typeof item === 'string' ? [item, {}] : (Object.entries(item)[0] ?? [])
+    const path: Path = ['chain', index]
+    const plugin = plugins.get(name)
+    if (!plugin) {
+      const fault = faults.find(({ words }) => words.includes(name))
+      if (fault) asked.add(fault)
+      meant.add(nearest(name, plugins.keys()) ?? '')
+      problems.push(fault ? source.problem(path, fault.message) : source.problem(path, `there is no plugin "${name}"`, suggest(name, plugins.keys())))
+      return
+    }
+    if (placed.some(other => other.plugin === plugin)) problems.push(source.problem(path, `"${name}" stands twice in the chain`))
+    const options = structuredClone(given ?? {}) as Record<string, unknown>
+    const valid = compile(plugin.options)
+    if (!valid(options)) problems.push(...shapeProblems(source, valid.errors ?? [], [...path, name]))
+    placed.push({ plugin, path })
+    entries.push({ plugin: name, options })
+  })
+  problems.push(...faults.filter(fault => !asked.has(fault)).map(({ message }) => source.problem(['chain'], message, undefined, 'key')))
+  problems.push(...checkFacts(source, placed, plugins, meant))
+  return { entries, problems }
+}
+
+/**
+ * At each endpoint, every needed fact must have been given by a stage above, and none twice. A stage that is missing is
+ * told of once, and one that was only misspelt not again.
+ */
+function checkFacts(source: Source, placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>, meant: ReadonlySet<string>): Problem[] {
+  const found = new Map<string, Problem>()
+  const tell = (id: string, problem: Problem): void => {
+    if (!found.has(id)) found.set(id, problem)
+  }
+  const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
+  for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
+    const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
+    const given = new Map<string, string>()
+    // What only counts a request's tokens is free.
+    const free = covers('counting', endpoint)
+    const metered = stages.some(({ plugin }) => plugin.meters) || meters.some(name => meant.has(name))
+    if (!free && !metered && stages.some(({ plugin }) => plugin.gives.includes('route'))) {
+      const hint = `put ${meters.join(' or ')} at the end of the chain`
+      tell('meter', source.problem(['chain'], 'requests would go upstream without being metered', hint, 'key'))
+    }
+    for (const { plugin, path } of stages) {
+      for (const fact of plugin.needs) {
+        if (given.has(fact)) continue
+        const said = `"${plugin.name}" needs "${fact}", which no stage above it gives`
+        const below = placed.find(other => other.plugin.gives.includes(fact))?.plugin.name
+        const absent = [...plugins.values()].find(({ gives }) => gives.includes(fact))?.name
+        if (below !== undefined) tell(`${plugin.name} below ${below}`, source.problem(path, said, `put it below ${below}, which gives it`))
+        else if (absent === undefined) tell(`${plugin.name} ${fact}`, source.problem(path, said, 'no plugin gives it'))
+        else if (!meant.has(absent)) tell(absent, source.problem(path, said, `put ${absent}, which gives it, above it`))
+      }
+      for (const fact of plugin.gives) {
+        const other = given.get(fact)
+        if (other !== undefined && other !== plugin.name) {
+          tell(`${plugin.name} gives ${fact}`, source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" gives already`))
+        }
+        given.set(fact, plugin.name)
+      }
+    }
+  }
+  return [...found.values()]
+}

@@ -1,0 +1,89 @@
+/** A configuration in force: its stages set up, its endpoints decided, and how many exchanges still travel it. */
+import { Chain, type PlacedStage } from './chain.ts'
+import type { Config } from '../config/config.ts'
+import type { Log } from '../lib/log.ts'
+import type { Host, Plugin } from './stage.ts'
+import { covers, endpointsOf, RouteTable } from './routes.ts'
+import { withTimeout } from '../lib/with-timeout.ts'
+
+export class Generation {
+  readonly number: number
+  readonly config: Config
+  readonly routes: RouteTable<Chain>
+  /** Stages that only watch: they see requests that no endpoint takes, too. */
+  readonly watchers: Chain
+  readonly #stages: readonly PlacedStage[]
+  readonly #log: Log
+  #running = 0
+  #retired = false
+  #drained: () => void = () => {}
+  /** Resolves when it was retired and its last exchange has ended. */
+  readonly drained: Promise<void>
+
+  private constructor(number: number, config: Config, stages: readonly PlacedStage[], log: Log) {
+    this.number = number
+    this.config = config
+    this.#stages = stages
+    this.#log = log
+    this.drained = new Promise(resolve => (this.#drained = resolve))
+    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stage)
+    this.routes = new RouteTable()
+    for (const endpoint of endpointsOf(stages.map(({ plugin }) => plugin.on))) {
+      this.routes.add(endpoint, chain(stages.filter(({ plugin }) => covers(plugin.on, endpoint))))
+    }
+    this.watchers = chain(stages.filter(({ plugin, stage }) => plugin.on === 'all' && !stage.request))
+  }
+
+  /** Sets up the stages of a checked configuration, in order. @throws what a plugin's setup throws; what was set up is closed */
+  static async build(number: number, config: Config, plugins: ReadonlyMap<string, Plugin>, host: Host): Promise<Generation> {
+    const stages: PlacedStage[] = []
+    try {
+      for (const { plugin: name, options } of config.chain) {
+        const plugin = plugins.get(name) as Plugin
+        const stage: unknown = await withTimeout(plugin.setup(options as never, host), config.limits.stage, 'its setup')
+        if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup returned no stage')
+        stages.push({ plugin, stage })
+      }
+      return new Generation(number, config, stages, host.log)
+    } catch (cause) {
+      await closeAll(stages, host.log)
+      throw new Error(`stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${(cause as Error).message}`, { cause })
+    }
+  }
+
+  enter(): void {
+    this.#running++
+  }
+
+  leave(): void {
+    this.#running--
+    this.#checkDrained()
+  }
+
+  /** Exchanges under way. */
+  get running(): number {
+    return this.#running
+  }
+
+  /** No new exchange will enter; when the last one has left, the stages are closed. */
+  async retire(): Promise<void> {
+    this.#retired = true
+    this.#checkDrained()
+    await this.drained
+    await closeAll(this.#stages, this.#log)
+  }
+
+  #checkDrained(): void {
+    if (this.#retired && this.#running === 0) this.#drained()
+  }
+}
+
+async function closeAll(stages: readonly PlacedStage[], log: Log): Promise<void> {
+  for (const { plugin, stage } of [...stages].reverse()) {
+    try {
+      await stage.close?.()
+    } catch (cause) {
+      log.error({ stage: plugin.name, err: cause }, 'close hook failed')
+    }
+  }
+}

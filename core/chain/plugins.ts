@@ -1,0 +1,72 @@
+/** Finds plugins: the folder is the registry, the file's name is the word in `chain:`. */
+import { existsSync, readdirSync, statSync } from 'node:fs'
+import { registerHooks } from 'node:module'
+import { basename, join, resolve } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import type { Plugin } from './stage.ts'
+
+/** What plugins import, from whichever folder they stand in, and whether or not Tollgate is installed there. */
+const AUTHORS_MODULE = 'tollgate/plugin'
+
+registerHooks({
+  resolve: (specifier, context, next) =>
+    specifier === AUTHORS_MODULE ? { url: new URL('../plugin.ts', import.meta.url).href, shortCircuit: true } : next(specifier, context),
+})
+
+const BUILT_IN = fileURLToPath(new URL('../../plugins', import.meta.url))
+
+/** A plugin's file that cannot be used. */
+export interface PluginFault {
+  /** By which names the chain may ask for it. */
+  readonly words: readonly string[]
+  readonly message: string
+}
+
+export interface FoundPlugins {
+  readonly plugins: ReadonlyMap<string, Plugin>
+  readonly faults: readonly PluginFault[]
+}
+
+/** Every plugin of the built-in folder and of the given ones, by name; what cannot be used is a fault. */
+export async function findPlugins(folders: readonly string[]): Promise<FoundPlugins> {
+  const plugins = new Map<string, Plugin>()
+  const faults: PluginFault[] = []
+  const all = [BUILT_IN, ...folders.map(folder => resolve(folder)).filter(folder => folder !== BUILT_IN && existsSync(folder))]
+  for (const file of all.flatMap(pluginFiles)) {
+    const fault = await load(file, plugins)
+    if (fault) faults.push(fault)
+  }
+  return { plugins, faults }
+}
+
+/** One file each, `.ts` or `.js`; or one folder each with an index file. */
+function pluginFiles(folder: string): string[] {
+  return readdirSync(folder)
+    .sort()
+    .flatMap(entry => {
+      const path = join(folder, entry)
+      if (/^[\w-]+\.(?:ts|js)$/.test(entry)) return [path]
+      if (!statSync(path).isDirectory()) return []
+      return ['index.ts', 'index.js']
+        .map(index => join(path, index))
+        .filter(existsSync)
+        .slice(0, 1)
+    })
+}
+
+async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginFault | undefined> {
+  const word = /\/index\.[tj]s$/.test(file) ? basename(join(file, '..')) : basename(file).replace(/\.[tj]s$/, '')
+  const fault = (message: string, ...others: string[]): PluginFault => ({ words: [word, ...others], message: `plugin file ${file} ${message}` })
+  try {
+    const module = (await import(pathToFileURL(file).href)) as { default?: Plugin }
+    const plugin = module.default
+    if (plugin?.setup === undefined || plugin.name === undefined) return fault('has no default export made by definePlugin')
+    const { name } = plugin
+    if (name !== word) return fault(`defines "${name}": the file's name is the word in chain, so both must be the same`, name)
+    if (plugins.has(word)) return fault(`is one too many: there is a plugin "${word}" already`)
+    plugins.set(word, plugin)
+    return undefined
+  } catch (cause) {
+    return fault(`cannot be loaded: ${(cause as Error).message}`)
+  }
+}

@@ -1,0 +1,65 @@
+/**
+ * The endpoints of a configuration, decided from its chain before any request runs: each is a method and an exact raw
+ * path, or everything below a path. Nothing is decoded or normalised, so what is routed is what was authorised.
+ */
+import { FORMATS } from '../formats/index.ts'
+import type { Scope } from './stage.ts'
+
+/** An endpoint as scopes name it: `POST /v1/messages` or `GET /v1/models/*`. */
+export type Endpoint = `${string} /${string}`
+
+const INFERENCE = new Set<string>(Object.values(FORMATS).map(format => `POST ${format.path}`))
+const COUNTING = new Set<string>(Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`])))
+
+/** Whether a stage of this scope takes part in exchanges at the endpoint. */
+export function covers(scope: Scope, endpoint: Endpoint): boolean {
+  if (typeof scope !== 'string') return scope.some(part => covers(part, endpoint))
+  if (scope === 'all') return true
+  if (scope === 'counting') return COUNTING.has(endpoint)
+  return scope === 'inference' ? INFERENCE.has(endpoint) : scope === endpoint
+}
+
+/** The endpoints that scopes name; `inference` and `counting` name those of every format, `all` none. */
+export function endpointsOf(scopes: readonly Scope[]): Set<Endpoint> {
+  const named = scopes.flatMap(function flat(scope): string[] {
+    if (typeof scope !== 'string') return scope.flatMap(flat)
+    if (scope === 'all') return []
+    if (scope === 'counting') return [...COUNTING]
+    return scope === 'inference' ? [...INFERENCE] : [scope]
+  })
+  return new Set(named as Endpoint[])
+}
+
+/** Finds what serves a request. */
+export class RouteTable<T> {
+  readonly #exact = new Map<string, Map<string, T>>()
+  readonly #below: { prefix: string; methods: Map<string, T> }[] = []
+
+  add(endpoint: Endpoint, target: T): void {
+    const space = endpoint.indexOf(' ')
+    const method = endpoint.slice(0, space)
+    const path = endpoint.slice(space + 1)
+    this.#methodsOf(path).set(method, target)
+  }
+
+  /** The target, or the methods the path would take: an empty list when there is no such path. */
+  find(method: string, path: string): { target: T } | { allow: readonly string[] } {
+    const methods = this.#exact.get(path) ?? this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods
+    if (!methods) return { allow: [] }
+    // A HEAD is answered as its GET; the HTTP server leaves the body out.
+    const target = methods.get(method) ?? (method === 'HEAD' ? methods.get('GET') : undefined)
+    return target === undefined ? { allow: [...methods.keys()] } : { target }
+  }
+
+  #methodsOf(path: string): Map<string, T> {
+    if (path.endsWith('/*')) {
+      const prefix = path.slice(0, -1)
+      let entry = this.#below.find(below => below.prefix === prefix)
+      if (!entry) this.#below.push((entry = { prefix, methods: new Map() }))
+      return entry.methods
+    }
+    let methods = this.#exact.get(path)
+    if (!methods) this.#exact.set(path, (methods = new Map()))
+    return methods
+  }
+}

@@ -1,0 +1,143 @@
+/** Reads a request's body within its limits. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Limits } from '../config/config.ts'
+import { deadline } from '../lib/deadline.ts'
+import { GatewayError } from '../errors.ts'
+import { ByteBuffer } from '../lib/byte-buffer.ts'
+import { inTurn } from '../lib/turns.ts'
+
+/** Chunks of a body before they must have so many bytes on average: each costs as much as many bytes. */
+const CHUNKS_MAX = 2000
+const CHUNK_BYTES_LEAST = 64
+
+/** Bytes from which on a body is looked at in turns with others. */
+const LONG_BYTES = 64 * 1024
+/** Bytes of a chunk up to which it is looked at as soon as it comes. */
+const SHORT_BYTES = 4096
+
+/**
+ * The whole body.
+ * @param limit bytes
+ * @param reserve takes memory for so many bytes: at once for all of them where the client says how many there will be
+ * @param watch sees all that has come so far whenever more has come, and again where it returns false; what it throws ends the reading
+ * @param owner with whom long work takes turns
+ * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off; what `reserve` throws
+ */
+export async function readBody(
+  req: IncomingMessage,
+  res: ServerResponse,
+  limit: number,
+  limits: Limits,
+  reserve: (bytes: number) => void,
+  watch: (all: Buffer) => boolean | void,
+  owner: string,
+): Promise<Buffer> {
+  const encoding = req.headers['content-encoding']
+  if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
+  const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
+  const length = Number(req.headers['content-length'] ?? 0)
+  if (length > limit) throw tooLarge()
+  // It may have gone while its key was looked up; then nothing more is heard of it.
+  if (req.destroyed) throw brokenOff()
+  if (length > 0) reserve(length)
+  // Only now may a client that asked go on: whoever is refused earlier never sends its body.
+  if (req.headers.expect !== undefined) res.writeContinue()
+  return await new Promise((resolve, reject) => {
+    const body = new ByteBuffer(length > 0 ? length : undefined)
+    const end = performance.now() + limits.bodyTime
+    const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
+    let over = false
+    let looking = false
+    let ended = false
+    let chunks = 0
+    /** Whether all that has come has been seen. */
+    const seen = (): boolean => {
+      try {
+        return watch(body.all) !== false
+      } catch (thrown) {
+        fail(thrown)
+        return true
+      }
+    }
+    /** Looks in turn with other long work, until all has been seen. */
+    const look = (): void => {
+      if (over) return
+      if (!seen()) return inTurn(look, owner)
+      looking = false
+      if (ended) done()
+      else if (!over) req.resume()
+    }
+    const onData = (chunk: Buffer): void => {
+      idle.refresh()
+      if (body.push(chunk) > limit) return fail(tooLarge())
+      if (++chunks > CHUNKS_MAX && body.length < chunks * CHUNK_BYTES_LEAST) return fail(crumbled())
+      if (performance.now() > end) return fail(new GatewayError('request_timeout'))
+      try {
+        if (length === 0) reserve(chunk.length)
+      } catch (thrown) {
+        return fail(thrown)
+      }
+      if ((body.length < LONG_BYTES || chunk.length < SHORT_BYTES) && !looking && seen()) return
+      req.pause()
+      if (!looking) inTurn(look, owner)
+      looking = true
+    }
+    // Node emits `end` even while the request is paused, when the last chunk has been read.
+    const onEnd = (): void => {
+      ended = true
+      if (!looking) done()
+    }
+    const done = (): void => {
+      if (over) return
+      stop()
+      resolve(body.take())
+    }
+    const onClose = (): void => {
+      if (!ended) fail(brokenOff())
+    }
+    const stop = (): void => {
+      over = true
+      idle.clear()
+      req.off('data', onData).off('end', onEnd).off('close', onClose)
+    }
+    const fail = (error: unknown): void => {
+      stop()
+      req.pause()
+      reject(error)
+    }
+    req.on('data', onData).on('end', onEnd).on('close', onClose)
+  })
+}
+
+function crumbled(): GatewayError {
+  return new GatewayError('bad_request', { message: `The body comes in chunks of less than ${CHUNK_BYTES_LEAST} bytes.` })
+}
+
+function brokenOff(): GatewayError {
+  return new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' })
+}
+
+/** Whether a request says that it has a body. */
+export function hasBody(req: IncomingMessage): boolean {
+  return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+}
+
+/** Reads the rest of a body and keeps nothing of it, up to so many bytes and for so many milliseconds. */
+export function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
+  return new Promise(resolve => {
+    let left = bytes
+    let chunks = 0
+    const timer = setTimeout(() => done(), ms)
+    const onData = (chunk: Buffer): void => {
+      left -= chunk.length
+      if (left < 0 || (++chunks > CHUNKS_MAX && bytes - left < chunks * CHUNK_BYTES_LEAST)) done()
+    }
+    const done = (): void => {
+      clearTimeout(timer)
+      req.off('data', onData).off('end', done).off('close', done)
+      req.pause()
+      resolve()
+    }
+    req.on('data', onData).on('end', done).on('close', done).resume()
+  })
+}

@@ -1,0 +1,245 @@
+/** What the formats' decoders and encoders of requests share. */
+import { GatewayError } from '../../errors.ts'
+import type { FormatName, Json } from '../terms.ts'
+import type { DroppedFields } from './dropped-fields.ts'
+import type { Item, Part, Request, AnswerFormat, Source, Stop, Tool, ToolChoice } from './neutral.ts'
+import { object, text } from '../json.ts'
+
+/** A request that cannot be translated; `param` is the member at fault. */
+export function refused(param: string, message: string): GatewayError {
+  return new GatewayError('invalid_body', { param, message })
+}
+
+/** What only the provider of a format can do, asked of another's: the message names the member and the reason. */
+export function untranslatable(param: string, what: string): GatewayError {
+  return refused(param, `"${param}" cannot be translated: ${what}. The model behind this key speaks another wire format.`)
+}
+
+/** What is of a type that only the client's own format has. */
+export function unknownType(at: string, type: unknown): GatewayError {
+  return refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`)
+}
+
+/** Content that is a text or a list of parts; none, and an empty text, have none. @throws GatewayError invalid_body */
+export function partsOf(content: unknown, at: string, decodePart: (part: Json, at: string) => Part): Part[] {
+  if (content === undefined || content === null || content === '') return []
+  if (typeof content === 'string') return [{ kind: 'text', text: content }]
+  return arrayAt(content, at).map((part, index) => decodePart(objectAt(part, `${at}[${index}]`), `${at}[${index}]`))
+}
+
+/** The form an answer is to have, by its type; `schema` has the members that describe a schema. */
+export function shapeOf(type: unknown, schema: () => Json): AnswerFormat | undefined {
+  if (type === 'json_object') return { kind: 'json' }
+  if (type !== 'json_schema') return undefined
+  const { name, schema: json, strict, description } = schema()
+  return present({ kind: 'schema' as const, name: text(name) ?? 'reply', schema: json, strict: boolean(strict), description: text(description) })
+}
+
+/** A member that must be an object where it is there. @throws GatewayError invalid_body */
+export function objectAt(value: unknown, param: string): Json {
+  const json = object(value)
+  if (!json) throw refused(param, `"${param}" must be an object.`)
+  return json
+}
+
+/** What a reply consists of. @throws GatewayError upstream_failed where there is nothing of the kind */
+export function contentsOf(reply: Json, member: string): readonly unknown[] {
+  const contents = reply[member]
+  if (Array.isArray(contents)) return contents
+  throw noReply(`a reply without ${member}`)
+}
+
+/** What an upstream said is no reply of its format. */
+export function noReply(what: string): GatewayError {
+  return new GatewayError('upstream_failed', { cause: new Error(what) })
+}
+
+/** A member that must be an array; absent and null are an empty one. @throws GatewayError invalid_body */
+export function arrayAt(value: unknown, param: string): readonly unknown[] {
+  if (value === undefined || value === null) return []
+  if (!Array.isArray(value)) throw refused(param, `"${param}" must be an array.`)
+  return value
+}
+
+/** A member that must be a string. @throws GatewayError invalid_body */
+export function textAt(value: unknown, param: string): string {
+  if (typeof value !== 'string') throw refused(param, `"${param}" must be a string.`)
+  return value
+}
+
+/** Refuses members that a provider would act on and that no other can carry; null, false and empty ones ask for nothing. */
+export function refuseAll(body: Json, members: Readonly<Record<string, string>>): void {
+  for (const [name, why] of Object.entries(members)) {
+    const value = body[name]
+    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0)) continue
+    throw untranslatable(name, why)
+  }
+}
+
+export function number(value: unknown): number | undefined {
+  return typeof value === 'number' ? value : undefined
+}
+
+export function boolean(value: unknown): boolean | undefined {
+  return typeof value === 'boolean' ? value : undefined
+}
+
+/** The object without the members that are undefined. */
+export function present<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never
+}
+
+/** Of a URL or data URL, the source. @throws GatewayError invalid_body */
+export function sourceOf(url: string, param: string): Source {
+  if (/^https?:/i.test(url)) return { from: 'url', url }
+  const comma = url.startsWith('data:') ? url.indexOf(',') : -1
+  const [mediaType = '', ...parameters] = url.slice('data:'.length, Math.max(comma, 0)).split(';')
+  const data = url.slice(comma + 1)
+  if (comma === -1 || mediaType === '' || parameters.at(-1) !== 'base64' || data === '')
+    throw refused(param, `"${param}" must be an http(s) URL or a base64 data URL.`)
+  return { from: 'data', mediaType, data }
+}
+
+/** The source as one URL. */
+export function urlOf(source: Source): string {
+  return source.from === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
+}
+
+/** An object out of a call's JSON text: of none the empty one; text that is no object is kept as a member that says so. */
+export function inputObject(input: string): Json {
+  if (input.trim() === '' || input.trim() === 'null') return {}
+  try {
+    const json = object(parseExact(input))
+    if (json) return json
+  } catch {
+    // Not JSON: models do that now and then.
+  }
+  return { INVALID_JSON: input }
+}
+
+/** What a freeform tool is given, out of the JSON text of its call; of one that was cut off, as much as there is. */
+export function freeformInput(input: string): string {
+  try {
+    const json = object(JSON.parse(input))
+    return text(json?.['input']) ?? (json && Object.keys(json).length === 0 ? '' : input)
+  } catch {
+    const begun = /^\s*\{\s*"input"\s*:\s*"/.exec(input)
+    return (begun && cutString(input.slice(begun[0].length))) ?? input
+  }
+}
+
+/** The text of a JSON string whose end is missing, without the escape in whose middle it was cut. */
+function cutString(rest: string): string | undefined {
+  for (let less = 0; less <= ESCAPE_MOST; less++) {
+    try {
+      return JSON.parse(`"${rest.slice(0, rest.length - less)}"`) as string
+    } catch {
+      // One character less, then.
+    }
+  }
+  return undefined
+}
+
+/** The characters of the longest escape in a JSON string. */
+const ESCAPE_MOST = 6
+
+/** The JSON text of a freeform tool's call. */
+export function wrappedInput(input: string): string {
+  return JSON.stringify({ input })
+}
+
+/** What may be a number that no double can hold: at the beginning of a value, and so not in the middle of base64. */
+export const BIG_NUMBER = /[:[,]\s*-?\d{16}/
+
+interface Exact {
+  rawJSON?: (text: string) => unknown
+  parse(text: string, reviver?: (key: string, value: unknown, context?: { source?: string }) => unknown): unknown
+}
+
+/**
+ * JSON in which whole numbers beyond 2^53 survive being written again, where this Node knows how (22 and later). Only
+ * for what is written again: such a number is no number to anybody who reads it.
+ */
+export function parseExact(json: string): unknown {
+  const exact = JSON as unknown as Exact
+  const { rawJSON } = exact
+  if (!rawJSON || !BIG_NUMBER.test(json)) return JSON.parse(json)
+  return exact.parse(json, (_key, value, context) => {
+    const source = context?.source
+    return typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source) ? rawJSON(source) : value
+  })
+}
+
+/** Whether a model was told to do a thing that only its provider could do for it: the request is about nothing else. */
+export function providerTools(skippedTools: readonly { type: string; param: string }[], tools: readonly Tool[], dropped: DroppedFields): void {
+  const [first] = skippedTools
+  if (first && tools.length === 0) throw untranslatable(first.param, `"${first.type}" is a tool of the provider's own`)
+  for (const { type } of skippedTools) dropped.add(`tools.${type}`)
+}
+
+/** The chosen tools of a choice that allows some only. @throws GatewayError invalid_body where that leaves none */
+export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
+  const wanted = new Set(names)
+  const found = tools.filter(({ name }) => wanted.has(name))
+  if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows none of the tools that can be translated.')
+  return found
+}
+
+/** A choice that names a tool which is not there would be refused by every provider. @throws GatewayError invalid_body */
+export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool[]): void {
+  if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
+    throw refused('tool_choice', `"tool_choice" names "${choice.name.slice(0, 100)}", which is none of the tools that can be translated.`)
+  }
+}
+
+/** Tools of distinct names: of several with one name the first. */
+export function distinct(tools: readonly Tool[], dropped: DroppedFields): Tool[] {
+  const seen = new Set<string>()
+  return tools.filter(({ name }) => {
+    const first = !seen.has(name)
+    if (!first) dropped.add(`tools.${name}`)
+    seen.add(name)
+    return first
+  })
+}
+
+/** The text of parts that can be nothing else where they stand. @throws GatewayError invalid_body for media */
+export function textOnly(parts: readonly Part[], who: string): string[] {
+  return parts.map(part => {
+    if ('text' in part) return part.text
+    throw refused('messages', `What the ${who} says cannot hold media (${part.kind}) there: only users can send them.`)
+  })
+}
+
+/** The reasoning of the given format only: another's signature proves nothing to this one, and text alone is no reasoning. */
+export function ownReasoning(items: readonly Item[], format: FormatName, dropped: DroppedFields): Item[] {
+  return items.filter(item => {
+    if (item.kind !== 'reasoning' || item.signature?.by === format) return true
+    dropped.add('reasoning')
+    return false
+  })
+}
+
+/** Says in words that a tool failed, where the format has no member for it. */
+export function resultParts(parts: readonly Part[], failed: boolean): readonly Part[] {
+  const [first, ...rest] = parts
+  const known = first?.kind === 'text' && /^\W*\w*error/i.test(first.text)
+  if (!failed || known) return parts
+  return first?.kind === 'text' ? [{ kind: 'text', text: `Error: ${first.text}` }, ...rest] : [{ kind: 'text', text: 'Error' }, ...parts]
+}
+
+/** Sampling that the request asks for and a reasoning model would refuse. */
+export function sampling(request: Request, dropped: DroppedFields): Pick<Request, 'temperature' | 'topP'> {
+  const reasons = request.thinking?.on === true
+  if (!reasons)
+    return { ...(request.temperature !== undefined && { temperature: request.temperature }), ...(request.topP !== undefined && { topP: request.topP }) }
+  if (request.temperature !== undefined) dropped.add('temperature')
+  if (request.topP !== undefined) dropped.add('top_p')
+  return {}
+}
+
+/** A stop that calls of tools explain, whatever the vendor called it. */
+export function stopOf(stop: Stop, calls: boolean): Stop {
+  if (stop.reason === 'stop' && calls) return { reason: 'calls' }
+  return stop.reason === 'calls' && !calls ? { reason: 'stop' } : stop
+}

@@ -1,0 +1,112 @@
+/** JSON Schemas of tools' inputs, for providers whose root must be a plain object. */
+import { refused } from './decoding.ts'
+import type { Tool } from './neutral.ts'
+import type { Json } from '../terms.ts'
+import { object } from '../json.ts'
+
+/** Combinations of schemas that may stand at a root. */
+const COMBINING = ['anyOf', 'oneOf', 'allOf', '$ref'] as const
+
+/**
+ * An input schema whose root is a plain object. Branches at the root become one object with the members of all: what
+ * several of them have, with the schemas of each; required is what every one of them requires.
+ */
+export function objectSchema(schema: Json = {}): Json {
+  const plain = !COMBINING.some(name => schema[name] !== undefined)
+  if (plain && schema['type'] === 'object' && object(schema['properties'])) return schema
+  if (plain) return { ...schema, type: 'object', properties: object(schema['properties']) ?? {} }
+  const members = new Members(schema)
+  const required = members.of(schema, 0) ?? new Set()
+  const rest = Object.entries(schema).filter(([name]) => !(COMBINING as readonly string[]).includes(name) && name !== 'additionalProperties')
+  return {
+    ...Object.fromEntries(rest),
+    type: 'object',
+    properties: Object.fromEntries(
+      [...members.properties].map(([name, schemas]) => [name, schemas.size === 1 ? schemas.values().next().value : { anyOf: [...schemas.values()] }]),
+    ),
+    ...(required.size > 0 && { required: [...required] }),
+  }
+}
+
+/** Whether a tool's input was to keep strictly to a schema that had to be put into another form. */
+export function loosened({ strict, schema }: Pick<Tool, 'strict' | 'schema'>): boolean {
+  return strict === true && COMBINING.some(name => schema?.[name] !== undefined)
+}
+
+/** References may lead in circles, and further than anybody means. */
+const MOST_DEPTH = 64
+/** Where more is required than this, nobody is helped by hearing of the rest. */
+const MOST_REQUIRED = 1000
+
+/** How many times the text of a schema its properties may be together, and characters beside that: each reference to one repeats it. */
+const MOST_COPIES = 2
+const SPARE_CHARACTERS = 16_384
+
+/** What the branches of a schema's root have together. Each schema is looked at once, wherever it is referred to. */
+class Members {
+  /** The different schemas of each property, by their texts. */
+  readonly properties = new Map<string, Map<string, unknown>>()
+  readonly #root: Json
+  /** Characters that there may be yet. */
+  #left: number
+  /** What each schema requires; undefined while it is looked at. */
+  readonly #required = new Map<Json, ReadonlySet<string> | undefined>()
+
+  constructor(root: Json) {
+    this.#root = root
+    this.#left = MOST_COPIES * JSON.stringify(root).length + SPARE_CHARACTERS
+  }
+
+  /** Adds a schema's properties; returns what it requires, undefined where that leads in a circle. */
+  of(schema: Json, depth: number): ReadonlySet<string> | undefined {
+    if (this.#required.has(schema) || depth > MOST_DEPTH) return this.#required.get(schema)
+    this.#required.set(schema, undefined)
+    for (const [name, each] of Object.entries(object(schema['properties']) ?? {})) this.#add(name, each)
+    const own = Array.isArray(schema['required']) ? schema['required'].filter(name => typeof name === 'string') : []
+    const branches = (list: unknown): ReadonlySet<string>[] =>
+      Array.isArray(list) ? list.flatMap(branch => this.of(object(branch) ?? {}, depth + 1) ?? []) : []
+    const referred = object(refersTo(schema['$ref'], this.#root))
+    const required = united([
+      new Set(own),
+      ...branches(schema['allOf']),
+      ...(referred ? [this.of(referred, depth + 1) ?? new Set<string>()] : []),
+      shared(branches(schema['anyOf'])),
+      shared(branches(schema['oneOf'])),
+    ])
+    this.#required.set(schema, required)
+    return required
+  }
+
+  /** @throws GatewayError invalid_body when they become too large together */
+  #add(name: string, schema: unknown): void {
+    const text = JSON.stringify(schema)
+    const known = this.properties.get(name)
+    if (known?.has(text)) return
+    this.#left -= text.length
+    if (this.#left < 0) throw refused('tools', 'The schema of a tool refers to its own parts so often that it becomes several times as large.')
+    if (known) known.set(text, schema)
+    else this.properties.set(name, new Map([[text, schema]]))
+  }
+}
+
+function united(sets: readonly ReadonlySet<string>[]): ReadonlySet<string> {
+  const filled = sets.filter(({ size }) => size > 0)
+  if (filled.length <= 1) return filled[0] ?? new Set()
+  const all = new Set<string>()
+  for (const set of filled) for (const name of set) if (all.size < MOST_REQUIRED) all.add(name)
+  return all
+}
+
+function shared([first, ...others]: readonly ReadonlySet<string>[]): ReadonlySet<string> {
+  return new Set([...(first ?? [])].slice(0, MOST_REQUIRED).filter(name => others.every(set => set.has(name))))
+}
+
+/** What a reference within the schema refers to. */
+function refersTo(ref: unknown, root: Json): unknown {
+  if (typeof ref !== 'string' || !ref.startsWith('#/')) return undefined
+  const steps = ref
+    .slice(2)
+    .split('/')
+    .map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+  return steps.reduce<unknown>((at, step) => (object(at) && Object.hasOwn(at as object, step) ? (at as Json)[step] : undefined), root)
+}

@@ -1,0 +1,218 @@
+/** Balances and histories in the shapes that customers' tools read: numbers for people, exact strings beside them. */
+import type { Config, KeyType } from '../config/config.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import type { Count, HistoryEntry, Summary, ChargePart } from '../ledger/records.ts'
+import type { Key } from '../ledger/keys.ts'
+import { chargeParts } from '../ledger/entries.ts'
+import { inputTokens } from '../money/usage.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { PriceBook } from '../ledger/price-book.ts'
+import { type CallName, type ConditionName, type Price, ratesAt, type PriceText, priceText, ratesText } from '../money/price.ts'
+
+/** No look-up may be kept by anybody on the way. */
+export const PRIVATE = { 'cache-control': 'no-store' } as const
+
+/** Credits as a JSON number. For display: the exact amount is always beside it as a string. */
+export function credits(nano: bigint): number {
+  return Number(formatCredits(nano))
+}
+
+export function isoTime(ms: number | undefined): string | null {
+  return ms === undefined ? null : new Date(ms).toISOString()
+}
+
+/** Why a key cannot buy at the moment; undefined when it can. */
+export function standing(key: Key, balance: bigint, now: number): { status: string; message?: string } {
+  if (key.expiresAt !== undefined && key.expiresAt <= now) return { status: 'expired', message: 'This API key has expired.' }
+  if (balance <= 0n) return { status: 'exhausted', message: "This key's allocation is used up." }
+  return { status: 'active' }
+}
+
+/** What is left of a key's allocation. Top level as balance widgets read it, `data` as key tools do. */
+export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
+  const { granted, balance, held, settled } = await ledger.balance(key.id)
+  const { status, message } = standing(key, balance, now)
+  const summary = await ledger.summary(key.id)
+  const today = Math.floor(now / DAY_MS)
+  const sumDays = (days: number): number => credits(lastDays(summary, today, days).reduce((sum, { cost }) => sum + cost, 0n))
+  const weekday = (today + 3) % 7
+  const expiresAt = isoTime(key.expiresAt)
+  return {
+    isValid: status === 'active',
+    ...(message !== undefined && { invalidMessage: message }),
+    is_active: status === 'active',
+    status,
+    mode: 'quota_limited',
+    planName: key.type,
+    unit: 'credits',
+    balance: credits(balance),
+    remaining: credits(balance),
+    total: credits(granted),
+    used: credits(settled),
+    held: credits(held),
+    quota: { limit: credits(granted), used: credits(settled), remaining: credits(balance), unit: 'credits' },
+    exact: {
+      unit: 'nano-credits',
+      balance: String(balance),
+      granted: String(granted),
+      used: String(settled),
+      held: String(held),
+    },
+    expires_at: expiresAt,
+    reset_at: null,
+    data: {
+      label: key.label,
+      limit: credits(granted),
+      limit_remaining: credits(balance),
+      limit_reset: null,
+      usage: credits(settled),
+      usage_daily: sumDays(1),
+      usage_weekly: sumDays(weekday + 1),
+      usage_monthly: sumDays(new Date(now).getUTCDate()),
+      expires_at: expiresAt,
+    },
+  }
+}
+
+const DAY_MS = 86_400_000
+
+function lastDays(summary: Summary, today: number, days: number): Count[] {
+  return Array.from({ length: days }, (_, ago) => summary.days.get(today - ago)).filter(count => count !== undefined)
+}
+
+const shown = (count: Count): object => ({
+  requests: count.requests,
+  input_tokens: count.input,
+  output_tokens: count.output,
+  total_tokens: count.input + count.output,
+  cost: credits(count.cost),
+})
+
+const NONE: Count = { requests: 0, input: 0, output: 0, cost: 0n }
+
+/** A summary of usage: today, in all, by day and by model. */
+export function usageOf(summary: Summary, now: number): Record<string, unknown> {
+  const today = Math.floor(now / DAY_MS)
+  const days = [...summary.days].sort(([a], [b]) => b - a).slice(0, 30)
+  return {
+    usage: { today: shown(summary.days.get(today) ?? NONE), total: shown(summary.total), unlisted_free_requests: summary.unlisted },
+    daily_usage: days.map(([day, count]) => ({ date: new Date(day * DAY_MS).toISOString().slice(0, 10), ...shown(count) })),
+    model_stats: [...summary.models].map(([model, count]) => ({ model, ...shown(count) })),
+  }
+}
+
+/** What a key type lets its customers do. */
+export function policyOf(config: Config, type: KeyType): Record<string, unknown> {
+  const models = [...type.models.values()]
+  return {
+    key_type: type.name,
+    endpoints: type.formats.map(({ path }) => `POST ${path}`),
+    models: models.map(({ id }) => id),
+    default_model: type.default.id,
+    default_model_is_filled_in: type.fillDefault,
+    aliases: Object.fromEntries(models.filter(({ aliasOf }) => aliasOf !== undefined).map(({ id, aliasOf }) => [id, aliasOf])),
+    prices: models.map(({ id, price }) => ({
+      model: id,
+      unit: 'credits per million tokens',
+      version: price.version,
+      input: formatCredits(price.input),
+      cache_read: formatCredits(price.cacheRead),
+      cache_write_5m: formatCredits(price.cacheWrite5m),
+      cache_write_1h: formatCredits(price.cacheWrite1h),
+      output: formatCredits(price.output),
+      reasoning: formatCredits(price.reasoning),
+      ...special(priceText(price)),
+    })),
+    rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
+    max_request_bytes: config.limits.body,
+  }
+}
+
+/** What of a price is beside its rates for each class of token. */
+function special({ audioInput, imageInput, audioOutput, imageOutput, rejected, tiers, factors, calls }: PriceText): Record<string, unknown> {
+  return {
+    ...snake({ audioInput, imageInput, audioOutput, imageOutput, rejected }),
+    ...(tiers && tiers.length > 0 && { tiers: tiers.map(({ above, ...rates }) => ({ above_input_tokens: above, ...snake(rates) })) }),
+    ...(Object.keys(factors).length > 0 && { factors: snake(factors) }),
+    ...(Object.keys(calls).length > 0 && { calls: snake(calls) }),
+  }
+}
+
+/** The members that are set, under their names in snake case. */
+function snake(members: object): object {
+  return Object.fromEntries(Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])))
+}
+
+function snakeCase(name: string): string {
+  return name.replaceAll(/(?<=[a-z])(?=[A-Z\d])/g, '_').toLowerCase()
+}
+
+/** One part of a charge as customers see it: tokens and calls, each with its unit price. */
+function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
+  const { calls, ...named } = conditions
+  const factors = Object.entries(named).flatMap(([name, told]) => {
+    const factor = price.factors[name as ConditionName]?.get(told)
+    return factor === undefined ? [] : [[snakeCase(name), { name: told, factor: formatCredits(factor) }]]
+  })
+  const fees = Object.entries(calls ?? {}).map(([name, count]) => [snakeCase(name), { count, price: formatCredits(price.calls[name as CallName] ?? 0n) }])
+  return {
+    ...(model !== undefined && { model }),
+    version: price.version,
+    unit: 'credits per million tokens',
+    ...snake(ratesText(ratesAt(price, inputTokens(usage)))),
+    tokens: Object.fromEntries(Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : []))),
+    ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
+    ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
+  }
+}
+
+/**
+ * One entry of the history as customers see it, with the unit prices of its charge.
+ * @throws GatewayError unavailable
+ */
+export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
+  const parts = await Promise.all(chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })))
+  const shownParts = parts.flatMap(({ part, price }) => (price ? [shownPart(part, price)] : []))
+  return { ...shownEntry(entry), unit_prices: shownParts.length === 0 ? null : shownParts }
+}
+
+/** One entry of the history as customers see it, without its prices. */
+export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
+  const { notes } = entry
+  const usage = notes.usage
+  return {
+    id: entry.id,
+    request_id: notes.requestId ?? entry.requestId,
+    created_at: new Date(entry.at).toISOString(),
+    type: entry.kind,
+    endpoint: notes.endpoint ?? null,
+    model: notes.model ?? null,
+    requested_model: notes.requestedModel ?? notes.model ?? null,
+    stream: notes.stream ?? null,
+    status: notes.status ?? (entry.kind === 'reaped' ? 'broken' : null),
+    http_status: notes.httpStatus ?? null,
+    error_code: notes.errorCode ?? null,
+    input_tokens: usage ? inputTokens(usage) : 0,
+    output_tokens: usage?.output ?? 0,
+    cache_read_tokens: usage?.cacheRead ?? 0,
+    cache_creation_tokens: usage ? usage.cacheWrite5m + usage.cacheWrite1h : 0,
+    cache_creation_5m_tokens: usage?.cacheWrite5m ?? 0,
+    cache_creation_1h_tokens: usage?.cacheWrite1h ?? 0,
+    reasoning_tokens: usage?.reasoning ?? 0,
+    total_tokens: usage ? inputTokens(usage) + usage.output : 0,
+    cost: credits(entry.charge - entry.before),
+    cost_nano: String(entry.charge - entry.before),
+    waived_nano: String(entry.waived),
+    balance_after: credits(entry.balance),
+    usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),
+    quarantined: notes.quarantined ?? false,
+    price: notes.price ?? null,
+    price_version: notes.priceVersion ?? null,
+    unpriced: notes.unpriced ?? [],
+    duration_ms: notes.durationMs ?? null,
+    ttft_ms: notes.ttftMs ?? null,
+    credits_entry: notes.entry ?? null,
+    credit_reason: notes.reason ?? null,
+    client_disconnected: notes.status === 'client_gone',
+  }
+}

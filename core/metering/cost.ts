@@ -1,0 +1,23 @@
+/** What an exchange costs the operator, as far as that is known. */
+import type { Upstream } from '../config/config.ts'
+import { NANO, parseDecimal } from '../money/credits.ts'
+import { chargeAll, unpricedOf, type BilledUsage } from '../money/price.ts'
+
+/**
+ * What an upstream bills for a usage, in nano-credits: as it reported itself, or at the prices of `cost`.
+ * @param parts the usage as the customer is charged for it
+ * @param sends the name that went upstream
+ * @param reported dollars, as a plain decimal
+ * @returns undefined where neither is known
+ */
+export function costOf(parts: readonly BilledUsage[], sends: string, { cost, dollar }: Upstream, reported: string | undefined): bigint | undefined {
+  if (dollar === undefined && cost.size === 0) return undefined
+  const dollars = reported === undefined ? undefined : parseDecimal(reported)
+  if (dollar !== undefined && dollars !== undefined) return (dollars * dollar + NANO - 1n) / NANO
+  const priced = parts.flatMap(part => {
+    const price = cost.get(part.model ?? sends) ?? cost.get('*')
+    // A price that lacks a part of what was used says nothing of the whole.
+    return price && unpricedOf({ ...part, price }).length === 0 ? [{ ...part, price }] : []
+  })
+  return parts.length === 0 || priced.length < parts.length ? undefined : chargeAll(priced)
+}

@@ -1,0 +1,47 @@
+/** What an entry of the history tells of its exchange: at its beginning, and when it has ended. */
+import type { Exchange, Outcome, With } from '../exchange/exchange.ts'
+import type { Bill } from './charge.ts'
+import { chargeNotes } from '../ledger/entries.ts'
+import type { Notes } from '../ledger/records.ts'
+import { modelOf } from '../exchange/model.ts'
+
+type Known = With<'body' | 'model'>
+
+/** What is known before a request is sent. */
+export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extras'>): Notes {
+  const { entry, asked } = x.model
+  return {
+    requestId: x.id,
+    endpoint: x.path,
+    model: modelOf(x),
+    stream: x.body.get('stream') === true,
+    ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
+    ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
+  }
+}
+
+const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget', disabled: 'disabled' } as const
+
+/**
+ * What is known of an exchange that has ended.
+ * @param first what was noted when it began
+ * @param cost of the operator's, in nano-credits
+ * @param now milliseconds since the epoch
+ */
+export function notesAtEnd(x: Exchange & Known, first: Notes, outcome: Outcome, result: Bill, cost: bigint | undefined, now: number): Notes {
+  const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
+  const status = by ? BROKEN_BY[by] : result.failed ? 'failed' : 'ok'
+  return {
+    ...first,
+    status,
+    httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
+    ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),
+    ...(result.billed && { ...chargeNotes(result.parts), usageSource: result.source }),
+    ...(result.quarantined && { quarantined: true }),
+    ...(result.unpriced.length > 0 && { unpriced: result.unpriced.slice(0, 20) }),
+    ...(cost !== undefined && { cost: String(cost) }),
+    price: x.model.entry.priceName,
+    durationMs: now - x.startedAt,
+    ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),
+  }
+}

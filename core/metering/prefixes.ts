@@ -1,0 +1,88 @@
+/**
+ * What upstreams told of the input of earlier requests, for requests that begin as those did and whose own input is never told:
+ * the client leaves first. Only counts are kept, never a share of them, so what is added behind a known beginning is estimated
+ * in full. A request begins as another when all that the other says stands in it, in its order and with nothing before it.
+ */
+import { hash } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
+import type { Body } from '../formats/body.ts'
+import { type Format, conversationOf } from '../formats/index.ts'
+
+/** What is known of the input of a request that begins as an earlier one did. */
+export interface KnownPrefix {
+  /** Input tokens of the earlier request. */
+  readonly inputTokens: number
+  /** Input tokens that the earlier request read from the prompt cache, and this one can be taken to read as well. */
+  readonly cachedTokens: number
+  /** Bytes of what this request says beyond the earlier one. */
+  readonly restBytes: number
+}
+
+/** Whose requests are compared: those of one key for one model in one format. */
+export interface ConversationOwner {
+  readonly account: string
+  readonly model: string
+  readonly format: Format
+}
+
+interface KnownRequest {
+  /** Digests of what was said, one for each message or item. */
+  readonly said: readonly string[]
+  /** Digest of everything else that becomes input. */
+  readonly frame: string
+  readonly inputTokens: number
+  readonly cachedTokens: number
+  readonly at: number
+}
+
+/** Bytes of a body from which on it is worth remembering. */
+const WORTH = 8192
+/** Requests of one key and model that are remembered at a time. */
+const MOST = 8
+/** Bytes of memory for all of them. */
+const MEMORY = 32 * 1024 * 1024
+/** Characters of a digest. */
+const DIGEST = 32
+
+export class Prefixes {
+  readonly #known = new LRUCache<string, readonly KnownRequest[]>({
+    maxSize: MEMORY,
+    sizeCalculation: all => 1 + all.reduce((sum, { said }) => sum + (said.length + 1) * DIGEST, 0),
+  })
+
+  /** Remembers the input of a request, as its upstream told it. */
+  learn(of: ConversationOwner, body: Body, told: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>, now: number): void {
+    if (body.received.length < WORTH) return
+    const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
+    if (shortened) return
+    const name = nameOf(of)
+    const known: KnownRequest = { ...told, said: said.map(digestOf), frame: digestOf(JSON.stringify(frame)), at: now }
+    this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
+  }
+
+  /** What is known of a request, by the longest earlier one that it begins with. @param lifetimeMs of a prompt cache */
+  find(of: ConversationOwner, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
+    if (body.received.length < WORTH) return undefined
+    const fresh = (this.#known.get(nameOf(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
+    if (fresh.length === 0) return undefined
+    const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
+    if (shortened) return undefined
+    const digests = said.map(digestOf)
+    const framed = digestOf(JSON.stringify(frame))
+    const begins = fresh.filter(
+      known => known.frame === framed && known.said.length <= digests.length && known.said.every((digest, at) => digest === digests[at]),
+    )
+    const [best] = begins.sort((a, b) => b.said.length - a.said.length)
+    if (!best) return undefined
+    const restBytes = said.slice(best.said.length).reduce((sum, each) => sum + each.length, 0)
+    return { inputTokens: best.inputTokens, cachedTokens: Math.min(best.cachedTokens, best.inputTokens), restBytes }
+  }
+}
+
+function digestOf(text: string | Buffer): string {
+  return hash('sha256', text).slice(0, DIGEST)
+}
+
+function nameOf({ account, model, format }: ConversationOwner): string {
+  return `${account} ${model} ${format.name}`
+}

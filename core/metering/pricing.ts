@@ -1,0 +1,181 @@
+/** How an exchange's usage is priced: under which conditions, as which models, and what of it has no price. */
+import type { ModelEntry } from '../config/config.ts'
+import type { CountedUsage, Format } from '../formats/index.ts'
+import type { UsageTally } from '../formats/tally.ts'
+import type { Extras } from '../exchange/exchange.ts'
+import { callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
+import { hasMedia, inputTokens, NO_USAGE, type Usage } from '../money/usage.ts'
+import { NANO } from '../money/credits.ts'
+import {
+  type BilledUsage,
+  CALL_NAMES,
+  type CallName,
+  type Calls,
+  charge,
+  chargeAll,
+  CONDITION_NAMES,
+  type Conditions,
+  factorsOf,
+  isStandard,
+  type Price,
+  ratesAt,
+  unpricedOf,
+} from '../money/price.ts'
+
+/** What prices depend on. */
+export interface Pricing {
+  readonly extras: Extras
+  /** The price of another model of the same key type, by the upstream's name of it. */
+  readonly priceOf: (model: string) => Price | undefined
+}
+
+/** What a reply has told of itself so far. */
+export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier'> & { usage(): CountedUsage | undefined }
+
+/**
+ * The conditions that a reply is priced under: those it has told of, and until then the dearest that were asked for.
+ * @returns undefined for the plain rates
+ */
+export function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | undefined {
+  const { serviceTier } = tally
+  const counted = tally.usage()?.conditions
+  const told = serviceTier === undefined ? counted : { serviceTier, ...counted }
+  const seen = tally.calls(extras.tools)
+  if (!told && !seen && !extras.leastCalls && !extras.conditions) return undefined
+  const conditions: { -readonly [K in keyof Conditions]: Conditions[K] } = {}
+  let plain = true
+  for (const name of CONDITION_NAMES) {
+    const value = told?.[name] ?? extras.conditions?.[name]
+    if (value === undefined || isStandard(value)) continue
+    conditions[name] = value
+    plain = false
+  }
+  const calls = seen || extras.leastCalls ? callsBilled(seen, extras) : undefined
+  if (calls) conditions.calls = calls
+  return plain && !calls ? undefined : conditions
+}
+
+/** The calls that are charged: those that are known, as far as they can be, and where nothing is known the least; undefined for none. */
+function callsBilled(seen: Calls | undefined, extras: Extras): Calls | undefined {
+  const counts = CALL_NAMES.flatMap(kind => {
+    const count = Math.min(seen?.[kind] ?? extras.leastCalls?.[kind] ?? 0, mostBelieved(extras, kind))
+    return count > 0 ? [[kind, count]] : []
+  })
+  return counts.length === 0 ? undefined : Object.fromEntries(counts)
+}
+
+/** Whether a reply can have made as many calls as it tells of. */
+export function plausibleCalls(tally: ReportedSoFar, { extras }: Pricing): boolean {
+  return Object.entries(tally.calls(extras.tools) ?? {}).every(([kind, count]) => count <= mostBelieved(extras, kind as CallName))
+}
+
+/** The usage of a reply as it is billed, in the passes that its upstream told apart. */
+export function billed(usage: Usage, entry: ModelEntry, tally: ReportedSoFar, pricing: Pricing, passes: CountedUsage['passes']): readonly BilledUsage[] {
+  const conditions = conditionsOf(tally, pricing)
+  const { models } = pricing.extras
+  const named = models.size === 0 || tally.model === undefined ? entry : entryNamed([entry, ...models.values()], tally.model)
+  const server = named === entry ? undefined : named
+  // Where another model may serve, one that is not known is told of.
+  const strange = named === undefined
+  const servedBy = strange ? tally.model : server?.sends
+  const own: BilledUsage = { usage, price: server?.price ?? entry.price, ...(servedBy !== undefined && { model: servedBy }), ...(conditions && { conditions }) }
+  if (!passes) return [own]
+  // Calls are counted once, for all passes.
+  const { calls: _calls, ...rest } = conditions ?? {}
+  return passes.map((pass, index) => {
+    const other = pass.model === undefined ? undefined : pricing.priceOf(pass.model)
+    return {
+      usage: pass.usage,
+      price: other ?? own.price,
+      ...(pass.model === undefined ? own.model !== undefined && { model: own.model } : { model: pass.model }),
+      ...(conditions && { conditions: index === 0 ? conditions : rest }),
+    }
+  })
+}
+
+/** What of a billed usage has no price: the names of counters, conditions, calls and models. */
+export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing, unknown: readonly string[] = NONE): readonly string[] {
+  if (unknown.length === 0 && parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))) return NONE
+  const models = parts.flatMap(({ model }) => (model === undefined || priceOf(model) ? [] : [`model ${model}`]))
+  return [...new Set([...parts.flatMap(unpricedOf), ...models, ...unknown])]
+}
+
+/**
+ * The pricing of a reply that is cut short. Each tool that its provider may run counts as run once, where the reply has not begun to
+ * tell of its calls.
+ */
+export function asCut<P extends Pricing>({ delivered, format }: { readonly delivered: number; readonly format: Format }, pricing: P): P {
+  const { extras } = pricing
+  if (extras.tools.length === 0 || (format.reportsCalls && delivered > 0)) return pricing
+  return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
+}
+
+/** Output tokens of one piece of advice, where its model has not told them. */
+const ADVICE_TOKENS = 1000
+
+/** What the advice that a reply has asked for costs, before its models have told of it: with all of the input each time, of the dearest model. */
+export function adviceSoFar(
+  usage: Usage,
+  x: { readonly delivered: number; readonly tally: ReportedSoFar },
+  { extras: { advisors } }: Pricing,
+): readonly BilledUsage[] {
+  const times = Math.max(x.tally.advice, x.delivered === 0 ? 1 : 0)
+  if (advisors.length === 0 || times === 0) return NONE
+  const advice = { ...NO_USAGE, input: inputTokens(usage) * times, output: ADVICE_TOKENS * times }
+  const parts = advisors.map(({ entry: { price, sends } }) => ({ usage: advice, price, model: sends }))
+  return [parts.reduce((a, b) => (chargeAll([b]) > chargeAll([a]) ? b : a))]
+}
+
+const NONE: readonly never[] = []
+
+/** The model of some by the upstream's name of it, with or without what the upstream puts behind it, such as a date. */
+export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEntry | undefined {
+  const begins = [...entries].filter(({ sends }) => name === sends || (name.startsWith(sends) && /^[-@:]\d/.test(name.slice(sends.length))))
+  return begins.sort((a, b) => b.sends.length - a.sends.length)[0]
+}
+
+/**
+ * What a usage may cost at most, under the dearest conditions, with the calls, the images and the advice that are held for, and with
+ * each other model that may serve it.
+ * @param imageTokens output tokens of one image that a tool makes
+ */
+export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, { calls, advice }: HeldCalls, imageTokens: number): bigint {
+  const { held, models } = extras
+  const under = held || calls ? { ...held, ...(calls && { calls }) } : undefined
+  if (models.size === 0 && !calls?.imageGeneration) return charge(usage, price, under)
+  const advisors = new Set(advice.map(([entry]) => entry))
+  const servers = [...models.values()].filter(entry => !advisors.has(entry)).map(entry => [entry, 1] as const)
+  const others = [...servers, ...advice].map(([other, times]) => ({ usage: multiplied(usage, times), price: other.price, conditions: held }))
+  return chargeAll([{ usage, price, conditions: under }, ...others, ...images(calls, price, imageTokens)])
+}
+
+/** The images that a tool makes, as so many output tokens each. */
+export function images(calls: Calls | undefined, price: Price, imageTokens: number): readonly BilledUsage[] {
+  const output = (calls?.imageGeneration ?? 0) * imageTokens
+  return output === 0 ? NONE : [{ usage: { ...NO_USAGE, output, imageOutput: output }, price }]
+}
+
+function multiplied(usage: Usage, times: number): Usage {
+  return times === 1 ? usage : (Object.fromEntries(Object.entries(usage).map(([name, count]) => [name, (count as number) * times])) as unknown as Usage)
+}
+
+/** Output tokens priced as the dearest class that they may be. */
+export function dearestOutput(output: number, price: Price, { media }: Extras): Pick<Usage, 'output' | 'reasoning' | 'audioOutput' | 'imageOutput'> {
+  const named = media.map(name => ({ name, rate: price[name] ?? price.output }))
+  const [dearest] = [...named, { name: 'reasoning' as const, rate: price.reasoning }, { name: 'output' as const, rate: price.output }].sort((a, b) =>
+    a.rate > b.rate ? -1 : a.rate < b.rate ? 1 : 0,
+  )
+  const plain = { output, reasoning: 0 }
+  return dearest === undefined || dearest.rate === price.output || dearest.name === 'output' ? plain : { ...plain, [dearest.name]: output }
+}
+
+/** Nano-credits per million output tokens as they are held for, for a request with so much input; rounded up. */
+export function outputRate(price: Price, inputCount: number, { extras }: Pricing): bigint {
+  const { held, media, models } = extras
+  return [price, ...[...models.values()].map(other => other.price)].reduce((sum, each) => {
+    const rates = ratesAt(each, inputCount)
+    const classes = [rates.output, rates.reasoning, ...media.map(name => rates[name] ?? rates.output)]
+    const most = classes.reduce((a, b) => (a > b ? a : b))
+    return sum + factorsOf(each, held ?? {}).reduce((rate, factor) => (rate * factor + NANO - 1n) / NANO, most)
+  }, 0n)
+}

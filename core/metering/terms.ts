@@ -1,0 +1,68 @@
+/** What is known of a model and a conversation before a request is sent, and what its reply adds to that. */
+import type { KeyType } from '../config/config.ts'
+import type { Exchange, With } from '../exchange/exchange.ts'
+import type { Rates, Terms } from './estimate.ts'
+import { translatedExtras } from './extras.ts'
+import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
+import { weigh } from './input.ts'
+import { inputTokens, type Usage } from '../money/usage.ts'
+import { entryNamed } from './pricing.ts'
+import { modelOf, reasoningOf } from '../exchange/model.ts'
+import type { MeterState } from './meter-state.ts'
+
+/** Output tokens and milliseconds from which on a reply tells how fast its model is. */
+const TELLING_RATE = { tokens: 200, ms: 1000 } as const
+/** Bytes of a request up to which its input tells how much the upstream adds: more of them hide it. */
+const TELLING_BODY = 16_384
+
+type Known = Exchange & With<'key' | 'body' | 'model' | 'route' | 'extras'>
+
+/**
+ * The terms of one exchange.
+ * @param models those of the key's type
+ * @param rates `outputRate` of models that say none, in tokens a second; `cacheLifetime` in seconds
+ * @param now milliseconds since the epoch
+ */
+export function termsOf(
+  x: Known,
+  models: KeyType['models'],
+  rates: Rates & { readonly outputRate: number; readonly cacheLifetime: number },
+  meter: MeterState,
+  now: number,
+): Terms {
+  const { entry } = x.model
+  const { translation } = x.route
+  const extras = translation ? translatedExtras(x.extras, translation.asksForTier) : x.extras
+  const model = modelOf(x)
+  return {
+    ...rates,
+    reasoning: reasoningOf(x),
+    outputRate: entry.outputRate ?? meter.learned.rate(model, rates.outputRate),
+    overhead: entry.overhead ?? meter.learned.overhead(model, x.key.id),
+    weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
+    extras,
+    priceOf: name => entryNamed([entry, ...models.values()], name)?.price,
+    prefix: once(() => meter.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000)),
+  }
+}
+
+/** Looks something up when it is first asked for. */
+function once<T>(look: () => T): () => T {
+  let found: { readonly value: T } | undefined
+  return () => (found ??= { value: look() }).value
+}
+
+/** Learns from a reply whose upstream told its usage. @param now milliseconds since the epoch */
+export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, now: number): void {
+  const { learned, prefixes } = meter
+  const model = modelOf(x)
+  const { textBytes, tokens, unbounded, providerTools } = terms.weight
+  // Where the provider ran tools, each pass has read from the cache anew.
+  const cachedTokens = providerTools ? 0 : usage.cacheRead
+  prefixes.learn({ account: x.key.id, model, format: x.format }, x.body, { inputTokens: inputTokens(usage), cachedTokens }, now)
+  // Several replies at once, and tools, are faster or slower than the model.
+  if (providerTools || x.format.choices(x.body) > 1) return
+  if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
+  if (textBytes > TELLING_BODY || tokens > 0 || unbounded) return
+  learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))
+}

@@ -1,0 +1,157 @@
+/**
+ * What a stream's bytes go through on their way: they pass as they are, but for the events that somebody wants, which
+ * alone are handed to the SSE parser; or they are translated.
+ */
+import { createParser, type EventSourceParser } from 'eventsource-parser'
+import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
+import { BlankLines, eventsIn, framed, terminated } from './sse.ts'
+import { EventFilter, textBytes } from './event-filter.ts'
+
+/** What is wanted of a stream. */
+export interface Wanted {
+  /** Every event, or only the those with signals. */
+  readonly all: boolean
+  readonly rewriters: readonly Rewriter[]
+  onEvent(event: ReplyEvent): void
+}
+
+/** Goes through the whole events of one stream, in order. */
+export interface StreamFilter {
+  /** Bytes of model output so far. */
+  readonly delivered: number
+  /** What goes to the client may be other bytes than came. */
+  readonly changes: boolean
+  /** Why nothing more can come of the stream, once that is so. */
+  readonly broken?: unknown
+  /**
+   * Looks at bytes that end at an event's end.
+   * @returns the bytes to send
+   */
+  push(bytes: Buffer): Buffer
+}
+
+/** Lets a stream's bytes pass as they are, but for events that a rewriter changes. */
+export class PassThroughFilter implements StreamFilter {
+  readonly changes: boolean
+  readonly #format: Format
+  readonly #wanted: Wanted
+  readonly #eventFilter: EventFilter
+  readonly #removes: readonly RegExp[]
+  #looked = false
+
+  constructor(format: Format, wanted: Wanted) {
+    this.#format = format
+    this.#wanted = wanted
+    this.changes = wanted.rewriters.length > 0
+    const others = wanted.rewriters.filter(({ matches }) => matches !== format.signals)
+    const all = wanted.all || others.some(({ matches }) => matches === undefined)
+    this.#eventFilter = new EventFilter(format, all ? undefined : others.flatMap(({ matches = [] }) => matches))
+    this.#removes = all ? [] : others.flatMap(({ removes }) => removes ?? [])
+  }
+
+  get delivered(): number {
+    return this.#eventFilter.delivered
+  }
+
+  push(bytes: Buffer): Buffer {
+    const latin1 = bytes.toString('latin1')
+    const left = this.#removes.reduce((text, strike) => text.replace(strike, ''), latin1)
+    return left === latin1 ? this.#rewrite(bytes, latin1) : this.#rewrite(Buffer.from(left, 'latin1'), left)
+  }
+
+  #rewrite(bytes: Buffer, latin1: string): Buffer {
+    const changed: Buffer[] = []
+    let sent = 0
+    for (const { start, end } of this.#eventFilter.select(latin1, new BlankLines(bytes, latin1))) {
+      const instead = this.#look(bytes.subarray(start, end))
+      if (instead === undefined) continue
+      changed.push(bytes.subarray(sent, start), instead)
+      sent = end
+    }
+    if (sent === 0) return bytes
+    changed.push(bytes.subarray(sent))
+    return Buffer.concat(changed)
+  }
+
+  /** Parses one event's bytes, closing the last one of a stream that leaves it open; returns what to send instead of them, if anything changed. */
+  #look(bytes: Buffer): Buffer | undefined {
+    let changed = false
+    const out: ReplyEvent[] = []
+    const events = eventsIn(this.#format, bytes, !this.#looked)
+    this.#looked = true
+    for (const event of events) {
+      this.#wanted.onEvent(event)
+      const instead = rewrite(this.#format, event, this.#wanted.rewriters)
+      if (instead !== undefined) changed = true
+      out.push(...(instead ?? [event]))
+    }
+    return changed ? Buffer.from(framed(out)) : undefined
+  }
+}
+
+/** Translates a stream: every event is read, and none goes out as it came. */
+export class TranslatingFilter implements StreamFilter {
+  delivered = 0
+  broken: unknown
+  readonly changes = true
+  readonly #upstream: Format
+  readonly #client: Format
+  readonly #wanted: Wanted
+  readonly #translation: StreamTranslation
+  #out: ReplyEvent[] = []
+  readonly #parser: EventSourceParser
+
+  constructor(upstream: Format, client: Format, translation: StreamTranslation, wanted: Wanted) {
+    this.#upstream = upstream
+    this.#client = client
+    this.#wanted = wanted
+    this.#translation = translation
+    this.#parser = createParser({ onEvent: ({ event, data }) => this.#look(new ReplyEvent(upstream, event ?? '', data)) })
+  }
+
+  push(bytes: Buffer): Buffer {
+    this.delivered += textBytes(bytes.toString('latin1'), this.#upstream.text.stream)
+    this.#out = []
+    this.#parser.feed(terminated(bytes))
+    return Buffer.from(framed(rewritten(this.#client, this.#out, this.#wanted.rewriters)))
+  }
+
+  #look(event: ReplyEvent): void {
+    // A failure after the end is nobody's: the client has its reply, and it is whole.
+    if (this.broken !== undefined) return
+    try {
+      if (this.#translation.over && event.reading.failure) return
+      this.#wanted.onEvent(event)
+      for (const out of this.#translation.event(event)) this.#out.push(out)
+    } catch (thrown) {
+      // What was told before goes out all the same.
+      this.broken = thrown
+    }
+  }
+}
+
+/** Events as the rewriters leave them; one is asked only about those it may want. */
+export function rewritten(format: Format, events: readonly ReplyEvent[], rewriters: readonly Rewriter[]): readonly ReplyEvent[] {
+  const wanted = ({ data }: ReplyEvent): boolean => rewriters.some(({ matches }) => matches?.some(match => standsIn(match, data)) ?? true)
+  return events.flatMap(event => (wanted(event) ? (rewrite(format, event, rewriters) ?? [event]) : [event]))
+}
+
+/** What the line of an event's data begins with. */
+const FIELD = 'data: '
+
+/** Whether a match stands in the line of an event's data. */
+function standsIn(match: string, data: string): boolean {
+  return match.startsWith(FIELD) ? data.startsWith(match.slice(FIELD.length)) : data.includes(match)
+}
+
+/** An event as the rewriters leave it, each given what the one before made; undefined when none changed it. */
+export function rewrite(format: Format, event: ReplyEvent, rewriters: readonly Rewriter[]): readonly ReplyEvent[] | undefined {
+  const [first, ...others] = rewriters
+  if (!first) return undefined
+  const instead = first.event(event)
+  if (instead === undefined) return rewrite(format, event, others)
+  return instead.flatMap(each => {
+    const made = each instanceof ReplyEvent ? each : new ReplyEvent(format, each.type, each.data, each.comment)
+    return rewrite(format, made, others) ?? [made]
+  })
+}
