@@ -5,9 +5,8 @@ import { join } from 'node:path'
 import { Attempts } from './exchange/attempts.ts'
 import type { Config } from './config/config.ts'
 import { loadConfig, type Loaded, type ValidConfig } from './config/load.ts'
-import { positionOf } from './config/locate.ts'
+import { positionOf, reportOf } from './config/locate.ts'
 import { watchFile } from './config/watch.ts'
-import type { Env } from './config/yaml.ts'
 import { presented } from './exchange/credential.ts'
 import { Generation } from './chain/generation.ts'
 import { audit } from './ledger/audit.ts'
@@ -15,7 +14,6 @@ import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
 import type { Price } from './money/price.ts'
 import { configureLog } from './config/secrets.ts'
-import type { Log, Scrubber } from './lib/log.ts'
 import { budgetOf } from './exchange/memory.ts'
 import { Shares } from './lib/shares.ts'
 import type { Host, Status } from './chain/stage.ts'
@@ -28,19 +26,7 @@ import { Sender } from './upstream/send.ts'
 import { startSimulated, type SimulatedProvider } from './simulator/server.ts'
 import { MeterState } from './metering/meter-state.ts'
 import { checkChain } from './chain/check-chain.ts'
-
-/** What the gateway needs of the process it runs in. */
-export interface Surround {
-  readonly file: string
-  readonly env: Env
-  readonly pid: number
-  readonly log: Log
-  readonly scrubber: Scrubber
-  readonly now: () => number
-  readonly newId: () => string
-  /** The settings of a file that cannot be put in force. */
-  reject(loaded: Loaded): void
-}
+import type { Environment } from './lib/environment.ts'
 
 /** Milliseconds between two looks at what was refused. */
 const WARN_MS = 60_000
@@ -55,7 +41,7 @@ export class Gateway {
   readonly longJobs: LongJobs
   /** The port it listens on. */
   port = 0
-  readonly #surround: Surround
+  readonly #environment: Environment
   /** The configuration at the start: parts of it stay in force until the next. */
   readonly #started: Config
   readonly #simulated: SimulatedProvider
@@ -73,11 +59,11 @@ export class Gateway {
    * @param role a guest has a host that keeps the store running and says when the file is to be read again
    * @throws Error in words for the operator
    */
-  static async start(surround: Surround, { config, text }: ValidConfig, role: Role = 'gateway'): Promise<Gateway> {
-    configureLog(surround, config)
-    const store = await openStore(config.store, role, surround.log, surround)
-    const simulated = await startSimulated(surround.newId)
-    const gateway = new Gateway(surround, config, store, simulated)
+  static async start(environment: Environment, { config, text }: ValidConfig, role: Role = 'gateway'): Promise<Gateway> {
+    configureLog(environment, config)
+    const store = await openStore(config.store, role, environment)
+    const simulated = await startSimulated(environment)
+    const gateway = new Gateway(environment, config, store, simulated)
     try {
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
@@ -87,9 +73,9 @@ export class Gateway {
       gateway.#server = new GatewayServer({
         current: () => gateway.#generation,
         forward: forwarder(gateway.#sender, () => simulated.url),
-        newId: surround.newId,
-        now: surround.now,
-        log: surround.log,
+        newId: environment.newId,
+        now: environment.now,
+        log: environment.log,
         memory: gateway.memory,
         recognises: headers => recognised(gateway.keys, headers),
       })
@@ -103,19 +89,19 @@ export class Gateway {
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEvery)
     gateway.#auditing.unref()
     gateway.#warning = setInterval(() => gateway.#server.warn(), WARN_MS).unref()
-    if (role === 'gateway') gateway.#unwatch = watchFile(surround.file, text, surround.log, () => void gateway.reload())
+    if (role === 'gateway') gateway.#unwatch = watchFile(config.file, text, environment.log, () => void gateway.reload())
     return gateway
   }
 
-  private constructor(surround: Surround, config: Config, store: Store, simulated: SimulatedProvider) {
-    this.#surround = surround
+  private constructor(environment: Environment, config: Config, store: Store, simulated: SimulatedProvider) {
+    this.#environment = environment
     this.#started = config
     this.store = store
     this.#simulated = simulated
-    this.ledger = new Ledger(store, config, surround.log, { folder: join(config.store.data, 'outbox'), pid: surround.pid })
-    this.keys = new Keys(this.ledger, config.ledger.keyCache, surround.now)
-    this.memory = new Shares(budgetOf(config.limits.memory, config.workers))
-    this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, surround.log)
+    this.ledger = new Ledger(store, config, environment, join(config.store.data, 'outbox'))
+    this.keys = new Keys(this.ledger, config.ledger.keyCache, environment.now)
+    this.memory = new Shares(budgetOf(config.limits.memory, config.workers, environment.memoryBytes))
+    this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, environment.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
     // Both are set by `start` before anybody sees the gateway.
     this.#generation = undefined as unknown as Generation
@@ -169,23 +155,23 @@ export class Gateway {
   }
 
   async #reload(text: string | undefined): Promise<boolean> {
-    const { log } = this.#surround
+    const { log } = this.#environment
     if (this.#draining) return false
-    const config = (await readValidFile(this.#surround, text))?.config
+    const config = (await readValidFile(this.#environment, this.config.file, text))?.config
     if (!config) return false
     const old = this.#generation
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
     }
-    configureLog(this.#surround, config)
-    this.memory.total = budgetOf(config.limits.memory, this.#started.workers)
+    configureLog(this.#environment, config)
+    this.memory.total = budgetOf(config.limits.memory, this.#started.workers, this.#environment.memoryBytes)
     this.ledger.prices.add(pricesOf(config))
     // The ledger tries again until the store has them.
     await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
     try {
       this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
-      configureLog(this.#surround, old.config)
+      configureLog(this.#environment, old.config)
       log.error({ err: cause }, 'the configuration cannot be set up; the old one stays in force')
       return false
     }
@@ -198,7 +184,7 @@ export class Gateway {
 
   /** Compares the sums of every account; what does not agree is told of, and counted until the next time. */
   async #audit(): Promise<void> {
-    const { log } = this.#surround
+    const { log } = this.#environment
     try {
       const { drifts } = await audit(this.ledger, undefined, 'sums')
       this.ledger.drifted = drifts.length
@@ -214,7 +200,7 @@ export class Gateway {
   }
 
   #host(config: Config): Host {
-    const { log, now, newId } = this.#surround
+    const { log, now, newId } = this.#environment
     return {
       config,
       ledger: this.ledger,
@@ -257,8 +243,8 @@ function recognised(keys: Keys, headers: IncomingHttpHeaders): boolean {
 }
 
 /** What the file holds now; undefined, and told of, when it cannot be put in force. */
-export async function readValidFile(surround: Surround, text?: string): Promise<ValidConfig | undefined> {
-  const { file, env, log } = surround
+export async function readValidFile(environment: Environment, file: string, text?: string): Promise<ValidConfig | undefined> {
+  const { env, log } = environment
   // A pipe has said what it has to say, and its reader would wait for ever.
   if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {
     log.error('the configuration is no file that can be read again; the old one stays in force')
@@ -272,7 +258,7 @@ export async function readValidFile(surround: Surround, text?: string): Promise<
     return undefined
   }
   if (loaded.config) return loaded
-  surround.reject(loaded)
+  environment.complain(reportOf(loaded))
   log.error({ problems: loaded.problems.map(positionOf) }, 'the configuration has problems; the old one stays in force')
   return undefined
 }

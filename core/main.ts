@@ -1,5 +1,6 @@
 /** The command line, and the only file that touches the process. */
 import { randomUUID } from 'node:crypto'
+import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Command, CommanderError } from 'commander'
 import manifest from '../package.json' with { type: 'json' }
@@ -9,8 +10,9 @@ import { creditEntry, type CreditOptions } from './commands/credit.ts'
 import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions, type TopUpOptions } from './commands/keys.ts'
 import { printable } from './commands/printable.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
-import { configured, type Shell, UsageError } from './commands/shell.ts'
+import { configured, UsageError } from './commands/shared.ts'
 import { createLog, Scrubber } from './lib/log.ts'
+import type { Environment } from './lib/environment.ts'
 
 /** Milliseconds for which a gateway's end waits for whoever reads what it printed. */
 const LAST_WORDS_MS = 2000
@@ -18,27 +20,37 @@ const LAST_WORDS_MS = 2000
 const scrubber = new Scrubber()
 const log = createLog(scrubber, 'info', process.stdout)
 
-const shell: Shell = {
+const environment: Environment = {
   env: process.env,
   pid: process.pid,
   log,
   scrubber,
-  isTerminal: process.stdout.isTTY,
+  memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
   print: line => void process.stdout.write(`${printable(line)}\n`),
   complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
   now: Date.now,
   newId: randomUUID,
+  isAlive,
   onSignal: (signal, handler) => void process.on(signal, handler),
   exit: exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
 }
 
 /** Commands other than `start` speak to a person, who reads at leisure: their log goes nowhere. */
-const quiet: Shell = { ...shell, log: createLog(scrubber, 'silent', process.stdout), exit: exitAfter(printed) }
+const quiet: Environment = { ...environment, log: createLog(scrubber, 'silent', process.stdout), exit: exitAfter(printed) }
 
-function exitAfter(read: () => Promise<void>): Shell['exit'] {
+function exitAfter(read: () => Promise<void>): Environment['exit'] {
   return async code => {
     await read()
     return process.exit(code)
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EPERM'
   }
 }
 
@@ -56,7 +68,7 @@ process.on('exit', () => log.flush())
 process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled rejection'))
 process.on('uncaughtException', cause => {
   log.fatal({ err: cause }, 'uncaught exception')
-  shell.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
+  environment.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
   process.exit(1)
 })
 
@@ -68,7 +80,7 @@ const program = new Command('tollgate')
   .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
   .showSuggestionAfterError()
   .exitOverride()
-  .configureOutput({ writeErr: text => shell.complain(text.trimEnd()) })
+  .configureOutput({ writeErr: text => environment.complain(text.trimEnd()) })
 
 /** The configuration as the command that runs, or one above it, names it. */
 let chosen = ''
@@ -84,7 +96,7 @@ program
   .action(async (given?: string) => {
     // Half of what there is to load is the proxy's, which no other command needs.
     const { start } = await import('./commands/start.ts')
-    return start(shell, file(given))
+    return start(environment, file(given))
   })
 program
   .command('check [file]')
@@ -184,7 +196,7 @@ try {
   await program.parseAsync()
 } catch (thrown) {
   // What commander found it has said by itself: help, which is no mistake, or what the mistake is.
-  if (thrown instanceof CommanderError) await shell.exit(thrown.exitCode === 0 ? 0 : 2)
-  shell.complain(`tollgate: ${(thrown as Error).message}`)
-  await shell.exit(thrown instanceof UsageError ? 2 : 1)
+  if (thrown instanceof CommanderError) await environment.exit(thrown.exitCode === 0 ? 0 : 2)
+  environment.complain(`tollgate: ${(thrown as Error).message}`)
+  await environment.exit(thrown instanceof UsageError ? 2 : 1)
 }

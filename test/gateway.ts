@@ -4,14 +4,14 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
-import { loadConfig, type Loaded } from '../core/config/load.ts'
+import { loadConfig } from '../core/config/load.ts'
 import { Gateway } from '../core/gateway.ts'
 import { audit } from '../core/ledger/audit.ts'
 import { NANO } from '../core/money/credits.ts'
 import type { OperationName } from '../core/ledger/scripts.ts'
-import { createLog, Scrubber } from '../core/lib/log.ts'
 import { findServer } from '../core/store/managed.ts'
 import { checkChain } from '../core/chain/check-chain.ts'
+import { testEnvironment } from './environment.ts'
 
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
 
@@ -37,7 +37,6 @@ export interface TestGateway {
   readonly gateway: Gateway
   readonly url: string
   readonly file: string
-  readonly rejected: Loaded[]
   /** A new key's secret. */
   key(type: string, credits?: bigint, expiresAt?: number): Promise<string>
   /** The public id of a secret's key. */
@@ -118,25 +117,19 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const loaded = await loadConfig(file, env, checkChain)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
-  const rejected: Loaded[] = []
-  const scrubber = new Scrubber()
-  const log = createLog(scrubber, 'silent', process.stdout)
-  const surround = { file, env, pid: process.pid, log, scrubber, now: Date.now, newId: randomUUID, reject: (no: Loaded) => void rejected.push(no) }
-  const gateway = await Gateway.start(surround, loaded)
+  const gateway = await Gateway.start(testEnvironment(env), loaded)
   t.teardown(() => gateway.stop())
-  return new Handle(gateway, file, rejected)
+  return new Handle(gateway, file)
 }
 
 class Handle implements TestGateway {
   readonly gateway: Gateway
   readonly file: string
-  readonly rejected: Loaded[]
   readonly url: string
 
-  constructor(gateway: Gateway, file: string, rejected: Loaded[]) {
+  constructor(gateway: Gateway, file: string) {
     this.gateway = gateway
     this.file = file
-    this.rejected = rejected
     this.url = `http://127.0.0.1:${gateway.port}`
   }
 

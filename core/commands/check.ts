@@ -2,34 +2,35 @@
 import { findPlugins } from '../chain/plugins.ts'
 import { covers, endpointsOf } from '../chain/routes.ts'
 import { render } from '../config/locate.ts'
-import { configured, type Shell, loadOrExit } from './shell.ts'
+import type { Environment } from '../lib/environment.ts'
+import { configured, loadOrExit } from './shared.ts'
 
 /** Prints every problem of a file at once; exit status 78 when it has any. */
-export async function check(shell: Shell, file: string): Promise<void> {
-  const { config, warnings, text } = await loadOrExit(shell, file)
+export async function check(environment: Environment, file: string): Promise<void> {
+  const { config, warnings, text } = await loadOrExit(environment, file)
   const { keyTypes, upstreams, chain } = config
-  if (warnings.length > 0) shell.complain(`${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`)
-  shell.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
+  if (warnings.length > 0) environment.complain(`${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`)
+  environment.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
 }
 
 /** Prints each endpoint with the stages that its requests go down. */
-export async function plan(shell: Shell, file: string): Promise<void> {
-  const config = await configured(shell, file)
+export async function plan(environment: Environment, file: string): Promise<void> {
+  const config = await configured(environment, file)
   const { plugins } = await findPlugins(config.plugins)
   const stages = config.chain.map(({ plugin }) => plugin).map(name => ({ name, on: plugins.get(name)?.on ?? 'all' }))
   for (const endpoint of [...endpointsOf(stages.map(({ on }) => on))].sort()) {
     const travelled = stages.filter(({ on }) => covers(on, endpoint)).map(({ name }) => name)
-    shell.print(`${endpoint}\n  ${travelled.join(' > ')}`)
+    environment.print(`${endpoint}\n  ${travelled.join(' > ')}`)
   }
 }
 
 /** Prints every plugin there is, with its facts. */
-export async function listPlugins(shell: Shell, file: string): Promise<void> {
-  const config = await configured(shell, file)
+export async function listPlugins(environment: Environment, file: string): Promise<void> {
+  const config = await configured(environment, file)
   const { plugins } = await findPlugins(config.plugins)
   for (const { name, summary, needs, gives } of plugins.values()) {
-    shell.print(`${name}\n  ${summary}`)
-    if (needs.length > 0) shell.print(`  needs ${needs.join(', ')}`)
-    if (gives.length > 0) shell.print(`  gives ${gives.join(', ')}`)
+    environment.print(`${name}\n  ${summary}`)
+    if (needs.length > 0) environment.print(`  needs ${needs.join(', ')}`)
+    if (gives.length > 0) environment.print(`  gives ${gives.join(', ')}`)
   }
 }

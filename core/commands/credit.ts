@@ -4,7 +4,8 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { HistoryEntry } from '../ledger/records.ts'
 import { find } from './keys.ts'
-import { onLedger, type Shell, UsageError } from './shell.ts'
+import { onLedger, UsageError } from './shared.ts'
+import type { Environment } from '../lib/environment.ts'
 
 export interface CreditOptions {
   readonly reason: string
@@ -15,10 +16,10 @@ export interface CreditOptions {
 /** Characters of a reason. */
 const REASON_MAX = 500
 
-export async function creditEntry(shell: Shell, config: Config, entry: string, { reason, key, json }: CreditOptions): Promise<void> {
+export async function creditEntry(environment: Environment, config: Config, entry: string, { reason, key, json }: CreditOptions): Promise<void> {
   if (!/^\d{1,15}-\d{1,15}$/.test(entry)) throw new UsageError(`"${entry}" is no entry: write the id that the history shows, such as 1790000000000-0`)
   if (reason.trim() === '' || reason.length > REASON_MAX) throw new UsageError(`a reason has 1 to ${REASON_MAX} characters`)
-  const result = await onLedger(shell, config, async (ledger, keys) => {
+  const result = await onLedger(environment, config, async (ledger, keys) => {
     const accounts = key === undefined ? await ledger.accounts() : [(await find(keys, key)).id]
     const [found, other] = await holders(ledger, accounts, entry)
     if (!found) throw new UsageError(`no key has an entry ${entry}`)
@@ -27,9 +28,9 @@ export async function creditEntry(shell: Shell, config: Config, entry: string, {
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result
-  if (json) shell.print(JSON.stringify({ ...result, given: formatCredits(given), balance: formatCredits(balance) }))
-  else if (given === 0n) shell.print(`Entry ${entry} of ${result.key} was given back before, and is not again.`)
-  else shell.print(`${formatCredits(given)} credits of entry ${entry} are given back. ${result.key} has ${formatCredits(balance)} credits now.`)
+  if (json) environment.print(JSON.stringify({ ...result, given: formatCredits(given), balance: formatCredits(balance) }))
+  else if (given === 0n) environment.print(`Entry ${entry} of ${result.key} was given back before, and is not again.`)
+  else environment.print(`${formatCredits(given)} credits of entry ${entry} are given back. ${result.key} has ${formatCredits(balance)} credits now.`)
 }
 
 interface Found {

@@ -7,7 +7,8 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
 import { isoTime, standing } from '../metering/account-views.ts'
 import { inOneLine } from './printable.ts'
-import { onLedger, quoted, type Shell, StoreFailure, UsageError } from './shell.ts'
+import { onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
+import type { Environment } from '../lib/environment.ts'
 
 interface Output {
   readonly json?: boolean
@@ -20,66 +21,69 @@ export interface CreateOptions extends Output {
   readonly expires?: string
 }
 
-export async function createKey(shell: Shell, config: Config, options: CreateOptions): Promise<void> {
+export async function createKey(environment: Environment, config: Config, options: CreateOptions): Promise<void> {
   const { type } = options
   if (!config.keyTypes.has(type)) {
     const hint = suggest(type, config.keyTypes.keys())
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
-  const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, shell.now()) }
-  const { key, secret, doubt } = await onLedger(shell, config, (_ledger, keys) => keys.create(wish))
+  const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, environment.now()) }
+  const { key, secret, doubt } = await onLedger(environment, config, (_ledger, keys) => keys.create(wish))
   if (options.json) {
-    shell.print(
+    environment.print(
       JSON.stringify({ id: key.id, key: secret, type, credits: Number(formatCredits(wish.credits)), name: key.name, expires_at: isoTime(key.expiresAt) }),
     )
   } else {
-    shell.print(`${secret}\n\nThis is the only time the key is shown. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`)
+    environment.print(
+      `${secret}\n\nThis is the only time the key is shown. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`,
+    )
   }
   if (doubt) throw doubt
 }
 
-export async function listKeys(shell: Shell, config: Config, options: Output): Promise<void> {
-  await onLedger(shell, config, async (ledger, keys) => {
+export async function listKeys(environment: Environment, config: Config, options: Output): Promise<void> {
+  await onLedger(environment, config, async (ledger, keys) => {
     const all = await Array.fromAsync(keys.all())
     for (const key of all.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))) {
-      const shown = await describe(ledger, key, config, shell.now())
-      if (options.json) shell.print(JSON.stringify(shown))
-      else shell.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, inOneLine(shown.name)].join('  '))
+      const shown = await describe(ledger, key, config, environment.now())
+      if (options.json) environment.print(JSON.stringify(shown))
+      else
+        environment.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, inOneLine(shown.name)].join('  '))
     }
   })
 }
 
-export async function showKey(shell: Shell, config: Config, id: string, options: Output): Promise<void> {
-  const shown = await onLedger(shell, config, async (ledger, keys) => describe(ledger, await find(keys, id), config, shell.now()))
-  if (options.json) shell.print(JSON.stringify(shown))
-  else for (const [name, value] of Object.entries(shown)) shell.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
+export async function showKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
+  const shown = await onLedger(environment, config, async (ledger, keys) => describe(ledger, await find(keys, id), config, environment.now()))
+  if (options.json) environment.print(JSON.stringify(shown))
+  else for (const [name, value] of Object.entries(shown)) environment.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
 }
 
 export interface TopUpOptions extends Output {
   readonly idempotencyKey?: string
 }
 
-export async function topUp(shell: Shell, config: Config, id: string, credits: string, options: TopUpOptions): Promise<void> {
-  const { idempotencyKey = shell.newId() } = options
-  // Nothing that a shell would take for something else, as it may be pasted.
+export async function topUp(environment: Environment, config: Config, id: string, credits: string, options: TopUpOptions): Promise<void> {
+  const { idempotencyKey = environment.newId() } = options
+  // Nothing that a environment would take for something else, as it may be pasted.
   if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
     throw new UsageError('an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with one of the former, and is no API key')
   }
   const sum = amount(credits)
   let again = ''
   try {
-    const [added, shown] = await onLedger(shell, config, async (ledger, keys) => {
+    const [added, shown] = await onLedger(environment, config, async (ledger, keys) => {
       const key = await find(keys, id)
       again = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
-      shell.onSignal('SIGINT', () => {
-        shell.complain(unknown('it was broken off', again))
-        void shell.exit(130)
+      environment.onSignal('SIGINT', () => {
+        environment.complain(unknown('it was broken off', again))
+        void environment.exit(130)
       })
       const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
-      return [now, await describe(ledger, key, config, shell.now())] as const
+      return [now, await describe(ledger, key, config, environment.now())] as const
     })
     const told = added ? '' : ' These were added before, and not again.'
-    shell.print(options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} has ${shown.balance} credits now.${told}`)
+    environment.print(options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} has ${shown.balance} credits now.${told}`)
   } catch (thrown) {
     if (again === '' || !(thrown instanceof StoreFailure)) throw thrown
     throw new Error(unknown(thrown.message, again), { cause: thrown })
@@ -90,19 +94,19 @@ function unknown(why: string, again: string): string {
   return `${why}: whether it is done is not known. This sees to it, and does nothing twice:\n  ${again}`
 }
 
-export async function setStatus(shell: Shell, config: Config, id: string, status: Key['status'], options: Output): Promise<void> {
-  const shown = await onLedger(shell, config, async (ledger, keys) => {
+export async function setStatus(environment: Environment, config: Config, id: string, status: Key['status'], options: Output): Promise<void> {
+  const shown = await onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, id)
     await keys.setStatus(key.id, status)
-    return describe(ledger, await find(keys, id), config, shell.now())
+    return describe(ledger, await find(keys, id), config, environment.now())
   })
-  shell.print(options.json ? JSON.stringify(shown) : `${shown.id} is ${shown.status} now.`)
+  environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is ${shown.status} now.`)
 }
 
-export async function rotateKey(shell: Shell, config: Config, id: string, options: Output): Promise<void> {
-  const { key, secret } = await onLedger(shell, config, async (_ledger, keys) => keys.rotate((await find(keys, id)).id))
-  if (options.json) shell.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
-  else shell.print(`${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`)
+export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
+  const { key, secret } = await onLedger(environment, config, async (_ledger, keys) => keys.rotate((await find(keys, id)).id))
+  if (options.json) environment.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
+  else environment.print(`${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`)
 }
 
 async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: number) {

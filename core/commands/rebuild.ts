@@ -3,32 +3,37 @@ import { readFileSync } from 'node:fs'
 import type { Config } from '../config/config.ts'
 import { exported, rebuild } from '../ledger/rebuild.ts'
 import { type Line, readTrail } from '../ledger/trail.ts'
-import { onLedger, type Shell, UsageError } from './shell.ts'
+import { onLedger, UsageError } from './shared.ts'
+import type { Environment } from '../lib/environment.ts'
 
 /** Prints every key with its grants and its history as JSON lines. */
-export async function runExport(shell: Shell, config: Config): Promise<void> {
-  await onLedger(shell, config, async ledger => {
-    for await (const line of exported(ledger)) shell.print(JSON.stringify(line))
+export async function runExport(environment: Environment, config: Config): Promise<void> {
+  await onLedger(environment, config, async ledger => {
+    for await (const line of exported(ledger)) environment.print(JSON.stringify(line))
   })
 }
 
 /** Puts what files tell of into an empty store that no gateway uses. */
-export async function runRebuild(shell: Shell, config: Config, { from, forgetUsage }: { from: readonly string[]; forgetUsage?: boolean }): Promise<void> {
-  const lines = from.flatMap(file => linesOf(shell, file))
+export async function runRebuild(
+  environment: Environment,
+  config: Config,
+  { from, forgetUsage }: { from: readonly string[]; forgetUsage?: boolean },
+): Promise<void> {
+  const lines = from.flatMap(file => linesOf(environment, file))
   if (!forgetUsage && !lines.some(({ kind }) => kind === 'history')) {
     throw new UsageError('no file has a history, so every key would get its whole allocation back: name the last export as well, or say --forget-usage')
   }
-  const { accounts, grants, entries } = await onLedger(shell, config, async (ledger, _keys, store) => {
+  const { accounts, grants, entries } = await onLedger(environment, config, async (ledger, _keys, store) => {
     // What it settles meanwhile would be counted twice, or not at all.
     if (await store.served()) throw new Error('a gateway runs on this store: stop it first')
     return rebuild(ledger, lines, config.ledger.remember)
   })
-  shell.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run npx tollgate audit`)
+  environment.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run npx tollgate audit`)
 }
 
-function linesOf(shell: Shell, file: string): Line[] {
+function linesOf(environment: Environment, file: string): Line[] {
   const { lines, unreadable } = readTrail(read(file))
-  if (unreadable > 0) shell.complain(`${file}: ${unreadable} lines cannot be read; what they told of is not rebuilt`)
+  if (unreadable > 0) environment.complain(`${file}: ${unreadable} lines cannot be read; what they told of is not rebuilt`)
   const last = lines.at(-1)
   if (lines.some(({ kind }) => kind === 'history') && (last?.kind !== 'end' || last.lines !== lines.length - 1)) {
     throw new UsageError(`${file} is not a whole export: take another, or leave it out`)

@@ -1,11 +1,11 @@
 /** `tollgate start`: the gateway in the foreground, until a signal. */
 import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
-import type { Loaded } from '../config/load.ts'
 import { NANO } from '../money/credits.ts'
 import { budgetOf, connectionsMax } from '../exchange/memory.ts'
-import { complainAbout, quoted, loadOrExit, type Shell } from './shell.ts'
+import { quoted, loadOrExit } from './shared.ts'
 import { isWorker, work, Workers } from './workers.ts'
+import type { Environment } from '../lib/environment.ts'
 
 /** Credits of a key that the first start makes. */
 const FIRST_CREDITS = 5n
@@ -16,62 +16,64 @@ const ECHO_MS = 1000
 /** One gateway, or several with their host. */
 type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'stop'> & { reload(): Promise<unknown> }
 
-export async function start(shell: Shell, file: string): Promise<void> {
-  const reject = (loaded: Loaded): void => complainAbout(shell, loaded)
-  if (isWorker()) return work(shell, { ...shell, file, reject })
-  const loaded = await loadOrExit(shell, file)
-  const surround = { ...shell, file: loaded.config.file, reject }
-  const gateway = loaded.config.workers > 1 ? await Workers.start(surround, loaded) : await Gateway.start(surround, loaded)
+export async function start(environment: Environment, file: string): Promise<void> {
+  if (isWorker()) return work(environment, file)
+  const loaded = await loadOrExit(environment, file)
+  const gateway = loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
   // Before anything is printed: whoever reads that it listens may signal it at once.
-  stopOnSignals(shell, gateway)
-  await greet(shell, gateway)
+  stopOnSignals(environment, gateway)
+  await greet(environment, gateway)
 }
 
-function stopOnSignals(shell: Shell, gateway: Running): void {
-  shell.onSignal('SIGHUP', () => void gateway.reload())
+function stopOnSignals(environment: Environment, gateway: Running): void {
+  environment.onSignal('SIGHUP', () => void gateway.reload())
   let since: number | undefined
   const stop = (): void => {
     if (since !== undefined) {
-      if (shell.now() - since > ECHO_MS) void shell.exit(1)
+      if (environment.now() - since > ECHO_MS) void environment.exit(1)
       return
     }
-    since = shell.now()
-    shell.print(`Draining ${gateway.load}; a second signal stops at once.`)
+    since = environment.now()
+    environment.print(`Draining ${gateway.load}; a second signal stops at once.`)
     gateway.stop().then(
-      () => shell.exit(0),
+      () => environment.exit(0),
       (cause: unknown) => {
-        shell.complain(`The end was not clean: ${(cause as Error).message}`)
-        return shell.exit(1)
+        environment.complain(`The end was not clean: ${(cause as Error).message}`)
+        return environment.exit(1)
       },
     )
   }
-  shell.onSignal('SIGTERM', stop)
-  shell.onSignal('SIGINT', stop)
+  environment.onSignal('SIGTERM', stop)
+  environment.onSignal('SIGINT', stop)
 }
 
 /** Says in a few lines what runs, and hands the newcomer something to paste. */
-async function greet(shell: Shell, gateway: Running): Promise<void> {
+async function greet(environment: Environment, gateway: Running): Promise<void> {
   const { config } = gateway
   const types = [...config.keyTypes.values()].map(({ name, models }) => `${name} (${models.size} models)`).join(', ')
   const simulated = simulatedNames(config)
   const host = config.listen.host === '0.0.0.0' || config.listen.host === '::' ? 'localhost' : config.listen.host
   const base = `http://${host}:${gateway.port}`
-  shell.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
-  shell.print(`  store:     ${gateway.store.description}`)
-  shell.print(`  key types: ${types}`)
+  environment.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
+  environment.print(`  store:     ${gateway.store.description}`)
+  environment.print(`  key types: ${types}`)
   const most = connectionsMax(config.limits.connections)
   const few = most < config.limits.connections ? `, not ${count(config.limits.connections)}, as the heap has no room for more` : ''
-  const memory = Math.floor(budgetOf(config.limits.memory, config.workers) / 2 ** 20)
-  shell.print(`  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`)
+  const memory = Math.floor(budgetOf(config.limits.memory, config.workers, environment.memoryBytes) / 2 ** 20)
+  environment.print(
+    `  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`,
+  )
   if (simulated.length > 0) {
-    shell.print(`  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`)
+    environment.print(
+      `  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`,
+    )
   }
   // The embedded store forgets by its nature.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
   if (lost !== undefined) {
-    shell.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`)
-    shell.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
-  } else if (simulated.length > 0) await offerFirstKeys(shell, gateway, config, base)
+    environment.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`)
+    environment.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
+  } else if (simulated.length > 0) await offerFirstKeys(environment, gateway, config, base)
 }
 
 function count(number: number): string {
@@ -79,19 +81,19 @@ function count(number: number): string {
 }
 
 /** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */
-async function offerFirstKeys(shell: Shell, gateway: Running, config: Config, base: string): Promise<void> {
+async function offerFirstKeys(environment: Environment, gateway: Running, config: Config, base: string): Promise<void> {
   for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
-  shell.print('\nThis is the first start: here is a key of each type that the simulated provider answers for, shown once.')
+  environment.print('\nThis is the first start: here is a key of each type that the simulated provider answers for, shown once.')
   for (const { name, upstream } of config.keyTypes.values()) {
     if (upstream.url !== undefined) continue
     const wish = { type: name, name: 'first start', credits: FIRST_CREDITS * NANO, expiresAt: undefined }
     const { secret } = await gateway.keys.create(wish)
     secrets.set(name, secret)
-    shell.print(`  ${name.padEnd(8)} ${secret}`)
+    environment.print(`  ${name.padEnd(8)} ${secret}`)
   }
-  shell.print('\nTry it:')
-  for (const line of examples(config, secrets, base)) shell.print(`\n${line}`)
+  environment.print('\nTry it:')
+  for (const line of examples(config, secrets, base)) environment.print(`\n${line}`)
 }
 
 /** Three lines that work when pasted: a JSON reply, a stream, and the balance after them. */

@@ -8,12 +8,12 @@ import { createServer, type AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { ValidConfig } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
-import { Gateway, readValidFile, type Surround } from '../gateway.ts'
+import { Gateway, readValidFile } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
 import { openStore, type Store } from '../store/store.ts'
-import type { Shell } from './shell.ts'
+import type { Environment } from '../lib/environment.ts'
 
 /** What the host tells its workers. A worker reads no file: all of them run on what the host found sound. */
 type Message =
@@ -35,7 +35,7 @@ export class Workers {
   readonly keys: Keys
   /** The port they listen on. */
   readonly port: number
-  readonly #surround: Surround
+  readonly #environment: Environment
   /** The file as it was at the start, which says where to listen and what the store is, and as it is in force. */
   readonly #first: string
   #current: string
@@ -45,13 +45,13 @@ export class Workers {
   #stopping = false
 
   /** Starts the workers and waits until all of them listen. @throws Error when one cannot */
-  static async start(surround: Surround, sound: ValidConfig): Promise<Workers> {
-    configureLog(surround, sound.config)
+  static async start(environment: Environment, sound: ValidConfig): Promise<Workers> {
+    configureLog(environment, sound.config)
     // Each accepts for itself. Handed out by the host, a connection is lost between the two when its worker dies.
     cluster.schedulingPolicy = cluster.SCHED_NONE
     const port = await portOf(sound.config.listen)
-    const store = await openStore(sound.config.store, 'gateway', surround.log, surround)
-    const workers = new Workers(surround, sound, store, port)
+    const store = await openStore(sound.config.store, 'gateway', environment)
+    const workers = new Workers(environment, sound, store, port)
     try {
       await Promise.all(Array.from({ length: sound.config.workers }, () => workers.#listening()))
     } catch (thrown) {
@@ -59,18 +59,18 @@ export class Workers {
       throw thrown
     }
     cluster.on('exit', (worker, code, signal) => workers.#replace(worker, signal ?? code))
-    workers.#unwatch = watchFile(surround.file, sound.text, surround.log, () => void workers.reload())
+    workers.#unwatch = watchFile(sound.config.file, sound.text, environment.log, () => void workers.reload())
     return workers
   }
 
-  private constructor(surround: Surround, { config, text }: ValidConfig, store: Store, port: number) {
-    this.#surround = surround
+  private constructor(environment: Environment, { config, text }: ValidConfig, store: Store, port: number) {
+    this.#environment = environment
     this.config = config
     this.#first = text
     this.#current = text
     this.store = store
     this.port = port
-    this.keys = new Keys(new Ledger(store, config, surround.log), 0, surround.now)
+    this.keys = new Keys(new Ledger(store, config, environment), 0, environment.now)
   }
 
   /** What is to be drained, in words. */
@@ -84,9 +84,9 @@ export class Workers {
   }
 
   async #reload(): Promise<void> {
-    const found = await readValidFile(this.#surround)
+    const found = await readValidFile(this.#environment, this.config.file)
     if (!found || this.#stopping) return
-    configureLog(this.#surround, found.config)
+    configureLog(this.#environment, found.config)
     this.#current = found.text
     for (const worker of all()) tell(worker, { kind: 'reload', text: found.text })
   }
@@ -111,7 +111,7 @@ export class Workers {
 
   #fork(): Worker {
     const worker = cluster.fork()
-    worker.on('error', cause => this.#surround.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'))
+    worker.on('error', cause => this.#environment.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'))
     tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port })
     return worker
   }
@@ -119,7 +119,7 @@ export class Workers {
   /** @param by its exit code, or the signal that ended it */
   #replace(dead: Worker, by: number | string): void {
     if (this.#stopping) return
-    const { log } = this.#surround
+    const { log } = this.#environment
     log.error({ worker: dead.id, by }, 'a worker ended; another takes its place')
     setTimeout(() => {
       if (this.#stopping) return
@@ -130,7 +130,7 @@ export class Workers {
 }
 
 /** Runs a gateway as one of several, until its host has it stop. */
-export async function work(shell: Shell, surround: Surround): Promise<void> {
+export async function work(environment: Environment, file: string): Promise<void> {
   let gateway: Gateway | undefined
   let latest: string | undefined
   let stopping = false
@@ -139,8 +139,8 @@ export async function work(shell: Shell, surround: Surround): Promise<void> {
     stopping = true
     const stopped = gateway?.stop() ?? Promise.resolve()
     stopped.then(
-      () => shell.exit(0),
-      () => shell.exit(1),
+      () => environment.exit(0),
+      () => environment.exit(1),
     )
   }
   // Before anything else: what the host says meanwhile must not be lost.
@@ -154,16 +154,16 @@ export async function work(shell: Shell, surround: Surround): Promise<void> {
       }
     })
   })
-  shell.onSignal('SIGTERM', stop)
+  environment.onSignal('SIGTERM', stop)
   // A terminal's Ctrl-C and hang-up reach every process; the host speaks for all of them.
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) shell.onSignal(signal, () => {})
-  gateway = await Gateway.start(surround, await fileOf(surround, await started), 'guest')
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) environment.onSignal(signal, () => {})
+  gateway = await Gateway.start(environment, await fileOf(environment, file, await started), 'guest')
   if (latest !== undefined) void gateway.reload(latest)
 }
 
 /** The file in force, but where it listens and what its store is as at the host's start. */
-async function fileOf(surround: Surround, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<ValidConfig> {
-  const [then, now] = [await readValidFile(surround, first), await readValidFile(surround, current)]
+async function fileOf(environment: Environment, file: string, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<ValidConfig> {
+  const [then, now] = [await readValidFile(environment, file, first), await readValidFile(environment, file, current)]
   // The host has found both sound; a plugin's file may have changed since.
   if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
   const { listen, workers, store, ledger } = then.config

@@ -153,6 +153,11 @@ export function render(problems: readonly Problem[], text: string): string {
     .replace(/[^\P{Cc}\n\t]/gu, '·')
 }
 
+/** The problems of a file as text for the operator, and how many there are. @param file its problems, and its text */
+export function reportOf({ problems, text }: { readonly problems: readonly Problem[]; readonly text: string }): string {
+  return `${render(problems, text)}\n\n${problems.length} ${problems.length === 1 ? 'problem' : 'problems'}`
+}
+
 /**
  * Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made up,
  * whose looks `cacheWrite5m` has as well.

@@ -1,5 +1,4 @@
 /** The memory that requests and replies in flight may take, in bytes. */
-import { totalmem } from 'node:os'
 import { getHeapStatistics } from 'node:v8'
 import { GatewayError, soonMs } from '../errors.ts'
 import { separatorsIn } from '../lib/json/bytes.ts'
@@ -13,12 +12,12 @@ const SHARE = 1 / 2
  * of the container's or the machine's memory if that is less.
  * @param configured bytes of all processes
  * @param workers processes that share the machine
+ * @param memoryBytes what the machine, or the container, has
  * @returns bytes
  */
-export function budgetOf(configured: number | undefined, workers: number): number {
+export function budgetOf(configured: number | undefined, workers: number, memoryBytes: number): number {
   if (configured !== undefined) return Math.floor(configured / workers)
-  const machine = Math.min(process.constrainedMemory() || Infinity, totalmem())
-  return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, machine / workers))
+  return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, memoryBytes / workers))
 }
 
 /** The part of it that requests may fill; what is left is for the replies of those that run. */

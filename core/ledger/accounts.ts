@@ -28,14 +28,17 @@ export interface Claim {
 
 export class Accounts extends Reads {
   readonly trail: Trail
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
   readonly #replicas: number
   readonly #confirmMs: number
   readonly #lease: number
   readonly #stored: number
   readonly #claims = new Set<Claim>()
 
-  constructor(store: Store, { prefix, replicas, commandTimeout, data }: Config['store'], { lease, stored: storedMs }: Config['ledger']) {
+  constructor(store: Store, { prefix, replicas, commandTimeout, data }: Config['store'], { lease, stored: storedMs }: Config['ledger'], now: () => number) {
     super(new Scripts(store, prefix))
+    this.now = now
     this.trail = new Trail(data)
     this.#replicas = replicas
     this.#confirmMs = commandTimeout * 0.75
@@ -54,7 +57,7 @@ export class Accounts extends Reads {
     const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
     if (before !== undefined && before !== String(amount)) throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
     await this.confirm(this.scripts.key(account, 'a'))
-    await this.trail.add({ kind: 'grant', account, at: Date.now(), id, amount: String(amount), notes })
+    await this.trail.add({ kind: 'grant', account, at: this.now(), id, amount: String(amount), notes })
     return before === undefined
   }
 

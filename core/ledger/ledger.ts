@@ -14,6 +14,7 @@ import { BROKEN_OFF, WINDOW_MS } from './reads.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
 import { stored } from './scripts.ts'
+import type { Environment } from '../lib/environment.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
 
@@ -46,21 +47,30 @@ export class Ledger extends Accounts {
   #recent: Recent | undefined
   #repeating: NodeJS.Timeout | undefined
 
-  /** @param disk where settlements wait while the store is away; who settles nothing needs none */
-  constructor(store: Store, { store: place, ledger: config }: Settings, log: Log, disk?: { folder: string; pid: number }) {
-    super(store, place, config)
+  /** @param outboxFolder where settlements wait while the store is away; who settles nothing needs none */
+  constructor(
+    store: Store,
+    { store: place, ledger: config }: Settings,
+    environment: Pick<Environment, 'isAlive' | 'log' | 'now' | 'pid'>,
+    outboxFolder?: string,
+  ) {
+    const { log } = environment
+    super(store, place, config, environment.now)
     this.#config = config
     this.#log = log
     const send = async (settlement: Settlement): Promise<void> => {
       await this.#send(settlement)
       this.#recent?.add(settlement)
     }
-    if (store.replicated && disk) {
-      this.#recent = new Recent()
+    if (store.replicated && outboxFolder !== undefined) {
+      this.#recent = new Recent(this.now)
       // One failure is told of many times.
       onTakeover(store.redis, () => (this.#repeating ??= setTimeout(() => this.#repeat(), REPEAT_AFTER_MS)))
     }
-    this.#outbox = disk && new Outbox({ ...disk, remember: config.remember, log, send })
+    if (outboxFolder !== undefined) {
+      const { isAlive, now, pid } = environment
+      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, now, pid, remember: config.remember, send })
+    }
   }
 
   /** Accounts whose sums did not agree when the gateway looked last. */
@@ -226,7 +236,7 @@ export class Ledger extends Accounts {
       ...(attempt ? [attempt.part, String(this.#config.retries), String(this.#config.waivers)] : ['', '', '']),
       String(this.#config.freeEntries),
     ]
-    return { account, id, args, at: Date.now(), ...(attempt && { request: attempt.request }) }
+    return { account, id, args, at: this.now(), ...(attempt && { request: attempt.request }) }
   }
 
   /** Ends the expired holds of every account that had any lately. */
@@ -234,7 +244,7 @@ export class Ledger extends Accounts {
     const { redis } = this.scripts
     const open = this.scripts.shared('open')
     const accounts = await stored(redis.zrange(open, '0', '-1', 'WITHSCORES'))
-    const old = Date.now() / 1000 - OPEN_FOR
+    const old = this.now() / 1000 - OPEN_FOR
     let ended = 0
     for (let at = 0; at < accounts.length; at += 2) {
       const [account = '', noted = '0'] = [accounts[at], accounts[at + 1]]
@@ -253,7 +263,7 @@ export class Ledger extends Accounts {
   /** Folds entries of the history that are older than it is kept into their sums. @returns how many */
   async trimAll(): Promise<number> {
     const { history, remember } = this.#config
-    const args = [String(Date.now() - history), String(TRIM_PAGE), String(remember)]
+    const args = [String(this.now() - history), String(TRIM_PAGE), String(remember)]
     let trimmed = 0
     for (const account of await this.accounts()) {
       for (let more = TRIM_PAGE; more === TRIM_PAGE; trimmed += more) {
@@ -303,7 +313,7 @@ export class Ledger extends Accounts {
 
   /** Puts an account on the list that the reaper goes through. */
   #note(account: string): void {
-    const now = Math.floor(Date.now() / 1000)
+    const now = Math.floor(this.now() / 1000)
     if ((this.#noted.get(account) ?? 0) > now - OPEN_FOR / 2) return
     this.#noted.set(account, now)
     this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))

@@ -5,8 +5,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isAlive } from '../lib/alive.ts'
-import type { Log } from '../lib/log.ts'
+import type { Environment } from '../lib/environment.ts'
 
 /** A settlement as it goes to the store. */
 export interface Settlement {
@@ -19,13 +18,11 @@ export interface Settlement {
   readonly at: number
 }
 
-export interface OutboxHost {
+export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'now' | 'pid'> {
   /** A folder of the outbox's own; made when it is first needed. */
   readonly folder: string
-  readonly pid: number
   /** Milliseconds for which the store recognises a repeated settlement. */
   readonly remember: number
-  readonly log: Log
   /** Rejects when the store has not taken it. */
   send(settlement: Settlement): Promise<unknown>
 }
@@ -34,7 +31,7 @@ export interface OutboxHost {
 const WAIT_MS = { first: 50, longest: 5000 } as const
 
 export class Outbox {
-  readonly #host: OutboxHost
+  readonly #host: OutboxOptions
   readonly #file: string
   readonly #waiting = new Map<string, Settlement>()
   #handle: FileHandle | undefined
@@ -45,9 +42,9 @@ export class Outbox {
   #wait: number = WAIT_MS.first
   #closed = false
 
-  constructor(host: OutboxHost) {
+  constructor(host: OutboxOptions) {
     this.#host = host
-    this.#file = join(host.folder, `${host.pid}-${Date.now()}.jsonl`)
+    this.#file = join(host.folder, `${host.pid}-${host.now()}.jsonl`)
   }
 
   /** Settlements that wait. */
@@ -57,7 +54,7 @@ export class Outbox {
 
   /** Takes over what earlier processes left, and starts to send it. */
   async adopt(): Promise<void> {
-    const { folder, pid, remember, log } = this.#host
+    const { folder, isAlive, log, now, pid, remember } = this.#host
     const emptied: string[] = []
     const found: Settlement[] = []
     for (const name of filesOf(folder)) {
@@ -67,7 +64,7 @@ export class Outbox {
       if (owner === pid || !isAlive(owner)) emptied.push(join(folder, name))
       found.push(...read(join(folder, name)))
     }
-    const oldest = Date.now() - remember
+    const oldest = now() - remember
     const fresh = found.filter(({ at }) => at > oldest)
     for (const stale of found.filter(({ at }) => at <= oldest)) {
       log.error({ exchange: stale.id, account: stale.account, charge: stale.args[1] }, 'a settlement waited longer than ledger.remember and is not sent')

@@ -13,7 +13,7 @@ const SUMS = new Set(['bal', 'gra', 'rsv', 'set', 'arch', 'whole'])
 export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
   const { scripts } = ledger
   const { redis } = scripts
-  const at = Date.now()
+  const at = ledger.now()
   let lines = 0
   for (const [version, numbers] of Object.entries(await ledger.prices.all())) {
     yield { kind: 'price', version, numbers }
@@ -108,7 +108,12 @@ function gather(lines: Iterable<Line>): Map<string, Gathered> {
   return accounts
 }
 
-async function restore({ scripts }: Ledger, account: string, { record, grants, entries: history, history: totals }: Gathered, remember: number): Promise<void> {
+async function restore(
+  { now, scripts }: Ledger,
+  account: string,
+  { record, grants, entries: history, history: totals }: Gathered,
+  remember: number,
+): Promise<void> {
   const { redis } = scripts
   const key = (part: string): string => scripts.key(account, part)
   let granted = 0n
@@ -129,7 +134,7 @@ async function restore({ scripts }: Ledger, account: string, { record, grants, e
     }
     // What an outbox still holds may tell of it again.
     const at = Number(id.split('-')[0])
-    const left = at + remember - Date.now()
+    const left = at + remember - now()
     const request = of.get('id') ?? ''
     // One that was reaped may still be settled, for the difference.
     if (of.get('k') === 'reaped') await stored(redis.hset(key('t'), request, `${of.get('c')}:${at}`))

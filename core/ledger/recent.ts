@@ -5,20 +5,27 @@ import type { Settlement } from './outbox.ts'
 const KEPT_MS = 15_000
 
 export class Recent {
-  #now: Settlement[] = []
+  #current: Settlement[] = []
   #before: Settlement[] = []
-  #since = Date.now()
+  #since: number
+  readonly #nowMs: () => number
+
+  /** @param nowMs milliseconds since the epoch */
+  constructor(nowMs: () => number) {
+    this.#nowMs = nowMs
+    this.#since = nowMs()
+  }
 
   add(settlement: Settlement): void {
-    if (Date.now() - this.#since > KEPT_MS) {
-      this.#before = this.#now
-      this.#now = []
-      this.#since = Date.now()
+    if (this.#nowMs() - this.#since > KEPT_MS) {
+      this.#before = this.#current
+      this.#current = []
+      this.#since = this.#nowMs()
     }
-    this.#now.push(settlement)
+    this.#current.push(settlement)
   }
 
   all(): Settlement[] {
-    return [...this.#before, ...this.#now]
+    return [...this.#before, ...this.#current]
   }
 }

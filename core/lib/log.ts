@@ -60,6 +60,7 @@ interface Piece {
 class LineBuffer {
   readonly #scrubber: Scrubber
   readonly #out: Writable
+  readonly #now: () => number
   /** Lines that are to go out as one. */
   #lines = ''
   #bytes = 0
@@ -74,9 +75,10 @@ class LineBuffer {
   #torn = false
   #whenRead: (() => void) | undefined
 
-  constructor(scrubber: Scrubber, out: Writable) {
+  constructor(scrubber: Scrubber, out: Writable, now: () => number) {
     this.#scrubber = scrubber
     this.#out = out
+    this.#now = now
   }
 
   write(line: string): void {
@@ -109,7 +111,7 @@ class LineBuffer {
   }
 
   #tellLoss(): void {
-    if (this.#lost > 0) this.#keep(`${JSON.stringify({ level: 'warn', time: Date.now(), lines: this.#lost, msg: LOST })}\n`, this.#lost)
+    if (this.#lost > 0) this.#keep(`${JSON.stringify({ level: 'warn', time: this.#now(), lines: this.#lost, msg: LOST })}\n`, this.#lost)
     this.#lost = 0
   }
 
@@ -149,14 +151,14 @@ function membersOf(said: object): string | undefined {
 }
 
 /** A log of JSON lines. @param level pino's level names; `silent` for none */
-export function createLog(scrubber: Scrubber, level: string, out: Writable): Log {
-  const lines = new LineBuffer(scrubber, out)
+export function createLog(scrubber: Scrubber, level: string, out: Writable, now: () => number = Date.now): Log {
+  const lines = new LineBuffer(scrubber, out, now)
   // Most lines, one for each exchange, have members alone, and pino takes twice as long for them.
   function logMethod(this: Log, said: Parameters<LogFn>, log: LogFn, number: number): void {
     const [first, ...others] = said
     const members = this === root && others.length === 0 && typeof first === 'object' && first !== null ? membersOf(first) : undefined
     if (members === undefined) log.apply(this, said)
-    else lines.write(`{"level":"${pino.levels.labels[number]}","time":${Date.now()},${members}\n`)
+    else lines.write(`{"level":"${pino.levels.labels[number]}","time":${now()},${members}\n`)
   }
   const serializers = { err: (cause: Error) => withoutCommands(pino.stdSerializers.err(cause)) }
   const root = pino({ level, base: null, serializers, hooks: { logMethod }, formatters: { level: label => ({ level: label }) } }, lines)

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { formatOf, frame, type Format } from '../formats/index.ts'
 import { object, text } from '../formats/json.ts'
 import { SPELLINGS, type Said } from './replies.ts'
+import type { Environment } from '../lib/environment.ts'
 
 /** Milliseconds between the pieces of a stream, so that a person sees it flow. */
 const PACE_MS = 30
@@ -17,9 +18,9 @@ export interface SimulatedProvider {
   close(): void
 }
 
-export async function startSimulated(newId: () => string): Promise<SimulatedProvider> {
+export async function startSimulated({ newId, now }: Pick<Environment, 'newId' | 'now'>): Promise<SimulatedProvider> {
   const server = createServer((req, res) => {
-    answer(req, res, newId()).catch(() => res.destroy())
+    answer(req, res, newId(), now()).catch(() => res.destroy())
   })
   // Each worker has its own: only the gateway's port is shared.
   await new Promise<void>(resolve => server.listen({ port: 0, host: '127.0.0.1', exclusive: true }, resolve))
@@ -34,7 +35,7 @@ export async function startSimulated(newId: () => string): Promise<SimulatedProv
   }
 }
 
-async function answer(req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
+async function answer(req: IncomingMessage, res: ServerResponse, id: string, nowMs: number): Promise<void> {
   const chunks: Buffer[] = []
   for await (const chunk of req) chunks.push(chunk as Buffer)
   const format = formatOf(req.url ?? '')
@@ -43,7 +44,7 @@ async function answer(req: IncomingMessage, res: ServerResponse, id: string): Pr
     res.writeHead(404).end()
     return
   }
-  const said = say(format, body, id)
+  const said = say(format, body, id, nowMs)
   const spelling = SPELLINGS[format.name]
   if (body['stream'] !== true) {
     res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(spelling.json(said)))
@@ -58,7 +59,7 @@ async function answer(req: IncomingMessage, res: ServerResponse, id: string): Pr
   res.end()
 }
 
-function say(format: Format, body: Readonly<Record<string, unknown>>, id: string): Said {
+function say(format: Format, body: Readonly<Record<string, unknown>>, id: string, nowMs: number): Said {
   const heard = lastText(body['messages'] ?? body['input'])
   const words = `Hello from the simulated provider. You said: ${heard.slice(0, 200)}`.split(/(?<=\s)/)
   const limit = format.outputLimit({ get: name => body[name] }) ?? words.length
@@ -70,7 +71,7 @@ function say(format: Format, body: Readonly<Record<string, unknown>>, id: string
     inputTokens: Math.ceil(Buffer.byteLength(JSON.stringify(body['messages'] ?? body['input'] ?? '')) / 4),
     outputTokens: pieces.length,
     cut: pieces.length < words.length,
-    createdAt: Math.floor(Date.now() / 1000),
+    createdAt: Math.floor(nowMs / 1000),
     request: body,
   }
 }

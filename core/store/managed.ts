@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import { isAlive } from '../lib/alive.ts'
+import type { Environment } from '../lib/environment.ts'
 
 /** Path of a redis-server or valkey-server on PATH; undefined when there is none. */
 export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {
@@ -47,19 +47,22 @@ export async function clientsOf(redis: Redis): Promise<{ id: number; name: strin
   }))
 }
 
+/** What a managed server needs to know of the gateway's process. */
+export type OwnProcess = Pick<Environment, 'isAlive' | 'now' | 'pid'>
+
 export class ManagedServer {
   readonly name: string
   readonly socket: string
   readonly #binary: string
   readonly #data: string
-  readonly #pid: number
+  readonly #process: OwnProcess
   #starting: Promise<void> | undefined
   #released = false
 
   /** @param data folder for the server's files; made if it is not there, readable by its owner alone */
-  constructor(binary: string, data: string, pid: number) {
+  constructor(binary: string, data: string, own: OwnProcess) {
     this.#binary = binary
-    this.#pid = pid
+    this.#process = own
     this.#data = data
     this.name = basename(binary)
     mkdirSync(data, { recursive: true, mode: 0o700 })
@@ -111,12 +114,12 @@ export class ManagedServer {
 
   /** Starts a server where none listens: one that is slow to answer is there all the same. */
   async #start(): Promise<void> {
-    for (const deadline = Date.now() + READY_MS; Date.now() < deadline; await sleep(10)) {
+    for (const deadline = performance.now() + READY_MS; performance.now() < deadline; await sleep(10)) {
       const found = await look(this.socket)
       if (found === 'ready') return
       if (found === 'busy') continue
       // Two servers on the same files would each lose what the other is told: whoever has the lock starts the one.
-      const unlock = lock(join(this.#data, 'redis.lock'), this.#pid)
+      const unlock = lock(join(this.#data, 'redis.lock'), this.#process)
       if (!unlock) continue
       try {
         if ((await look(this.socket)) === 'absent') await this.#spawn()
@@ -137,9 +140,9 @@ export class ManagedServer {
     child.once('error', () => (ended = true))
     // Detached and unreferenced: a Ctrl-C in the terminal must not take the store away before the gateway has settled.
     child.unref()
-    const deadline = Date.now() + READY_MS
+    const deadline = performance.now() + READY_MS
     while ((await look(this.socket)) !== 'ready') {
-      if (ended || Date.now() > deadline) {
+      if (ended || performance.now() > deadline) {
         throw new Error(`${this.name} did not start; the end of ${logFile}:\n${readFileSync(logFile, 'utf8').split('\n').slice(-8).join('\n')}`)
       }
       await sleep(10)
@@ -190,32 +193,32 @@ function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
 }
 
 /** Takes a lock that ends with its process at the latest. @returns what gives it back; undefined while another has it */
-function lock(file: string, pid: number): (() => void) | undefined {
+function lock(file: string, own: OwnProcess): (() => void) | undefined {
   try {
-    writeFileSync(file, String(pid), { flag: 'wx', mode: 0o600 })
+    writeFileSync(file, String(own.pid), { flag: 'wx', mode: 0o600 })
     return () => rmSync(file, { force: true })
   } catch {
-    if (isLeft(file, pid)) breakOpen(file, pid)
+    if (isLeft(file, own)) breakOpen(file, own)
     return undefined
   }
 }
 
 /** Whether a lock was left by a process that died. One that was just made may be empty still: its age tells. */
-function isLeft(file: string, pid: number): boolean {
+function isLeft(file: string, { isAlive, now, pid }: OwnProcess): boolean {
   const owner = Number(readText(file))
-  return owner === 0 ? Date.now() - madeAt(file) > LOCK_MS : !isAlive(owner) || owner === pid
+  return owner === 0 ? now() - madeAt(file, now) > LOCK_MS : !isAlive(owner) || owner === pid
 }
 
 /** Removes a lock that was left; one at a time, so that nobody removes the lock that another has just taken in its place. */
-function breakOpen(file: string, pid: number): void {
+function breakOpen(file: string, own: OwnProcess): void {
   const breaking = `${file}.breaking`
   try {
-    writeFileSync(breaking, String(pid), { flag: 'wx', mode: 0o600 })
+    writeFileSync(breaking, String(own.pid), { flag: 'wx', mode: 0o600 })
   } catch {
-    if (Date.now() - madeAt(breaking) > 10 * LOCK_MS) rmSync(breaking, { force: true })
+    if (own.now() - madeAt(breaking, own.now) > 10 * LOCK_MS) rmSync(breaking, { force: true })
     return
   }
-  if (isLeft(file, pid)) rmSync(file, { force: true })
+  if (isLeft(file, own)) rmSync(file, { force: true })
   rmSync(breaking, { force: true })
 }
 
@@ -227,6 +230,6 @@ function readText(file: string): string {
   }
 }
 
-function madeAt(file: string): number {
-  return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Date.now()
+function madeAt(file: string, now: () => number): number {
+  return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? now()
 }

@@ -10,8 +10,9 @@ import type { Log } from '../lib/log.ts'
 import { describeAddress, type Address } from '../config/store-address.ts'
 import { weaknesses } from './durability.ts'
 import { joinEmbedded, startEmbedded } from './embedded.ts'
-import { clientsOf, findServer, GATEWAY, ManagedServer } from './managed.ts'
+import { clientsOf, findServer, GATEWAY, ManagedServer, type OwnProcess } from './managed.ts'
 import { Second } from './second.ts'
+import type { Environment } from '../lib/environment.ts'
 
 export interface Store {
   /** A cluster's client has the same commands, as long as each touches one slot. */
@@ -34,20 +35,15 @@ export interface Store {
 /** Whose store it is: the gateway keeps its server running and guards it; a guest, a command or a worker, merely uses it. */
 export type Role = 'gateway' | 'guest'
 
-/** What the store needs to know of the process it serves. */
-export interface Process {
-  readonly pid: number
-  readonly env: Readonly<Record<string, string | undefined>>
-}
-
 /**
  * Connects to the store, starting one where there is none.
  * @throws Error in words for the operator when no store can be had
  */
-export async function openStore(config: StoreConfig, role: Role, log: Log, host: Process): Promise<Store> {
+export async function openStore(config: StoreConfig, role: Role, environment: Pick<Environment, 'env' | 'isAlive' | 'log' | 'now' | 'pid'>): Promise<Store> {
+  const { log } = environment
   if (config.address) return openGiven(config, config.address, role, log)
-  const server = findServer(host.env)
-  if (server) return openManaged(config, host.pid, role, log, server)
+  const server = findServer(environment.env)
+  if (server) return openManaged(config, environment, role, server)
   return openEmbedded(config, role, log)
 }
 
@@ -82,9 +78,10 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
   for (const weakness of found) log.warn(`the store: ${weakness}`)
 }
 
-async function openManaged(config: StoreConfig, pid: number, role: Role, log: Log, binary: string): Promise<Store> {
+async function openManaged(config: StoreConfig, environment: OwnProcess & { readonly log: Log }, role: Role, binary: string): Promise<Store> {
+  const { log, pid } = environment
   const connectionName = `tollgate-${role}-${pid}`
-  const server = new ManagedServer(binary, config.data, pid)
+  const server = new ManagedServer(binary, config.data, environment)
   const client = (name: string): Redis =>
     clientFor(config.commandTimeout, log, {
       path: server.socket,

@@ -81,7 +81,7 @@ export class UpstreamBody extends EventEmitter {
   #soon(): void {
     if (!this.#flowing || this.#scheduled) return
     this.#scheduled = true
-    process.nextTick(this.#tell)
+    queueMicrotask(this.#tell)
   }
 
   readonly #tell = (): void => {

@@ -2,7 +2,6 @@
  * One process under measurement, told by its first argument what to be: the bare proxy, Tollgate, or the provider.
  * It says where it listens, and what it has used of the machine whenever it is asked.
  */
-import { randomUUID } from 'node:crypto'
 import { createServer, Agent, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
@@ -42,21 +41,13 @@ async function tollgate(file: string): Promise<void> {
   const { Gateway } = await import('../../core/gateway.ts')
   const { NANO } = await import('../../core/money/credits.ts')
   const { createLog, Scrubber } = await import('../../core/lib/log.ts')
+  const { testEnvironment } = await import('../environment.ts')
   const { checkChain } = await import('../../core/chain/check-chain.ts')
   const loaded = await loadConfig(file, process.env, checkChain)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
   const scrubber = new Scrubber()
-  const surround = {
-    file,
-    env: process.env,
-    pid: process.pid,
-    log: createLog(scrubber, 'info', process.stdout),
-    scrubber,
-    now: Date.now,
-    newId: randomUUID,
-    reject: () => {},
-  }
-  const gateway = await Gateway.start(surround, loaded)
+  const environment = testEnvironment(process.env, { scrubber, log: createLog(scrubber, 'info', process.stdout) })
+  const gateway = await Gateway.start(environment, loaded)
   const wish = { type: 'famC', name: 'bench', credits: 100_000n * NANO, expiresAt: undefined }
   const keys = await Promise.all(Array.from({ length: CUSTOMERS }, () => gateway.keys.create(wish)))
   process.once('SIGTERM', () => void gateway.stop().then(() => process.exit(0)))

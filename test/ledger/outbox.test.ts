@@ -1,3 +1,4 @@
+import { isAlive } from '../environment.ts'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -27,6 +28,8 @@ function scene(t: Test): Scene {
     outbox: (pid = process.pid) =>
       new Outbox({
         folder,
+        isAlive,
+        now: Date.now,
         pid,
         remember: 3_600_000,
         log,

@@ -81,7 +81,7 @@ function take(req: IncomingMessage, res: ServerResponse): void {
 
 async function start(): Promise<string> {
   if (process.argv[2] === 'honest') {
-    const { url } = await startSimulated(randomUUID)
+    const { url } = await startSimulated({ newId: randomUUID, now: Date.now })
     // Nothing else keeps this process alive but the channel to its parent.
     return url.origin
   }

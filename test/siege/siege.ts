@@ -8,18 +8,16 @@
  *   PROFILE=folder npm run siege   leaves a CPU profile of the gateway there
  */
 import { spawn } from 'node:child_process'
-import { randomUUID } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { onLedger, type Shell } from '../../core/commands/shell.ts'
+import { onLedger } from '../../core/commands/shared.ts'
 import { loadConfig } from '../../core/config/load.ts'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { Running } from '../process.ts'
 import { ATTACKS, type Answers, type Attack, type Loot } from './attacks.ts'
 import type { End, Times } from './crowd.ts'
@@ -27,6 +25,7 @@ import { Helper } from './helper.ts'
 import type { ProviderState } from './provider.ts'
 import { WAYS } from './ways.ts'
 import { checkChain } from '../../core/chain/check-chain.ts'
+import { testEnvironment } from '../environment.ts'
 
 const BIN = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url))
 const HEAP_MB = 512
@@ -170,8 +169,8 @@ class Siege {
   async #onLedger<T>(env: NodeJS.ProcessEnv, use: Parameters<typeof onLedger<T>>[2]): Promise<T> {
     const { config } = await loadConfig(this.#file, env, checkChain)
     if (!config) throw new Error('gateway.yaml is not sound')
-    const shell = { env, pid: process.pid, log: createLog(new Scrubber(), 'silent', process.stdout), now: Date.now, newId: randomUUID } as Shell
-    return onLedger(shell, config, use)
+    const environment = testEnvironment(env)
+    return onLedger(environment, config, use)
   }
 }
 

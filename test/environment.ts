@@ -1,0 +1,33 @@
+import { randomUUID } from 'node:crypto'
+import { totalmem } from 'node:os'
+import type { Environment } from '../core/lib/environment.ts'
+import { createLog, Scrubber } from '../core/lib/log.ts'
+
+/** The environment of this process for a gateway that runs in it: nothing is printed, and it never exits. */
+export function testEnvironment(env: Environment['env'] = process.env, more: Partial<Environment> = {}): Environment {
+  const scrubber = new Scrubber()
+  return {
+    env,
+    pid: process.pid,
+    memoryBytes: totalmem(),
+    log: createLog(scrubber, 'silent', process.stdout),
+    scrubber,
+    now: Date.now,
+    newId: randomUUID,
+    isAlive,
+    print: () => {},
+    complain: () => {},
+    onSignal: () => {},
+    exit: code => Promise.reject(new Error(`exit ${code}`)),
+    ...more,
+  }
+}
+
+/** Whether a process with this number runs. */
+export function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
