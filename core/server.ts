@@ -9,14 +9,15 @@ import { GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './chain/generation.ts'
 import type { Log } from './lib/log.ts'
-import { HttpExchange, type Surroundings, type Unread } from './exchange/http-exchange.ts'
+import { HttpExchange } from './exchange/http-exchange.ts'
+import type { ServerResources } from './exchange/resources.ts'
 import { connectionsMax } from './exchange/memory.ts'
 import { Shares } from './lib/shares.ts'
 import { PerMinute } from './lib/per-minute.ts'
 import { SwapList } from './lib/swap-list.ts'
 
 /** What the server needs of the gateway. */
-export interface ServerHost {
+export interface ServerOptions {
   /** The configuration in force. */
   current(): Generation
   readonly forward: Forward
@@ -42,7 +43,7 @@ const HEADERS_MAX = 128
 const PLACES_LEAST = 2
 
 export class GatewayServer {
-  readonly #host: ServerHost
+  readonly #options: ServerOptions
   readonly #server: Server
   readonly #running = new SwapList<HttpExchange>()
   readonly #connections: ClientConnections
@@ -50,19 +51,18 @@ export class GatewayServer {
   readonly #anonymous: PerMinute
   /** Connections whose time for headers is up. */
   readonly #late = new WeakMap<Socket, Deadline>()
-  readonly #unread: Unread = { bodies: 0 }
-  /** For requests with a body: one key does not take all connections. */
-  readonly #places = new Shares(0)
+  readonly #resources: ServerResources
   #draining = false
   #suspected = false
   /** How much has been refused by the last warning. */
   #warned = { memory: 0, connections: 0 }
 
-  constructor(host: ServerHost) {
-    this.#host = host
-    this.#anonymous = new PerMinute(host.now)
-    this.#connections = new ClientConnections(() => host.current().config.limits)
-    const { limits } = host.current().config
+  constructor(options: ServerOptions) {
+    this.#options = options
+    this.#resources = { now: options.now, memory: options.memory, places: new Shares(0), discardedBodies: 0 }
+    this.#anonymous = new PerMinute(options.now)
+    this.#connections = new ClientConnections(() => options.current().config.limits)
+    const { limits } = options.current().config
     this.#server = createServer({
       maxHeaderSize: limits.headers + limits.url,
       headersTimeout: limits.headersTime,
@@ -157,18 +157,10 @@ export class GatewayServer {
     if (req.destroyed) return
     connection.arrived = () => req.complete
     res.on('close', () => this.#connections.replied(connection))
-    const generation = this.#host.current()
-    this.#places.total = Math.max(PLACES_LEAST, connectionsMax(generation.config.limits.connections))
-    const surroundings: Surroundings = {
-      id: this.#host.newId(),
-      limits: generation.config.limits,
-      now: this.#host.now,
-      unread: this.#unread,
-      addressGroup: connection.address,
-      memory: this.#host.memory,
-      places: this.#places,
-    }
-    const x = new HttpExchange(req, res, surroundings)
+    const generation = this.#options.current()
+    this.#resources.places.total = Math.max(PLACES_LEAST, connectionsMax(generation.config.limits.connections))
+    const setup = { id: this.#options.newId(), limits: generation.config.limits, addressGroup: connection.address }
+    const x = new HttpExchange(req, res, setup, this.#resources)
     if (this.#draining) res.setHeader('connection', 'close')
     void this.#serve(generation, req, x)
   }
@@ -179,7 +171,7 @@ export class GatewayServer {
     try {
       await this.#run(generation, req, x)
     } finally {
-      x.close()
+      x.resources.close()
       this.#count(x, generation.config.limits)
       generation.leave()
       this.#running.delete(x)
@@ -192,7 +184,7 @@ export class GatewayServer {
    */
   #count(x: HttpExchange, { trustedProxies }: Limits): void {
     // A key that was looked up on the way is known now.
-    if (x.key !== undefined || CHECKS.has(x.path) || this.#host.recognises(x.headers) || trustedProxies.has(x.address)) return
+    if (x.key !== undefined || CHECKS.has(x.path) || this.#options.recognises(x.headers) || trustedProxies.has(x.address)) return
     this.#anonymous.add(x.addressGroup)
   }
 
@@ -200,7 +192,7 @@ export class GatewayServer {
     const broken = malformed(req, generation.config.limits.url) ?? this.#tooMany(generation.config.limits.anonymous, x)
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
-    if ('target' in found) return found.target.run(x, this.#host.forward)
+    if ('target' in found) return found.target.run(x, this.#options.forward)
     return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow)))
   }
 
@@ -208,7 +200,7 @@ export class GatewayServer {
   #suspectProxy(address: string): void {
     if (this.#suspected) return
     this.#suspected = true
-    this.#host.log.warn(
+    this.#options.log.warn(
       { address },
       'an address that sends x-forwarded-for is refused for too many requests without a valid key: if it is your proxy, name it in limits.trustedProxies',
     )
@@ -216,7 +208,7 @@ export class GatewayServer {
 
   /** Warns of what was refused since the last call, where that was anything. */
   warn(): void {
-    const { log, memory } = this.#host
+    const { log, memory } = this.#options
     const { refused, closed } = this.#connections
     if (memory.refused > this.#warned.memory) {
       log.warn(
@@ -236,7 +228,7 @@ export class GatewayServer {
   /** An address that asks too often without a valid key is refused before anything is looked up, unless this request has one. */
   #tooMany(most: number, x: HttpExchange): GatewayError | undefined {
     const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
-    if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#host.recognises(x.headers)) return undefined
+    if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#options.recognises(x.headers)) return undefined
     if (x.headers['x-forwarded-for'] !== undefined) this.#suspectProxy(x.address)
     const message = 'Too many requests without a valid API key came from this address.'
     return new GatewayError('rate_limited', { message, retryAfterMs, headers: { connection: 'close' } })

@@ -209,7 +209,7 @@ export class Chain {
     const { plugin, stage } = placed
     return new Promise((resolve, reject) => {
       const late = deadline(this.#limit, () => {
-        if (x.reading) return late.refresh()
+        if (x.phase === 'reading-body') return late.refresh()
         const error = new GatewayError('internal', { cause: new Error(`stage ${plugin.name} took more than ${this.#limit} ms`) })
         reject(error)
         result

@@ -2,40 +2,48 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import { discarded, hasBody, readBody } from './read-body.ts'
-import { errorHeaders, GatewayError, Reply, soonMs } from '../errors.ts'
+import { errorHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
 import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
 import type { Limits } from '../config/config.ts'
-import { beyondMemory, BODY_COPIES, FOR_REQUESTS, OWN_BODY_BYTES, shortOfMemory } from './memory.ts'
-import { Share, type Shares, type Taker } from '../lib/shares.ts'
+import { BODY_COPIES, OWN_BODY_BYTES } from './memory.ts'
+import { Share } from '../lib/shares.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
 import { type ReplyRecipient, ClientReply } from './client-reply.ts'
 import { JoinedReply, Outlet, type ReplyOwner } from './outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
+import { ExchangeResources, type ServerResources } from './resources.ts'
 
-/** What an exchange needs of its surroundings. */
-export interface Surroundings {
+/** How far an exchange has come. */
+export type Phase =
+  /** The chain works on the request, or the upstream does. */
+  | 'request'
+  /** The client sends the body. */
+  | 'reading-body'
+  /** There is a reply, even if none of it has gone out. */
+  | 'replying'
+  /** The upstream has said that the reply is complete. */
+  | 'complete'
+  /** The last event of the reply has gone to a client. */
+  | 'sent'
+
+/** What the server knows about a request before its exchange begins. */
+export interface RequestSetup {
   readonly id: string
-  /** Milliseconds since the epoch. */
-  readonly now: () => number
   readonly limits: Limits
-  /** Counts the bodies of the process that are thrown away unread. */
-  readonly unread: Unread
-  /** What its connection's address counts as; undefined for a trusted proxy's, which speaks for others. */
+  /** What the address of the connection counts as; undefined for a trusted proxy, which speaks for others. */
   readonly addressGroup: string | undefined
-  readonly memory: Shares
-  /** For the requests with a body that are served at the same time. */
-  readonly places: Shares
 }
 
-/** Request bodies that are thrown away at this moment, as their requests have been answered without them. */
-export interface Unread {
-  bodies: number
-}
-
+/**
+ * One request and its reply over a real socket.
+ *
+ * A phase says how far the exchange has come. Three facts are no phases, as each can be true in several: `over`, `heldBack` and
+ * `usageIsFinal`.
+ */
 export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwner {
   index = -1
   readonly id: string
@@ -48,7 +56,6 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   readonly limits: Limits
   firstByteAfter: number | undefined = undefined
   delivered = 0
-  complete = false
   declare readonly key: Key
   declare readonly body: Body
   declare readonly model: Model
@@ -56,20 +63,15 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   declare readonly extras?: Facts['extras']
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
-  /** There is a reply, even if none of it has gone out. */
-  begun = false
+  phase: Phase = 'request'
   /** Why the gateway gave the exchange up before its reply began, where it did. */
   stopped: EndCause | undefined = undefined
-  /** The client is being waited for. */
-  reading = false
   /** Decides whether the reply is read on when nobody listens any more; without one it is not. */
   abandonedReply: AbandonedReply | undefined = undefined
   /** Nobody waits for the reply any more, and its upstream is to be closed. */
   over = false
   /** When the upstream was at work. */
   readonly upstreamClock = new UpstreamClock()
-  /** The last event that there is has gone to a client. */
-  lastEventSent = false
   /** Nothing is read from the upstream for now, as its bytes are not taken fast enough. */
   heldBack = false
   /** The usage of the whole reply has come. */
@@ -86,20 +88,19 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   #addressGroup: string | undefined
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
-  readonly #surroundings: Surroundings
-  #memory: Share | undefined
-  #place: Taker | undefined
-  #whenClosed: Set<() => void> | undefined
+  readonly #server: ServerResources
+  readonly resources: ExchangeResources
   readonly #whenOver = new Set<(why: EndCause) => void>()
 
-  constructor(req: IncomingMessage, res: ServerResponse, surroundings: Surroundings) {
+  constructor(req: IncomingMessage, res: ServerResponse, setup: RequestSetup, server: ServerResources) {
     const url = req.url ?? '/'
     const mark = url.indexOf('?')
-    this.id = surroundings.id
-    this.startedAt = surroundings.now()
-    this.limits = surroundings.limits
-    this.#surroundings = surroundings
-    this.#addressGroup = surroundings.addressGroup
+    this.id = setup.id
+    this.startedAt = server.now()
+    this.limits = setup.limits
+    this.#server = server
+    this.resources = new ExchangeResources(server, () => ({ key: this.key?.id, address: this.addressGroup }))
+    this.#addressGroup = setup.addressGroup
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
     this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
@@ -118,8 +119,22 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   clientJoined(): void {
-    if (this.begun) this.firstByteAfter ??= this.#surroundings.now() - this.startedAt
+    if (this.begun) this.firstByteAfter ??= this.#server.now() - this.startedAt
     this.abandonedReply?.joined()
+  }
+
+  /** There is a reply, even if none of it has gone out. */
+  get begun(): boolean {
+    return this.phase !== 'request' && this.phase !== 'reading-body'
+  }
+
+  get complete(): boolean {
+    return this.phase === 'complete' || this.phase === 'sent'
+  }
+
+  /** The upstream has said that the reply is complete. */
+  completed(): void {
+    if (this.phase !== 'sent') this.phase = 'complete'
   }
 
   get query(): URLSearchParams {
@@ -173,8 +188,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   async read(limit: number, watch?: (bytes: Buffer) => boolean | void): Promise<Buffer> {
-    this.#takePlace()
-    this.reading = true
+    this.resources.takePlace()
+    this.phase = 'reading-body'
     try {
       let own = OWN_BODY_BYTES
       const reserve = (bytes: number): void => {
@@ -183,54 +198,30 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
       }
       return await readBody(this.#req, this.#reply.res, limit, this.limits, reserve, all => watch?.(all), this.owner)
     } finally {
-      this.reading = false
+      if (this.phase === 'reading-body') this.phase = 'request'
     }
   }
 
   reserve(bytes: number): void {
-    if (this.memory.take(bytes, FOR_REQUESTS)) return
-    const [needs, most] = [this.memory.amount + bytes, this.#surroundings.memory.most(FOR_REQUESTS)]
-    throw needs > most ? beyondMemory(needs, most) : shortOfMemory()
-  }
-
-  /** Whose long work this exchange's is. */
-  get owner(): string {
-    return this.key?.id ?? this.addressGroup
-  }
-
-  whenClosed(callback: () => void): () => void {
-    const callbacks = (this.#whenClosed ??= new Set())
-    callbacks.add(callback)
-    return () => void callbacks.delete(callback)
+    this.resources.reserve(bytes)
   }
 
   release(bytes: number): void {
     this.memory.give(bytes)
   }
 
-  /** What the exchange has taken of the memory there is. */
+  /** The key, or the address, whose long work this exchange's is. */
+  get owner(): string {
+    return this.key?.id ?? this.addressGroup
+  }
+
+  whenClosed(callback: () => void): () => void {
+    return this.resources.whenClosed(callback)
+  }
+
+  /** The memory that the exchange has taken. */
   get memory(): Share {
-    return (this.#memory ??= new Share(this.#surroundings.memory, this.#taker))
-  }
-
-  get #taker(): Taker {
-    return { key: this.key?.id, address: this.addressGroup }
-  }
-
-  /** Takes a place among the requests that are served. @throws GatewayError rate_limited where its key has too many */
-  #takePlace(): void {
-    if (this.#place) return
-    const taker = this.#taker
-    if (!this.#surroundings.places.take(taker, 1, 1))
-      throw new GatewayError('rate_limited', { message: 'Too many requests of this key are under way.', retryAfterMs: soonMs() })
-    this.#place = taker
-  }
-
-  /** Gives its memory and its place back: the exchange is over. */
-  close(): void {
-    this.#memory?.close()
-    if (this.#whenClosed) for (const callback of this.#whenClosed) callback()
-    if (this.#place) this.#surroundings.places.give(this.#place, 1)
+    return this.resources.memory
   }
 
   stop(reason: StopReason, what: Usage | GatewayError = NO_USAGE): void {
@@ -266,8 +257,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
 
   /** Begins the reply. Its head goes out with the first of its bytes; where these are all there are, with their length. */
   begin(status: number, headers: Readonly<Record<string, string>>): void {
-    if (!this.gone) this.firstByteAfter = this.#surroundings.now() - this.startedAt
-    this.begun = true
+    if (!this.gone) this.firstByteAfter = this.#server.now() - this.startedAt
+    if (!this.begun) this.phase = 'replying'
     this.outlet.begin(status, headers)
   }
 
@@ -310,10 +301,10 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   /** Throws the rest of an unwanted body away, within bounds: a client that is still sending would not see its answer otherwise. */
   async #discard(): Promise<void> {
     const { unreadBody, unreadTime, unreadBodies } = this.limits
-    if (this.#surroundings.unread.bodies >= unreadBodies) return
-    this.#surroundings.unread.bodies++
+    if (this.#server.discardedBodies >= unreadBodies) return
+    this.#server.discardedBodies++
     await discarded(this.#req, unreadBody, unreadTime)
-    this.#surroundings.unread.bodies--
+    this.#server.discardedBodies--
   }
 
   /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */

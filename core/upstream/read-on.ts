@@ -33,7 +33,8 @@ export class ReadOn implements AbandonedReply {
 
   left(): void {
     const { timeouts } = this.#upstream
-    const { lastEventSent, usageIsFinal, outlet, heldBack } = this.#x
+    const { phase, usageIsFinal, outlet, heldBack } = this.#x
+    const lastEventSent = phase === 'sent'
     // What the upstream has sent and nobody has read is billed as well.
     if (heldBack && !lastEventSent && !usageIsFinal) this.#insist()
     // A reply that may be asked for again is read to its last byte.

@@ -1,0 +1,72 @@
+/** What one exchange takes from the process: memory, and a place among the requests that are served. */
+import { GatewayError, soonMs } from '../errors.ts'
+import { Share, type Shares, type Taker } from '../lib/shares.ts'
+import { beyondMemory, FOR_REQUESTS, shortOfMemory } from './memory.ts'
+
+/** What all exchanges of a process share. */
+export interface ServerResources {
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+  /** Bytes for the requests and replies in flight. */
+  readonly memory: Shares
+  /** Places for requests with a body. */
+  readonly places: Shares
+  /** The number of request bodies that are being discarded, because their requests were answered before they were read. */
+  discardedBodies: number
+}
+
+/** The share of one exchange. It is given back by `close`. */
+export class ExchangeResources {
+  readonly #server: ServerResources
+  readonly #taker: () => Taker
+  #memory: Share | undefined
+  #place: Taker | undefined
+  #whenClosed: Set<() => void> | undefined
+
+  /** @param taker the key and the address that the share counts for, when something is taken */
+  constructor(server: ServerResources, taker: () => Taker) {
+    this.#server = server
+    this.#taker = taker
+  }
+
+  /** The memory that the exchange has taken. */
+  get memory(): Share {
+    return (this.#memory ??= new Share(this.#server.memory, this.#taker()))
+  }
+
+  /**
+   * Takes memory for the request.
+   * @throws GatewayError unavailable if there is too little left for this key; body_too_large if one key could never have that much
+   */
+  reserve(bytes: number): void {
+    if (this.memory.take(bytes, FOR_REQUESTS)) return
+    const needed = this.memory.amount + bytes
+    const most = this.#server.memory.most(FOR_REQUESTS)
+    throw needed > most ? beyondMemory(needed, most) : shortOfMemory()
+  }
+
+  /** Takes a place, once. @throws GatewayError rate_limited if the key has too many requests under way */
+  takePlace(): void {
+    if (this.#place) return
+    const taker = this.#taker()
+    if (!this.#server.places.take(taker, 1, 1)) {
+      const message = 'Too many requests of this key are under way.'
+      throw new GatewayError('rate_limited', { message, retryAfterMs: soonMs() })
+    }
+    this.#place = taker
+  }
+
+  /** Calls back when the share is given back. @returns a function that cancels the call */
+  whenClosed(callback: () => void): () => void {
+    const callbacks = (this.#whenClosed ??= new Set())
+    callbacks.add(callback)
+    return () => void callbacks.delete(callback)
+  }
+
+  /** Gives everything back: the exchange is over. */
+  close(): void {
+    this.#memory?.close()
+    if (this.#whenClosed) for (const callback of this.#whenClosed) callback()
+    if (this.#place) this.#server.places.give(this.#place, 1)
+  }
+}

@@ -1,0 +1,92 @@
+/** Reads the body of an upstream's answer to its end. */
+import { GatewayError } from '../errors.ts'
+import type { Failure } from '../exchange/exchange.ts'
+import { Allowance, shortOfMemory } from '../exchange/memory.ts'
+import { ChunkList } from '../lib/byte-buffer.ts'
+import { deadline } from '../lib/deadline.ts'
+import type { Relayed } from './endings.ts'
+import { goOnInTurn, LONG_BYTES } from './reply-body.ts'
+import type { UpstreamReply } from './send.ts'
+
+/** Most bytes that are read of an answer that is an error. */
+const ERROR_BYTES_MAX = 256 * 1024
+
+/**
+ * Reads a body to its end.
+ * @param bytesMax bytes that the body may have
+ * @returns undefined if the client left, or the gateway ended the exchange
+ * @throws GatewayError upstream_failed, upstream_timeout; unavailable if there is no memory for the body
+ */
+export function collect({ x, body, patience }: Relayed, bytesMax: number): Promise<Buffer | undefined> {
+  return new Promise((resolve, reject) => {
+    const chunks = new ChunkList()
+    const memory = new Allowance(x.memory)
+    const endMs = performance.now() + patience.total
+    const timedOut = (): void => {
+      fail(new GatewayError('upstream_timeout', { cause: new Error('upstream went silent in a reply') }))
+    }
+    const idle = deadline(patience.idle, timedOut)
+    const done = (): void => {
+      idle.clear()
+      forget()
+      body.off('data', onData).off('end', onEnd).off('close', onClose)
+    }
+    const fail = (error: GatewayError): void => {
+      done()
+      reject(error)
+    }
+    const failed = (reason: string): void => fail(new GatewayError('upstream_failed', { cause: new Error(reason) }))
+    const left = (): void => {
+      done()
+      resolve(undefined)
+    }
+    const onData = (chunk: Buffer): void => {
+      idle.refresh()
+      if (performance.now() > endMs) return timedOut()
+      const length = chunks.push(chunk)
+      if (!memory.cover(chunk)) return fail(shortOfMemory())
+      if (length > bytesMax) return failed(`reply over ${bytesMax} bytes`)
+      if (length > LONG_BYTES) goOnInTurn(body, x.owner, () => true)
+    }
+    const onEnd = (): void => {
+      done()
+      resolve(chunks.take())
+    }
+    const onClose = (): void => failed('upstream broke off in a reply')
+    const forget = x.whenOver(left)
+    if (x.over) return left()
+    body.on('data', onData).on('end', onEnd).on('close', onClose)
+    if (body.destroyed) onClose()
+  })
+}
+
+/** Reads what an upstream says about its failure. An answer that cannot be read is a failure without a message. */
+export async function readFailure(relayed: Relayed): Promise<Failure> {
+  try {
+    const bytes = await collect(relayed, ERROR_BYTES_MAX)
+    const json: unknown = JSON.parse(bytes ? textOf(bytes) : '')
+    return relayed.x.route.format.read(json).failure ?? { message: '' }
+  } catch {
+    // The status alone says enough.
+    return { message: '' }
+  }
+}
+
+/** Lets a reply end when its client has all of it, so that its connection can be used again. @param ms how long that may take */
+export function drainRemainder(reply: UpstreamReply, ms: number): void {
+  const { body } = reply
+  if (body.readableEnded || body.destroyed) return
+  const late = deadline(ms, () => reply.abort())
+  body.on('close', () => late.clear())
+  body.resume()
+}
+
+/** The UTF-8 text of bytes, without a byte order mark. */
+export function textOf(bytes: Buffer): string {
+  return withoutByteOrderMark(bytes).toString('utf8')
+}
+
+/** Bytes without the byte order mark that they may begin with. */
+export function withoutByteOrderMark(bytes: Buffer): Buffer {
+  return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? bytes.subarray(3) : bytes
+}
