@@ -16,11 +16,15 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
 } else {
   const node = packagedNode()
   if (!node) {
-    console.error(`Tollgate needs Node 24 or later; this is ${process.version}, and the packaged one is not installed. Run npm ci first.`)
+    console.error(
+      `Tollgate needs Node 24 or later; this is ${process.version}, and the packaged one is not installed. Run npm ci first.`,
+    )
     process.exit(1)
   }
   // What Node was told, such as the size of its heap, is meant for the one that runs.
-  const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' })
+  const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
+    stdio: 'inherit',
+  })
   // A terminal's Ctrl-C reaches the child by itself, too: the gateway takes a second signal only after a moment.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
   child.on('exit', (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : (code ?? 1)))
@@ -28,7 +32,9 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
 
 function packagedNode() {
   try {
-    const folder = dirname(createRequire(import.meta.url).resolve(`node-${process.platform}-${process.arch}/package.json`))
+    const folder = dirname(
+      createRequire(import.meta.url).resolve(`node-${process.platform}-${process.arch}/package.json`),
+    )
     const node = join(folder, 'bin', 'node')
     return existsSync(node) ? node : undefined
   } catch {

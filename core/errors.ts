@@ -103,7 +103,10 @@ export class GatewayError extends Error {
 
 /** The headers that an error is sent with. */
 export function errorHeaders(error: GatewayError): Record<string, string> {
-  const headers: Record<string, string> = { 'content-type': 'application/json; charset=utf-8', ...error.details.headers }
+  const headers: Record<string, string> = {
+    'content-type': 'application/json; charset=utf-8',
+    ...error.details.headers,
+  }
   if (!error.retry) headers['x-should-retry'] = 'false'
   const after = error.details.retryAfterMs
   if (error.retry && after !== undefined) {

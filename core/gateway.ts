@@ -59,7 +59,11 @@ export class Gateway {
    * @param role a guest has a host that keeps the store running and says when the file is to be read again
    * @throws Error in words for the operator
    */
-  static async start(environment: Environment, { config, text }: ValidConfig, role: Role = 'gateway'): Promise<Gateway> {
+  static async start(
+    environment: Environment,
+    { config, text }: ValidConfig,
+    role: Role = 'gateway',
+  ): Promise<Gateway> {
     configureLog(environment, config)
     const store = await openStore(config.store, role, environment)
     const simulated = await startSimulated(environment)
@@ -89,7 +93,8 @@ export class Gateway {
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEvery)
     gateway.#auditing.unref()
     gateway.#warning = setInterval(() => gateway.#server.warn(), WARN_MS).unref()
-    if (role === 'gateway') gateway.#unwatch = watchFile(config.file, text, environment.log, () => void gateway.reload())
+    if (role === 'gateway')
+      gateway.#unwatch = watchFile(config.file, text, environment.log, () => void gateway.reload())
     return gateway
   }
 
@@ -161,13 +166,16 @@ export class Gateway {
     if (!config) return false
     const old = this.#generation
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
-      if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part])) log.warn(`a change of "${part}" takes effect at the next start`)
+      if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part]))
+        log.warn(`a change of "${part}" takes effect at the next start`)
     }
     configureLog(this.#environment, config)
     this.memory.total = budgetOf(config.limits.memory, this.#started.workers, this.#environment.memoryBytes)
     this.ledger.prices.add(pricesOf(config))
     // The ledger tries again until the store has them.
-    await this.ledger.prices.keep().catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
+    await this.ledger.prices
+      .keep()
+      .catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
     try {
       this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
@@ -243,7 +251,11 @@ function recognised(keys: Keys, headers: IncomingHttpHeaders): boolean {
 }
 
 /** What the file holds now; undefined, and told of, when it cannot be put in force. */
-export async function readValidFile(environment: Environment, file: string, text?: string): Promise<ValidConfig | undefined> {
+export async function readValidFile(
+  environment: Environment,
+  file: string,
+  text?: string,
+): Promise<ValidConfig | undefined> {
   const { env, log } = environment
   // A pipe has said what it has to say, and its reader would wait for ever.
   if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {

@@ -7,7 +7,16 @@ import manifest from '../package.json' with { type: 'json' }
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
 import { creditEntry, type CreditOptions } from './commands/credit.ts'
-import { createKey, listKeys, rotateKey, setStatus, showKey, topUp, type CreateOptions, type TopUpOptions } from './commands/keys.ts'
+import {
+  createKey,
+  listKeys,
+  rotateKey,
+  setStatus,
+  showKey,
+  topUp,
+  type CreateOptions,
+  type TopUpOptions,
+} from './commands/keys.ts'
 import { printable } from './commands/printable.ts'
 import { runExport, runRebuild } from './commands/rebuild.ts'
 import { configured, UsageError } from './commands/shared.ts'
@@ -36,7 +45,11 @@ const environment: Environment = {
 }
 
 /** Commands other than `start` speak to a person, who reads at leisure: their log goes nowhere. */
-const quiet: Environment = { ...environment, log: createLog(scrubber, 'silent', process.stdout), exit: exitAfter(printed) }
+const quiet: Environment = {
+  ...environment,
+  log: createLog(scrubber, 'silent', process.stdout),
+  exit: exitAfter(printed),
+}
 
 function exitAfter(read: () => Promise<void>): Environment['exit'] {
   return async code => {
@@ -85,10 +98,12 @@ const program = new Command('tollgate')
 /** The configuration as the command that runs, or one above it, names it. */
 let chosen = ''
 program.hook('preAction', (_program, command) => {
-  for (let at: Command | null = command; at && chosen === ''; at = at.parent) chosen = at.opts<{ config?: string }>().config ?? ''
+  for (let at: Command | null = command; at && chosen === ''; at = at.parent)
+    chosen = at.opts<{ config?: string }>().config ?? ''
 })
 const file = (given?: string): string => given ?? chosen
-const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> => use(await configured(quiet, file()))
+const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> =>
+  use(await configured(quiet, file()))
 
 program
   .command('start [file]')
@@ -116,7 +131,9 @@ program
   .option('--key <id>', 'this key only')
   .option('--reprice', 'recompute each charge as well, from its usage and the prices it was made at')
   .option('--json', 'print JSON')
-  .action((options: { key?: string; json?: boolean; reprice?: boolean }) => onConfig(config => runAudit(quiet, config, options)))
+  .action((options: { key?: string; json?: boolean; reprice?: boolean }) =>
+    onConfig(config => runAudit(quiet, config, options)),
+  )
 
 program
   .command('credit <entry>')
@@ -135,7 +152,9 @@ program
   .description('put keys, grants and history from files into an empty store')
   .requiredOption('--from <files...>', 'data/grants.jsonl, and an export')
   .option('--forget-usage', 'there is no export: every key gets its whole allocation back')
-  .action((options: { from: string[]; forgetUsage?: boolean }) => onConfig(config => runRebuild(quiet, config, options)))
+  .action((options: { from: string[]; forgetUsage?: boolean }) =>
+    onConfig(config => runRebuild(quiet, config, options)),
+  )
 
 const keys = program.command('keys').description("make and manage customers' keys").enablePositionalOptions()
 const JSON_OPTION = ['--json', 'print JSON'] as const
@@ -164,9 +183,14 @@ keys
 keys
   .command('topup <id> <credits>')
   .description("add to a key's allocation")
-  .option('--idempotency-key <key>', 'a name of this top-up, such as the number of its payment: one that is known is not done again')
+  .option(
+    '--idempotency-key <key>',
+    'a name of this top-up, such as the number of its payment: one that is known is not done again',
+  )
   .option(...JSON_OPTION)
-  .action((id: string, credits: string, options: TopUpOptions) => onConfig(config => topUp(quiet, config, id, credits, options)))
+  .action((id: string, credits: string, options: TopUpOptions) =>
+    onConfig(config => topUp(quiet, config, id, credits, options)),
+  )
 keys
   .command('disable <id>')
   .description('refuse a key from now on')

@@ -31,7 +31,15 @@ export {
   renameAdvisors,
   renameModels,
 } from './formats/index.ts'
-export { storedIds, type StoredReference, type CountedUsage, overflowOf, type RawUsage, Translation, UsageTally } from './formats/index.ts'
+export {
+  storedIds,
+  type StoredReference,
+  type CountedUsage,
+  overflowOf,
+  type RawUsage,
+  Translation,
+  UsageTally,
+} from './formats/index.ts'
 export { failureCause } from './formats/failures.ts'
 
 // Helpers: money, accounts and their history.
@@ -39,7 +47,16 @@ export { formatCredits, NANO } from './money/credits.ts'
 export { type ConditionName, type Conditions, leastCharge, type Price } from './money/price.ts'
 export { inputTokens, type Usage } from './money/usage.ts'
 export { callsHeld, NO_EXTRAS } from './metering/extras.ts'
-export { balanceOf, credits, isoTime, policyOf, pricedEntry, PRIVATE, shownEntry, usageOf } from './metering/account-views.ts'
+export {
+  balanceOf,
+  credits,
+  isoTime,
+  policyOf,
+  pricedEntry,
+  PRIVATE,
+  shownEntry,
+  usageOf,
+} from './metering/account-views.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { quotaAccount } from './ledger/reads.ts'
 export { type HistoryEntry, type Notes, STATUSES } from './ledger/records.ts'

@@ -1,5 +1,11 @@
 /** The HTTP server: one exchange a request, limits on everything a client can draw out, and the drain at the end. */
-import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Forward } from './chain/chain.ts'
 import { type ClientConnection, ClientConnections } from './exchange/client-connections.ts'
@@ -91,7 +97,9 @@ export class GatewayServer {
     this.#server.on('connect', (_req, socket: Socket) => {
       // Node has let go of this socket: its errors are nobody's but ours.
       socket.on('error', () => {})
-      socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n', () => socket.destroy())
+      socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n', () =>
+        socket.destroy(),
+      )
     })
   }
 
@@ -99,7 +107,11 @@ export class GatewayServer {
   listen(host: string, port: number): Promise<number> {
     return new Promise((resolve, reject) => {
       const failed = (cause: NodeJS.ErrnoException): void =>
-        reject(cause.code === 'EADDRINUSE' ? new Error(`${host}:${port} is in use: name another listen.port`, { cause }) : cause)
+        reject(
+          cause.code === 'EADDRINUSE'
+            ? new Error(`${host}:${port} is in use: name another listen.port`, { cause })
+            : cause,
+        )
       this.#server.once('error', failed)
       this.#server.listen({ host, port, backlog: 4096 }, () => {
         this.#server.off('error', failed)
@@ -184,7 +196,13 @@ export class GatewayServer {
    */
   #count(x: HttpExchange, { trustedProxies }: Limits): void {
     // A key that was looked up on the way is known now.
-    if (x.key !== undefined || CHECKS.has(x.path) || this.#options.recognises(x.headers) || trustedProxies.has(x.address)) return
+    if (
+      x.key !== undefined ||
+      CHECKS.has(x.path) ||
+      this.#options.recognises(x.headers) ||
+      trustedProxies.has(x.address)
+    )
+      return
     this.#anonymous.add(x.addressGroup)
   }
 
@@ -250,7 +268,8 @@ const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
 function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
   if (req.rawHeaders.length > 2 * HEADERS_MAX) return new GatewayError('headers_too_large')
   if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
-  if (req.httpVersionMajor !== 1) return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are spoken here.' })
+  if (req.httpVersionMajor !== 1)
+    return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are spoken here.' })
   const seen: string[] = []
   for (let at = 0; at < req.rawHeaders.length; at += 2) {
     const name = req.rawHeaders[at]?.toLowerCase() ?? ''
@@ -272,7 +291,12 @@ function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, linge
     return
   }
   answered.add(socket)
-  const code = error.code === 'HPE_HEADER_OVERFLOW' ? 'headers_too_large' : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'request_timeout' : 'bad_request'
+  const code =
+    error.code === 'HPE_HEADER_OVERFLOW'
+      ? 'headers_too_large'
+      : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
+        ? 'request_timeout'
+        : 'bad_request'
   const no = new GatewayError(code)
   const body = JSON.stringify(PLAIN.error(no, ''))
   const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`

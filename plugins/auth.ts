@@ -1,4 +1,14 @@
-import { credentialOf, definePlugin, type Exchange, formatCredits, GatewayError, type Given, type Key, type KeyType, leastCharge } from 'tollgate/plugin'
+import {
+  credentialOf,
+  definePlugin,
+  type Exchange,
+  formatCredits,
+  GatewayError,
+  type Given,
+  type Key,
+  type KeyType,
+  leastCharge,
+} from 'tollgate/plugin'
 
 declare module 'tollgate/plugin' {
   interface Facts {
@@ -23,7 +33,8 @@ export default definePlugin({
     /** What the smallest request of a key type costs at its cheapest model. */
     function leastOf(type: KeyType): bigint {
       let least = leastCharges.get(type)
-      if (least === undefined) leastCharges.set(type, (least = leastCharge([...type.models.values()].map(({ price }) => price))))
+      if (least === undefined)
+        leastCharges.set(type, (least = leastCharge([...type.models.values()].map(({ price }) => price))))
       return least
     }
 
@@ -54,7 +65,9 @@ export default definePlugin({
         const found = keys.find(secret)
         if (found instanceof Promise) return found.then(key => admit(x, secret, key))
         // A key that has been enabled or topped up just now is served.
-        return found && fault(x, found) ? keys.refind(secret).then(key => admit(x, secret, key)) : admit(x, secret, found)
+        return found && fault(x, found)
+          ? keys.refind(secret).then(key => admit(x, secret, key))
+          : admit(x, secret, found)
       },
     }
   },
@@ -62,5 +75,7 @@ export default definePlugin({
 
 function exhausted(balance: bigint, least: bigint): GatewayError {
   const [has, needs] = [formatCredits(balance), formatCredits(least)]
-  return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; the smallest request needs ${needs}.` })
+  return new GatewayError('allocation_exhausted', {
+    message: `This key has ${has} credits left; the smallest request needs ${needs}.`,
+  })
 }

@@ -6,7 +6,8 @@ import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewri
  */
 export default definePlugin({
   name: 'billing-trailer',
-  summary: 'Tells cost and balance with each reply: in headers of a JSON reply, in a comment before the last event of a stream.',
+  summary:
+    'Tells cost and balance with each reply: in headers of a JSON reply, in a comment before the last event of a stream.',
   on: 'inference',
   needs: ['runningHold', 'body', 'model', 'tally'],
   setup() {

@@ -23,7 +23,13 @@ export default definePlugin({
     type: 'object',
     additionalProperties: false,
     properties: {
-      mediaTokens: { type: 'integer', minimum: 1, maximum: 10_000_000, default: 1600, description: 'tokens of one embedded image, sound or file' },
+      mediaTokens: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 10_000_000,
+        default: 1600,
+        description: 'tokens of one embedded image, sound or file',
+      },
       perMinute: { type: 'integer', minimum: 1, default: 300, description: 'the times one key may ask in a minute' },
     },
   },
@@ -34,7 +40,8 @@ export default definePlugin({
     return {
       async request(x) {
         const retryAfterMs = asked.take(x.key.id, perMinute)
-        if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
+        if (retryAfterMs > 0)
+          throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
         await keys.usable(x.secret)
         return x.route.format === x.format ? undefined : answer(x.body)
       },
@@ -92,5 +99,7 @@ const IDEOGRAPHS = 0x2e80
 
 /** A letter, a digit or a space. */
 function isPlain(code: number): boolean {
-  return code === 0x20 || (code >= 0x30 && code <= 0x39) || (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a)
+  return (
+    code === 0x20 || (code >= 0x30 && code <= 0x39) || (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a)
+  )
 }

@@ -13,7 +13,10 @@ export default definePlugin({
         if (typeof asked === 'string') return
         const type = config.keyTypes.get(key.type) as KeyType
         if (asked !== undefined) throw invalid('"model" must be a string.')
-        if (!type.fillDefault) throw invalid(`The required member "model" is missing; the default of this key's type is "${type.default.id}".`)
+        if (!type.fillDefault)
+          throw invalid(
+            `The required member "model" is missing; the default of this key's type is "${type.default.id}".`,
+          )
         body.set('model', type.default.id)
       },
     }

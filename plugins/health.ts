@@ -6,7 +6,10 @@ export default definePlugin({
   summary: 'Answers GET /health and GET / (the process lives), and GET /health/ready (it can take requests).',
   on: ['GET /health', 'GET /health/ready', 'GET /'],
   setup(_options, { status }) {
-    const facts = (): object => ({ store: status.store, ...(status.simulated.length > 0 && { simulated: status.simulated }) })
+    const facts = (): object => ({
+      store: status.store,
+      ...(status.simulated.length > 0 && { simulated: status.simulated }),
+    })
     const ready = async (): Promise<Reply> => {
       if (status.draining) return notReady('draining')
       try {
@@ -16,7 +19,8 @@ export default definePlugin({
       }
       return Reply.json({ status: 'ready', ...facts() }, NO_STORE)
     }
-    const notReady = (reason: string): Reply => Reply.json({ status: 'not ready', reason, ...facts() }, { ...NO_STORE, 'retry-after': '5' }, 503)
+    const notReady = (reason: string): Reply =>
+      Reply.json({ status: 'not ready', reason, ...facts() }, { ...NO_STORE, 'retry-after': '5' }, 503)
     return {
       request: x => (x.path === '/health/ready' ? ready() : Reply.json({ status: 'ok', ...facts() }, NO_STORE)),
     }

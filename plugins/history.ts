@@ -1,4 +1,14 @@
-import { definePlugin, GatewayError, type HistoryEntry, pricedEntry, PRIVATE, Reply, shownEntry, STATUSES, turn } from 'tollgate/plugin'
+import {
+  definePlugin,
+  GatewayError,
+  type HistoryEntry,
+  pricedEntry,
+  PRIVATE,
+  Reply,
+  shownEntry,
+  STATUSES,
+  turn,
+} from 'tollgate/plugin'
 
 /** Entries of a page when none are asked for, and at most. */
 const PAGE = 50
@@ -32,7 +42,11 @@ export default definePlugin({
   needs: ['key'],
   setup(_options, { ledger }) {
     /** Matching entries from the cursor on, and where to go on; undefined when there are no more. */
-    async function collect(account: string, wish: Wish, skip: number): Promise<{ entries: HistoryEntry[]; next: string | undefined }> {
+    async function collect(
+      account: string,
+      wish: Wish,
+      skip: number,
+    ): Promise<{ entries: HistoryEntry[]; next: string | undefined }> {
       const from = wish.from === undefined ? '-' : String(wish.from)
       let to = wish.cursor === undefined ? (wish.to === undefined ? '+' : String(wish.to)) : `(${wish.cursor}`
       const found: HistoryEntry[] = []
@@ -58,7 +72,11 @@ export default definePlugin({
       const rows: object[] = []
       for (let at = 0; at < entries.length; at += PRICED_AT_ONCE) {
         if (at > 0) await turn(account)
-        rows.push(...(await Promise.all(entries.slice(at, at + PRICED_AT_ONCE).map(entry => pricedEntry(entry, ledger.prices)))))
+        rows.push(
+          ...(await Promise.all(
+            entries.slice(at, at + PRICED_AT_ONCE).map(entry => pricedEntry(entry, ledger.prices)),
+          )),
+        )
       }
       return rows
     }
@@ -74,7 +92,10 @@ export default definePlugin({
           next_cursor: next ?? null,
           page: wish.page,
           page_size: wish.size,
-          total: wish.filtered || wish.from !== undefined || wish.to !== undefined ? null : await ledger.historyLength(key.id),
+          total:
+            wish.filtered || wish.from !== undefined || wish.to !== undefined
+              ? null
+              : await ledger.historyLength(key.id),
         }
         return Reply.json(reply, PRIVATE)
       },
@@ -83,13 +104,16 @@ export default definePlugin({
 })
 
 function read(query: URLSearchParams): Wish {
-  const of = (...names: string[]): string | undefined => names.map(name => query.get(name)).find(value => value !== null && value !== '') ?? undefined
+  const of = (...names: string[]): string | undefined =>
+    names.map(name => query.get(name)).find(value => value !== null && value !== '') ?? undefined
   const size = whole(of('page_size', 'size', 'limit'), PAGE, 'page_size', MOST)
   const page = whole(of('page', 'p'), 1, 'page', Number.MAX_SAFE_INTEGER)
   const cursor = of('cursor')
-  if (cursor !== undefined && !CURSOR.test(cursor)) throw invalid('cursor', '"cursor" must be the next_cursor of an earlier answer.')
+  if (cursor !== undefined && !CURSOR.test(cursor))
+    throw invalid('cursor', '"cursor" must be the next_cursor of an earlier answer.')
   if (cursor !== undefined && page > 1) throw invalid('page', 'Give either "cursor" or "page".')
-  if ((page - 1) * size > MOST_SKIPPED) throw invalid('page', `Pages end at entry ${MOST_SKIPPED}; go on with "cursor".`)
+  if ((page - 1) * size > MOST_SKIPPED)
+    throw invalid('page', `Pages end at entry ${MOST_SKIPPED}; go on with "cursor".`)
   const filters = {
     model: of('model'),
     status: oneOf(STATUSES, of('status'), 'status'),
@@ -108,7 +132,9 @@ function read(query: URLSearchParams): Wish {
     matches(entry) {
       if (wanted.length === 0) return true
       const shown = shownEntry(entry)
-      return wanted.every(([name, value]) => String(shown[name]) === value || (name === 'model' && shown['requested_model'] === value))
+      return wanted.every(
+        ([name, value]) => String(shown[name]) === value || (name === 'model' && shown['requested_model'] === value),
+      )
     },
   }
 }
@@ -121,7 +147,8 @@ function oneOf(words: readonly string[], text: string | undefined, name: string)
 function whole(text: string | undefined, standard: number, name: string, most: number): number {
   if (text === undefined) return standard
   const value = Number(text)
-  if (!Number.isSafeInteger(value) || value < 1 || value > most) throw invalid(name, `"${name}" must be a whole number from 1 to ${most}.`)
+  if (!Number.isSafeInteger(value) || value < 1 || value > most)
+    throw invalid(name, `"${name}" must be a whole number from 1 to ${most}.`)
   return value
 }
 
@@ -130,7 +157,8 @@ function time(text: string | undefined, name: string, end: boolean): number | un
   if (text === undefined) return undefined
   const number = Number(text)
   const ms = Number.isFinite(number) ? (number < 1e11 ? number * 1000 : number) : Date.parse(text)
-  if (!Number.isSafeInteger(Math.floor(ms)) || ms < 0) throw invalid(name, `"${name}" must be a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`)
+  if (!Number.isSafeInteger(Math.floor(ms)) || ms < 0)
+    throw invalid(name, `"${name}" must be a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`)
   return Math.floor(ms) + (end && /^\d{4}-\d{2}-\d{2}$/.test(text) ? 86_400_000 - 1 : 0)
 }
 

@@ -51,7 +51,10 @@ function check(body: Body, format: Format): void {
     if (type === 'count' && !(Number.isSafeInteger(value) && (value as number) > 0)) {
       throw invalid(name, `"${name}" must be a whole number above zero.`)
     }
-    if (type === 'choices' && !(Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= MOST_CHOICES)) {
+    if (
+      type === 'choices' &&
+      !(Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= MOST_CHOICES)
+    ) {
       throw invalid(name, `"${name}" must be a whole number from 1 to ${MOST_CHOICES}.`)
     }
   }

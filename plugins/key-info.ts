@@ -1,4 +1,14 @@
-import { balanceOf, credits, definePlugin, isoTime, type KeyType, policyOf, PRIVATE, Reply, usageOf } from 'tollgate/plugin'
+import {
+  balanceOf,
+  credits,
+  definePlugin,
+  isoTime,
+  type KeyType,
+  policyOf,
+  PRIVATE,
+  Reply,
+  usageOf,
+} from 'tollgate/plugin'
 
 /** The calling key's policy and a summary of its usage; also for expired and exhausted keys. */
 export default definePlugin({
@@ -27,7 +37,11 @@ export default definePlugin({
     return {
       async request({ key }) {
         const type = config.keyTypes.get(key.type) as KeyType
-        const [balance, summary, quota] = await Promise.all([balanceOf(ledger, key, now()), ledger.summary(key.id), weeklyQuota(type)])
+        const [balance, summary, quota] = await Promise.all([
+          balanceOf(ledger, key, now()),
+          ledger.summary(key.id),
+          weeklyQuota(type),
+        ])
         const info = {
           object: 'key_info',
           id: key.id,

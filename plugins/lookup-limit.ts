@@ -10,7 +10,12 @@ export default definePlugin({
     type: 'object',
     additionalProperties: false,
     properties: {
-      perMinute: { type: 'integer', minimum: 1, default: 120, description: 'the times one key may look something up in a minute' },
+      perMinute: {
+        type: 'integer',
+        minimum: 1,
+        default: 120,
+        description: 'the times one key may look something up in a minute',
+      },
     },
   },
   setup({ perMinute }, { now }) {
@@ -18,7 +23,8 @@ export default definePlugin({
     return {
       request({ key }) {
         const retryAfterMs = looked.take(key.id, perMinute)
-        if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message: 'This key is looked up too often.', retryAfterMs })
+        if (retryAfterMs > 0)
+          throw new GatewayError('rate_limited', { message: 'This key is looked up too often.', retryAfterMs })
       },
     }
   },

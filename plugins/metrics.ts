@@ -10,7 +10,11 @@ export default definePlugin({
     type: 'object',
     additionalProperties: false,
     properties: {
-      token: { type: 'string', minLength: 16, description: 'a bearer token of at least 16 characters, without which the numbers are refused' },
+      token: {
+        type: 'string',
+        minLength: 16,
+        description: 'a bearer token of at least 16 characters, without which the numbers are refused',
+      },
     },
   },
   setup({ token }, { ledger, meter, status }) {
@@ -18,19 +22,42 @@ export default definePlugin({
     return {
       request(x) {
         if (x.path !== '/metrics') return
-        if (token !== undefined && !same(x.headers.authorization, `Bearer ${token}`)) throw new GatewayError('invalid_key')
+        if (token !== undefined && !same(x.headers.authorization, `Bearer ${token}`))
+          throw new GatewayError('invalid_key')
         const lines = [
-          ...metric('ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [['', ledger.drifted]]),
+          ...metric('ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [
+            ['', ledger.drifted],
+          ]),
           ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
           ...metric('holds', 'gauge', 'Holds that this process keeps alive.', [['', ledger.live]]),
-          ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [['', meter.quarantined]]),
-          ...metric('quarantine_suspensions_total', 'counter', 'Times that charges above the estimate were suspended for a model.', [['', meter.suspensions]]),
-          ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [['', meter.unpriced]]),
-          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [['', meter.belowCost]]),
-          ...metric('memory_taken_bytes', 'gauge', 'Memory that requests and replies in flight have taken.', [['', status.memory.taken]]),
+          ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [
+            ['', meter.quarantined],
+          ]),
+          ...metric(
+            'quarantine_suspensions_total',
+            'counter',
+            'Times that charges above the estimate were suspended for a model.',
+            [['', meter.suspensions]],
+          ),
+          ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [
+            ['', meter.unpriced],
+          ]),
+          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [
+            ['', meter.belowCost],
+          ]),
+          ...metric('memory_taken_bytes', 'gauge', 'Memory that requests and replies in flight have taken.', [
+            ['', status.memory.taken],
+          ]),
           ...metric('memory_budget_bytes', 'gauge', 'Memory that they may take.', [['', status.memory.total]]),
-          ...metric('memory_refused_total', 'counter', 'Requests and replies that were refused for lack of memory.', [['', status.memory.refused]]),
-          ...metric('upstream_repeats_total', 'counter', 'Requests that were sent again, as an upstream closed a kept connection.', [['', status.repeated]]),
+          ...metric('memory_refused_total', 'counter', 'Requests and replies that were refused for lack of memory.', [
+            ['', status.memory.refused],
+          ]),
+          ...metric(
+            'upstream_repeats_total',
+            'counter',
+            'Requests that were sent again, as an upstream closed a kept connection.',
+            [['', status.repeated]],
+          ),
           ...metric(
             'exchanges_total',
             'counter',
@@ -38,7 +65,10 @@ export default definePlugin({
             [...outcomes].map(([kind, count]) => [`{outcome="${kind}"}`, count]),
           ),
         ]
-        return new Reply(200, `${lines.join('\n')}\n`, { 'content-type': 'text/plain; version=0.0.4', 'cache-control': 'no-store' })
+        return new Reply(200, `${lines.join('\n')}\n`, {
+          'content-type': 'text/plain; version=0.0.4',
+          'cache-control': 'no-store',
+        })
       },
       settle(_x, outcome) {
         const name = nameOf(outcome)
@@ -53,10 +83,23 @@ function nameOf(outcome: Outcome): string {
   return outcome.kind === 'broken' ? `broken_by_${outcome.by}` : outcome.kind
 }
 
-function metric(name: string, type: string, help: string, values: readonly (readonly [labels: string, value: number])[]): string[] {
-  return [`# HELP tollgate_${name} ${help}`, `# TYPE tollgate_${name} ${type}`, ...values.map(([labels, value]) => `tollgate_${name}${labels} ${value}`)]
+function metric(
+  name: string,
+  type: string,
+  help: string,
+  values: readonly (readonly [labels: string, value: number])[],
+): string[] {
+  return [
+    `# HELP tollgate_${name} ${help}`,
+    `# TYPE tollgate_${name} ${type}`,
+    ...values.map(([labels, value]) => `tollgate_${name}${labels} ${value}`),
+  ]
 }
 
 function same(given: string | undefined, expected: string): boolean {
-  return given !== undefined && given.length === expected.length && timingSafeEqual(Buffer.from(given), Buffer.from(expected))
+  return (
+    given !== undefined &&
+    given.length === expected.length &&
+    timingSafeEqual(Buffer.from(given), Buffer.from(expected))
+  )
 }

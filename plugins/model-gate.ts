@@ -20,7 +20,8 @@ export default definePlugin({
       suffixes: {
         type: 'object',
         default: {},
-        description: 'suffixes of model names, each with the request headers it stands for, such as { "[1m]": { header: value } }',
+        description:
+          'suffixes of model names, each with the request headers it stands for, such as { "[1m]": { header: value } }',
         propertyNames: { minLength: 1, description: 'a suffix of at least one character' },
         additionalProperties: { type: 'object', additionalProperties: { type: 'string', pattern: '^[ -~]*$' } },
       },
@@ -31,7 +32,9 @@ export default definePlugin({
     function bare(name: string): { name: string; headers: Record<string, string> } {
       const lower = name.toLowerCase()
       const suffix = Object.keys(suffixes).find(end => lower.endsWith(end.toLowerCase()))
-      return suffix === undefined ? { name, headers: {} } : { name: name.slice(0, -suffix.length), headers: suffixes[suffix] ?? {} }
+      return suffix === undefined
+        ? { name, headers: {} }
+        : { name: name.slice(0, -suffix.length), headers: suffixes[suffix] ?? {} }
     }
 
     return {
@@ -39,7 +42,9 @@ export default definePlugin({
         const type = config.keyTypes.get(key.type) as KeyType
         if (!type.formats.includes(format)) {
           const served = type.formats.map(({ path }) => `POST ${path}`).join(', ')
-          throw new GatewayError('format_not_allowed', { message: `Keys of type ${type.name} do not serve ${format.path}. They serve ${served}.` })
+          throw new GatewayError('format_not_allowed', {
+            message: `Keys of type ${type.name} do not serve ${format.path}. They serve ${served}.`,
+          })
         }
         const asked = body.get('model') as string
         const { name, headers } = bare(asked)
@@ -65,7 +70,8 @@ function called(name: string, format: Format): Rewriter {
       const told = format.modelOf(json)
       if (told === undefined || told === name) return undefined
       const { replyMember } = format
-      const path = replyMember !== undefined && Object.hasOwn(json as object, replyMember) ? [replyMember, 'model'] : ['model']
+      const path =
+        replyMember !== undefined && Object.hasOwn(json as object, replyMember) ? [replyMember, 'model'] : ['model']
       return [event.renamed(path, name)]
     },
   }

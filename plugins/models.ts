@@ -1,4 +1,12 @@
-import { definePlugin, type Exchange, GatewayError, type KeyType, type ModelEntry, presented, Reply } from 'tollgate/plugin'
+import {
+  definePlugin,
+  type Exchange,
+  GatewayError,
+  type KeyType,
+  type ModelEntry,
+  presented,
+  Reply,
+} from 'tollgate/plugin'
 
 /** One object that satisfies the clients of all formats. */
 interface ListedModel {
@@ -44,7 +52,8 @@ export default definePlugin({
 
 function listed(types: Iterable<KeyType>): Map<string, ListedModel> {
   const models = new Map<string, ListedModel>()
-  for (const { models: entries } of types) for (const entry of entries.values()) if (!models.has(entry.id)) models.set(entry.id, describe(entry))
+  for (const { models: entries } of types)
+    for (const entry of entries.values()) if (!models.has(entry.id)) models.set(entry.id, describe(entry))
   return models
 }
 
@@ -73,7 +82,8 @@ function decoded(id: string): string {
 
 function one(models: ReadonlyMap<string, ListedModel>, id: string): ListedModel {
   const model = models.get(id)
-  if (!model) throw new GatewayError('model_not_found', { message: `There is no model "${id.slice(0, 100)}".`, param: 'model' })
+  if (!model)
+    throw new GatewayError('model_not_found', { message: `There is no model "${id.slice(0, 100)}".`, param: 'model' })
   return model
 }
 
@@ -84,7 +94,15 @@ function page(models: readonly ListedModel[], query: URLSearchParams): object {
   const end = query.has('before_id') ? Math.max(index('before_id'), 0) : models.length
   const asked = Number(query.get('limit') ?? models.length)
   const limit = Number.isInteger(asked) && asked > 0 ? asked : models.length
-  const data = query.has('before_id') ? models.slice(Math.max(0, end - limit), end) : models.slice(start, Math.min(end, start + limit))
+  const data = query.has('before_id')
+    ? models.slice(Math.max(0, end - limit), end)
+    : models.slice(start, Math.min(end, start + limit))
   const more = query.has('before_id') ? end - data.length > 0 : start + data.length < end
-  return { object: 'list', data, has_more: more && data.length > 0, first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null }
+  return {
+    object: 'list',
+    data,
+    has_more: more && data.length > 0,
+    first_id: data[0]?.id ?? null,
+    last_id: data.at(-1)?.id ?? null,
+  }
 }

@@ -58,8 +58,17 @@ export default definePlugin({
       request(x) {
         const found = extrasOf(x.body)
         const type = config.keyTypes.get(x.key.type) as KeyType
-        if (found.length === 0 && type.policy.store === undefined && !x.model.entry.price.factors.serviceTier) return PLAIN
-        const findings: Findings = { conditions: {}, tools: [], models: new Map(), advisors: new Map(), media: new Set(), droppedTools: [], dropped: [] }
+        if (found.length === 0 && type.policy.store === undefined && !x.model.entry.price.factors.serviceTier)
+          return PLAIN
+        const findings: Findings = {
+          conditions: {},
+          tools: [],
+          models: new Map(),
+          advisors: new Map(),
+          media: new Set(),
+          droppedTools: [],
+          dropped: [],
+        }
         for (const extra of found) decide(extra, x, type, findings)
         if (findings.advisors.size > 0) renameAdvisors(x.body, name => entryOf(type, name)?.sends ?? name)
         leaveOut(x, type, findings)
@@ -113,15 +122,29 @@ function isCovered({ policy, asks, param, tool }: Extra, price: Price, type: Key
     case 'condition':
       // What may come to anything may come to the dearest: where only cheaper ones have a price, that is none of them.
       return asks.every(name =>
-        name === 'auto' ? factorOf(price, needs.name, dearestOf(price.factors[needs.name])) > NANO : price.factors[needs.name]?.has(name),
+        name === 'auto'
+          ? factorOf(price, needs.name, dearestOf(price.factors[needs.name])) > NANO
+          : price.factors[needs.name]?.has(name),
       )
     case 'call':
       return price.calls[needs.name] !== undefined && (!needs.rate || price[needs.rate] !== undefined) && !tool?.beyond
     case 'rates':
       if (policy === 'sound') return price.audioInput !== undefined
-      return asks.length > 0 && asks.every(name => (name === 'audio' ? price.audioOutput : name === 'image' ? price.imageOutput : undefined) !== undefined)
+      return (
+        asks.length > 0 &&
+        asks.every(
+          name =>
+            (name === 'audio' ? price.audioOutput : name === 'image' ? price.imageOutput : undefined) !== undefined,
+        )
+      )
     case 'model': {
-      const names = tool ? (tool.model === undefined ? undefined : [tool.model]) : type.policy[policy] === 'allow' ? modelsNamed(body.get(param)) : undefined
+      const names = tool
+        ? tool.model === undefined
+          ? undefined
+          : [tool.model]
+        : type.policy[policy] === 'allow'
+          ? modelsNamed(body.get(param))
+          : undefined
       return names?.every(name => entryOf(type, name) !== undefined) === true
     }
     default:
@@ -142,7 +165,8 @@ function allow({ policy, param, asks, tool }: Extra, { body, model }: Known, typ
     const { factors } = model.entry.price
     const name = asked === 'auto' ? dearestOf(factors[needs.name]) : asked
     // What is cheaper than the standard may turn out to be the standard.
-    if (factorOf(model.entry.price, needs.name, name) > NANO) findings.conditions = { ...findings.conditions, [needs.name]: name }
+    if (factorOf(model.entry.price, needs.name, name) > NANO)
+      findings.conditions = { ...findings.conditions, [needs.name]: name }
   } else if (policy === 'modalities') {
     for (const name of asks) findings.media.add(name === 'image' ? 'imageOutput' : 'audioOutput')
   } else if (needs?.kind === 'model') {
@@ -173,7 +197,8 @@ function leaveOut(x: Known, type: KeyType, { droppedTools, dropped }: Findings):
   const [first] = droppedTools
   if (!first) return
   const tools = droppedTools.flatMap(({ tool }) => tool ?? [])
-  if (!dropTools(x.body, tools)) throw refusal(first, isCovered(first, x.model.entry.price, type, x), x.model.entry, type.policy[first.policy])
+  if (!dropTools(x.body, tools))
+    throw refusal(first, isCovered(first, x.model.entry.price, type, x), x.model.entry, type.policy[first.policy])
   for (const { type: name } of tools) dropped.push(`tools.${name}`)
 }
 
@@ -207,7 +232,12 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
 function refusal(extra: Extra, covered: boolean, { price }: ModelEntry, said: string | undefined): GatewayError {
   const { policy, param, tool } = extra
   const { remedy }: Policy = POLICIES[policy]
-  const shown = policy === 'sound' ? `Sound in "${param}"` : tool && tool.param !== tool.type ? `"${param} (${tool.type.slice(0, 64)})"` : `"${param}"`
+  const shown =
+    policy === 'sound'
+      ? `Sound in "${param}"`
+      : tool && tool.param !== tool.type
+        ? `"${param} (${tool.type.slice(0, 64)})"`
+        : `"${param}"`
   const why = covered ? 'It is not offered to this key.' : reasonOf(extra, price, said)
   return new GatewayError('member_refused', { param, message: `${shown} is refused. ${why} ${remedy}` })
 }
@@ -215,6 +245,7 @@ function refusal(extra: Extra, covered: boolean, { price }: ModelEntry, said: st
 function reasonOf({ policy, tool }: Extra, price: Price, said: string | undefined): string {
   const { needs, reason }: Policy = POLICIES[policy]
   if (tool?.beyond !== undefined && needs?.kind === 'call' && price.calls[needs.name] !== undefined) return tool.beyond
-  if (policy === 'models' && said === 'allow') return 'It may list names of models that this key may use, and nothing else.'
+  if (policy === 'models' && said === 'allow')
+    return 'It may list names of models that this key may use, and nothing else.'
   return policy === 'advisor' && tool?.model === undefined ? 'It names no model.' : reason
 }

@@ -1,5 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Attempt, definePlugin, digestOf, type Exchange, GatewayError, nameOf, type Outcome, type Reply, type With } from 'tollgate/plugin'
+import {
+  Attempt,
+  definePlugin,
+  digestOf,
+  type Exchange,
+  GatewayError,
+  nameOf,
+  type Outcome,
+  type Reply,
+  type With,
+} from 'tollgate/plugin'
 
 /** How often, and after how many milliseconds each, a name is looked at that is being given back. */
 const ENDING = { times: 50, ms: 20 } as const
@@ -58,7 +68,8 @@ export default definePlugin({
       const attempt = begin(x, name)
       try {
         const claim = await ledger.claim(x.key.id, name, attempt.digest)
-        if (typeof claim === 'string') throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
+        if (typeof claim === 'string')
+          throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
         attempt.claim = claim
       } catch (thrown) {
         attempts.drop(attempt)
@@ -86,7 +97,9 @@ export default definePlugin({
     return {
       request(x) {
         const header = x.headers['idempotency-key']
-        return header === undefined && x.headers['x-stainless-retry-count'] === undefined ? undefined : retried(x, header)
+        return header === undefined && x.headers['x-stainless-retry-count'] === undefined
+          ? undefined
+          : retried(x, header)
       },
       settle(x, outcome) {
         const attempt = made.get(x)
@@ -99,7 +112,9 @@ export default definePlugin({
         if (!claim) return
         // A name that is done stays taken, also when its reply is kept no longer.
         const told = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
-        told.catch((cause: unknown) => log.warn({ exchange: x.id, err: cause }, 'the store was not told what became of an idempotency key'))
+        told.catch((cause: unknown) =>
+          log.warn({ exchange: x.id, err: cause }, 'the store was not told what became of an idempotency key'),
+        )
       },
     }
   },
@@ -110,11 +125,14 @@ function isWhole(outcome: Outcome): boolean {
 }
 
 function otherBody(): GatewayError {
-  return new GatewayError('invalid_body', { message: 'This idempotency-key was used for another request. Send a new one with a new body.' })
+  return new GatewayError('invalid_body', {
+    message: 'This idempotency-key was used for another request. Send a new one with a new body.',
+  })
 }
 
 /** The client's name for its request, as the store may know it. */
 function named(header: string): string {
-  if (header === '' || header.length > NAME_MAX) throw new GatewayError('invalid_body', { message: `An idempotency-key has 1 to ${NAME_MAX} characters.` })
+  if (header === '' || header.length > NAME_MAX)
+    throw new GatewayError('invalid_body', { message: `An idempotency-key has 1 to ${NAME_MAX} characters.` })
   return nameOf(header)
 }

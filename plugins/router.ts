@@ -17,7 +17,8 @@ import {
  */
 export default definePlugin({
   name: 'router',
-  summary: "Chooses the accounts of the key type's upstream that a request is sent to, and the format it is spoken to in.",
+  summary:
+    "Chooses the accounts of the key type's upstream that a request is sent to, and the format it is spoken to in.",
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['route'],
@@ -31,7 +32,14 @@ export default definePlugin({
           route: { format: spoken, translation, candidates: upstream.accounts.map(account => ({ upstream, account })) },
         })
         if (!x.inference || spoken === format) return routed()
-        const between = { client: format, upstream: spoken, body: x.body, headers: x.headers, asked: x.model.asked, limits: x.model.entry }
+        const between = {
+          client: format,
+          upstream: spoken,
+          body: x.body,
+          headers: x.headers,
+          asked: x.model.asked,
+          limits: x.model.entry,
+        }
         const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: longJobs.of(key.id, x) }
         if (x.body.innerTexts === 0 && !isLarge(x.body, x.body.values)) return routed(new Translation(asked))
         return translated(x, asked, config.limits).then(routed)
@@ -52,11 +60,17 @@ const TRANSLATION_VALUE_BYTES = 600
  * it has the limits of the request.
  * @throws GatewayError invalid_body beyond them; unavailable where there is no memory
  */
-async function translated(x: Exchange & With<'body'>, asked: Asked, limits: Pick<Config['limits'], 'values' | 'depth'>): Promise<Translation> {
+async function translated(
+  x: Exchange & With<'body'>,
+  asked: Asked,
+  limits: Pick<Config['limits'], 'values' | 'depth'>,
+): Promise<Translation> {
   const inner = await x.body.inner()
   const values = x.body.values + inner.values
-  if (values > limits.values) throw invalid(`The request, with the arguments of its calls, holds more than ${limits.values} values.`)
-  if (inner.depth > limits.depth) throw invalid(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
+  if (values > limits.values)
+    throw invalid(`The request, with the arguments of its calls, holds more than ${limits.values} values.`)
+  if (inner.depth > limits.depth)
+    throw invalid(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
   if (!isLarge(x.body, values)) return new Translation(asked)
   const bytes = x.body.received.length * TRANSLATION_COPIES + values * TRANSLATION_VALUE_BYTES
   x.reserve(bytes)

@@ -47,7 +47,9 @@ export default definePlugin({
         const total = (usage ? inputTokens(usage) : 0) + output
         ledger
           .noteStored(x.key.id, { reply: reply ?? x.id, total, output, others })
-          .catch((cause: unknown) => log.warn({ exchange: x.id, err: cause }, 'what a reply left with its upstream is not noted'))
+          .catch((cause: unknown) =>
+            log.warn({ exchange: x.id, err: cause }, 'what a reply left with its upstream is not noted'),
+          )
       },
     }
   },

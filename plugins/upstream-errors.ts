@@ -1,10 +1,20 @@
-import { definePlugin, type Failure, failureCause, GatewayError, type Head, overflowOf, type Rewriter, type With } from 'tollgate/plugin'
+import {
+  definePlugin,
+  type Failure,
+  failureCause,
+  GatewayError,
+  type Head,
+  overflowOf,
+  type Rewriter,
+  type With,
+} from 'tollgate/plugin'
 
 /** Longest wait that is passed on from an upstream, in milliseconds. */
 const MOST_WAIT_MS = 60_000
 
 /** Kinds of failure that are the request's own fault, by the vendors' `type` or `code`: clients act on their words. */
-const CLIENTS_FAULT = /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
+const CLIENTS_FAULT =
+  /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
 const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
 
 /**
@@ -43,13 +53,23 @@ type Known = With<'route'>
 
 function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
-  if (head.status === 400 || head.status === 413 || head.status === 422 || (head.status === 200 && CLIENTS_FAULT.test(kind))) {
+  if (
+    head.status === 400 ||
+    head.status === 413 ||
+    head.status === 422 ||
+    (head.status === 200 && CLIENTS_FAULT.test(kind))
+  ) {
     // Its words are for the customer alone.
     const cause = failureCause(head.status, { ...failure, message: '' })
     return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
   }
   const cause = failureCause(head.status, failure)
-  if (head.status === 429 || head.status === 503 || head.status === 529 || (head.status === 200 && OVERLOAD.test(kind))) {
+  if (
+    head.status === 429 ||
+    head.status === 503 ||
+    head.status === 529 ||
+    (head.status === 200 && OVERLOAD.test(kind))
+  ) {
     // The account's credit being used up looks like a rate limit and is none of the customer's business.
     return new GatewayError('overloaded', { cause, retryAfterMs: wait(head.headers, now) })
   }
@@ -62,7 +82,8 @@ function rejection({ route, format }: Known, status: number, failure: Failure, c
   const { message, param, type, ...codes } = failure
   const own = route.format === format
   const overflow = own ? undefined : overflowOf(failure)
-  if (overflow) return new GatewayError('context_too_long', { cause, message: format.overflow(overflow.tokens, overflow.most) })
+  if (overflow)
+    return new GatewayError('context_too_long', { cause, message: format.overflow(overflow.tokens, overflow.most) })
   return new GatewayError('upstream_rejected', {
     cause,
     status,
@@ -90,5 +111,7 @@ function secretsOf({ route }: Known): string[] {
 /** The failure without the account's credentials, wherever it repeats them. */
 function clean(failure: Failure, secrets: readonly string[]): Failure {
   const scrub = (text: string): string => secrets.reduce((rest, secret) => rest.replaceAll(secret, '***'), text)
-  return Object.fromEntries(Object.entries(failure).map(([name, text]) => [name, scrub(String(text))])) as unknown as Failure
+  return Object.fromEntries(
+    Object.entries(failure).map(([name, text]) => [name, scrub(String(text))]),
+  ) as unknown as Failure
 }

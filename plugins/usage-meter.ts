@@ -57,7 +57,8 @@ export default definePlugin({
     ticking.unref()
     return {
       async request(x) {
-        if (x.body.contents.attachments.length > 0) await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
+        if (x.body.contents.attachments.length > 0)
+          await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
         const terms = metering.termsOf(x, typeOf(x, host).models, rates, host.meter, host.now())
         const requests = holdRequests(x, host, terms)
         const answers = await holdAll(requests, x, host)
@@ -68,9 +69,16 @@ export default definePlugin({
           throw error
         }
         const choices = x.format.choices(x.body)
-        const runningHold = new metering.RunningHold(holdsOf(answers), host.ledger, terms, typeOf(x, host).holdAhead * choices)
-        if (runningHold.underfunded && lowers(x, host)) x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))
-        if (!streams(x) && terms.extras.tools.length + terms.extras.advisors.length > 0) x.format.limitCalls(x.body, terms.toolCalls)
+        const runningHold = new metering.RunningHold(
+          holdsOf(answers),
+          host.ledger,
+          terms,
+          typeOf(x, host).holdAhead * choices,
+        )
+        if (runningHold.underfunded && lowers(x, host))
+          x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))
+        if (!streams(x) && terms.extras.tools.length + terms.extras.advisors.length > 0)
+          x.format.limitCalls(x.body, terms.toolCalls)
         if (terms.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           runningHold.silent = x
           silent.add(runningHold)
@@ -79,7 +87,8 @@ export default definePlugin({
       },
       response(x, head) {
         // Whoever gets less than he asked for is to see it.
-        if (x.runningHold.underfunded && lowers(x, host)) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
+        if (x.runningHold.underfunded && lowers(x, host))
+          head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
       events: 'signals',
       event(x, { reading }) {
@@ -89,8 +98,14 @@ export default definePlugin({
       listening(x, anybody) {
         const done = anybody
           ? host.ledger.rejoin(x.runningHold.keyHold)
-          : host.ledger.abandon(x.runningHold.keyHold, typeOf(x, host).abandoned, !streams(x) || x.runningHold.terms.weight.providerTools)
-        done.catch((cause: unknown) => host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'))
+          : host.ledger.abandon(
+              x.runningHold.keyHold,
+              typeOf(x, host).abandoned,
+              !streams(x) || x.runningHold.terms.weight.providerTools,
+            )
+        done.catch((cause: unknown) =>
+          host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'),
+        )
       },
       settle(x, outcome) {
         silent.delete(x.runningHold)
@@ -107,7 +122,8 @@ export default definePlugin({
           host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }),
         )
         if (result.quarantined) quarantine(x, model, suspended, host)
-        else if (result.billed && result.source === 'upstream') metering.learn(x, x.runningHold.terms, result.usage, host.meter, host.now())
+        else if (result.billed && result.source === 'upstream')
+          metering.learn(x, x.runningHold.terms, result.usage, host.meter, host.now())
       },
       close: () => clearInterval(ticking),
     }
@@ -133,7 +149,13 @@ function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
 }
 
 /** Tells of usage that has no price, and of a charge below its cost. */
-function watch(x: Metered, { charge, unpriced }: metering.Bill, cost: bigint | undefined, model: string, { meter, log }: Host): void {
+function watch(
+  x: Metered,
+  { charge, unpriced }: metering.Bill,
+  cost: bigint | undefined,
+  model: string,
+  { meter, log }: Host,
+): void {
   const of = { exchange: x.id, key: x.key.id, model }
   if (unpriced.length > 0) {
     meter.unpriced++
@@ -165,7 +187,11 @@ function holdRequests(x: Exchange & Known, host: Host, terms: metering.Terms): H
   const stream = streams(x)
   // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
   const choices = x.format.choices(x.body)
-  const ahead = stream ? Math.min(limit, holdAhead * choices) : limit === Infinity ? terms.unlimitedOutput * choices : limit
+  const ahead = stream
+    ? Math.min(limit, holdAhead * choices)
+    : limit === Infinity
+      ? terms.unlimitedOutput * choices
+      : limit
   const calls = metering.heldCalls(x, terms)
   const amount = metering.holdFor(x, ahead, terms, calls.most)
   const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit
@@ -174,8 +200,18 @@ function holdRequests(x: Exchange & Known, host: Host, terms: metering.Terms): H
   const base = { id: x.id, amount, least, notes: metering.notesAtStart(x), floor }
   const { account } = x.route.candidates[0] as { account: { name: string; quota?: HoldRequest['quota'] } }
   const { id, version, rotation } = x.key
-  const own: HoldRequest = { ...base, account: id, version, rotation, concurrency, half: !stream && !clampOutput, end: why => end(x, why, terms, host) }
-  return account.quota ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }] : [own]
+  const own: HoldRequest = {
+    ...base,
+    account: id,
+    version,
+    rotation,
+    concurrency,
+    half: !stream && !clampOutput,
+    end: why => end(x, why, terms, host),
+  }
+  return account.quota
+    ? [own, { ...base, account: quotaAccount(account.name), version: '', quota: account.quota }]
+    : [own]
 }
 
 /** The ledger wants an exchange to end. */
@@ -194,7 +230,11 @@ function typeOf({ key }: Known, { config }: Host): KeyType {
 }
 
 /** Holds on the key's account, and then on the upstream account's quota where it has one; up to the first that is refused. */
-async function holdAll([own, ...others]: readonly HoldRequest[], x: Exchange & Known, host: Host): Promise<HoldAnswer[]> {
+async function holdAll(
+  [own, ...others]: readonly HoldRequest[],
+  x: Exchange & Known,
+  host: Host,
+): Promise<HoldAnswer[]> {
   const answers = [await holdOwn(own as HoldRequest, x, host)]
   if (others.length === 0) return answers
   try {
@@ -256,7 +296,9 @@ function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: 
       if (!quota) {
         const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
         const quieter = request.notes.stream ? '' : ' A lower limit of output tokens, or a stream, needs less.'
-        return new GatewayError('allocation_exhausted', { message: `This key has ${has} credits left; this request may need ${needs}.${quieter}` })
+        return new GatewayError('allocation_exhausted', {
+          message: `This key has ${has} credits left; this request may need ${needs}.${quieter}`,
+        })
       }
       const wait = answer.resetsAt - now
       return new GatewayError('quota_exhausted', {
@@ -265,7 +307,10 @@ function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: 
       })
     }
     case 'busy':
-      return new GatewayError('rate_limited', { message: 'Too many requests of this key run at the same time.', retryAfterMs: 1000 })
+      return new GatewayError('rate_limited', {
+        message: 'Too many requests of this key run at the same time.',
+        retryAfterMs: 1000,
+      })
     case 'expired':
       return new GatewayError('key_expired')
     case 'disabled':

@@ -56,7 +56,9 @@ keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m,
 chain: [access-log]
 `
 const problems = async (text: string): Promise<string[]> =>
-  (await loadConfig('gateway.yaml', {}, checkChain, text)).problems.map(({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`)
+  (await loadConfig('gateway.yaml', {}, checkChain, text)).problems.map(
+    ({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`,
+  )
 
 t.test('a file that allows a member without a price does not load, and is told which setting is missing', async t => {
   t.same(await problems(FILE), [])
@@ -66,13 +68,19 @@ t.test('a file that allows a member without a price does not load, and is told w
     else if (needs === undefined || needs.kind === 'model') t.same(found, [], name)
     else
       t.same(found, [
-        `keyTypes.t.policy.${name}: "${name}" is allowed, and has no price = set ${priceOf(POLICIES[name as keyof typeof POLICIES])
+        `keyTypes.t.policy.${name}: "${name}" is allowed, and has no price = set ${priceOf(
+          POLICIES[name as keyof typeof POLICIES],
+        )
           .split(', ')
           .map(setting => `prices.p.${setting}`)
           .join(', ')}`,
       ])
     for (const action of actions.filter(each => each !== 'allow'))
-      t.same(await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: ${action} },`)), [], `${name}: ${action}`)
+      t.same(
+        await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: ${action} },`)),
+        [],
+        `${name}: ${action}`,
+      )
   }
 })
 
@@ -80,7 +88,12 @@ t.test('every kind of price loads, and a tier that lacks a rate of its price doe
   const price = (text: string): string => FILE.replace('output: 2, tiers: []', `output: 2, ${text}`)
   const factors = CONDITION_NAMES.map(name => `${name}: { x: 1.5 }`).join(', ')
   const calls = `calls: { ${CALL_NAMES.map(name => `${name}: 0.01`).join(', ')} }`
-  t.same(await problems(price(`tiers: [{ above: 10, input: 2, output: 3 }, { above: 20, input: 3, output: 4 }], ${factors}, ${calls}`)), [])
+  t.same(
+    await problems(
+      price(`tiers: [{ above: 10, input: 2, output: 3 }, { above: 20, input: 3, output: 4 }], ${factors}, ${calls}`),
+    ),
+    [],
+  )
   t.same(await problems(price('cacheRead: 0.1, tiers: [{ above: 10, input: 2, output: 3 }]')), [
     'prices.p.tiers[0]: this tier lacks cacheRead = a tier names every rate that its price names',
   ])
@@ -98,7 +111,9 @@ t.test('an alias that sends another model needs a price of its own, and any othe
     'keyTypes.t.models[1].sends: "n" sends another model than "m", and has no price of its own = add price: one of p',
   ])
   t.same(await problems(alias(', sends: dearer, price: p')), [])
-  t.same(await problems(alias(', price: p')), ['keyTypes.t.models[1].price: an alias has the price of what it is an alias of = '])
+  t.same(await problems(alias(', price: p')), [
+    'keyTypes.t.models[1].price: an alias has the price of what it is an alias of = ',
+  ])
 })
 
 t.test('check warns of a price that says nothing of long input where a model takes it', async t => {
@@ -112,17 +127,23 @@ t.test('check warns of a price that says nothing of long input where a model tak
   t.same(await warnings(bare.replace('maxOutput: 1 }', 'maxOutput: 1, context: 200000 }')), [])
 })
 
-t.test('a member in the place of its row is told which row it belongs to, and a cost of a model that is not sent is warned of', async t => {
-  t.match(await problems(FILE.replace('default: m,', 'default: m, policy: { web_search_options: drop },')), [/= it belongs to webSearch$/])
-  t.match(await problems(FILE.replace('tiers: []', 'tiers: [], serviceTier: { Priority: 2, auto: 2 }')), [
-    /expected a name in lower case = write it as priority/,
-    /no reply reports "auto"/,
-  ])
-  const cost = (model: string): string => FILE.replace('{ url: simulated,', `{ cost: { ${model}: p }, url: simulated,`)
-  const warned = async (text: string): Promise<unknown[]> => {
-    const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
-    return loaded.config ? [...loaded.warnings] : [loaded.problems]
-  }
-  t.match(await warned(cost('n')), [{ message: 'no key type sends "n" to this upstream' }])
-  for (const model of ['m', "'*'"]) t.same(await warned(cost(model)), [])
-})
+t.test(
+  'a member in the place of its row is told which row it belongs to, and a cost of a model that is not sent is warned of',
+  async t => {
+    t.match(await problems(FILE.replace('default: m,', 'default: m, policy: { web_search_options: drop },')), [
+      /= it belongs to webSearch$/,
+    ])
+    t.match(await problems(FILE.replace('tiers: []', 'tiers: [], serviceTier: { Priority: 2, auto: 2 }')), [
+      /expected a name in lower case = write it as priority/,
+      /no reply reports "auto"/,
+    ])
+    const cost = (model: string): string =>
+      FILE.replace('{ url: simulated,', `{ cost: { ${model}: p }, url: simulated,`)
+    const warned = async (text: string): Promise<unknown[]> => {
+      const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
+      return loaded.config ? [...loaded.warnings] : [loaded.problems]
+    }
+    t.match(await warned(cost('n')), [{ message: 'no key type sends "n" to this upstream' }])
+    for (const model of ['m', "'*'"]) t.same(await warned(cost(model)), [])
+  },
+)

@@ -10,7 +10,12 @@ import { startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
 
 /** A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through `globalThis`. */
-async function withProbe(t: Test, upstream: ScriptedUpstream, hooks: string, head = ''): Promise<{ g: TestGateway; notes: string[] }> {
+async function withProbe(
+  t: Test,
+  upstream: ScriptedUpstream,
+  hooks: string,
+  head = '',
+): Promise<{ g: TestGateway; notes: string[] }> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const notes: string[] = []
@@ -24,7 +29,11 @@ async function withProbe(t: Test, upstream: ScriptedUpstream, hooks: string, hea
   )
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('- router', '- probe\n  - router').replace('limits:', `plugins: [${folder}]\nlimits:`).replace('stage: 30s', 'stage: 200ms'),
+    edit: yaml =>
+      yaml
+        .replace('- router', '- probe\n  - router')
+        .replace('limits:', `plugins: [${folder}]\nlimits:`)
+        .replace('stage: 30s', 'stage: 200ms'),
   })
   return { g, notes }
 }
@@ -33,12 +42,18 @@ const BODY = { model: 'acme/famC-5.5', messages: [] }
 const STREAM =
   'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n' +
   'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
-const REPLY = { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } }
+const REPLY = {
+  choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+  usage: { prompt_tokens: 1, completion_tokens: 1 },
+}
 
 t.test('hooks run down, then up, then settle once', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
-    sse(res, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+    sse(
+      res,
+      'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
+    )
   const { g, notes } = await withProbe(
     t,
     upstream,
@@ -54,7 +69,14 @@ t.test('hooks run down, then up, then settle once', async t => {
   const answer = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream: true } })
   await g.settled(key)
   t.equal(answer.headers.get('x-probe'), 'seen')
-  t.same(notes, ['request', 'response 200', 'event {"choices":[', 'event {"choices":[', 'event [DONE]', 'settle relayed'])
+  t.same(notes, [
+    'request',
+    'response 200',
+    'event {"choices":[',
+    'event {"choices":[',
+    'event [DONE]',
+    'settle relayed',
+  ])
   await g.gateway.reload()
   await until(() => notes.includes('close'))
   t.pass('the old generation is closed when it has drained')
@@ -62,7 +84,11 @@ t.test('hooks run down, then up, then settle once', async t => {
 
 t.test('a stage can answer by itself; those below it are never asked', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const { g, notes } = await withProbe(t, upstream, `{ request: () => Reply.json({ hello: 1 }), settle(_x, outcome) { note(outcome.kind) } }`)
+  const { g, notes } = await withProbe(
+    t,
+    upstream,
+    `{ request: () => Reply.json({ hello: 1 }), settle(_x, outcome) { note(outcome.kind) } }`,
+  )
   t.same((await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).json, { hello: 1 })
   t.equal(upstream.requests.length, 0)
   t.same(notes, [], 'a stage that ends the way down has not let the request pass')
@@ -75,7 +101,11 @@ for (const [name, made] of [
   t.test(`a stage can put ${name} in the place of the upstream's, which costs nothing then`, async t => {
     const upstream = await ScriptedUpstream.start(t)
     upstream.script = ({ json: { stream } }, res) => (stream ? sse(res, STREAM) : json(res, REPLY))
-    const { g, notes } = await withProbe(t, upstream, `{ response: () => ${made}, settle(_x, outcome) { note(outcome.kind) } }`)
+    const { g, notes } = await withProbe(
+      t,
+      upstream,
+      `{ response: () => ${made}, settle(_x, outcome) { note(outcome.kind) } }`,
+    )
     const key = await g.key('famC')
     for (const stream of [false, true]) {
       const { status, json } = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream } })
@@ -97,7 +127,11 @@ const misbehaviour: [string, string, number][] = [
   ['throws a gateway error in response', `{ response() { throw new GatewayError('unavailable') } }`, 503],
   ['throws in response', `{ response() { throw new Error('secret detail') } }`, 500],
   ['rejects in response', `{ async response() { throw new Error('secret detail') } }`, 500],
-  ['replaces the reply by one that cannot be sent', `{ response: () => Reply.json({}, { 'x-probe': 'secret detail\\n' }) }`, 500],
+  [
+    'replaces the reply by one that cannot be sent',
+    `{ response: () => Reply.json({}, { 'x-probe': 'secret detail\\n' }) }`,
+    500,
+  ],
   ['throws in rewrite', `{ rewrite() { throw new Error('secret detail') } }`, 500],
   ['makes a header that cannot be sent', `{ response(_x, head) { head.reply['x-probe'] = 'secret detail\\n' } }`, 500],
   ['throws in event', `{ event() { throw new Error('secret detail') } }`, 200],
@@ -123,7 +157,11 @@ for (const [name, hooks, status] of misbehaviour) {
 t.test('a plugin that throws when it is set up leaves the old configuration in force', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, REPLY)
-  const { g } = await withProbe(t, upstream, `(() => { if ((globalThis as any).sulk) throw new Error('no'); return {} })()`)
+  const { g } = await withProbe(
+    t,
+    upstream,
+    `(() => { if ((globalThis as any).sulk) throw new Error('no'); return {} })()`,
+  )
   ;(globalThis as any).sulk = true
   t.equal(await g.gateway.reload(), false)
   t.equal((await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).status, 200)
@@ -142,7 +180,9 @@ t.test('reloads under load lose no request and mix no prices', async t => {
       await new Promise(resolve => setImmediate(resolve))
     }
   })()
-  const answers = await Promise.all(Array.from({ length: 100 }, () => g.call('/v1/chat/completions', { key, body: BODY })))
+  const answers = await Promise.all(
+    Array.from({ length: 100 }, () => g.call('/v1/chat/completions', { key, body: BODY })),
+  )
   running = false
   await reloads
   t.same(

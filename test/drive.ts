@@ -22,13 +22,22 @@ export interface Driven {
 }
 
 /** Sets a plugin up and takes one exchange through its hooks. */
-export async function drive(plugin: Plugin, { options = {}, exchange = {}, facts = {}, events = [], outcome, host = {} }: Drive): Promise<Driven> {
+export async function drive(
+  plugin: Plugin,
+  { options = {}, exchange = {}, facts = {}, events = [], outcome, host = {} }: Drive,
+): Promise<Driven> {
   const filled = structuredClone(options)
   const valid = new Ajv({ useDefaults: true, strict: false }).compile(plugin.options as object)
   if (!valid(filled)) throw new Error(JSON.stringify(valid.errors))
   const stage = await plugin.setup(
     filled as never,
-    { now: Date.now, newId: () => 'id', config: {} as Config, log: createLog(new Scrubber(), 'silent', process.stdout), ...host } as Host,
+    {
+      now: Date.now,
+      newId: () => 'id',
+      config: {} as Config,
+      log: createLog(new Scrubber(), 'silent', process.stdout),
+      ...host,
+    } as Host,
   )
   const path = exchange.path ?? '/v1/chat/completions'
   const x = {

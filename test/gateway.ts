@@ -144,8 +144,14 @@ class Handle implements TestGateway {
   open(path: string, { key, body, headers = {}, method, signal }: CallOptions = {}): Promise<Response> {
     return fetch(this.url + path, {
       method: method ?? (body === undefined ? 'GET' : 'POST'),
-      headers: { ...(key !== undefined && { authorization: `Bearer ${key}` }), ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
-      ...(body !== undefined && { body: typeof body === 'string' || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) }),
+      headers: {
+        ...(key !== undefined && { authorization: `Bearer ${key}` }),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body !== undefined && {
+        body: typeof body === 'string' || body instanceof Uint8Array ? (body as string) : JSON.stringify(body),
+      }),
       ...(signal && { signal }),
     })
   }

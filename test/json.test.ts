@@ -30,7 +30,8 @@ function parsed(text: string): unknown {
 /** A view as plain values, read member by member. */
 function plain(view: JsonView): unknown {
   if (view.isList) return [...view.elements()].map(plain)
-  if (view.isObject) return Object.fromEntries([...view.names()].map(name => [name, plain(view.member(name) as JsonView)]))
+  if (view.isObject)
+    return Object.fromEntries([...view.names()].map(name => [name, plain(view.member(name) as JsonView)]))
   return view.json
 }
 
@@ -79,7 +80,8 @@ t.test('what is JSON is taken, however its bytes arrive, and read as a parser re
     for (let cut = 0; cut <= Buffer.byteLength(text); cut++) {
       const view = read(text, cut)
       if (typeof view === 'string') t.fail(`${text} cut at ${cut}: ${view}`)
-      else if (JSON.stringify(plain(view)) !== JSON.stringify(JSON.parse(text))) t.fail(`${text} cut at ${cut} reads otherwise`)
+      else if (JSON.stringify(plain(view)) !== JSON.stringify(JSON.parse(text)))
+        t.fail(`${text} cut at ${cut} reads otherwise`)
     }
   t.pass()
   t.end()
@@ -88,7 +90,8 @@ t.test('what is JSON is taken, however its bytes arrive, and read as a parser re
 t.test('what is not JSON is refused, however its bytes arrive', t => {
   for (const text of INVALID) {
     t.equal(parsed(text), undefined, 'a parser agrees')
-    for (let cut = 0; cut <= Buffer.byteLength(text); cut++) if (read(text, cut) !== 'syntax') t.fail(`${JSON.stringify(text)} cut at ${cut}`)
+    for (let cut = 0; cut <= Buffer.byteLength(text); cut++)
+      if (read(text, cut) !== 'syntax') t.fail(`${JSON.stringify(text)} cut at ${cut}`)
   }
   t.end()
 })
@@ -101,13 +104,17 @@ t.test('of 100,000 damaged texts the same are taken as by a parser', t => {
     let text = VALID[random(VALID.length)] as string
     for (let damages = 1 + random(3); damages > 0; damages--) {
       const at = random(text.length + 1)
-      text = text.slice(0, at) + (random(3) === 0 ? '' : alphabet.charAt(random(alphabet.length))) + text.slice(at + random(2))
+      text =
+        text.slice(0, at) +
+        (random(3) === 0 ? '' : alphabet.charAt(random(alphabet.length))) +
+        text.slice(at + random(2))
     }
     const view = read(text, random(text.length + 1))
     // Names that stand twice, and numbers out of range, are refused on purpose.
     if (view === 'twice' || view === 'range') continue
     if ((typeof view !== 'string') !== (parsed(text) !== undefined)) t.fail(JSON.stringify(text))
-    if (typeof view !== 'string' && JSON.stringify(view.json) !== JSON.stringify(parsed(text))) t.fail(`${JSON.stringify(text)} reads otherwise`)
+    if (typeof view !== 'string' && JSON.stringify(view.json) !== JSON.stringify(parsed(text)))
+      t.fail(`${JSON.stringify(text)} reads otherwise`)
   }
   t.pass()
   t.end()
@@ -129,7 +136,8 @@ t.test('depth, values and numbers are bounded before anything is built', t => {
 })
 
 t.test('a reply is read as a parser reads it: any number, and the last of several members of one name', t => {
-  for (const text of ['[1e400]', `[${'9'.repeat(2000)}]`, '{"a":1,"a":{"b":2}}']) t.strictSame((read(text) as JsonView).json, parsed(text), text.slice(0, 20))
+  for (const text of ['[1e400]', `[${'9'.repeat(2000)}]`, '{"a":1,"a":{"b":2}}'])
+    t.strictSame((read(text) as JsonView).json, parsed(text), text.slice(0, 20))
   t.equal((read('{"a":1,"a":{"b":2}}') as JsonView).member('a')?.member('b')?.json, 2)
   t.end()
 })

@@ -35,59 +35,68 @@ class Reader extends Writable {
   }
 }
 
-t.test('lines are JSON in the order of their calls, without keys and credentials, whatever they are made of', async t => {
-  const reader = new Reader()
-  const scrubber = new Scrubber()
-  scrubber.watch(['upstream-credential-4711', 'quoted"4711\\slashed'])
-  const log = createLog(scrubber, 'info', reader)
-  log.debug('not asked for')
-  log.info({ reason: 'bad key quoted"4711\\slashed', path: '/v1/models/x_sk-01234567890123456789' })
-  log.info({ path: '/v1/models', code: undefined })
-  log.warn({ err: Object.assign(new Error('upstream-credential-4711'), { command: { args: ['password'] } }) }, 'said sk-0123456789')
-  const circle: Record<string, unknown> = { large: 90071992547409931n }
-  circle['itself'] = circle
-  log.info(circle)
-  log.child({ stage: 'quiet-hours' }).info({ open: true })
-  log.info({})
-  log.info({ toJSON: () => ['no members'] })
-  log.info('%d of %d', 1, 2)
-  log.flush()
-  t.match(reader.lines, [
-    { reason: 'bad key ***', path: '/v1/models/x_sk-***' },
-    { level: 'info', time: Number, path: '/v1/models' },
-    { level: 'warn', err: { message: '***' }, msg: 'said sk-***' },
-    { large: Number, itself: { itself: '[Circular]' } },
-    { stage: 'quiet-hours', open: true },
-    { level: 'info', time: Number },
-    { level: 'info' },
-    { msg: '1 of 2' },
-  ])
-  t.notMatch(reader.text, /4711|password|0123456789|code/)
-})
+t.test(
+  'lines are JSON in the order of their calls, without keys and credentials, whatever they are made of',
+  async t => {
+    const reader = new Reader()
+    const scrubber = new Scrubber()
+    scrubber.watch(['upstream-credential-4711', 'quoted"4711\\slashed'])
+    const log = createLog(scrubber, 'info', reader)
+    log.debug('not asked for')
+    log.info({ reason: 'bad key quoted"4711\\slashed', path: '/v1/models/x_sk-01234567890123456789' })
+    log.info({ path: '/v1/models', code: undefined })
+    log.warn(
+      { err: Object.assign(new Error('upstream-credential-4711'), { command: { args: ['password'] } }) },
+      'said sk-0123456789',
+    )
+    const circle: Record<string, unknown> = { large: 90071992547409931n }
+    circle['itself'] = circle
+    log.info(circle)
+    log.child({ stage: 'quiet-hours' }).info({ open: true })
+    log.info({})
+    log.info({ toJSON: () => ['no members'] })
+    log.info('%d of %d', 1, 2)
+    log.flush()
+    t.match(reader.lines, [
+      { reason: 'bad key ***', path: '/v1/models/x_sk-***' },
+      { level: 'info', time: Number, path: '/v1/models' },
+      { level: 'warn', err: { message: '***' }, msg: 'said sk-***' },
+      { large: Number, itself: { itself: '[Circular]' } },
+      { stage: 'quiet-hours', open: true },
+      { level: 'info', time: Number },
+      { level: 'info' },
+      { msg: '1 of 2' },
+    ])
+    t.notMatch(reader.text, /4711|password|0123456789|code/)
+  },
+)
 
-t.test('a reader that does not keep up costs lines, of which the log tells, and no more memory than they may take', async t => {
-  const reader = new Reader()
-  const log = createLog(new Scrubber(), 'info', reader)
-  const told = 30_000
-  for (let line = 0; line < told; line++) log.info({ line, text: 'x'.repeat(1000) })
-  const read = async (): Promise<void> => {
-    let over = false
-    log.flush(() => (over = true))
-    while (!over) {
-      reader.take()
-      await new Promise(setImmediate)
+t.test(
+  'a reader that does not keep up costs lines, of which the log tells, and no more memory than they may take',
+  async t => {
+    const reader = new Reader()
+    const log = createLog(new Scrubber(), 'info', reader)
+    const told = 30_000
+    for (let line = 0; line < told; line++) log.info({ line, text: 'x'.repeat(1000) })
+    const read = async (): Promise<void> => {
+      let over = false
+      log.flush(() => (over = true))
+      while (!over) {
+        reader.take()
+        await new Promise(setImmediate)
+      }
     }
-  }
-  await read()
-  t.ok(reader.text.length > 16 * 1024 * 1024 && reader.text.length < 17 * 1024 * 1024, String(reader.text.length))
-  const lines = reader.lines
-  const loss = lines.at(-1)
-  t.match(loss, { level: 'warn', msg: /lines were lost here/ }, 'as soon as there is room')
-  t.equal(lines.length - 1 + loss.lines, told, 'each is there or counted')
-  log.info('read again')
-  await read()
-  t.match(reader.lines.at(-1), { msg: 'read again' })
-})
+    await read()
+    t.ok(reader.text.length > 16 * 1024 * 1024 && reader.text.length < 17 * 1024 * 1024, String(reader.text.length))
+    const lines = reader.lines
+    const loss = lines.at(-1)
+    t.match(loss, { level: 'warn', msg: /lines were lost here/ }, 'as soon as there is room')
+    t.equal(lines.length - 1 + loss.lines, told, 'each is there or counted')
+    log.info('read again')
+    await read()
+    t.match(reader.lines.at(-1), { msg: 'read again' })
+  },
+)
 
 t.test('what others write to the same stream does not hold the log up', async t => {
   const reader = new Reader()
@@ -118,5 +127,11 @@ t.test('lines that cannot be written are told of, and the next one begins on a l
   log.info({ line: 3 })
   await flushed()
   clearInterval(taking)
-  t.match(reader.text.split('\n'), [/"line":1/, /^\{"level":"in$/, /"lines":1,"msg":"lines were lost here/, /"line":3/, ''])
+  t.match(reader.text.split('\n'), [
+    /"line":1/,
+    /^\{"level":"in$/,
+    /"lines":1,"msg":"lines were lost here/,
+    /"line":3/,
+    '',
+  ])
 })

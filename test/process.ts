@@ -40,7 +40,11 @@ export class Place {
   spawn(args: readonly string[], env: Record<string, string> = {}): ChildProcess {
     // tap loads its instruments into each child of a test; an operator's process has none, and starts in half the time.
     const command = ['-u', 'NODE_OPTIONS', process.execPath, BIN, ...args]
-    return spawn('/usr/bin/env', command, { cwd: this.folder, env: { ...this.#env, PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+    return spawn('/usr/bin/env', command, {
+      cwd: this.folder,
+      env: { ...this.#env, PORT: '0', ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
   }
 
   /** Runs a command to its end. */
@@ -55,7 +59,10 @@ export class Place {
 
   /** Makes a key. */
   async key(type: string, credits: string): Promise<{ id: string; key: string }> {
-    return JSON.parse((await this.run('keys', 'create', '--type', type, '--credits', credits, '--json')).out) as { id: string; key: string }
+    return JSON.parse((await this.run('keys', 'create', '--type', type, '--credits', credits, '--json')).out) as {
+      id: string
+      key: string
+    }
   }
 
   /** Starts a gateway; resolves when it listens. */
@@ -96,11 +103,18 @@ export class Running {
 
   /** Asks for a chat completion. */
   chat(key: string, body: object): Promise<Response> {
-    return fetch(`${this.url}/v1/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify(body) })
+    return fetch(`${this.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}` },
+      body: JSON.stringify(body),
+    })
   }
 
   /** What a look-up says of a key. */
-  async lookUp(what: 'keys/lookup/balance' | 'key-info' | 'key-info/history', key: string): Promise<{ status: number; json: any }> {
+  async lookUp(
+    what: 'keys/lookup/balance' | 'key-info' | 'key-info/history',
+    key: string,
+  ): Promise<{ status: number; json: any }> {
     const response = await fetch(`${this.url}/api/v1/${what}`, { headers: { authorization: `Bearer ${key}` } })
     return { status: response.status, json: await response.json() }
   }
@@ -128,7 +142,11 @@ export class Running {
   /** Ids of its worker processes, as the system knows them. */
   workers(): number[] {
     const { pid } = this.child
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number)
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .filter(Boolean)
+      .map(Number)
     return children.filter(child => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('tollgate.js'))
   }
 
@@ -139,9 +157,16 @@ export class Running {
 }
 
 /** Starts a gateway of two workers. */
-export async function startWorkers(t: Test, upstream: string, lease = '60s'): Promise<{ place: Place; running: Running }> {
+export async function startWorkers(
+  t: Test,
+  upstream: string,
+  lease = '60s',
+): Promise<{ place: Place; running: Running }> {
   const edit = (yaml: string): string =>
-    yaml.replace('workers: 1 ', 'workers: 2 ').replace('lease: 60s', `lease: ${lease}`).replace('reapEvery: 10s', 'reapEvery: 50ms')
+    yaml
+      .replace('workers: 1 ', 'workers: 2 ')
+      .replace('lease: 60s', `lease: ${lease}`)
+      .replace('reapEvery: 10s', 'reapEvery: 50ms')
   const place = new Place(t, edit, upstreamEnv(upstream))
   return { place, running: await place.start(t) }
 }

@@ -34,7 +34,13 @@ t.test('the table of errors is the table in the code', t => {
     const error = new GatewayError(code)
     const chat = (FORMATS['chat-completions'].error(error, '') as any).error
     const messages = (FORMATS.messages.error(error, '') as any).error
-    return [code, String(ERRORS[code].status), `${chat.type} / ${chat.code}`, messages.type, ERRORS[code].retry ? 'yes' : 'no']
+    return [
+      code,
+      String(ERRORS[code].status),
+      `${chat.type} / ${chat.code}`,
+      messages.type,
+      ERRORS[code].retry ? 'yes' : 'no',
+    ]
   })
   t.same(table('code'), spelt)
   t.end()
@@ -56,7 +62,8 @@ t.test('the table of options is the schema', t => {
   const options: string[][] = []
   for (const [name, property] of Object.entries(SCHEMA.properties)) {
     if ('properties' in property)
-      for (const [inner, { default: standard }] of Object.entries(property.properties)) options.push([`${name}.${inner}`, shown(standard)])
+      for (const [inner, { default: standard }] of Object.entries(property.properties))
+        options.push([`${name}.${inner}`, shown(standard)])
     else if ('default' in property && !Array.isArray(property.default)) options.push([name, String(property.default)])
   }
   t.same(
@@ -73,7 +80,8 @@ t.test('the table of options is the schema', t => {
 t.test('the tables of settings of key types and models are the schema’s', t => {
   const { properties } = SCHEMA.properties.keyTypes.additionalProperties
   const [types, models] = README.split('A key type may have:')[1]?.split('A model may have:') ?? []
-  const settings = (text = ''): string[][] => [...text.matchAll(/^\| `(\w+)` \| `?([^`|]+?)`? \|/gm)].map(([, name = '', standard = '']) => [name, standard])
+  const settings = (text = ''): string[][] =>
+    [...text.matchAll(/^\| `(\w+)` \| `?([^`|]+?)`? \|/gm)].map(([, name = '', standard = '']) => [name, standard])
   const expected = Object.entries(properties).flatMap(([name, property]) =>
     'default' in property && name !== 'default' && name !== 'fillDefault' ? [[name, String(property.default)]] : [],
   )
@@ -92,21 +100,34 @@ t.test('the tables of settings of key types and models are the schema’s', t =>
 
 t.test('what is said of the most that a key can end below zero is what the file makes it', async t => {
   const { gateway } = await startGateway(t)
-  const most = [...gateway.config.keyTypes.values()].map(type => mostBelowZero(type, 150)).reduce((a, b) => (a > b ? a : b))
-  t.match(README, `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`)
+  const most = [...gateway.config.keyTypes.values()]
+    .map(type => mostBelowZero(type, 150))
+    .reduce((a, b) => (a > b ? a : b))
+  t.match(
+    README,
+    `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`,
+  )
 })
 
 t.test('the repository’s gateway.yaml says what the defaults are, so that the file is the whole behaviour', t => {
   const yaml = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')
   for (const section of ['store', 'ledger', 'limits'] as const) {
     for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties))
-      t.match(yaml, new RegExp(`^  ${name}: (?:!env \\w+ )?${shown(standard).replace(/[.[\]]/g, '\\$&')}(?: |$)`, 'm'), `${section}.${name}`)
+      t.match(
+        yaml,
+        new RegExp(`^  ${name}: (?:!env \\w+ )?${shown(standard).replace(/[.[\]]/g, '\\$&')}(?: |$)`, 'm'),
+        `${section}.${name}`,
+      )
   }
   t.end()
 })
 
 t.test('the table of what a translated request carries and what is refused is the dialects’', t => {
-  const spelt = Object.values(FORMATS).map(({ name, codec }) => [name, listed(codec.translates), listed(Object.keys(codec.refuses))])
+  const spelt = Object.values(FORMATS).map(({ name, codec }) => [
+    name,
+    listed(codec.translates),
+    listed(Object.keys(codec.refuses)),
+  ])
   t.same(table("client's format"), spelt)
   t.end()
 })
@@ -142,7 +163,10 @@ t.test('the table of endpoints is what the chain serves, with and without a key'
   t.same(rows.map(([endpoint]) => endpoint).sort(), served)
   for (const [endpoint = '', key] of rows) {
     const [method = '', path = ''] = endpoint.split(' ')
-    const { status } = await g.call(path.replace('*', 'acme%2FfamB-4.5'), { method, ...(method === 'POST' && { body: {} }) })
+    const { status } = await g.call(path.replace('*', 'acme%2FfamB-4.5'), {
+      method,
+      ...(method === 'POST' && { body: {} }),
+    })
     t.equal(status === 401, key === 'yes', endpoint)
   }
 })
@@ -167,13 +191,18 @@ t.test('the plugin of ten minutes compiles and works', async t => {
   const compiled = spawnSync('tsc', ['--ignoreConfig', ...flags, join(folder, 'quiet-hours.ts')], { encoding: 'utf8' })
   t.equal(compiled.stdout, '', 'tsc has nothing to say')
   const chained = (yaml: string): string =>
-    yaml.replace('- balance', '- quiet-hours: { types: [famC], from: 22, to: 22 }\n  - balance').replace('limits:', `plugins: [${folder}]\n\nlimits:`)
+    yaml
+      .replace('- balance', '- quiet-hours: { types: [famC], from: 22, to: 22 }\n  - balance')
+      .replace('limits:', `plugins: [${folder}]\n\nlimits:`)
   const g = await startGateway(t, { edit: chained })
   const body = { model: 'acme/famC-5.5', messages: [] }
   const refused = await g.call('/v1/chat/completions', { key: await g.key('famC'), body })
   t.match(refused, { status: 429, json: { error: { message: "famC keys rest until 22 o'clock UTC." } } })
   t.equal((await g.call('/v1/chat/completions', { key: await g.key('famB'), body: { messages: [] } })).status, 200)
-  await t.rejects(startGateway(t, { edit: yaml => chained(yaml).replace('types: [famC]', 'type: [famC]') }), /did you mean types/)
+  await t.rejects(
+    startGateway(t, { edit: yaml => chained(yaml).replace('types: [famC]', 'type: [famC]') }),
+    /did you mean types/,
+  )
 })
 
 t.test('each promise names a test that there is', t => {

@@ -42,7 +42,18 @@ export class RealRedis {
 
   /** As `run`, but does not wait for it. */
   launch(...settings: string[]): void {
-    const own = ['--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.folder, '--appendonly', 'yes', '--appendfsync', 'always']
+    const own = [
+      '--port',
+      String(this.port),
+      '--bind',
+      '127.0.0.1',
+      '--dir',
+      this.folder,
+      '--appendonly',
+      'yes',
+      '--appendfsync',
+      'always',
+    ]
     this.#child = spawn(findServer(process.env) as string, [...own, ...settings], { stdio: 'ignore' })
   }
 

@@ -2,7 +2,12 @@
 import type { Test } from 'tap'
 
 /** That a call throws an error of the class, with the members. */
-export async function rejects(t: Test, call: Promise<unknown>, type: new (...args: never[]) => Error, members: object = {}): Promise<void> {
+export async function rejects(
+  t: Test,
+  call: Promise<unknown>,
+  type: new (...args: never[]) => Error,
+  members: object = {},
+): Promise<void> {
   try {
     await call
     t.fail('did not throw')

@@ -8,7 +8,10 @@ const results = '.tap/results.tap'
 const child = spawn('tap', ['run', `--output-file=${results}`, '--reporter=terse', ...process.argv.slice(2)], {
   stdio: 'inherit',
   // Each test file is a process of its own: without the cache, each strips the types of all the sources anew.
-  env: { ...process.env, NODE_COMPILE_CACHE: fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url)) },
+  env: {
+    ...process.env,
+    NODE_COMPILE_CACHE: fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url)),
+  },
 })
 child.on('exit', code => {
   const lines = readFileSync(results, 'utf8').split('\n')

@@ -5,7 +5,9 @@ import { findServer } from '../core/store/managed.ts'
 
 if (process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined) {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) {
-    console.error('The tests need a real Redis. Install redis-server (Debian: apt-get install redis-server; macOS: brew install redis) or set REDIS_URL.')
+    console.error(
+      'The tests need a real Redis. Install redis-server (Debian: apt-get install redis-server; macOS: brew install redis) or set REDIS_URL.',
+    )
     process.exit(1)
   }
   console.log('Installing redis-server, which the tests need ...')

@@ -100,7 +100,9 @@ export async function listening(server: net.Server): Promise<string> {
 }
 
 export function json(res: ServerResponse, body: unknown, status = 200, headers: Record<string, string> = {}): void {
-  res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(typeof body === 'string' ? body : JSON.stringify(body))
+  res
+    .writeHead(status, { 'content-type': 'application/json', ...headers })
+    .end(typeof body === 'string' ? body : JSON.stringify(body))
 }
 
 /** Lets an upstream begin each stream with these events; the replies are returned for the test to end. */

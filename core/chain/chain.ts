@@ -33,7 +33,8 @@ class HookLists {
   readonly wantsAll: boolean
 
   constructor(stages: readonly PlacedStage[]) {
-    const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] => stages.filter(({ stage }) => hook in stage).reverse()
+    const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] =>
+      stages.filter(({ stage }) => hook in stage).reverse()
     this.response = having('response')
     this.rewrite = having('rewrite')
     this.event = having('event')
@@ -74,7 +75,9 @@ export class ReplyHooks {
   }
 
   rewriters(head: Head): Rewriter[] {
-    return this.#hooks.rewrite.map(({ stage }) => stage.rewrite?.(known(this.#x), head)).filter(rewriter => rewriter !== undefined)
+    return this.#hooks.rewrite
+      .map(({ stage }) => stage.rewrite?.(known(this.#x), head))
+      .filter(rewriter => rewriter !== undefined)
   }
 
   get wantsAll(): boolean {
@@ -186,7 +189,8 @@ export class Chain {
     const error = GatewayError.from(thrown)
     const { code, details } = error
     if (code === 'internal') this.#log.error({ exchange: x.id, code, err: details.cause }, 'failed')
-    else if (details.cause !== undefined) this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
+    else if (details.cause !== undefined)
+      this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
     return x.fail(error)
   }
 
@@ -210,7 +214,9 @@ export class Chain {
     return new Promise((resolve, reject) => {
       const late = deadline(this.#limit, () => {
         if (x.phase === 'reading-body') return late.refresh()
-        const error = new GatewayError('internal', { cause: new Error(`stage ${plugin.name} took more than ${this.#limit} ms`) })
+        const error = new GatewayError('internal', {
+          cause: new Error(`stage ${plugin.name} took more than ${this.#limit} ms`),
+        })
         reject(error)
         result
           .then(async given => {

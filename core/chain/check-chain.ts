@@ -29,17 +29,26 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
       const fault = faults.find(({ words }) => words.includes(name))
       if (fault) asked.add(fault)
       meant.add(nearest(name, plugins.keys()) ?? '')
-      problems.push(fault ? source.problem(path, fault.message) : source.problem(path, `there is no plugin "${name}"`, suggest(name, plugins.keys())))
+      problems.push(
+        fault
+          ? source.problem(path, fault.message)
+          : source.problem(path, `there is no plugin "${name}"`, suggest(name, plugins.keys())),
+      )
       return
     }
-    if (placed.some(other => other.plugin === plugin)) problems.push(source.problem(path, `"${name}" stands twice in the chain`))
+    if (placed.some(other => other.plugin === plugin))
+      problems.push(source.problem(path, `"${name}" stands twice in the chain`))
     const options = structuredClone(given ?? {}) as Record<string, unknown>
     const valid = compile(plugin.options)
     if (!valid(options)) problems.push(...shapeProblems(source, valid.errors ?? [], [...path, name]))
     placed.push({ plugin, path })
     entries.push({ plugin: name, options })
   })
-  problems.push(...faults.filter(fault => !asked.has(fault)).map(({ message }) => source.problem(['chain'], message, undefined, 'key')))
+  problems.push(
+    ...faults
+      .filter(fault => !asked.has(fault))
+      .map(({ message }) => source.problem(['chain'], message, undefined, 'key')),
+  )
   problems.push(...checkFacts(source, placed, plugins, meant))
   return { entries, problems }
 }
@@ -48,7 +57,12 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
  * At each endpoint, every needed fact must have been given by a stage above, and none twice. A stage that is missing is
  * told of once, and one that was only misspelt not again.
  */
-function checkFacts(source: Source, placed: readonly Placed[], plugins: ReadonlyMap<string, Plugin>, meant: ReadonlySet<string>): Problem[] {
+function checkFacts(
+  source: Source,
+  placed: readonly Placed[],
+  plugins: ReadonlyMap<string, Plugin>,
+  meant: ReadonlySet<string>,
+): Problem[] {
   const found = new Map<string, Problem>()
   const tell = (id: string, problem: Problem): void => {
     if (!found.has(id)) found.set(id, problem)
@@ -70,14 +84,18 @@ function checkFacts(source: Source, placed: readonly Placed[], plugins: Readonly
         const said = `"${plugin.name}" needs "${fact}", which no stage above it gives`
         const below = placed.find(other => other.plugin.gives.includes(fact))?.plugin.name
         const absent = [...plugins.values()].find(({ gives }) => gives.includes(fact))?.name
-        if (below !== undefined) tell(`${plugin.name} below ${below}`, source.problem(path, said, `put it below ${below}, which gives it`))
+        if (below !== undefined)
+          tell(`${plugin.name} below ${below}`, source.problem(path, said, `put it below ${below}, which gives it`))
         else if (absent === undefined) tell(`${plugin.name} ${fact}`, source.problem(path, said, 'no plugin gives it'))
         else if (!meant.has(absent)) tell(absent, source.problem(path, said, `put ${absent}, which gives it, above it`))
       }
       for (const fact of plugin.gives) {
         const other = given.get(fact)
         if (other !== undefined && other !== plugin.name) {
-          tell(`${plugin.name} gives ${fact}`, source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" gives already`))
+          tell(
+            `${plugin.name} gives ${fact}`,
+            source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" gives already`),
+          )
         }
         given.set(fact, plugin.name)
       }

@@ -35,7 +35,12 @@ export class Generation {
   }
 
   /** Sets up the stages of a checked configuration, in order. @throws what a plugin's setup throws; what was set up is closed */
-  static async build(number: number, config: Config, plugins: ReadonlyMap<string, Plugin>, host: Host): Promise<Generation> {
+  static async build(
+    number: number,
+    config: Config,
+    plugins: ReadonlyMap<string, Plugin>,
+    host: Host,
+  ): Promise<Generation> {
     const stages: PlacedStage[] = []
     try {
       for (const { plugin: name, options } of config.chain) {
@@ -47,7 +52,10 @@ export class Generation {
       return new Generation(number, config, stages, host.log)
     } catch (cause) {
       await closeAll(stages, host.log)
-      throw new Error(`stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${(cause as Error).message}`, { cause })
+      throw new Error(
+        `stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${(cause as Error).message}`,
+        { cause },
+      )
     }
   }
 

@@ -10,7 +10,9 @@ const AUTHORS_MODULE = 'tollgate/plugin'
 
 registerHooks({
   resolve: (specifier, context, next) =>
-    specifier === AUTHORS_MODULE ? { url: new URL('../plugin.ts', import.meta.url).href, shortCircuit: true } : next(specifier, context),
+    specifier === AUTHORS_MODULE
+      ? { url: new URL('../plugin.ts', import.meta.url).href, shortCircuit: true }
+      : next(specifier, context),
 })
 
 const BUILT_IN = fileURLToPath(new URL('../../plugins', import.meta.url))
@@ -31,7 +33,10 @@ export interface FoundPlugins {
 export async function findPlugins(folders: readonly string[]): Promise<FoundPlugins> {
   const plugins = new Map<string, Plugin>()
   const faults: PluginFault[] = []
-  const all = [BUILT_IN, ...folders.map(folder => resolve(folder)).filter(folder => folder !== BUILT_IN && existsSync(folder))]
+  const all = [
+    BUILT_IN,
+    ...folders.map(folder => resolve(folder)).filter(folder => folder !== BUILT_IN && existsSync(folder)),
+  ]
   for (const file of all.flatMap(pluginFiles)) {
     const fault = await load(file, plugins)
     if (fault) faults.push(fault)
@@ -56,13 +61,18 @@ function pluginFiles(folder: string): string[] {
 
 async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginFault | undefined> {
   const word = /\/index\.[tj]s$/.test(file) ? basename(join(file, '..')) : basename(file).replace(/\.[tj]s$/, '')
-  const fault = (message: string, ...others: string[]): PluginFault => ({ words: [word, ...others], message: `plugin file ${file} ${message}` })
+  const fault = (message: string, ...others: string[]): PluginFault => ({
+    words: [word, ...others],
+    message: `plugin file ${file} ${message}`,
+  })
   try {
     const module = (await import(pathToFileURL(file).href)) as { default?: Plugin }
     const plugin = module.default
-    if (plugin?.setup === undefined || plugin.name === undefined) return fault('has no default export made by definePlugin')
+    if (plugin?.setup === undefined || plugin.name === undefined)
+      return fault('has no default export made by definePlugin')
     const { name } = plugin
-    if (name !== word) return fault(`defines "${name}": the file's name is the word in chain, so both must be the same`, name)
+    if (name !== word)
+      return fault(`defines "${name}": the file's name is the word in chain, so both must be the same`, name)
     if (plugins.has(word)) return fault(`is one too many: there is a plugin "${word}" already`)
     plugins.set(word, plugin)
     return undefined

@@ -9,7 +9,9 @@ import type { Scope } from './stage.ts'
 export type Endpoint = `${string} /${string}`
 
 const INFERENCE = new Set<string>(Object.values(FORMATS).map(format => `POST ${format.path}`))
-const COUNTING = new Set<string>(Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`])))
+const COUNTING = new Set<string>(
+  Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`])),
+)
 
 /** Whether a stage of this scope takes part in exchanges at the endpoint. */
 export function covers(scope: Scope, endpoint: Endpoint): boolean {
@@ -44,7 +46,8 @@ export class RouteTable<T> {
 
   /** The target, or the methods the path would take: an empty list when there is no such path. */
   find(method: string, path: string): { target: T } | { allow: readonly string[] } {
-    const methods = this.#exact.get(path) ?? this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods
+    const methods =
+      this.#exact.get(path) ?? this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods
     if (!methods) return { allow: [] }
     // A HEAD is answered as its GET; the HTTP server leaves the body out.
     const target = methods.get(method) ?? (method === 'HEAD' ? methods.get('GET') : undefined)

@@ -19,7 +19,8 @@ export type Given<G extends Fact> = [G] extends [never] ? void : { readonly [K i
  * The exchanges a stage takes part in: all of them, the inference endpoints, those that count a request's tokens, or
  * single endpoints. A path may end in `/*` for everything below it.
  */
-export type Scope = 'all' | 'inference' | 'counting' | `${'GET' | 'POST' | 'DELETE' | 'PATCH'} /${string}` | readonly Scope[]
+export type Scope =
+  'all' | 'inference' | 'counting' | `${'GET' | 'POST' | 'DELETE' | 'PATCH'} /${string}` | readonly Scope[]
 
 /** A plugin set up: its hooks, all optional. README draws the order in which they run. */
 export interface Stage<N extends Fact = never, G extends Fact = never> {
@@ -116,8 +117,11 @@ interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
 const NO_OPTIONS = { type: 'object', additionalProperties: false } as const
 
 /** Defines a plugin. `needs` and `gives` type the hooks here and are checked against the chain when it is loaded. */
-export function definePlugin<const S extends JSONSchema = typeof NO_OPTIONS, const N extends Fact = never, const G extends Fact = never, O = FromSchema<S>>(
-  definition: Definition<S, N, G, O>,
-): Plugin {
+export function definePlugin<
+  const S extends JSONSchema = typeof NO_OPTIONS,
+  const N extends Fact = never,
+  const G extends Fact = never,
+  O = FromSchema<S>,
+>(definition: Definition<S, N, G, O>): Plugin {
   return { needs: [], gives: [], meters: false, options: NO_OPTIONS, ...definition } as unknown as Plugin
 }

@@ -5,7 +5,11 @@ import type { Environment } from '../lib/environment.ts'
 import { find } from './keys.ts'
 import { onLedger } from './shared.ts'
 
-export async function runAudit(environment: Environment, config: Config, options: { key?: string; json?: boolean; reprice?: boolean }): Promise<void> {
+export async function runAudit(
+  environment: Environment,
+  config: Config,
+  options: { key?: string; json?: boolean; reprice?: boolean },
+): Promise<void> {
   const { key } = options
   const report = await onLedger(environment, config, async (ledger, keys) =>
     audit(ledger, key === undefined ? undefined : [(await find(keys, key)).id], options.reprice ? 'charges' : 'whole'),
@@ -13,11 +17,16 @@ export async function runAudit(environment: Environment, config: Config, options
   if (options.json) {
     environment.print(JSON.stringify(report))
   } else {
-    for (const { account, findings } of report.drifts) for (const finding of findings) environment.complain(`${account}: ${finding}`)
+    for (const { account, findings } of report.drifts)
+      for (const finding of findings) environment.complain(`${account}: ${finding}`)
     const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
-    environment.print(`${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`)
+    environment.print(
+      `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`,
+    )
     if (options.reprice)
-      environment.print(`${report.repriced} charges recomputed, ${report.unversioned} from before prices had versions; the other entries charge nothing`)
+      environment.print(
+        `${report.repriced} charges recomputed, ${report.unversioned} from before prices had versions; the other entries charge nothing`,
+      )
   }
   if (report.drifts.length > 0) await environment.exit(1)
 }

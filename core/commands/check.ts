@@ -9,7 +9,10 @@ import { configured, loadOrExit } from './shared.ts'
 export async function check(environment: Environment, file: string): Promise<void> {
   const { config, warnings, text } = await loadOrExit(environment, file)
   const { keyTypes, upstreams, chain } = config
-  if (warnings.length > 0) environment.complain(`${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`)
+  if (warnings.length > 0)
+    environment.complain(
+      `${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`,
+    )
   environment.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
 }
 

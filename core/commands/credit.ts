@@ -16,21 +16,33 @@ export interface CreditOptions {
 /** Characters of a reason. */
 const REASON_MAX = 500
 
-export async function creditEntry(environment: Environment, config: Config, entry: string, { reason, key, json }: CreditOptions): Promise<void> {
-  if (!/^\d{1,15}-\d{1,15}$/.test(entry)) throw new UsageError(`"${entry}" is no entry: write the id that the history shows, such as 1790000000000-0`)
-  if (reason.trim() === '' || reason.length > REASON_MAX) throw new UsageError(`a reason has 1 to ${REASON_MAX} characters`)
+export async function creditEntry(
+  environment: Environment,
+  config: Config,
+  entry: string,
+  { reason, key, json }: CreditOptions,
+): Promise<void> {
+  if (!/^\d{1,15}-\d{1,15}$/.test(entry))
+    throw new UsageError(`"${entry}" is no entry: write the id that the history shows, such as 1790000000000-0`)
+  if (reason.trim() === '' || reason.length > REASON_MAX)
+    throw new UsageError(`a reason has 1 to ${REASON_MAX} characters`)
   const result = await onLedger(environment, config, async (ledger, keys) => {
     const accounts = key === undefined ? await ledger.accounts() : [(await find(keys, key)).id]
     const [found, other] = await holders(ledger, accounts, entry)
     if (!found) throw new UsageError(`no key has an entry ${entry}`)
-    if (other) throw new UsageError(`several keys have an entry ${entry}: say which by --key, such as --key ${found.account}`)
+    if (other)
+      throw new UsageError(`several keys have an entry ${entry}: say which by --key, such as --key ${found.account}`)
     const given = await credited(ledger, found, reason)
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result
-  if (json) environment.print(JSON.stringify({ ...result, given: formatCredits(given), balance: formatCredits(balance) }))
+  if (json)
+    environment.print(JSON.stringify({ ...result, given: formatCredits(given), balance: formatCredits(balance) }))
   else if (given === 0n) environment.print(`Entry ${entry} of ${result.key} was given back before, and is not again.`)
-  else environment.print(`${formatCredits(given)} credits of entry ${entry} are given back. ${result.key} has ${formatCredits(balance)} credits now.`)
+  else
+    environment.print(
+      `${formatCredits(given)} credits of entry ${entry} are given back. ${result.key} has ${formatCredits(balance)} credits now.`,
+    )
 }
 
 interface Found {

@@ -27,11 +27,23 @@ export async function createKey(environment: Environment, config: Config, option
     const hint = suggest(type, config.keyTypes.keys())
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
-  const wish = { type, name: options.name ?? '', credits: amount(options.credits), expiresAt: expiry(options.expires, environment.now()) }
+  const wish = {
+    type,
+    name: options.name ?? '',
+    credits: amount(options.credits),
+    expiresAt: expiry(options.expires, environment.now()),
+  }
   const { key, secret, doubt } = await onLedger(environment, config, (_ledger, keys) => keys.create(wish))
   if (options.json) {
     environment.print(
-      JSON.stringify({ id: key.id, key: secret, type, credits: Number(formatCredits(wish.credits)), name: key.name, expires_at: isoTime(key.expiresAt) }),
+      JSON.stringify({
+        id: key.id,
+        key: secret,
+        type,
+        credits: Number(formatCredits(wish.credits)),
+        name: key.name,
+        expires_at: isoTime(key.expiresAt),
+      }),
     )
   } else {
     environment.print(
@@ -48,26 +60,47 @@ export async function listKeys(environment: Environment, config: Config, options
       const shown = await describe(ledger, key, config, environment.now())
       if (options.json) environment.print(JSON.stringify(shown))
       else
-        environment.print([shown.id, shown.label, shown.type.padEnd(8), shown.status.padEnd(9), `${shown.balance} credits`, inOneLine(shown.name)].join('  '))
+        environment.print(
+          [
+            shown.id,
+            shown.label,
+            shown.type.padEnd(8),
+            shown.status.padEnd(9),
+            `${shown.balance} credits`,
+            inOneLine(shown.name),
+          ].join('  '),
+        )
     }
   })
 }
 
 export async function showKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
-  const shown = await onLedger(environment, config, async (ledger, keys) => describe(ledger, await find(keys, id), config, environment.now()))
+  const shown = await onLedger(environment, config, async (ledger, keys) =>
+    describe(ledger, await find(keys, id), config, environment.now()),
+  )
   if (options.json) environment.print(JSON.stringify(shown))
-  else for (const [name, value] of Object.entries(shown)) environment.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
+  else
+    for (const [name, value] of Object.entries(shown))
+      environment.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
 }
 
 export interface TopUpOptions extends Output {
   readonly idempotencyKey?: string
 }
 
-export async function topUp(environment: Environment, config: Config, id: string, credits: string, options: TopUpOptions): Promise<void> {
+export async function topUp(
+  environment: Environment,
+  config: Config,
+  id: string,
+  credits: string,
+  options: TopUpOptions,
+): Promise<void> {
   const { idempotencyKey = environment.newId() } = options
   // Nothing that a environment would take for something else, as it may be pasted.
   if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
-    throw new UsageError('an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with one of the former, and is no API key')
+    throw new UsageError(
+      'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with one of the former, and is no API key',
+    )
   }
   const sum = amount(credits)
   let again = ''
@@ -83,7 +116,9 @@ export async function topUp(environment: Environment, config: Config, id: string
       return [now, await describe(ledger, key, config, environment.now())] as const
     })
     const told = added ? '' : ' These were added before, and not again.'
-    environment.print(options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} has ${shown.balance} credits now.${told}`)
+    environment.print(
+      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} has ${shown.balance} credits now.${told}`,
+    )
   } catch (thrown) {
     if (again === '' || !(thrown instanceof StoreFailure)) throw thrown
     throw new Error(unknown(thrown.message, again), { cause: thrown })
@@ -94,7 +129,13 @@ function unknown(why: string, again: string): string {
   return `${why}: whether it is done is not known. This sees to it, and does nothing twice:\n  ${again}`
 }
 
-export async function setStatus(environment: Environment, config: Config, id: string, status: Key['status'], options: Output): Promise<void> {
+export async function setStatus(
+  environment: Environment,
+  config: Config,
+  id: string,
+  status: Key['status'],
+  options: Output,
+): Promise<void> {
   const shown = await onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, id)
     await keys.setStatus(key.id, status)
@@ -104,9 +145,14 @@ export async function setStatus(environment: Environment, config: Config, id: st
 }
 
 export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
-  const { key, secret } = await onLedger(environment, config, async (_ledger, keys) => keys.rotate((await find(keys, id)).id))
+  const { key, secret } = await onLedger(environment, config, async (_ledger, keys) =>
+    keys.rotate((await find(keys, id)).id),
+  )
   if (options.json) environment.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
-  else environment.print(`${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`)
+  else
+    environment.print(
+      `${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`,
+    )
 }
 
 async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: number) {
@@ -117,7 +163,8 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
     name: key.name,
     type: key.type,
     // Of a type that the file does not have any more, it is refused.
-    status: key.status === 'disabled' ? 'disabled' : keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type',
+    status:
+      key.status === 'disabled' ? 'disabled' : keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type',
     granted: formatCredits(granted),
     balance: formatCredits(balance),
     held: formatCredits(held),
@@ -137,8 +184,10 @@ export async function find(keys: Keys, id: string): Promise<Key> {
 function amount(text: string): bigint {
   // More digits than a decimal may have are still an amount, only too large a one.
   const nano = /^\d{10,}$/.test(text) ? MAX_AMOUNT + 1n : parseDecimal(text)
-  if (nano === undefined || nano === 0n) throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
-  if (nano > MAX_AMOUNT) throw new UsageError(`"${text}" is too much at once: the most is ${formatCredits(MAX_AMOUNT)} credits`)
+  if (nano === undefined || nano === 0n)
+    throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
+  if (nano > MAX_AMOUNT)
+    throw new UsageError(`"${text}" is too much at once: the most is ${formatCredits(MAX_AMOUNT)} credits`)
   return nano
 }
 
@@ -147,6 +196,7 @@ function expiry(text: string | undefined, now: number): number | undefined {
   if (text === undefined) return undefined
   if (/^\d{1,6}[smhd]$/.test(text)) return now + duration(text)
   const at = Date.parse(text)
-  if (Number.isNaN(at) || at <= now) throw new UsageError(`"${text}" is no time to come: write 30d, 12h, or a date such as 2030-01-31`)
+  if (Number.isNaN(at) || at <= now)
+    throw new UsageError(`"${text}" is no time to come: write 30d, 12h, or a date such as 2030-01-31`)
   return at
 }

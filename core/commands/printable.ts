@@ -6,7 +6,9 @@ const UNSEEN = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
 /** A text of one line or several in which nothing controls the terminal: control characters stand as escapes, as in JSON. */
 export function printable(text: string): string {
   return text.replace(UNSEEN, character =>
-    character === '\n' || character === '\t' ? character : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    character === '\n' || character === '\t'
+      ? character
+      : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 }
 

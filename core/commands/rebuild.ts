@@ -21,7 +21,9 @@ export async function runRebuild(
 ): Promise<void> {
   const lines = from.flatMap(file => linesOf(environment, file))
   if (!forgetUsage && !lines.some(({ kind }) => kind === 'history')) {
-    throw new UsageError('no file has a history, so every key would get its whole allocation back: name the last export as well, or say --forget-usage')
+    throw new UsageError(
+      'no file has a history, so every key would get its whole allocation back: name the last export as well, or say --forget-usage',
+    )
   }
   const { accounts, grants, entries } = await onLedger(environment, config, async (ledger, _keys, store) => {
     // What it settles meanwhile would be counted twice, or not at all.
@@ -33,7 +35,8 @@ export async function runRebuild(
 
 function linesOf(environment: Environment, file: string): Line[] {
   const { lines, unreadable } = readTrail(read(file))
-  if (unreadable > 0) environment.complain(`${file}: ${unreadable} lines cannot be read; what they told of is not rebuilt`)
+  if (unreadable > 0)
+    environment.complain(`${file}: ${unreadable} lines cannot be read; what they told of is not rebuilt`)
   const last = lines.at(-1)
   if (lines.some(({ kind }) => kind === 'history') && (last?.kind !== 'end' || last.lines !== lines.length - 1)) {
     throw new UsageError(`${file} is not a whole export: take another, or leave it out`)

@@ -36,14 +36,20 @@ export async function loadOrExit(environment: Environment, file: string): Promis
 }
 
 /** Runs a command on the store that the file names, beside a running gateway or without one. */
-export async function onLedger<T>(environment: Environment, config: Config, use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>): Promise<T> {
+export async function onLedger<T>(
+  environment: Environment,
+  config: Config,
+  use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>,
+): Promise<T> {
   // A command is not in a hurry, and its person wants to hear the reason rather than a quick no.
   const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'guest', environment)
   try {
     const ledger = new Ledger(store, config, environment)
     return await use(ledger, new Keys(ledger, 0, environment.now), store)
   } catch (thrown) {
-    throw thrown instanceof GatewayError && thrown.cause instanceof Error ? new StoreFailure(`the store failed: ${inWords(thrown.cause.message)}`) : thrown
+    throw thrown instanceof GatewayError && thrown.cause instanceof Error
+      ? new StoreFailure(`the store failed: ${inWords(thrown.cause.message)}`)
+      : thrown
   } finally {
     await store.close()
   }

@@ -19,7 +19,8 @@ type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'st
 export async function start(environment: Environment, file: string): Promise<void> {
   if (isWorker()) return work(environment, file)
   const loaded = await loadOrExit(environment, file)
-  const gateway = loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
+  const gateway =
+    loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
   // Before anything is printed: whoever reads that it listens may signal it at once.
   stopOnSignals(environment, gateway)
   await greet(environment, gateway)
@@ -58,7 +59,10 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   environment.print(`  store:     ${gateway.store.description}`)
   environment.print(`  key types: ${types}`)
   const most = connectionsMax(config.limits.connections)
-  const few = most < config.limits.connections ? `, not ${count(config.limits.connections)}, as the heap has no room for more` : ''
+  const few =
+    most < config.limits.connections
+      ? `, not ${count(config.limits.connections)}, as the heap has no room for more`
+      : ''
   const memory = Math.floor(budgetOf(config.limits.memory, config.workers, environment.memoryBytes) / 2 ** 20)
   environment.print(
     `  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`,
@@ -71,7 +75,9 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   // The embedded store forgets by its nature.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
   if (lost !== undefined) {
-    environment.print(`\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`)
+    environment.print(
+      `\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`,
+    )
     environment.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
   } else if (simulated.length > 0) await offerFirstKeys(environment, gateway, config, base)
 }
@@ -84,7 +90,9 @@ function count(number: number): string {
 async function offerFirstKeys(environment: Environment, gateway: Running, config: Config, base: string): Promise<void> {
   for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
-  environment.print('\nThis is the first start: here is a key of each type that the simulated provider answers for, shown once.')
+  environment.print(
+    '\nThis is the first start: here is a key of each type that the simulated provider answers for, shown once.',
+  )
   for (const { name, upstream } of config.keyTypes.values()) {
     if (upstream.url !== undefined) continue
     const wish = { type: name, name: 'first start', credits: FIRST_CREDITS * NANO, expiresAt: undefined }
@@ -111,5 +119,9 @@ function examples(config: Config, secrets: ReadonlyMap<string, string>, base: st
     const sent = JSON.stringify(path.endsWith('/responses') ? { ...rest, max_output_tokens: limit } : body)
     return `curl ${stream ? '-N ' : ''}${base}${path} -H 'authorization: Bearer ${secrets.get(type.name)}' -H 'content-type: application/json' -d '${sent}'`
   }
-  return [call(first, false), call(last, true), `curl ${base}/api/v1/keys/lookup/balance -H 'authorization: Bearer ${secrets.get(last.name)}'`]
+  return [
+    call(first, false),
+    call(last, true),
+    `curl ${base}/api/v1/keys/lookup/balance -H 'authorization: Bearer ${secrets.get(last.name)}'`,
+  ]
 }

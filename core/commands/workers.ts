@@ -111,7 +111,9 @@ export class Workers {
 
   #fork(): Worker {
     const worker = cluster.fork()
-    worker.on('error', cause => this.#environment.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'))
+    worker.on('error', cause =>
+      this.#environment.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'),
+    )
     tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port })
     return worker
   }
@@ -162,7 +164,11 @@ export async function work(environment: Environment, file: string): Promise<void
 }
 
 /** The file in force, but where it listens and what its store is as at the host's start. */
-async function fileOf(environment: Environment, file: string, { first, current, port }: Extract<Message, { kind: 'start' }>): Promise<ValidConfig> {
+async function fileOf(
+  environment: Environment,
+  file: string,
+  { first, current, port }: Extract<Message, { kind: 'start' }>,
+): Promise<ValidConfig> {
   const [then, now] = [await readValidFile(environment, file, first), await readValidFile(environment, file, current)]
   // The host has found both sound; a plugin's file may have changed since.
   if (!then || !now) throw new Error('the configuration in force cannot be set up any more')

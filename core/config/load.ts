@@ -22,7 +22,8 @@ export interface ValidConfig {
 }
 
 /** Either a configuration, or why there is none. `text` is the file's, for showing problems in it. */
-export type Loaded = ValidConfig | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
+export type Loaded =
+  ValidConfig | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
 
 /**
  * Checks a `chain:` list against the plugins that there are, built-in or in `folders` (absolute paths). Faults of plugins are
@@ -68,7 +69,10 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
     raw = source.doc.toJS() as RawConfig
   } catch {
     // An alias of an alias of an alias: a few lines that would fill the memory.
-    return failed([...problems, source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')], text)
+    return failed(
+      [...problems, source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')],
+      text,
+    )
   }
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded
@@ -84,18 +88,35 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
 
 /** The problems that are not of a value of which there is one already. */
 function outside(told: readonly Problem[], problems: readonly Problem[]): Problem[] {
-  return problems.filter(({ line, col }) => !told.some(other => other.line === line && col >= other.col && col <= other.col + other.width))
+  return problems.filter(
+    ({ line, col }) => !told.some(other => other.line === line && col >= other.col && col <= other.col + other.width),
+  )
 }
 
 /** The second half: names and rules across settings. */
-async function refer(source: Source, path: string, raw: RawConfig, shape: readonly Problem[], env: Env, checkChain: CheckChain): Promise<Loaded> {
+async function refer(
+  source: Source,
+  path: string,
+  raw: RawConfig,
+  shape: readonly Problem[],
+  env: Env,
+  checkChain: CheckChain,
+): Promise<Loaded> {
   const resolver = new Resolver(source, path, env)
   const config = resolver.resolve(raw)
   const chain = await checkChain(source, raw.chain, config.plugins)
   const referred = [...resolver.problems, ...absentFolders(source, config.plugins), ...chain.problems]
-  const all = [...shape, ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col))]
+  const all = [
+    ...shape,
+    ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col)),
+  ]
   if (all.length > 0) return failed(all, source.text)
-  return { config: deepFreeze({ ...config, chain: chain.entries }), problems: [], warnings: resolver.warnings, text: source.text }
+  return {
+    config: deepFreeze({ ...config, chain: chain.entries }),
+    problems: [],
+    warnings: resolver.warnings,
+    text: source.text,
+  }
 }
 
 /** Folders of plugins that the file names; the one that it need not name may be absent. */

@@ -65,9 +65,16 @@ export class Source {
     const key = at === 'key' ? this.#key(path) : undefined
     const [start, end] = (key ?? this.node(path))?.range ?? [0, 0]
     const messageOf = key ?? this.value(path)
-    if (!(messageOf instanceof EnvScalar) || messageOf.from === undefined) return this.at(start, end, message, hint, path)
+    if (!(messageOf instanceof EnvScalar) || messageOf.from === undefined)
+      return this.at(start, end, message, hint, path)
     const hidden = message.replaceAll(` "${messageOf.text}"`, '').replaceAll(`"${messageOf.text}"`, 'this')
-    return this.at(start, end, `${hidden} (${messageOf.from} in the environment)`, hint, at === 'key' ? path.slice(0, -1) : path)
+    return this.at(
+      start,
+      end,
+      `${hidden} (${messageOf.from} in the environment)`,
+      hint,
+      at === 'key' ? path.slice(0, -1) : path,
+    )
   }
 
   /** A problem at a range of characters. */
@@ -145,7 +152,9 @@ export function render(problems: readonly Problem[], text: string): string {
       const line = redact(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
         `${positionOf(problem)}${problem.path === '' ? '' : ':'} ${said(problem)}`,
-        ...(text === '' ? [] : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
+        ...(text === ''
+          ? []
+          : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
         ...(problem.hint === undefined ? [] : [` ${margin} = ${redact(problem.hint)}`]),
       ].join('\n')
     })
@@ -173,7 +182,8 @@ const CREDENTIALS = [
 /** The message of a problem. What it quotes at a credential's own place is one, unless it is the setting's name. */
 function said({ path, message }: Problem): string {
   const secret = /(?:key|token|secret|password|authorization)$/i.test(path)
-  const quoted = (all: string, quote: string, text: string): string => (path.endsWith(text) ? all : stars(all, quote, text))
+  const quoted = (all: string, quote: string, text: string): string =>
+    path.endsWith(text) ? all : stars(all, quote, text)
   return redact(secret ? message.replace(/(")(.*)(?=")/g, quoted) : message)
 }
 

@@ -17,7 +17,9 @@ const FACTOR = {
 
 const FEE = { type: 'number', minimum: 0, description: 'credits for one call, a plain decimal such as 0.01' } as const
 
-const RATES = Object.fromEntries(RATE_NAMES.map(name => [name, PRICE])) as { readonly [K in (typeof RATE_NAMES)[number]]: typeof PRICE }
+const RATES = Object.fromEntries(RATE_NAMES.map(name => [name, PRICE])) as {
+  readonly [K in (typeof RATE_NAMES)[number]]: typeof PRICE
+}
 
 /** Factors by the name under which a reply reports that they apply. */
 const factors = (example: string) =>
@@ -38,7 +40,8 @@ export const PRICE_ENTRY = {
     ...RATES,
     tiers: {
       type: 'array',
-      description: 'rates for long input, such as [{ above: 200000, input: 6, output: 22.5 }]; [] where long input costs no more',
+      description:
+        'rates for long input, such as [{ above: 200000, input: 6, output: 22.5 }]; [] where long input costs no more',
       items: {
         type: 'object',
         description: 'one set of rates for long input, such as { above: 200000, input: 6, output: 22.5 }',
@@ -70,12 +73,15 @@ export const PRICE_ENTRY = {
 /** What becomes of each member that costs money, keeps state, or changes the model or the address. */
 export const POLICY = {
   type: 'object',
-  description: 'what becomes of members that cost money or change where a request goes, such as { service_tier: refuse }',
+  description:
+    'what becomes of members that cost money or change where a request goes, such as { service_tier: refuse }',
   additionalProperties: false,
   properties: Object.fromEntries(
     Object.entries(POLICIES).map(([name, { actions }]) => [
       name,
       { type: 'string', enum: actions, description: `${actions.join(', ')}: what becomes of ${name}` },
     ]),
-  ) as unknown as { readonly [K in PolicyName]: { readonly type: 'string'; readonly enum: readonly ['refuse', 'drop', 'allow'] } },
+  ) as unknown as {
+    readonly [K in PolicyName]: { readonly type: 'string'; readonly enum: readonly ['refuse', 'drop', 'allow'] }
+  },
 } as const

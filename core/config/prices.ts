@@ -1,6 +1,15 @@
 /** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
-import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates, ratesOf, versioned } from '../money/price.ts'
+import {
+  CALL_NAMES,
+  CONDITION_NAMES,
+  isStandard,
+  type Price,
+  RATE_NAMES,
+  type Rates,
+  ratesOf,
+  versioned,
+} from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import { type Path, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
@@ -20,23 +29,40 @@ export function priceFromFile(raw: RawPrice, path: Path, reader: Reader): Price 
   const tiers = raw.tiers?.map((tier, index) => {
     const at = [...path, 'tiers', index]
     const missingPrices = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
-    if (missingPrices.length > 0) reader.add(at, `this tier lacks ${missingPrices.join(', ')}`, 'a tier names every rate that its price names')
+    if (missingPrices.length > 0)
+      reader.add(at, `this tier lacks ${missingPrices.join(', ')}`, 'a tier names every rate that its price names')
     const below = raw.tiers?.[index - 1]?.above ?? 0
-    if (tier.above <= below) reader.add([...at, 'above'], `expected more than ${below}`, 'sort them by `above`, smallest first, each once')
+    if (tier.above <= below)
+      reader.add([...at, 'above'], `expected more than ${below}`, 'sort them by `above`, smallest first, each once')
     return { above: tier.above, ...readRates(tier, at, reader) }
   })
   const factors = CONDITION_NAMES.flatMap(name => {
     const named = raw[name]
     if (!named) return []
     for (const told of Object.keys(named)) {
-      if (told === 'auto') reader.add([...path, name, told], 'no reply reports "auto"', 'name the tiers that it may become', 'key')
-      else if (isStandard(told)) reader.add([...path, name, told], `"${told}" is what the rates themselves are for`, 'name what costs more, or less', 'key')
-      else if (told !== told.toLowerCase()) reader.add([...path, name, told], 'expected a name in lower case', `write it as ${told.toLowerCase()}`, 'key')
+      if (told === 'auto')
+        reader.add([...path, name, told], 'no reply reports "auto"', 'name the tiers that it may become', 'key')
+      else if (isStandard(told))
+        reader.add(
+          [...path, name, told],
+          `"${told}" is what the rates themselves are for`,
+          'name what costs more, or less',
+          'key',
+        )
+      else if (told !== told.toLowerCase())
+        reader.add([...path, name, told], 'expected a name in lower case', `write it as ${told.toLowerCase()}`, 'key')
     }
     return [[name, new Map(Object.keys(named).map(told => [told, reader.decimal([...path, name, told])]))]]
   })
-  const calls = CALL_NAMES.flatMap(name => (raw.calls?.[name] === undefined ? [] : [[name, reader.decimal([...path, 'calls', name])]]))
-  return versioned({ ...readRates(raw, path, reader), tiers, factors: Object.fromEntries(factors), calls: Object.fromEntries(calls) })
+  const calls = CALL_NAMES.flatMap(name =>
+    raw.calls?.[name] === undefined ? [] : [[name, reader.decimal([...path, 'calls', name])]],
+  )
+  return versioned({
+    ...readRates(raw, path, reader),
+    tiers,
+    factors: Object.fromEntries(factors),
+    calls: Object.fromEntries(calls),
+  })
 }
 
 function readRates(raw: RawRates, path: Path, { decimal }: Reader): Rates {
@@ -67,7 +93,10 @@ export function lacking(price: Price, policy: PolicyName): string[] {
     case 'condition':
       return (price.factors[needs.name]?.size ?? 0) === 0 ? [needs.name] : []
     case 'call':
-      return [...(price.calls[needs.name] === undefined ? [`calls.${needs.name}`] : []), ...(needs.rate && price[needs.rate] === undefined ? [needs.rate] : [])]
+      return [
+        ...(price.calls[needs.name] === undefined ? [`calls.${needs.name}`] : []),
+        ...(needs.rate && price[needs.rate] === undefined ? [needs.rate] : []),
+      ]
     default:
       return []
   }
@@ -80,19 +109,33 @@ export function checkPolicy(
   path: Path,
   reader: Reader,
 ): void {
-  const prices = new Map([...models.values()].flatMap(({ price, priceName }) => (price ? [[priceName, price] as const] : [])))
+  const prices = new Map(
+    [...models.values()].flatMap(({ price, priceName }) => (price ? [[priceName, price] as const] : [])),
+  )
   for (const [name, action] of Object.entries(policy) as [PolicyName, string][]) {
     if (action !== 'allow') continue
-    const missing = [...prices].flatMap(([priceName, price]) => lacking(price, name).map(setting => `prices.${priceName}.${setting}`))
-    if (missing.length > 0) reader.add([...path, name], `"${name}" is allowed, and has no price`, `set ${missing.join(', ')}`)
+    const missing = [...prices].flatMap(([priceName, price]) =>
+      lacking(price, name).map(setting => `prices.${priceName}.${setting}`),
+    )
+    if (missing.length > 0)
+      reader.add([...path, name], `"${name}" is allowed, and has no price`, `set ${missing.join(', ')}`)
   }
 }
 
 /** Costs of models that no key type sends to the upstream: where each stands, and its model. */
-export function unsentCosts(upstreams: Iterable<Upstream>, keyTypes: readonly KeyType[]): { upstream: string; model: string }[] {
+export function unsentCosts(
+  upstreams: Iterable<Upstream>,
+  keyTypes: readonly KeyType[],
+): { upstream: string; model: string }[] {
   return [...upstreams].flatMap(upstream => {
-    const sent = new Set(keyTypes.filter(type => type.upstream === upstream).flatMap(({ models }) => [...models.values()].map(({ sends }) => sends)))
-    return [...upstream.cost.keys()].filter(model => model !== '*' && !sent.has(model)).map(model => ({ upstream: upstream.name, model }))
+    const sent = new Set(
+      keyTypes
+        .filter(type => type.upstream === upstream)
+        .flatMap(({ models }) => [...models.values()].map(({ sends }) => sends)),
+    )
+    return [...upstream.cost.keys()]
+      .filter(model => model !== '*' && !sent.has(model))
+      .map(model => ({ upstream: upstream.name, model }))
   })
 }
 

@@ -32,7 +32,10 @@ export class Resolver {
   #production = false
   /** Names of prices that there are not: where the first stands, and how many models have it. */
   readonly #unpriced = new Map<string, { readonly path: Path; models: number }>()
-  readonly #reader: Reader = { add: (path, message, hint, at) => this.#add(path, message, hint, at), decimal: path => this.#decimal(path) }
+  readonly #reader: Reader = {
+    add: (path, message, hint, at) => this.#add(path, message, hint, at),
+    decimal: path => this.#decimal(path),
+  }
 
   constructor(source: Source, file: string, env: Env) {
     this.#source = source
@@ -48,15 +51,30 @@ export class Resolver {
     const upstreams = mapValues(raw.upstreams, (upstream, name) => this.#upstream(upstream, name, prices))
     const keyTypes = mapValues(raw.keyTypes, (type, name) => this.#keyType(type, name, upstreams, prices))
     for (const [name, { path, models }] of this.#unpriced) {
-      this.#add(path, `there is no price "${name}"${models > 1 ? `, which ${models} models have` : ''}`, suggest(name, prices.keys()))
+      this.#add(
+        path,
+        `there is no price "${name}"${models > 1 ? `, which ${models} models have` : ''}`,
+        suggest(name, prices.keys()),
+      )
     }
     for (const [name, model] of untiered(keyTypes.values())) {
       const hint = 'add the rates for long input, or tiers: [] where it costs no more'
-      this.warnings.push(this.#source.problem(['prices', name], `"${name}" has no "tiers", and "${model}" may take more than 200000 tokens of input`, hint))
+      this.warnings.push(
+        this.#source.problem(
+          ['prices', name],
+          `"${name}" has no "tiers", and "${model}" may take more than 200000 tokens of input`,
+          hint,
+        ),
+      )
     }
     for (const { upstream, model } of unsentCosts(upstreams.values(), [...keyTypes.values()])) {
       this.warnings.push(
-        this.#source.problem(['upstreams', upstream, 'cost', model], `no key type sends "${model}" to this upstream`, 'name a model as it is sent', 'key'),
+        this.#source.problem(
+          ['upstreams', upstream, 'cost', model],
+          `no key type sends "${model}" to this upstream`,
+          'name a model as it is sent',
+          'key',
+        ),
       )
     }
     return {
@@ -99,9 +117,15 @@ export class Resolver {
 
   #address({ redis: url, replicas }: RawConfig['store']): Address | undefined {
     const address = url === 'auto' ? undefined : parseAddress(url)
-    if (url === 'auto' && replicas > 0) this.#add(['store', 'replicas'], 'a store of our own has no replicas', 'name a Redis that has, or leave this at 0')
+    if (url === 'auto' && replicas > 0)
+      this.#add(
+        ['store', 'replicas'],
+        'a store of our own has no replicas',
+        'name a Redis that has, or leave this at 0',
+      )
     if (url !== 'auto' && !address) {
-      const shapes = 'redis://host:6379, redis+cluster://host:7000,host:7001 or redis+sentinel://host:26379,host:26379/master'
+      const shapes =
+        'redis://host:6379, redis+cluster://host:7000,host:7001 or redis+sentinel://host:26379,host:26379/master'
       this.#add(['store', 'redis'], 'expected a redis://, redis+cluster:// or redis+sentinel:// URL, or auto', shapes)
     }
     return address
@@ -114,7 +138,12 @@ export class Resolver {
       const at = [...path, 'accounts', index]
       // Of what is missing, or no URL or key, it is told elsewhere.
       const known = url !== undefined || raw.url === SIMULATED
-      if (account.key && known && !asksTheShell(account.key) && (account.key === SIMULATED) !== (raw.url === SIMULATED)) {
+      if (
+        account.key &&
+        known &&
+        !asksTheShell(account.key) &&
+        (account.key === SIMULATED) !== (raw.url === SIMULATED)
+      ) {
         this.#add(
           account.key === SIMULATED ? [...at, 'key'] : [...path, 'url'],
           'a simulated url goes with a simulated key, a real one with a real one',
@@ -156,17 +185,29 @@ export class Resolver {
     }
     const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined
     if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
-      this.#add(at, 'expected an http:// or https:// URL, or simulated', /^[\w.-]+(?::\d+)?(?:\/|$)/.test(raw.url) ? 'begin it with https://' : undefined)
+      this.#add(
+        at,
+        'expected an http:// or https:// URL, or simulated',
+        /^[\w.-]+(?::\d+)?(?:\/|$)/.test(raw.url) ? 'begin it with https://' : undefined,
+      )
       return undefined
     }
     if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
       this.#add(at, 'expected a URL without credentials, query or fragment')
     } else if (/\/v1(?:\/(?:chat\/completions|responses|messages))?\/?$/.test(url.pathname)) {
-      this.#add(at, 'the URL must not end in /v1: the formats add it, and what follows it', 'leave out everything from /v1 on')
+      this.#add(
+        at,
+        'the URL must not end in /v1: the formats add it, and what follows it',
+        'leave out everything from /v1 on',
+      )
     } else if (!raw.allowPrivate && isLinkLocal(url.hostname)) {
       this.#add(at, 'link-local addresses are refused', 'allowPrivate: true permits them')
     } else if (!raw.allowPrivate && url.protocol === 'http:' && !isLoopback(url.hostname)) {
-      this.#add(at, 'plain http to another host would show the account key to the network', 'use https, or say allowPrivate: true')
+      this.#add(
+        at,
+        'plain http to another host would show the account key to the network',
+        'use https, or say allowPrivate: true',
+      )
     }
     return url
   }
@@ -185,14 +226,29 @@ export class Resolver {
     return amount
   }
 
-  #keyType(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>, prices: ReadonlyMap<string, Price>): KeyType {
+  #keyType(
+    raw: RawKeyType,
+    name: string,
+    upstreams: ReadonlyMap<string, Upstream>,
+    prices: ReadonlyMap<string, Price>,
+  ): KeyType {
     const path = ['keyTypes', name]
     const upstream = upstreams.get(raw.upstream)
-    if (!upstream) this.#add([...path, 'upstream'], `there is no upstream "${raw.upstream}"`, suggest(raw.upstream, upstreams.keys()))
+    if (!upstream)
+      this.#add(
+        [...path, 'upstream'],
+        `there is no upstream "${raw.upstream}"`,
+        suggest(raw.upstream, upstreams.keys()),
+      )
     const models = this.#models(raw, path, prices, upstream?.defaultOutput ?? 0)
     checkPolicy(raw.policy ?? {}, models, [...path, 'policy'], this.#reader)
     const standard = models.get(raw.default)
-    if (!standard) this.#add([...path, 'default'], `this key type has no model "${raw.default}"`, suggest(raw.default, models.keys()))
+    if (!standard)
+      this.#add(
+        [...path, 'default'],
+        `this key type has no model "${raw.default}"`,
+        suggest(raw.default, models.keys()),
+      )
     return {
       name,
       upstream: upstream as Upstream,
@@ -210,14 +266,29 @@ export class Resolver {
     }
   }
 
-  #models(raw: RawKeyType, path: Path, prices: ReadonlyMap<string, Price>, output: number): ReadonlyMap<string, ModelEntry> {
+  #models(
+    raw: RawKeyType,
+    path: Path,
+    prices: ReadonlyMap<string, Price>,
+    output: number,
+  ): ReadonlyMap<string, ModelEntry> {
     const byId = new Map<string, RawModel>()
     raw.models.forEach((model, index) => {
       if (byId.has(model.id)) this.#add([...path, 'models', index, 'id'], `"${model.id}" stands twice in this list`)
       byId.set(model.id, model)
     })
-    this.#warn(raw, path, 'reasoning', 'say hidden, shown or none: hidden is assumed where the upstream does not tell, and holds grow with the clock')
-    this.#warn(raw, path, 'maxOutput', 'name the most output tokens of one reply: without it a JSON request without a limit is held for unlimitedOutput tokens')
+    this.#warn(
+      raw,
+      path,
+      'reasoning',
+      'say hidden, shown or none: hidden is assumed where the upstream does not tell, and holds grow with the clock',
+    )
+    this.#warn(
+      raw,
+      path,
+      'maxOutput',
+      'name the most output tokens of one reply: without it a JSON request without a limit is held for unlimitedOutput tokens',
+    )
     const models = new Map<string, ModelEntry>()
     raw.models.forEach((model, index) => {
       const entry = this.#model(model, [...path, 'models', index], byId, prices)
@@ -241,18 +312,28 @@ export class Resolver {
     )
   }
 
-  #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>, prices: ReadonlyMap<string, Price>): Omit<ModelEntry, 'output'> | undefined {
+  #model(
+    raw: RawModel,
+    path: Path,
+    byId: ReadonlyMap<string, RawModel>,
+    prices: ReadonlyMap<string, Price>,
+  ): Omit<ModelEntry, 'output'> | undefined {
     const target = raw.as === undefined ? raw : byId.get(raw.as)
     if (!target) {
       this.#add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
       return undefined
     }
     if (target.as !== undefined) {
-      this.#add([...path, 'as'], `"${raw.as}" is an alias itself`, target.as === raw.id ? 'name another model' : didYouMean(target.as))
+      this.#add(
+        [...path, 'as'],
+        `"${raw.as}" is an alias itself`,
+        target.as === raw.id ? 'name another model' : didYouMean(target.as),
+      )
       return undefined
     }
     for (const member of OF_THE_MODEL) {
-      if (raw.as !== undefined && raw[member] !== undefined) this.#add([...path, member], `an alias has the "${member}" of what it is an alias of`)
+      if (raw.as !== undefined && raw[member] !== undefined)
+        this.#add([...path, member], `an alias has the "${member}" of what it is an alias of`)
     }
     const context = raw.context ?? target.context
     const maxOutput = raw.maxOutput ?? target.maxOutput
@@ -267,7 +348,8 @@ export class Resolver {
         `"${raw.id}" sends another model than "${raw.as}", and has no price of its own`,
         `add price: one of ${[...prices.keys()].join(', ')}`,
       )
-    if (raw.as !== undefined && !ownModel && raw.price !== undefined) this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
+    if (raw.as !== undefined && !ownModel && raw.price !== undefined)
+      this.#add([...path, 'price'], 'an alias has the price of what it is an alias of')
     const priceName = ownModel ? raw.price : target.price
     const price = priceName === undefined ? undefined : prices.get(priceName)
     if (priceName === undefined) {

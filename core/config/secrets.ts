@@ -4,7 +4,10 @@ import type { Log, Scrubber } from '../lib/log.ts'
 import type { Config } from './config.ts'
 
 /** Has a log write what a configuration asks for, and nothing that it keeps secret. */
-export function configureLog({ log, scrubber }: { readonly log: Log; readonly scrubber: Scrubber }, config: Config): void {
+export function configureLog(
+  { log, scrubber }: { readonly log: Log; readonly scrubber: Scrubber },
+  config: Config,
+): void {
   scrubber.watch(credentialsOf(config))
   log.level = config.log
 }
@@ -13,5 +16,8 @@ export function configureLog({ log, scrubber }: { readonly log: Log; readonly sc
 export function credentialsOf({ upstreams, store }: Config): string[] {
   const accounts = [...upstreams.values()].flatMap(upstream => upstream.accounts)
   const { password } = store.address ?? {}
-  return [...accounts.map(({ key }) => key), ...(password === undefined ? [] : [password, encodeURIComponent(password)])].filter(key => key !== 'simulated')
+  return [
+    ...accounts.map(({ key }) => key),
+    ...(password === undefined ? [] : [password, encodeURIComponent(password)]),
+  ].filter(key => key !== 'simulated')
 }

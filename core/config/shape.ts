@@ -28,9 +28,14 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
     // And a name that fails its rule is reported by the rule.
     if (error.schemaPath.includes('/anyOf/') || error.keyword === 'propertyNames') return []
     // What is none of the words that may stand there need not be told that it is no word either.
-    if (error.keyword === 'type' && (error.parentSchema as { enum?: unknown } | undefined)?.enum !== undefined) return []
+    if (error.keyword === 'type' && (error.parentSchema as { enum?: unknown } | undefined)?.enum !== undefined)
+      return []
     // A name that is misspelt is not missing, too.
-    if (error.keyword === 'required' && misspelt.has(`${error.instancePath} ${String(error.params['missingProperty'])}`)) return []
+    if (
+      error.keyword === 'required' &&
+      misspelt.has(`${error.instancePath} ${String(error.params['missingProperty'])}`)
+    )
+      return []
     const problem = shapeProblem(source, error, base)
     const id = `${problem.line}:${problem.col}:${problem.message}`
     if (seen.has(id)) return []
@@ -41,13 +46,17 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
 
 /** Settings of earlier versions, and what has come in their place. */
 const MOVED: Readonly<Record<string, string>> = {
-  failuresPerMinute: 'take it out: limits.anonymous is how many requests without a valid key one address may make in a minute',
+  failuresPerMinute:
+    'take it out: limits.anonymous is how many requests without a valid key one address may make in a minute',
 }
 
 /** The name that a member of no known name was meant to have. */
 function meantName({ keyword, params, parentSchema }: ErrorObject): string | undefined {
   if (keyword !== 'additionalProperties') return undefined
-  return nearest(String(params['additionalProperty']), Object.keys((parentSchema as { properties?: object }).properties ?? {}))
+  return nearest(
+    String(params['additionalProperty']),
+    Object.keys((parentSchema as { properties?: object }).properties ?? {}),
+  )
 }
 
 function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
@@ -60,12 +69,22 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const name = String(error.params['additionalProperty'])
       const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
       // In brackets a comma begins the next member.
-      const row = Object.entries(POLICIES).find(([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name))?.[0]
-      const hint = /^\d+$/.test(name) ? 'a decimal is written with a point' : row !== undefined ? `it belongs to ${row}` : (MOVED[name] ?? suggest(name, known))
+      const row = Object.entries(POLICIES).find(
+        ([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name),
+      )?.[0]
+      const hint = /^\d+$/.test(name)
+        ? 'a decimal is written with a point'
+        : row !== undefined
+          ? `it belongs to ${row}`
+          : (MOVED[name] ?? suggest(name, known))
       return source.problem([...path, name], `there is no setting "${name}" here`, hint, 'key')
     }
     case 'required':
-      return source.problem(path, `"${String(error.params['missingProperty'])}" is missing`, description && `this is ${description}`)
+      return source.problem(
+        path,
+        `"${String(error.params['missingProperty'])}" is missing`,
+        description && `this is ${description}`,
+      )
     case 'enum': {
       const allowed = (error.params['allowedValues'] as unknown[]).map(String)
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
@@ -89,10 +108,14 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
 function dedented(stage: unknown): string | undefined {
   const [[name, given] = [], ...others] = Object.entries(stage ?? {})
   const options = others.map(([option]) => option)
-  return given === null && options.length > 0 ? `indent ${options.join(', ')} further, to stand below ${name}` : undefined
+  return given === null && options.length > 0
+    ? `indent ${options.join(', ')} further, to stand below ${name}`
+    : undefined
 }
 
-const BOOLEANS: ReadonlyMap<string, string> = new Map(Object.entries({ yes: 'true', on: 'true', no: 'false', off: 'false' }))
+const BOOLEANS: ReadonlyMap<string, string> = new Map(
+  Object.entries({ yes: 'true', on: 'true', no: 'false', off: 'false' }),
+)
 
 /** What is looked at of a schema. */
 interface Shape {
@@ -115,9 +138,15 @@ function meant({ data, parentSchema }: ErrorObject): string | undefined {
       if (/^\d{1,9}(?:\.\d{1,9})?$/.test(text)) return UNQUOTED
       return /^\d{1,4},\d{1,3}$/.test(text) ? didYouMean(text.replace(',', '.')) : undefined
     case 'array':
-      return text.split(/, ?/).every(word => items?.enum?.includes(word) || (items?.format === 'range' && isRange(word))) ? didYouMean(`[${text}]`) : undefined
+      return text
+        .split(/, ?/)
+        .every(word => items?.enum?.includes(word) || (items?.format === 'range' && isRange(word)))
+        ? didYouMean(`[${text}]`)
+        : undefined
     default:
-      return didYouMean(respelled(text, pattern, standard === 'auto' ? 'MiB' : /[A-Za-z]+$/.exec(String(standard))?.[0]))
+      return didYouMean(
+        respelled(text, pattern, standard === 'auto' ? 'MiB' : /[A-Za-z]+$/.exec(String(standard))?.[0]),
+      )
   }
 }
 

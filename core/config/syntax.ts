@@ -24,7 +24,10 @@ const WORDS: Readonly<Record<string, readonly [message: string, hint: string]>> 
   MULTIPLE_DOCS: ['a second document begins here', 'write one, without ---'],
 }
 
-const OTHER = ['the file cannot be understood from here on', 'look for a bracket, a comma, a space or a quote that is missing or too many'] as const
+const OTHER = [
+  'the file cannot be understood from here on',
+  'look for a bracket, a comma, a space or a quote that is missing or too many',
+] as const
 
 /**
  * The parser's complaints as problems. Behind the first with which it lost its way there are only echoes of that one.
@@ -43,7 +46,10 @@ export function aliasProblems(source: Source): Problem[] {
   visit(source.doc, {
     Alias(_key, node) {
       const [start, end] = node.range ?? [0, 0]
-      if (!node.resolve(source.doc)) problems.push(source.at(start, end, `there is no anchor &${node.source} above`, 'a text that begins with * is quoted'))
+      if (!node.resolve(source.doc))
+        problems.push(
+          source.at(start, end, `there is no anchor &${node.source} above`, 'a text that begins with * is quoted'),
+        )
     },
   })
   return problems
@@ -72,7 +78,12 @@ export function variableProblems(source: Source): Problem[] {
 }
 
 function variableProblem(source: Source, start: number, end: number, name: string | undefined): Problem {
-  return source.at(start, end, 'a variable of the environment is not asked for like this', `write !env ${name} as the whole value, or !env ${name} fallback`)
+  return source.at(
+    start,
+    end,
+    'a variable of the environment is not asked for like this',
+    `write !env ${name} as the whole value, or !env ${name} fallback`,
+  )
 }
 
 function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAMLError): Problem {
@@ -90,7 +101,12 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   const bracket = / end with an? ([\]}])$/.exec(message)?.[1]
   if (bracket !== undefined) {
     const last = lastWritten(source.text, start)
-    return source.at(last - 1, last, `a ${bracket} is missing`, 'a bracket is closed before the next line that is indented as its own, or less')
+    return source.at(
+      last - 1,
+      last,
+      `a ${bracket} is missing`,
+      'a bracket is closed before the next line that is indented as its own, or less',
+    )
   }
   const quote = /^Missing closing (["'])quote$/.exec(message)?.[1]
   if (quote !== undefined) return source.at(opening(source, start), end, `the ${quote} that closes this is missing`)

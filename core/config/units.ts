@@ -38,7 +38,8 @@ export const AGE = {
 export const FORMATS_OF_UNITS = {
   duration: (text: string): boolean => !readable(text) || (duration(text) > 0 && duration(text) <= LONGEST_MS),
   pause: (text: string): boolean => !readable(text) || duration(text) <= LONGEST_MS,
-  age: (text: string): boolean => !readable(text) || (duration(text) >= 3_600_000 && duration(text) <= 9999 * 86_400_000),
+  age: (text: string): boolean =>
+    !readable(text) || (duration(text) >= 3_600_000 && duration(text) <= 9999 * 86_400_000),
 } as const
 
 /** Text that is no duration at all is told so by its pattern. */
@@ -53,7 +54,11 @@ export const SIZE = {
 } as const
 
 /** A size, or the gateway's own choice. */
-export const SIZE_OR_AUTO = { ...SIZE, pattern: `^auto$|${SIZE.pattern}`, description: 'a size such as 512MiB, or `auto`' } as const
+export const SIZE_OR_AUTO = {
+  ...SIZE,
+  pattern: `^auto$|${SIZE.pattern}`,
+  description: 'a size such as 512MiB, or `auto`',
+} as const
 
 /** How else the units are written. */
 const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
@@ -74,12 +79,21 @@ const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
  * @param missing the unit of one without
  */
 export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
-  const scales = pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern || pattern === SIZE_OR_AUTO.pattern ? BYTES : {}
+  const scales =
+    pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern || pattern === SIZE_OR_AUTO.pattern ? BYTES : {}
   // A number that is left without is of the default's unit, or so large that it must be of the smallest.
   const unit = /^\d{4}$/.test(text) && !'hd'.includes(missing) ? Object.keys(scales)[0] : missing
   const whole = /^\d{1,4}$/.test(text) ? text + unit : text
-  if (pattern === undefined || new RegExp(pattern).test(text) || !/^(?:\d{1,4}(?:\.\d{1,3})? ?[A-Za-z]+ ?)+$/.test(whole)) return undefined
-  const parts = [...whole.matchAll(/([\d.]+) ?([A-Za-z]+)/g)].map(([, number, name = '']) => ({ number: Number(number), name: unitOf(name, scales) }))
+  if (
+    pattern === undefined ||
+    new RegExp(pattern).test(text) ||
+    !/^(?:\d{1,4}(?:\.\d{1,3})? ?[A-Za-z]+ ?)+$/.test(whole)
+  )
+    return undefined
+  const parts = [...whole.matchAll(/([\d.]+) ?([A-Za-z]+)/g)].map(([, number, name = '']) => ({
+    number: Number(number),
+    name: unitOf(name, scales),
+  }))
   const sum = parts.reduce((before, { number, name }) => before + number * (scales[name] ?? Number.NaN), 0)
   // The smallest unit that was written, else the largest that makes a whole number.
   const units = [parts.at(-1)?.name ?? '', ...Object.keys(scales).reverse()]

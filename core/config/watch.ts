@@ -29,7 +29,12 @@ export function watchFile(file: string, text: string, log: Log, changed: () => v
   const watcher = watch(dirname(file), (_event, name) => {
     if (name === null || name === basename(file)) look()
   })
-  watcher.on('error', cause => log.warn({ err: cause }, 'the folder of the configuration is not watched any more; a change is noticed a second later'))
+  watcher.on('error', cause =>
+    log.warn(
+      { err: cause },
+      'the folder of the configuration is not watched any more; a change is noticed a second later',
+    ),
+  )
   // The first answer is a sign, too: the file may have changed since it was read.
   let status: string | undefined
   const asking = setInterval(() => {

@@ -201,7 +201,8 @@ export class Attempts {
   drop(attempt: Attempt): void {
     const { account, name } = attempt
     attempt.forget()
-    if (name !== undefined && this.#named.get(`${account} ${name}`) === attempt) this.#named.delete(`${account} ${name}`)
+    if (name !== undefined && this.#named.get(`${account} ${name}`) === attempt)
+      this.#named.delete(`${account} ${name}`)
     const all = this.#all.get(account)
     all?.delete(attempt)
     if (all?.size === 0) this.#all.delete(account)

@@ -182,7 +182,8 @@ export class ClientConnections {
 
   #longestIdle(): ClientConnection | undefined {
     let oldest: ClientConnection | undefined
-    for (const { first } of this.#idle.values()) if (first && (!oldest || first.idleSince < oldest.idleSince)) oldest = first
+    for (const { first } of this.#idle.values())
+      if (first && (!oldest || first.idleSince < oldest.idleSince)) oldest = first
     return oldest
   }
 

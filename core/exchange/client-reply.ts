@@ -61,7 +61,13 @@ export class ClientReply {
     if (!this.#head) return
     const { id } = this.#asker
     const known = length !== undefined && { 'content-length': length }
-    this.res.writeHead(this.res.statusCode, { 'x-request-id': id, 'request-id': id, ...this.#head, ...known, ...this.#asker.closing() })
+    this.res.writeHead(this.res.statusCode, {
+      'x-request-id': id,
+      'request-id': id,
+      ...this.#head,
+      ...known,
+      ...this.#asker.closing(),
+    })
     this.#head = undefined
   }
 

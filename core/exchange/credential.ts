@@ -12,7 +12,9 @@ export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | u
   const bearer = authorization === undefined ? undefined : /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   if (authorization !== undefined && bearer === undefined) throw new GatewayError('invalid_key')
   if (typeof key === 'string' && bearer !== undefined && key !== bearer) {
-    throw new GatewayError('invalid_key', { message: 'Authorization and x-api-key carry two different API keys. Send one.' })
+    throw new GatewayError('invalid_key', {
+      message: 'Authorization and x-api-key carry two different API keys. Send one.',
+    })
   }
   return bearer ?? (typeof key === 'string' && key !== '' ? key : undefined)
 }

@@ -89,7 +89,12 @@ export interface Attempt {
 /** Every exchange ends in exactly one of these. */
 export type Outcome =
   | { readonly kind: 'answered'; readonly status: number }
-  | { readonly kind: 'failed'; readonly error: GatewayError; readonly attempts: readonly Attempt[]; readonly by?: 'client' | StopReason }
+  | {
+      readonly kind: 'failed'
+      readonly error: GatewayError
+      readonly attempts: readonly Attempt[]
+      readonly by?: 'client' | StopReason
+    }
   | { readonly kind: 'relayed'; readonly status: number; readonly attempts: readonly Attempt[] }
   | {
       readonly kind: 'broken'

@@ -225,7 +225,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   stop(reason: StopReason, what: Usage | GatewayError = NO_USAGE): void {
-    const why: EndCause = what instanceof GatewayError ? { disabled: what } : reason === 'budget' ? { budget: what } : 'drain'
+    const why: EndCause =
+      what instanceof GatewayError ? { disabled: what } : reason === 'budget' ? { budget: what } : 'drain'
     if (!this.begun) this.stopped ??= why
     this.#leave(why)
   }
@@ -266,9 +267,16 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   async answer(reply: Reply): Promise<Outcome> {
     const joined = reply instanceof JoinedReply ? reply.outlet : undefined
     if (joined) await joined.join(this.#reply)
-    else await this.#sendWhole(reply.status, reply.headers, typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body)
+    else
+      await this.#sendWhole(
+        reply.status,
+        reply.headers,
+        typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body,
+      )
     const status = joined?.status ?? reply.status
-    return this.#reply.gone ? { kind: 'broken', by: 'client', status, attempts: this.attempts } : { kind: 'answered', status }
+    return this.#reply.gone
+      ? { kind: 'broken', by: 'client', status, attempts: this.attempts }
+      : { kind: 'answered', status }
   }
 
   /** Sends an error in the exchange's format, in place of a reply of which nothing has gone out. */

@@ -41,7 +41,10 @@ export function connectionsMax(configured: number): number {
 
 /** The error for a request or a reply for which there is no memory. */
 export function shortOfMemory(): GatewayError {
-  return new GatewayError('unavailable', { message: 'The gateway is short of memory. Try again.', retryAfterMs: soonMs() })
+  return new GatewayError('unavailable', {
+    message: 'The gateway is short of memory. Try again.',
+    retryAfterMs: soonMs(),
+  })
 }
 
 /** The error for a request that one key could not have served even if it were alone. */

@@ -9,6 +9,9 @@ export function modelOf({ model }: Pick<With<'model'>, 'model'>): string {
 }
 
 /** What becomes of the model's reasoning: as the file says, or else as the format in which the upstream is spoken to has it. */
-export function reasoningOf({ model, route }: Pick<With<'model' | 'route'>, 'model' | 'route'>): NonNullable<ModelEntry['reasoning']> {
+export function reasoningOf({
+  model,
+  route,
+}: Pick<With<'model' | 'route'>, 'model' | 'route'>): NonNullable<ModelEntry['reasoning']> {
   return model.entry.reasoning ?? (route.format.reportsInputFirst ? 'shown' : 'hidden')
 }

@@ -151,7 +151,8 @@ export class Outlet {
    */
   async join(reply: ClientReply): Promise<void> {
     if (reply.gone) return
-    if (this.#replies.length >= LISTENERS_MAX) throw new GatewayError('rate_limited', { message: 'Too many retries wait for this reply.', retryAfterMs: 1000 })
+    if (this.#replies.length >= LISTENERS_MAX)
+      throw new GatewayError('rate_limited', { message: 'Too many retries wait for this reply.', retryAfterMs: 1000 })
     if (this.#headers) reply.begin(this.#status, this.#headers)
     const bytes = this.#kept?.all ?? NOTHING
     if (this.#over) {

@@ -34,7 +34,8 @@ export async function readBody(
 ): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
-  const tooLarge = (): GatewayError => new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
+  const tooLarge = (): GatewayError =>
+    new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
   const length = Number(req.headers['content-length'] ?? 0)
   if (length > limit) throw tooLarge()
   // It may have gone while its key was looked up; then nothing more is heard of it.
@@ -110,7 +111,9 @@ export async function readBody(
 }
 
 function crumbled(): GatewayError {
-  return new GatewayError('bad_request', { message: `The body comes in chunks of less than ${CHUNK_BYTES_LEAST} bytes.` })
+  return new GatewayError('bad_request', {
+    message: `The body comes in chunks of less than ${CHUNK_BYTES_LEAST} bytes.`,
+  })
 }
 
 function brokenOff(): GatewayError {

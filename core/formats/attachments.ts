@@ -52,7 +52,11 @@ function* isEncoded(value: JsonView): Generator<void, boolean> {
 function isImage(value: JsonView): boolean {
   const begins = beginning(value)
   const data = begins.slice(DATA_HEAD.exec(begins)?.[0].length ?? 0)
-  return (!begins.startsWith('data:') || /^data:image\//i.test(begins)) && !data.startsWith('JVBERi') && !data.startsWith('UEsD')
+  return (
+    (!begins.startsWith('data:') || /^data:image\//i.test(begins)) &&
+    !data.startsWith('JVBERi') &&
+    !data.startsWith('UEsD')
+  )
 }
 
 /** Notes a part that is an attachment. */
@@ -61,14 +65,16 @@ export function* attached(part: JsonView, found: Attachment[]): Generator<void> 
   if (!medium) return
   const { kind, source } = medium
   if (!source?.isString) found.push({ kind, place: 'stored' })
-  else if (yield* isEncoded(source)) found.push({ kind: kind === 'image' && !isImage(source) ? 'document' : kind, place: 'inline', encoded: source })
+  else if (yield* isEncoded(source))
+    found.push({ kind: kind === 'image' && !isImage(source) ? 'document' : kind, place: 'inline', encoded: source })
   else found.push({ kind, place: 'url' })
 }
 
 /** The kind of medium that a part is, and the value that holds it or says where it is; undefined for a part that is text. */
 function mediumOf(part: JsonView): { kind: Attachment['kind']; source: JsonView | undefined } | undefined {
   /** A member, or the member `inner` of the object that it is. */
-  const of = (name: string, inner: string): JsonView | undefined => present(part.member(name)?.member(inner)) ?? part.member(name)
+  const of = (name: string, inner: string): JsonView | undefined =>
+    present(part.member(name)?.member(inner)) ?? part.member(name)
   const type = part.member('type')?.text
   switch (type) {
     case 'image_url':

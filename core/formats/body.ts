@@ -44,7 +44,9 @@ export class BodyReader {
 
   constructor(limits: JsonLimits) {
     this.#limits = limits
-    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, name => (CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX))
+    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, name =>
+      CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX,
+    )
   }
 
   /** Values so far. */
@@ -70,7 +72,8 @@ export class BodyReader {
   body(bytes: Buffer): Body {
     this.#read(bytes, true, Infinity)
     if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
-    if (bytes[this.#scanner.tape.start(0) ?? 0] !== OPEN_OBJECT) throw invalid('The request body must be a JSON object.')
+    if (bytes[this.#scanner.tape.start(0) ?? 0] !== OPEN_OBJECT)
+      throw invalid('The request body must be a JSON object.')
     return new Body(bytes, this.#scanner)
   }
 
@@ -97,10 +100,15 @@ export class BodyReader {
       case 'range':
         return invalid(`The request body holds a number out of range: ${fault.text}`)
       case 'member':
-        return invalid(`"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`, fault.name.slice(0, 64))
+        return invalid(
+          `"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`,
+          fault.name.slice(0, 64),
+        )
       case 'twice': {
         const name = fault.name.slice(0, 64)
-        return fault.outermost ? invalid(`The request body names "${name}" twice.`, name) : invalid(`The request body names "${name}" twice in one object.`)
+        return fault.outermost
+          ? invalid(`The request body names "${name}" twice.`, name)
+          : invalid(`The request body names "${name}" twice in one object.`)
       }
     }
   }
@@ -226,12 +234,18 @@ export class Body {
     const raw = this.#edits.get(name)?.elements ?? [...(this.view(name)?.elements() ?? [])].map(({ bytes }) => bytes)
     const kept = before.flatMap((element: unknown, index) => {
       const value = change(element, index)
-      return value === undefined ? [] : [{ value, bytes: value === element && raw[index] ? raw[index] : Buffer.from(JSON.stringify(value)) }]
+      return value === undefined
+        ? []
+        : [{ value, bytes: value === element && raw[index] ? raw[index] : Buffer.from(JSON.stringify(value)) }]
     })
     if (kept.length === before.length && kept.every(({ value }, index) => value === before[index])) return
     const elements = kept.map(({ bytes }) => bytes)
     const commas = elements.flatMap((bytes, index) => (index === 0 ? [bytes] : [Buffer.from(','), bytes]))
-    this.#edit(name, { value: kept.map(({ value }) => value), bytes: Buffer.concat([Buffer.from('['), ...commas, Buffer.from(']')]), elements })
+    this.#edit(name, {
+      value: kept.map(({ value }) => value),
+      bytes: Buffer.concat([Buffer.from('['), ...commas, Buffer.from(']')]),
+      elements,
+    })
   }
 
   #edit(name: string, edit: Edit): void {
@@ -258,14 +272,21 @@ export class Body {
     if (this.#removed.size > 0) return this.#joined()
     if (this.#edits.size === 0) return this.received
     const edits = [...this.#edits]
-    const added = edits.filter(([name]) => !this.#members.has(name)).map(([name, { bytes }]) => `${JSON.stringify(name)}:${bytes.toString('utf8')}`)
+    const added = edits
+      .filter(([name]) => !this.#members.has(name))
+      .map(([name, { bytes }]) => `${JSON.stringify(name)}:${bytes.toString('utf8')}`)
     const splices = edits.flatMap(([name, { bytes }]) => {
       const view = this.received_view(name)
       return view ? [{ start: view.start, end: view.end, bytes }] : []
     })
     // Just behind the opening brace.
     const first = this.#tape.start(0) + 1
-    if (added.length > 0) splices.push({ start: first, end: first, bytes: Buffer.from(added.join(',') + (this.#members.size > 0 ? ',' : '')) })
+    if (added.length > 0)
+      splices.push({
+        start: first,
+        end: first,
+        bytes: Buffer.from(added.join(',') + (this.#members.size > 0 ? ',' : '')),
+      })
     splices.sort((a, b) => a.start - b.start)
     const parts: Buffer[] = []
     let at = 0
@@ -286,7 +307,8 @@ export class Body {
       const { start, bytes } = this.#viewOf(entry)
       add(this.received.subarray(this.#tape.start(entry), start), this.#edits.get(name)?.bytes ?? bytes)
     }
-    for (const [name, { bytes }] of this.#edits) if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
+    for (const [name, { bytes }] of this.#edits)
+      if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
 }

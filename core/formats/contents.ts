@@ -5,7 +5,14 @@
 import { GatewayError } from '../errors.ts'
 import type { JsonView } from '../lib/json/view.ts'
 import { type Attachment, attached } from './attachments.ts'
-import { memberTools, mostCalls, type ProviderTool, providerToolsOf, tooManyTools, TOOLS_MAX } from './provider-tools.ts'
+import {
+  memberTools,
+  mostCalls,
+  type ProviderTool,
+  providerToolsOf,
+  tooManyTools,
+  TOOLS_MAX,
+} from './provider-tools.ts'
 import type { Json, RequestMembers } from './terms.ts'
 import { list, object, text } from './json.ts'
 import { checkSpelling } from './spelling.ts'
@@ -38,7 +45,9 @@ const ID_MAX = 512
 const IDS_MAX = 1000
 
 function tooManyReferences(): GatewayError {
-  return new GatewayError('invalid_body', { message: `The request refers to more than ${REFERENCES_MAX} stored things.` })
+  return new GatewayError('invalid_body', {
+    message: `The request refers to more than ${REFERENCES_MAX} stored things.`,
+  })
 }
 
 /** What is found in one part of a request. */
@@ -51,7 +60,11 @@ class Findings {
   refer(param: string, id: string | undefined): void {
     // What is referred to twice is there once.
     if (id === undefined || id === '' || this.references.has(`${param} ${id}`)) return
-    if (id.length > ID_MAX) throw new GatewayError('invalid_body', { param, message: `"${param}" is no id: it has more than ${ID_MAX} characters.` })
+    if (id.length > ID_MAX)
+      throw new GatewayError('invalid_body', {
+        param,
+        message: `"${param}" is no id: it has more than ${ID_MAX} characters.`,
+      })
     if (this.references.size >= REFERENCES_MAX) throw tooManyReferences()
     this.references.set(`${param} ${id}`, { param, id })
   }
@@ -70,10 +83,12 @@ function readTool(tool: Json, found: Findings): void {
   for (const where of [tool, object(container), object(environment), object(mask)]) {
     for (const name in where) checkSpelling(name, SPELLED_NAMES)
     for (const name of ['container_id', 'file_id']) found.refer(`tools.${name}`, idOf(where?.[name]))
-    for (const name of ['vector_store_ids', 'file_ids']) for (const id of list(where?.[name])) found.refer(`tools.${name}`, idOf(id))
+    for (const name of ['vector_store_ids', 'file_ids'])
+      for (const id of list(where?.[name])) found.refer(`tools.${name}`, idOf(id))
   }
   if (typeof container === 'string') found.refer('tools.container', container)
-  for (const skill of list(object(environment)?.['skills'])) found.refer('tools.skills', idOf(object(skill)?.['skill_id']))
+  for (const skill of list(object(environment)?.['skills']))
+    found.refer('tools.skills', idOf(object(skill)?.['skill_id']))
 }
 
 /** An id: a text, or the `id` of an object. */
@@ -112,14 +127,20 @@ export class ContentsReader {
     const tools = [...frame.tools, ...walkConversation.tools]
     if (tools.length > TOOLS_MAX) throw tooManyTools()
     const caches = frame.caches === '1h' ? '1h' : (walkConversation.caches ?? frame.caches)
-    return { attachments: walkConversation.attachments, references, providerTools: [...tools, ...memberTools(this.#body)], caches }
+    return {
+      attachments: walkConversation.attachments,
+      references,
+      providerTools: [...tools, ...memberTools(this.#body)],
+      caches,
+    }
   }
 
   /** What the request holds beside its conversation. */
   #frame(): Findings {
     const found = new Findings()
     const body = this.#body
-    for (const name of ['previous_response_id', 'conversation', 'container', 'thread']) found.refer(name, idOf(body.get(name)))
+    for (const name of ['previous_response_id', 'conversation', 'container', 'thread'])
+      found.refer(name, idOf(body.get(name)))
     found.refer('prompt', idOf(object(body.get('prompt'))))
     for (const skill of list(object(body.get('container'))?.['skills']))
       if (object(skill)?.['type'] !== 'anthropic') found.refer('container.skills', idOf(object(skill)?.['skill_id']))
@@ -163,7 +184,10 @@ export class ContentsReader {
     const tools = item.member('tools')
     if (tools?.isList) {
       if (tools.entries > ITEM_TOOLS_MAX)
-        throw new GatewayError('invalid_body', { param: 'input', message: `"${toolsAt}" holds more than ${ITEM_TOOLS_MAX} values and names.` })
+        throw new GatewayError('invalid_body', {
+          param: 'input',
+          message: `"${toolsAt}" holds more than ${ITEM_TOOLS_MAX} values and names.`,
+        })
       const declared = list(tools.json)
       for (const tool of declared) readTool(object(tool) ?? {}, found)
       found.tools.push(...providerToolsOf(declared, toolsAt, mostCalls(this.#body), false))
@@ -275,6 +299,8 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
   return {
     reply: reply['object'] === 'response' ? text(reply['id']) : undefined,
     // What is beyond cannot be referred to later.
-    others: ids.filter((id): id is string => typeof id === 'string' && id !== '' && id.length <= ID_MAX).slice(0, IDS_MAX),
+    others: ids
+      .filter((id): id is string => typeof id === 'string' && id !== '' && id.length <= ID_MAX)
+      .slice(0, IDS_MAX),
   }
 }

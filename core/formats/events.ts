@@ -51,7 +51,12 @@ export class ReplyEvent {
 
   /** The event with another text as the value of the member at a path; as it is where no text stands there. @param path names of members from the root on */
   renamed(path: readonly string[], text: string): ReplyEvent {
-    return new ReplyEvent(this.#reader, this.type, this.#outline?.with(path, text) ?? renamed(this.data, path, text), this.comment)
+    return new ReplyEvent(
+      this.#reader,
+      this.type,
+      this.#outline?.with(path, text) ?? renamed(this.data, path, text),
+      this.comment,
+    )
   }
 
   /** What the event says, in the terms that all formats share. */

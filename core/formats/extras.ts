@@ -20,7 +20,13 @@ export interface Extra {
 }
 
 /** Rows that are asked for by references, of which `contents` tells. */
-const BY_REFERENCE: ReadonlySet<string> = new Set(['previous_response_id', 'conversation', 'prompt', 'container', 'thread'] satisfies PolicyName[])
+const BY_REFERENCE: ReadonlySet<string> = new Set([
+  'previous_response_id',
+  'conversation',
+  'prompt',
+  'container',
+  'thread',
+] satisfies PolicyName[])
 
 /** Members by which a row of the table is asked for, apart from tools and references. */
 const MEMBERS: ReadonlyMap<string, PolicyName> = new Map(
@@ -70,7 +76,8 @@ export function extrasOf(body: Body): Extra[] {
   const { providerTools, references, attachments } = body.contents
   for (const tool of providerTools) found.push({ policy: tool.kind, param: tool.param, asks: [], tool })
   for (const { param } of references) found.push({ policy: rowOf(param), param, asks: [] })
-  if (attachments.some(({ kind }) => kind === 'sound')) found.push({ policy: 'sound', param: !body.has('messages') ? 'input' : 'messages', asks: [] })
+  if (attachments.some(({ kind }) => kind === 'sound'))
+    found.push({ policy: 'sound', param: !body.has('messages') ? 'input' : 'messages', asks: [] })
   return found
 }
 
@@ -114,10 +121,17 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
   if (left.length === 0) return false
   const names = new Set<unknown>(dropped.flatMap(({ index, type }) => [type, tools[index ?? -1]?.['name'] ?? type]))
   const choice = object(body.get('tool_choice'))
-  const chosen = [choice, ...[choice, object(choice?.['allowed_tools'])].flatMap(each => list(each?.['tools'])).map(object)]
+  const chosen = [
+    choice,
+    ...[choice, object(choice?.['allowed_tools'])].flatMap(each => list(each?.['tools'])).map(object),
+  ]
   // Some tools may be called by code alone that the provider runs.
   const callers = left.flatMap(tool => list(tool?.['allowed_callers']))
-  if (chosen.some(each => names.has(each?.['type']) || names.has(each?.['name'])) || callers.some(name => names.has(name))) return false
+  if (
+    chosen.some(each => names.has(each?.['type']) || names.has(each?.['name'])) ||
+    callers.some(name => names.has(name))
+  )
+    return false
   body.change('tools', (tool, index) => (indexes.has(index) ? undefined : tool))
   return true
 }
@@ -126,7 +140,9 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
 export function modelsNamed(value: unknown): readonly string[] | undefined {
   if (!Array.isArray(value)) return undefined
   // What stands beside a name would go along unread.
-  const names = value.map(each => text(each) ?? (Object.keys(object(each) ?? {}).length === 1 ? text(object(each)?.['model']) : undefined))
+  const names = value.map(
+    each => text(each) ?? (Object.keys(object(each) ?? {}).length === 1 ? text(object(each)?.['model']) : undefined),
+  )
   return names.every(name => name !== undefined) ? names : undefined
 }
 
@@ -137,7 +153,9 @@ export function renameModels(body: Body, member: string, rename: (name: string) 
 
 /** Gives the models that advise other names. */
 export function renameAdvisors(body: Body, rename: (name: string) => string): void {
-  body.change('tools', tool => (text(object(tool)?.['type'])?.startsWith('advisor') ? renamedModel(tool, rename) : tool))
+  body.change('tools', tool =>
+    text(object(tool)?.['type'])?.startsWith('advisor') ? renamedModel(tool, rename) : tool,
+  )
 }
 
 function renamedModel(value: unknown, rename: (name: string) => string): unknown {
@@ -148,5 +166,7 @@ function renamedModel(value: unknown, rename: (name: string) => string): unknown
 /** Tokens of a prediction, counted at two bytes each. */
 export function predictedTokens(body: Body): number {
   const prediction = body.get('prediction')
-  return prediction === undefined || prediction === null ? 0 : Math.ceil(Buffer.byteLength(JSON.stringify(prediction)) / 2)
+  return prediction === undefined || prediction === null
+    ? 0
+    : Math.ceil(Buffer.byteLength(JSON.stringify(prediction)) / 2)
 }

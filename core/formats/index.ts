@@ -15,10 +15,24 @@ export { overflowOf } from './overflow.ts'
 export { DroppedFields } from './translate/dropped-fields.ts'
 export { mostRuns, type ProviderTool } from './provider-tools.ts'
 export { type Action, POLICIES, type Policy, type PolicyName } from './policies.ts'
-export { type Extra, dropExtra, dropTools, extrasOf, modelsNamed, predictedTokens, renameAdvisors, renameModels } from './extras.ts'
+export {
+  type Extra,
+  dropExtra,
+  dropTools,
+  extrasOf,
+  modelsNamed,
+  predictedTokens,
+  renameAdvisors,
+  renameModels,
+} from './extras.ts'
 export { UsageTally } from './tally.ts'
 export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate/translate-request.ts'
-export { type ReplyJob, type ReplyTranslation, type StreamTranslation, translateReply } from './translate/translate-reply.ts'
+export {
+  type ReplyJob,
+  type ReplyTranslation,
+  type StreamTranslation,
+  translateReply,
+} from './translate/translate-reply.ts'
 export { Translation, type Translator } from './translate/translation.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 

@@ -27,5 +27,6 @@ export function setLimits(body: Body, tokens: number, name: Limit): void {
 /** Where several members limit the output, lets all say what the largest says: which of them an upstream heeds is not known. */
 export function levelLimits(body: Body, limit: number | undefined): void {
   if (limit === undefined) return
-  for (const name of LIMITS) if (positive(body.get(name)) !== undefined && body.get(name) !== limit) body.set(name, limit)
+  for (const name of LIMITS)
+    if (positive(body.get(name)) !== undefined && body.get(name) !== limit) body.set(name, limit)
 }

@@ -122,7 +122,11 @@ export const POLICIES = {
     reason: 'Longer caching is not offered here.',
     remedy: WITHOUT,
   },
-  webSearch: tool('webSearch', 'web_search…, x_search, google_search, browser_search', ['web_search_options', 'search_parameters', 'enable_search']),
+  webSearch: tool('webSearch', 'web_search…, x_search, google_search, browser_search', [
+    'web_search_options',
+    'search_parameters',
+    'enable_search',
+  ]),
   webFetch: tool('webFetch', 'web_fetch…, url_context'),
   fileSearch: tool('fileSearch', 'file_search, collections_search, document_search, retrieval', ['data_sources']),
   codeExecution: tool('codeExecution', 'code_interpreter, code_execution…, shell with an environment'),

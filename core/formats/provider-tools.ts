@@ -33,8 +33,10 @@ const LIMITED_TOOLS = /^(?:web_search|web_fetch|advisor)_\d{8}$/
 export const TOOLS_MAX = 1000
 
 /** Members that let the provider run tools without declaring any. */
-const MEMBERS: readonly (readonly [name: string, kind: CallName])[] = (Object.entries(POLICIES) as [string, Policy][]).flatMap(
-  ([policy, { members, needs }]) => (needs?.kind === 'call' ? members.map(name => [name, policy as CallName] as const) : []),
+const MEMBERS: readonly (readonly [name: string, kind: CallName])[] = (
+  Object.entries(POLICIES) as [string, Policy][]
+).flatMap(([policy, { members, needs }]) =>
+  needs?.kind === 'call' ? members.map(name => [name, policy as CallName] as const) : [],
 )
 
 /** The size of a container that providers take where a request names none. */
@@ -44,7 +46,10 @@ const KINDS: readonly (readonly [RegExp, CallName | 'advisor'])[] = [
   [/^(?:web|google|x|live|browser)_search/, 'webSearch'],
   [/^(?:web_fetch|url_context|open_page)/, 'webFetch'],
   [/^(?:file|collections|document|attachment)_search|^retrieval/, 'fileSearch'],
-  [/^(?:code_interpreter|code_execution|bash_code_execution|text_editor_code_execution|shell|container)/, 'codeExecution'],
+  [
+    /^(?:code_interpreter|code_execution|bash_code_execution|text_editor_code_execution|shell|container)/,
+    'codeExecution',
+  ],
   [/^image_gen/, 'imageGeneration'],
   [/^mcp/, 'mcp'],
   [/^advisor/, 'advisor'],
@@ -71,9 +76,14 @@ export function takesLimit(tool: Json | undefined): boolean {
 
 /** What a tool asks for beyond what its fee is for. */
 function beyondFee(tool: Json, type: string): string | undefined {
-  const sizes = [object(tool['container']), object(tool['environment'])].map(where => where?.['memory_limit'] ?? CONTAINER_SIZE)
-  if (sizes.some(size => size !== CONTAINER_SIZE)) return 'It asks for a container that is larger than the one that has a price here.'
-  return kindOf(type) === 'imageGeneration' && (tool['model'] ?? null) !== null ? 'It asks for a model of its own, which has no price here.' : undefined
+  const sizes = [object(tool['container']), object(tool['environment'])].map(
+    where => where?.['memory_limit'] ?? CONTAINER_SIZE,
+  )
+  if (sizes.some(size => size !== CONTAINER_SIZE))
+    return 'It asks for a container that is larger than the one that has a price here.'
+  return kindOf(type) === 'imageGeneration' && (tool['model'] ?? null) !== null
+    ? 'It asks for a model of its own, which has no price here.'
+    : undefined
 }
 
 /**
@@ -83,7 +93,12 @@ function beyondFee(tool: Json, type: string): string | undefined {
  * @param outermost it is the request's own list
  * @throws GatewayError invalid_body for more than TOOLS_MAX of them
  */
-export function providerToolsOf(tools: readonly unknown[], at: string, most: number | undefined, outermost: boolean): ProviderTool[] {
+export function providerToolsOf(
+  tools: readonly unknown[],
+  at: string,
+  most: number | undefined,
+  outermost: boolean,
+): ProviderTool[] {
   const found: ProviderTool[] = []
   const walk = (inner: readonly unknown[], where: string, own: boolean): void => {
     inner.forEach((each, index) => {
@@ -117,7 +132,10 @@ export function mostCalls(body: Pick<RequestMembers, 'get' | 'has'>): number | u
 
 /** The error for a request that declares more than TOOLS_MAX tools. */
 export function tooManyTools(): GatewayError {
-  return new GatewayError('invalid_body', { param: 'tools', message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.` })
+  return new GatewayError('invalid_body', {
+    param: 'tools',
+    message: `The request declares more than ${TOOLS_MAX} tools that the provider runs.`,
+  })
 }
 
 /** What a request lets its provider run by members that declare no tool. */
@@ -125,7 +143,14 @@ export function memberTools(body: Pick<RequestMembers, 'get' | 'has'>): Provider
   const most = mostCalls(body)
   return MEMBERS.flatMap(([name, kind]): ProviderTool[] => {
     const value = body.get(name)
-    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0) || object(value)?.['mode'] === 'off') return []
+    if (
+      value === undefined ||
+      value === null ||
+      value === false ||
+      (Array.isArray(value) && value.length === 0) ||
+      object(value)?.['mode'] === 'off'
+    )
+      return []
     return [{ kind, param: name, type: name, index: undefined, most, model: undefined, beyond: undefined }]
   })
 }
@@ -162,7 +187,9 @@ export function callOfItem(item: Json | undefined, place: unknown, begun = false
   if (type === 'shell_call') {
     // Where it does not say where it runs, only the request knows.
     const where = text(environment?.['type'])
-    return where === 'local' ? undefined : { kind: 'codeExecution', id: container ?? 'shell', ...(where === undefined && { ifAsked: true }) }
+    return where === 'local'
+      ? undefined
+      : { kind: 'codeExecution', id: container ?? 'shell', ...(where === undefined && { ifAsked: true }) }
   }
   if (CLIENT_CALLS.test(type)) return undefined
   const kind = kindOf(type)
@@ -193,6 +220,7 @@ export function callOfBlock(block: Json | undefined, index: unknown): SeenCall |
  */
 export function mostRuns(tools: readonly ProviderTool[], unsaid: number, most: number): Calls {
   const calls: Partial<Record<CallName, number>> = {}
-  for (const { kind, most: said } of tools) if (kind !== 'advisor') calls[kind] = (calls[kind] ?? 0) + Math.min(said ?? unsaid, most)
+  for (const { kind, most: said } of tools)
+    if (kind !== 'advisor') calls[kind] = (calls[kind] ?? 0) + Math.min(said ?? unsaid, most)
   return calls
 }

@@ -29,5 +29,8 @@ const PLAIN = /^[a-z0-9_]*$/
 
 function misspelt(param: string, meant: string): GatewayError {
   const shown = param.slice(0, 64)
-  return new GatewayError('invalid_body', { param: shown, message: `"${shown}" is no member of this format. Did you mean "${meant}"?` })
+  return new GatewayError('invalid_body', {
+    param: shown,
+    message: `"${shown}" is no member of this format. Did you mean "${meant}"?`,
+  })
 }

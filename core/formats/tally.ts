@@ -24,7 +24,8 @@ export class UsageTally {
     const counted = this.#format.decodeUsage(raw)
     const before = this.#counted?.usage.output ?? 0
     // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
-    this.#counted = counted && before > counted.usage.output ? { ...counted, usage: { ...counted.usage, output: before } } : counted
+    this.#counted =
+      counted && before > counted.usage.output ? { ...counted, usage: { ...counted.usage, output: before } } : counted
   }
 
   /** What the reply calls its model. */
@@ -62,7 +63,8 @@ export class UsageTally {
       if (kind !== 'advisor' && (!ifAsked || asked.some(tool => tool.kind === kind))) seen[kind] = (seen[kind] ?? 0) + 1
     }
     const counts: Partial<Record<CallName, number>> = { ...told, ...seen }
-    for (const kind of Object.keys(counts) as CallName[]) counts[kind] = this.#counts?.[kind] ?? Math.max(told?.[kind] ?? 0, seen[kind] ?? 0)
+    for (const kind of Object.keys(counts) as CallName[])
+      counts[kind] = this.#counts?.[kind] ?? Math.max(told?.[kind] ?? 0, seen[kind] ?? 0)
     return counts
   }
 

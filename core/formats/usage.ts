@@ -47,7 +47,12 @@ export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = '', 
 export function dollarsOf(raw: Json): string | undefined {
   const ticks = positive(raw['cost_in_usd_ticks'])
   const cost = raw['cost']
-  const nano = ticks !== undefined ? Math.ceil(ticks / 10) : typeof cost === 'number' && cost >= 0 && cost < 1e6 ? Math.ceil(cost * 1e9 - 1e-6) : undefined
+  const nano =
+    ticks !== undefined
+      ? Math.ceil(ticks / 10)
+      : typeof cost === 'number' && cost >= 0 && cost < 1e6
+        ? Math.ceil(cost * 1e9 - 1e-6)
+        : undefined
   return nano === undefined ? undefined : formatCredits(BigInt(nano))
 }
 
@@ -67,7 +72,10 @@ export function tellInclusive(usage: Usage, names: InclusiveNames): RawUsage {
     [names.input]: input,
     [names.inputDetails]: {
       cached_tokens: usage.cacheRead,
-      ...(written > 0 && { cache_write_tokens: written, cache_write_tokens_details: { ttl_12h_tokens: usage.cacheWrite1h } }),
+      ...(written > 0 && {
+        cache_write_tokens: written,
+        cache_write_tokens_details: { ttl_12h_tokens: usage.cacheWrite1h },
+      }),
     },
     [names.output]: usage.output,
     [names.outputDetails]: { reasoning_tokens: usage.reasoning },
@@ -87,9 +95,15 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   const all = input ?? 0
   const inputDetails = object(raw[names.inputDetails])
   const reasoning = counter.of(object(raw[names.outputDetails]), 'reasoning_tokens')
-  const cacheRead = Math.min(counter.maybe(inputDetails, 'cached_tokens') ?? counter.of(raw, 'prompt_cache_hit_tokens'), all)
+  const cacheRead = Math.min(
+    counter.maybe(inputDetails, 'cached_tokens') ?? counter.of(raw, 'prompt_cache_hit_tokens'),
+    all,
+  )
   const written = Math.min(counter.of(inputDetails, 'cache_write_tokens'), all - cacheRead)
-  const cacheWrite1h = Math.min(counter.of(object(inputDetails?.['cache_write_tokens_details']), 'ttl_12h_tokens'), written)
+  const cacheWrite1h = Math.min(
+    counter.of(object(inputDetails?.['cache_write_tokens_details']), 'ttl_12h_tokens'),
+    written,
+  )
   // One vendor leaves reasoning out of the completion count and only the total tells (prompt 12, completion 2, total 354, reasoning 340).
   const total = counter.maybe(raw, 'total_tokens')
   const apart = total === all + (reported ?? 0) + reasoning && reasoning > 0
@@ -108,7 +122,8 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   const conditions = conditionsTold(raw, callsTold(raw, counter))
   const unknown = unknownCounters(raw, KNOWN_COUNTERS)
   // How many there were is of use only with what they were.
-  if (!raw['server_side_tool_usage_details'] && counter.of(raw, 'num_server_side_tools_used') > 0) unknown.push('num_server_side_tools_used')
+  if (!raw['server_side_tool_usage_details'] && counter.of(raw, 'num_server_side_tools_used') > 0)
+    unknown.push('num_server_side_tools_used')
   return {
     usage: {
       input: fresh,
@@ -151,7 +166,11 @@ function callsTold(raw: RawUsage, counter: Counter): Calls | undefined {
 
 /** The conditions that a usage says it was made under, and the calls that it counts; undefined for none. */
 export function conditionsTold(raw: RawUsage, calls: Calls | undefined): Conditions | undefined {
-  const [serviceTier, speed, inferenceGeo] = [conditionNamed(raw['service_tier']), conditionNamed(raw['speed']), conditionNamed(raw['inference_geo'])]
+  const [serviceTier, speed, inferenceGeo] = [
+    conditionNamed(raw['service_tier']),
+    conditionNamed(raw['speed']),
+    conditionNamed(raw['inference_geo']),
+  ]
   if (serviceTier === undefined && speed === undefined && inferenceGeo === undefined && !calls) return undefined
   return {
     ...(serviceTier !== undefined && { serviceTier }),

@@ -19,7 +19,14 @@ function answered(order: JobMessage): Answer {
     const { message, param, cause } = details
     const why = cause instanceof Error ? cause.message : undefined
     return {
-      error: { code, details: { ...(message !== undefined && { message }), ...(param !== undefined && { param }), ...(why !== undefined && { cause: why }) } },
+      error: {
+        code,
+        details: {
+          ...(message !== undefined && { message }),
+          ...(param !== undefined && { param }),
+          ...(why !== undefined && { cause: why }),
+        },
+      },
     }
   }
 }
@@ -27,7 +34,9 @@ function answered(order: JobMessage): Answer {
 function done(order: JobMessage): Result {
   if (order.kind === 'documents') return documentsTokens(order)
   const between = { client: FORMATS[order.client], upstream: FORMATS[order.upstream] }
-  return order.kind === 'request' ? translateRequest({ ...order, ...between }) : translateReply({ ...order, ...between })
+  return order.kind === 'request'
+    ? translateRequest({ ...order, ...between })
+    : translateReply({ ...order, ...between })
 }
 
 function transferred(result: Result): ArrayBuffer[] {

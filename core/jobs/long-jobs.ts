@@ -16,12 +16,15 @@ import { SLICE_BYTES, turn } from '../lib/turns.ts'
 /** A job as it is sent to the thread: formats by their names. */
 type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly client: FormatName; readonly upstream: FormatName }
 export type JobMessage =
-  ({ readonly kind: 'request' } & Sent<TranslationJob>) | ({ readonly kind: 'reply' } & Sent<ReplyJob>) | ({ readonly kind: 'documents' } & DocumentsJob)
+  | ({ readonly kind: 'request' } & Sent<TranslationJob>)
+  | ({ readonly kind: 'reply' } & Sent<ReplyJob>)
+  | ({ readonly kind: 'documents' } & DocumentsJob)
 
 /** What comes of a job. */
 export type Result = TranslatedRequest | Uint8Array | readonly (number | undefined)[]
 /** What the thread answers. */
-export type Answer = { readonly result: Result } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
+export type Answer =
+  { readonly result: Result } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
 
 /** What goes to another thread without a copy: these bytes, unless others share their memory. */
 export function handedOver({ buffer, byteLength }: Uint8Array): ArrayBuffer[] {
@@ -69,15 +72,18 @@ export class LongJobs {
   of(key: string, x: Pick<Exchange, 'whenClosed'>): KeyJobs {
     const order = <T>(order: JobMessage): Promise<T> => this.#order(key, x, order) as Promise<T>
     return {
-      request: ({ client, upstream, ...job }) => order({ ...job, kind: 'request', client: client.name, upstream: upstream.name }),
-      reply: ({ client, upstream, ...job }) => order({ ...job, kind: 'reply', client: client.name, upstream: upstream.name }),
+      request: ({ client, upstream, ...job }) =>
+        order({ ...job, kind: 'request', client: client.name, upstream: upstream.name }),
+      reply: ({ client, upstream, ...job }) =>
+        order({ ...job, kind: 'reply', client: client.name, upstream: upstream.name }),
       documents: job => order({ ...job, kind: 'documents' }),
     }
   }
 
   /** Ends the thread, and what waits for it. */
   async close(): Promise<void> {
-    for (const job of this.#waiting.clear()) job.reject(new GatewayError('unavailable', { message: 'The gateway is stopping. Try again.' }))
+    for (const job of this.#waiting.clear())
+      job.reject(new GatewayError('unavailable', { message: 'The gateway is stopping. Try again.' }))
     await this.#thread?.terminate()
   }
 

@@ -36,7 +36,12 @@ export class Accounts extends Reads {
   readonly #stored: number
   readonly #claims = new Set<Claim>()
 
-  constructor(store: Store, { prefix, replicas, commandTimeout, data }: Config['store'], { lease, stored: storedMs }: Config['ledger'], now: () => number) {
+  constructor(
+    store: Store,
+    { prefix, replicas, commandTimeout, data }: Config['store'],
+    { lease, stored: storedMs }: Config['ledger'],
+    now: () => number,
+  ) {
     super(new Scripts(store, prefix))
     this.now = now
     this.trail = new Trail(data)
@@ -52,10 +57,15 @@ export class Accounts extends Reads {
    * @throws GatewayError unavailable; RangeError when there is no such account, or the id was for another amount
    */
   async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
-    const [kind, done] = (await this.scripts.run('grant', account, id, [id, String(amount), JSON.stringify(notes)])) as string[]
+    const [kind, done] = (await this.scripts.run('grant', account, id, [
+      id,
+      String(amount),
+      JSON.stringify(notes),
+    ])) as string[]
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
     const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
-    if (before !== undefined && before !== String(amount)) throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
+    if (before !== undefined && before !== String(amount))
+      throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
     await this.confirm(this.scripts.key(account, 'a'))
     await this.trail.add({ kind: 'grant', account, at: this.now(), id, amount: String(amount), notes })
     return before === undefined
@@ -69,7 +79,12 @@ export class Accounts extends Reads {
   async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
     const notes = { requestId: entry.requestId, model: entry.notes.model, entry: entry.id, reason }
     const id = `credit:${entry.id}`
-    const [kind, given = '0'] = (await this.scripts.run('credit', account, id, [id, entry.id, JSON.stringify(notes), notes.model ?? ''])) as string[]
+    const [kind, given = '0'] = (await this.scripts.run('credit', account, id, [
+      id,
+      entry.id,
+      JSON.stringify(notes),
+      notes.model ?? '',
+    ])) as string[]
     if (kind === 'unknown') throw new RangeError(`${account} has no entry ${entry.id} any more`)
     if (kind === 'nothing') throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
     await this.confirm(this.scripts.key(account, 'a'))
@@ -123,7 +138,8 @@ export class Accounts extends Reads {
   /** Notes what a reply left with its provider, and how many tokens it stands for. @throws GatewayError unavailable */
   async noteStored(account: string, { reply, total, output, others }: StoredByReply): Promise<void> {
     const pipeline = this.scripts.redis.pipeline()
-    const set = (id: string, tokens: number): unknown => pipeline.set(this.scripts.key(account, `s:${id}`), `${tokens} ${reply}`, 'PX', this.#stored)
+    const set = (id: string, tokens: number): unknown =>
+      pipeline.set(this.scripts.key(account, `s:${id}`), `${tokens} ${reply}`, 'PX', this.#stored)
     for (const id of others) set(id, output)
     set(reply, total)
     const before = this.noting.get(account)

@@ -29,7 +29,11 @@ const REAP_GRACE_MS = 60_000
 export type Depth = 'sums' | 'whole' | 'charges'
 
 /** Audits the accounts given, or every key and every quota there is, once the holds that nobody renews are ended. @throws GatewayError unavailable */
-export async function audit(ledger: Ledger, accounts?: readonly string[], depth: Depth = 'whole'): Promise<AuditReport> {
+export async function audit(
+  ledger: Ledger,
+  accounts?: readonly string[],
+  depth: Depth = 'whole',
+): Promise<AuditReport> {
   // Since a hold ran out nobody may have come by: the gateway is down, or looks seldom.
   await ledger.reapAll()
   const drifts: Drift[] = []
@@ -128,6 +132,9 @@ async function reprice(ledger: Ledger, { id, charge, waived, notes }: HistoryEnt
   const parts = chargeParts(notes)
   if (parts.length === 0) return 'unversioned'
   const exact = await recomputed(parts, ledger.prices)
-  if (exact === undefined) return `entry ${id}: the numbers of its price (${parts.map(({ price }) => price).join(', ')}) are not kept`
-  return exact === charge + waived ? undefined : `entry ${id}: its usage costs ${exact} nano-credits, and ${charge + waived} were charged`
+  if (exact === undefined)
+    return `entry ${id}: the numbers of its price (${parts.map(({ price }) => price).join(', ')}) are not kept`
+  return exact === charge + waived
+    ? undefined
+    : `entry ${id}: its usage costs ${exact} nano-credits, and ${charge + waived} were charged`
 }

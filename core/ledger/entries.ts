@@ -5,7 +5,9 @@ import { chargeAll, type PricedUsage, type BilledUsage } from '../money/price.ts
 import type { ChargePart, Notes } from './records.ts'
 
 /** The notes by which a charge can be recomputed. */
-export function chargeNotes(parts: readonly BilledUsage[]): Pick<Notes, 'usage' | 'priceVersion' | 'conditions' | 'parts'> {
+export function chargeNotes(
+  parts: readonly BilledUsage[],
+): Pick<Notes, 'usage' | 'priceVersion' | 'conditions' | 'parts'> {
   const [first] = parts
   if (!first) return {}
   const [usage, ...others] = parts.map(part => part.usage)

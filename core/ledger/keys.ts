@@ -61,7 +61,11 @@ export class Keys {
     this.#ledger = ledger
     this.#now = now
     // Looking at the clock anew each millisecond would cost more than it is worth.
-    this.#found = new LRUCache({ max: CACHED_MAX, ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
+    this.#found = new LRUCache({
+      max: CACHED_MAX,
+      ttl: Math.max(cacheMs, 1),
+      ttlResolution: Math.min(cacheMs / 10, 100),
+    })
   }
 
   /**
@@ -155,7 +159,10 @@ export class Keys {
     await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
     await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
     await this.#note(id)
-    const granted = wish.credits > 0n ? await doubtOf(this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' })) : undefined
+    const granted =
+      wish.credits > 0n
+        ? await doubtOf(this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' }))
+        : undefined
     const doubt = (await doubtOf(this.#point(digest, id))) ?? granted
     const values = FIELDS.map(field => record[field])
     this.#absent.delete(digest)
@@ -165,7 +172,9 @@ export class Keys {
   /** The trail, where it tells of keys that the store does not have. */
   async lost(): Promise<string | undefined> {
     const { scripts, trail } = this.#ledger
-    return trail.exists && (await stored(scripts.redis.exists(scripts.shared('accounts')))) === 0 ? trail.file : undefined
+    return trail.exists && (await stored(scripts.redis.exists(scripts.shared('accounts')))) === 0
+      ? trail.file
+      : undefined
   }
 
   /** A key by its public id. */
@@ -182,7 +191,8 @@ export class Keys {
     do {
       const [next, ids] = await stored(scripts.redis.sscan(scripts.shared('accounts'), cursor, 'COUNT', 500))
       cursor = next
-      for (const key of await Promise.all(ids.filter(id => !seen.has(id) && seen.add(id)).map(id => this.get(id)))) if (key) yield key
+      for (const key of await Promise.all(ids.filter(id => !seen.has(id) && seen.add(id)).map(id => this.get(id))))
+        if (key) yield key
     } while (cursor !== '0')
   }
 

@@ -156,8 +156,20 @@ export class Ledger extends Accounts {
   async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
     const { notes, rotation = '' } = hold.request
     const floor = hold.request.floor()
-    const args = [hold.id, String(amount), String(this.#config.lease), JSON.stringify({ ...notes, ...floor.notes }), rotation, String(floor.charge)]
-    const [kind, held = '0', balance = '0'] = (await this.scripts.run('extend', hold.account, hold.id, args)) as string[]
+    const args = [
+      hold.id,
+      String(amount),
+      String(this.#config.lease),
+      JSON.stringify({ ...notes, ...floor.notes }),
+      rotation,
+      String(floor.charge),
+    ]
+    const [kind, held = '0', balance = '0'] = (await this.scripts.run(
+      'extend',
+      hold.account,
+      hold.id,
+      args,
+    )) as string[]
     if (kind === 'off') {
       hold.request.end?.(held as EndReason)
       return 'off'
@@ -178,7 +190,11 @@ export class Ledger extends Accounts {
    */
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
     this.#abandoned.set(nameOf(hold), hold)
-    const [kind, first] = (await this.scripts.run('abandon', hold.account, hold.id, [hold.id, String(most), whole ? '1' : ''])) as string[]
+    const [kind, first] = (await this.scripts.run('abandon', hold.account, hold.id, [
+      hold.id,
+      String(most),
+      whole ? '1' : '',
+    ])) as string[]
     // A reply without a place keeps its place among those in flight.
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.end?.('crowded')
@@ -210,7 +226,10 @@ export class Ledger extends Accounts {
       await this.#send(settlement)
       if (!again) this.#recent?.add(settlement)
     } catch (cause) {
-      this.#log.warn({ exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) }, 'settlement waits for the store')
+      this.#log.warn(
+        { exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) },
+        'settlement waits for the store',
+      )
       await this.#outbox?.put(settlement)
     } finally {
       if (--this.#settling === 0) this.#settled?.()
@@ -250,13 +269,16 @@ export class Ledger extends Accounts {
       const [account = '', noted = '0'] = [accounts[at], accounts[at + 1]]
       let live = '0'
       for (let page = REAP_PAGE; page === REAP_PAGE; ended += page) {
-        const [, reaped = '0', left = '0'] = (await this.scripts.run('reap', account, '', [String(REAP_PAGE)])) as string[]
+        const [, reaped = '0', left = '0'] = (await this.scripts.run('reap', account, '', [
+          String(REAP_PAGE),
+        ])) as string[]
         page = Number(reaped)
         live = left
       }
       if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
     }
-    if (ended > 0) this.#log.warn({ holds: ended }, 'holds that nobody renewed are ended; what was delivered is charged')
+    if (ended > 0)
+      this.#log.warn({ holds: ended }, 'holds that nobody renewed are ended; what was delivered is charged')
     return ended
   }
 
@@ -278,7 +300,11 @@ export class Ledger extends Accounts {
   #repeat(): void {
     this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
-    if (recent.length > 0) this.#log.info({ settlements: recent.length }, 'the last settlements are sent again, as the store has changed hands')
+    if (recent.length > 0)
+      this.#log.info(
+        { settlements: recent.length },
+        'the last settlements are sent again, as the store has changed hands',
+      )
     this.prices.keep(true).catch(() => {})
     for (const settlement of recent) void this.#deliver(settlement, true)
   }

@@ -67,7 +67,10 @@ export class Outbox {
     const oldest = now() - remember
     const fresh = found.filter(({ at }) => at > oldest)
     for (const stale of found.filter(({ at }) => at <= oldest)) {
-      log.error({ exchange: stale.id, account: stale.account, charge: stale.args[1] }, 'a settlement waited longer than ledger.remember and is not sent')
+      log.error(
+        { exchange: stale.id, account: stale.account, charge: stale.args[1] },
+        'a settlement waited longer than ledger.remember and is not sent',
+      )
     }
     if (fresh.length > 0) {
       log.warn({ settlements: fresh.length }, 'settlements of an earlier process are sent again')
@@ -145,7 +148,9 @@ export class Outbox {
   /** Nothing waits any more, unless it came just now: then its line stays, and those before it do no harm. */
   async #empty(): Promise<void> {
     if (this.#waiting.size > 0 || this.#closed) return
-    await this.#handle?.truncate(0).catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'the outbox cannot be emptied'))
+    await this.#handle
+      ?.truncate(0)
+      .catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'the outbox cannot be emptied'))
   }
 }
 

@@ -9,7 +9,14 @@ import { type Scripts, stored } from './scripts.ts'
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
 /** An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in milliseconds. */
-export type Snapshot = [account: string[], holds: string[], leases: string[], lastEntry: string, lastGrant: string, now: string]
+export type Snapshot = [
+  account: string[],
+  holds: string[],
+  leases: string[],
+  lastEntry: string,
+  lastGrant: string,
+  now: string,
+]
 
 /** Stands in a store while it is being rebuilt. */
 export const REBUILDING = 'rebuilding'
@@ -82,12 +89,22 @@ export class Reads {
   }
 
   async balance(account: string): Promise<Balance> {
-    const [granted, balance, held, settled] = await this.#lookUp(redis => redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'))
-    return { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0), settled: BigInt(settled ?? 0) }
+    const [granted, balance, held, settled] = await this.#lookUp(redis =>
+      redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'),
+    )
+    return {
+      granted: BigInt(granted ?? 0),
+      balance: BigInt(balance ?? 0),
+      held: BigInt(held ?? 0),
+      settled: BigInt(settled ?? 0),
+    }
   }
 
   /** What is known of state that an account left with a provider, id by id; undefined for what it did not make. */
-  async storedSizes(account: string, ids: readonly string[]): Promise<readonly ({ reply: string; tokens: number } | undefined)[]> {
+  async storedSizes(
+    account: string,
+    ids: readonly string[],
+  ): Promise<readonly ({ reply: string; tokens: number } | undefined)[]> {
     // What a reply has left is there when its client can have seen it.
     await this.noting.get(account)
     const found: (string | null)[] = []
@@ -103,7 +120,9 @@ export class Reads {
 
   /** What an upstream account has used of its quota in the running window. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const [win, base, settled, held] = await this.#lookUp(redis => redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'))
+    const [win, base, settled, held] = await this.#lookUp(redis =>
+      redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'),
+    )
     const length = WINDOW_MS[quota.per]
     const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
     const current = Math.floor((now + shift) / length)
@@ -116,7 +135,9 @@ export class Reads {
    * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
    */
   async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
-    const rows = await this.#lookUp(redis => redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count))
+    const rows = await this.#lookUp(redis =>
+      redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count),
+    )
     return rows.map(([id, fields]) => historyEntry(id, fields))
   }
 

@@ -34,14 +34,25 @@ async function* exportedAccount(ledger: Ledger, account: string, at: number): As
   try {
     const [flat, , , lastEntry, lastGrant] = await ledger.snapshot(account, 'whole')
     const fields = Object.fromEntries(fieldMap(flat))
-    yield { kind: 'key', account, at, record: Object.fromEntries(Object.entries(fields).filter(([name]) => !SUMS.has(name))) }
+    yield {
+      kind: 'key',
+      account,
+      at,
+      record: Object.fromEntries(Object.entries(fields).filter(([name]) => !SUMS.has(name))),
+    }
     for await (const [, entry] of ledger.entries(account, 'g', lastGrant)) {
       const of = fieldMap(entry)
       const notes = JSON.parse(of.get('m') ?? '{}') as Record<string, string>
       yield { kind: 'grant', account, at, id: of.get('id') ?? '', amount: of.get('c') ?? '0', notes }
     }
-    yield { kind: 'history', account, archived: fields['arch'] ?? '0', counters: await stored(scripts.redis.hgetall(scripts.key(account, 'u'))) }
-    for await (const [id, entry] of ledger.entries(account, 'x', lastEntry)) yield { kind: 'entry', account, id, fields: entry }
+    yield {
+      kind: 'history',
+      account,
+      archived: fields['arch'] ?? '0',
+      counters: await stored(scripts.redis.hgetall(scripts.key(account, 'u'))),
+    }
+    for await (const [id, entry] of ledger.entries(account, 'x', lastEntry))
+      yield { kind: 'entry', account, id, fields: entry }
   } finally {
     await ledger.release(account)
   }
@@ -69,7 +80,8 @@ export interface Rebuilt {
  */
 export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: number): Promise<Rebuilt> {
   const { scripts } = ledger
-  if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0) throw new Error('the store has accounts: a rebuild goes into an empty one')
+  if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0)
+    throw new Error('the store has accounts: a rebuild goes into an empty one')
   if (await ledger.halfRebuilt()) throw new Error(BROKEN_OFF)
   const accounts = gather(lines)
   const mark = scripts.shared(REBUILDING)
@@ -95,13 +107,20 @@ function gather(lines: Iterable<Line>): Map<string, Gathered> {
   const accounts = new Map<string, Gathered>()
   for (const line of lines) {
     if (line.kind === 'end' || line.kind === 'price') continue
-    const known: Gathered = accounts.get(line.account) ?? { record: {}, recordedAt: -1, grants: new Map(), entries: new Map(), history: undefined }
+    const known: Gathered = accounts.get(line.account) ?? {
+      record: {},
+      recordedAt: -1,
+      grants: new Map(),
+      entries: new Map(),
+      history: undefined,
+    }
     accounts.set(line.account, known)
     if (line.kind === 'key' && line.at >= known.recordedAt) [known.record, known.recordedAt] = [line.record, line.at]
     else if (line.kind === 'grant' && !known.grants.has(line.id)) known.grants.set(line.id, line)
     else if (line.kind === 'entry') known.entries.set(line.id, line.fields)
     else if (line.kind === 'history') {
-      if (known.history) throw new Error(`two exports tell of the history of ${line.account}: give the latest one alone`)
+      if (known.history)
+        throw new Error(`two exports tell of the history of ${line.account}: give the latest one alone`)
       known.history = line
     }
   }
@@ -119,7 +138,24 @@ async function restore(
   let granted = 0n
   for (const { id, amount, at, notes } of grants.values()) {
     granted += BigInt(amount)
-    await stored(redis.xadd(key('g'), '*', 'k', 'grant', 'id', id, 'c', amount, 'p', '0', 'b', '0', 'm', JSON.stringify({ ...notes, at: String(at) })))
+    await stored(
+      redis.xadd(
+        key('g'),
+        '*',
+        'k',
+        'grant',
+        'id',
+        id,
+        'c',
+        amount,
+        'p',
+        '0',
+        'b',
+        '0',
+        'm',
+        JSON.stringify({ ...notes, at: String(at) }),
+      ),
+    )
     await stored(redis.set(key(`i:${id}`), `grant:${amount}`))
   }
   let settled = BigInt(totals?.archived ?? 0)
@@ -145,7 +181,12 @@ async function restore(
   }
   if (totals && Object.keys(totals.counters).length > 0) await stored(redis.hset(key('u'), totals.counters))
   const sums = { gra: granted, set: settled, bal: granted - settled, arch: BigInt(totals?.archived ?? 0) }
-  await stored(redis.hset(key('a'), { ...record, ...Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, String(sum)])) }))
+  await stored(
+    redis.hset(key('a'), {
+      ...record,
+      ...Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, String(sum)])),
+    }),
+  )
   await stored(redis.set(scripts.shared(`key:${record['sec'] ?? ''}`), account))
   await stored(redis.sadd(scripts.shared('accounts'), account))
 }

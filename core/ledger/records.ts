@@ -122,7 +122,11 @@ export function summary(raw: Readonly<Record<string, string>>): Summary {
     scopes.set(field.slice(0, cut), scope)
   }
   const named = <K>(prefix: string, key: (name: string) => K): Map<K, Count> =>
-    new Map([...scopes].filter(([scope]) => scope.startsWith(prefix)).map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]))
+    new Map(
+      [...scopes]
+        .filter(([scope]) => scope.startsWith(prefix))
+        .map(([scope, parts]) => [key(scope.slice(prefix.length)), count(parts)]),
+    )
   return {
     total: count(scopes.get('all') ?? {}),
     quarantined: Number(raw['all:q'] ?? 0),

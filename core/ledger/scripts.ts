@@ -10,7 +10,19 @@ import { GatewayError, soonMs } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
 export type OperationName =
-  'hold' | 'extend' | 'renew' | 'abandon' | 'rejoin' | 'settle' | 'grant' | 'credit' | 'claim' | 'release' | 'reap' | 'trim' | 'snapshot'
+  | 'hold'
+  | 'extend'
+  | 'renew'
+  | 'abandon'
+  | 'rejoin'
+  | 'settle'
+  | 'grant'
+  | 'credit'
+  | 'claim'
+  | 'release'
+  | 'reap'
+  | 'trim'
+  | 'snapshot'
 
 interface Operation {
   readonly name: OperationName
@@ -103,7 +115,9 @@ export class Scripts {
     const [failure, have] = answer ?? [new Error('no answer'), 0]
     if (failure) throw unavailable(failure)
     if (Number(have) < replicas)
-      throw new Unconfirmed(`it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`)
+      throw new Unconfirmed(
+        `it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`,
+      )
   }
 
   /** Sends what waits: whatever is read from the store after this has been preceded by it. */
@@ -115,7 +129,8 @@ export class Scripts {
     const queue = this.#queue
     this.#queue = []
     const batches = this.#scattered ? Map.groupBy(queue, ({ account }) => account).values() : [queue]
-    for (const batch of batches) for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
+    for (const batch of batches)
+      for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
   }
 
   #track(call: Promise<void>): void {
@@ -148,7 +163,8 @@ export class Scripts {
     const places = new Map<string, number>()
     for (const { account } of operations) if (!places.has(account)) places.set(account, places.size)
     const keys = [...places.keys()].flatMap(account => this.#keysOf(account))
-    for (const { account, id, request } of operations) keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
+    for (const { account, id, request } of operations)
+      keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
     // No argument has a line break in it: they are ids, numbers, words of ours, and JSON.
     const lines = operations.map(({ account, name, args }) => `${places.get(account)}\n${name}\n${args.join('\n')}`)
     return run(keys.length, keys, lines)

@@ -8,7 +8,12 @@ import { join } from 'node:path'
 
 /** One line of the trail or of an export. */
 export type Line =
-  | { readonly kind: 'key'; readonly account: string; readonly at: number; readonly record: Readonly<Record<string, string>> }
+  | {
+      readonly kind: 'key'
+      readonly account: string
+      readonly at: number
+      readonly record: Readonly<Record<string, string>>
+    }
   | {
       readonly kind: 'grant'
       readonly account: string
@@ -17,7 +22,12 @@ export type Line =
       readonly amount: string
       readonly notes: Readonly<Record<string, string>>
     }
-  | { readonly kind: 'history'; readonly account: string; readonly archived: string; readonly counters: Readonly<Record<string, string>> }
+  | {
+      readonly kind: 'history'
+      readonly account: string
+      readonly archived: string
+      readonly counters: Readonly<Record<string, string>>
+    }
   | { readonly kind: 'entry'; readonly account: string; readonly id: string; readonly fields: readonly string[] }
   /** The numbers of a version of a price. */
   | { readonly kind: 'price'; readonly version: string; readonly numbers: string }
@@ -56,7 +66,10 @@ export class Trail {
         await handle.close()
       }
     } catch (cause) {
-      throw new Error(`it is done, but ${this.file} cannot be written (${(cause as Error).message}): do not repeat it, and note it down`, { cause })
+      throw new Error(
+        `it is done, but ${this.file} cannot be written (${(cause as Error).message}): do not repeat it, and note it down`,
+        { cause },
+      )
     }
   }
 }

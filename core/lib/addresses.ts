@@ -59,6 +59,8 @@ export function groupOf(address: string): string {
   const [head = '', tail = ''] = plain(address).split('::')
   const before = head === '' ? [] : head.split(':')
   const after = tail === '' ? [] : tail.split(':')
-  const groups = address.includes('::') ? [...before, ...Array.from({ length: 8 - before.length - after.length }, () => '0'), ...after] : before
+  const groups = address.includes('::')
+    ? [...before, ...Array.from({ length: 8 - before.length - after.length }, () => '0'), ...after]
+    : before
   return `${groups.slice(0, 4).join(':')}::/64`
 }

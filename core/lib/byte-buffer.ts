@@ -69,7 +69,8 @@ export class ChunkList {
 
   /** @returns how many bytes there are now */
   push(piece: Buffer): number {
-    if (this.#room.length > 0 && this.#room.length + piece.length > ROOM_BYTES) (this.#full ??= []).push(this.#room.take())
+    if (this.#room.length > 0 && this.#room.length + piece.length > ROOM_BYTES)
+      (this.#full ??= []).push(this.#room.take())
     this.#room.push(piece)
     return (this.#length += piece.length)
   }

@@ -15,7 +15,9 @@ export class Scrubber {
   watch(secrets: readonly string[]): void {
     const long = secrets.filter(secret => secret.length >= 8)
     // In a line of JSON it may stand in other characters.
-    this.#secrets = [...new Set([...this.#secrets, ...long, ...long.map(secret => JSON.stringify(secret).slice(1, -1))])]
+    this.#secrets = [
+      ...new Set([...this.#secrets, ...long, ...long.map(secret => JSON.stringify(secret).slice(1, -1))]),
+    ]
   }
 
   scrub(text: string): string {
@@ -111,7 +113,8 @@ class LineBuffer {
   }
 
   #tellLoss(): void {
-    if (this.#lost > 0) this.#keep(`${JSON.stringify({ level: 'warn', time: this.#now(), lines: this.#lost, msg: LOST })}\n`, this.#lost)
+    if (this.#lost > 0)
+      this.#keep(`${JSON.stringify({ level: 'warn', time: this.#now(), lines: this.#lost, msg: LOST })}\n`, this.#lost)
     this.#lost = 0
   }
 
@@ -156,11 +159,15 @@ export function createLog(scrubber: Scrubber, level: string, out: Writable, now:
   // Most lines, one for each exchange, have members alone, and pino takes twice as long for them.
   function logMethod(this: Log, said: Parameters<LogFn>, log: LogFn, number: number): void {
     const [first, ...others] = said
-    const members = this === root && others.length === 0 && typeof first === 'object' && first !== null ? membersOf(first) : undefined
+    const members =
+      this === root && others.length === 0 && typeof first === 'object' && first !== null ? membersOf(first) : undefined
     if (members === undefined) log.apply(this, said)
     else lines.write(`{"level":"${pino.levels.labels[number]}","time":${now()},${members}\n`)
   }
   const serializers = { err: (cause: Error) => withoutCommands(pino.stdSerializers.err(cause)) }
-  const root = pino({ level, base: null, serializers, hooks: { logMethod }, formatters: { level: label => ({ level: label }) } }, lines)
+  const root = pino(
+    { level, base: null, serializers, hooks: { logMethod }, formatters: { level: label => ({ level: label }) } },
+    lines,
+  )
   return root
 }

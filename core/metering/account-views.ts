@@ -7,7 +7,15 @@ import { chargeParts } from '../ledger/entries.ts'
 import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { PriceBook } from '../ledger/price-book.ts'
-import { type CallName, type ConditionName, type Price, ratesAt, type PriceText, priceText, ratesText } from '../money/price.ts'
+import {
+  type CallName,
+  type ConditionName,
+  type Price,
+  ratesAt,
+  type PriceText,
+  priceText,
+  ratesText,
+} from '../money/price.ts'
 
 /** No look-up may be kept by anybody on the way. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const
@@ -23,7 +31,8 @@ export function isoTime(ms: number | undefined): string | null {
 
 /** Why a key cannot buy at the moment; undefined when it can. */
 export function standing(key: Key, balance: bigint, now: number): { status: string; message?: string } {
-  if (key.expiresAt !== undefined && key.expiresAt <= now) return { status: 'expired', message: 'This API key has expired.' }
+  if (key.expiresAt !== undefined && key.expiresAt <= now)
+    return { status: 'expired', message: 'This API key has expired.' }
   if (balance <= 0n) return { status: 'exhausted', message: "This key's allocation is used up." }
   return { status: 'active' }
 }
@@ -34,7 +43,8 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
   const { status, message } = standing(key, balance, now)
   const summary = await ledger.summary(key.id)
   const today = Math.floor(now / DAY_MS)
-  const sumDays = (days: number): number => credits(lastDays(summary, today, days).reduce((sum, { cost }) => sum + cost, 0n))
+  const sumDays = (days: number): number =>
+    credits(lastDays(summary, today, days).reduce((sum, { cost }) => sum + cost, 0n))
   const weekday = (today + 3) % 7
   const expiresAt = isoTime(key.expiresAt)
   return {
@@ -95,8 +105,15 @@ export function usageOf(summary: Summary, now: number): Record<string, unknown> 
   const today = Math.floor(now / DAY_MS)
   const days = [...summary.days].sort(([a], [b]) => b - a).slice(0, 30)
   return {
-    usage: { today: shown(summary.days.get(today) ?? NONE), total: shown(summary.total), unlisted_free_requests: summary.unlisted },
-    daily_usage: days.map(([day, count]) => ({ date: new Date(day * DAY_MS).toISOString().slice(0, 10), ...shown(count) })),
+    usage: {
+      today: shown(summary.days.get(today) ?? NONE),
+      total: shown(summary.total),
+      unlisted_free_requests: summary.unlisted,
+    },
+    daily_usage: days.map(([day, count]) => ({
+      date: new Date(day * DAY_MS).toISOString().slice(0, 10),
+      ...shown(count),
+    })),
     model_stats: [...summary.models].map(([model, count]) => ({ model, ...shown(count) })),
   }
 }
@@ -110,7 +127,9 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
     models: models.map(({ id }) => id),
     default_model: type.default.id,
     default_model_is_filled_in: type.fillDefault,
-    aliases: Object.fromEntries(models.filter(({ aliasOf }) => aliasOf !== undefined).map(({ id, aliasOf }) => [id, aliasOf])),
+    aliases: Object.fromEntries(
+      models.filter(({ aliasOf }) => aliasOf !== undefined).map(({ id, aliasOf }) => [id, aliasOf]),
+    ),
     prices: models.map(({ id, price }) => ({
       model: id,
       unit: 'credits per million tokens',
@@ -129,10 +148,22 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
 }
 
 /** What of a price is beside its rates for each class of token. */
-function special({ audioInput, imageInput, audioOutput, imageOutput, rejected, tiers, factors, calls }: PriceText): Record<string, unknown> {
+function special({
+  audioInput,
+  imageInput,
+  audioOutput,
+  imageOutput,
+  rejected,
+  tiers,
+  factors,
+  calls,
+}: PriceText): Record<string, unknown> {
   return {
     ...snake({ audioInput, imageInput, audioOutput, imageOutput, rejected }),
-    ...(tiers && tiers.length > 0 && { tiers: tiers.map(({ above, ...rates }) => ({ above_input_tokens: above, ...snake(rates) })) }),
+    ...(tiers &&
+      tiers.length > 0 && {
+        tiers: tiers.map(({ above, ...rates }) => ({ above_input_tokens: above, ...snake(rates) })),
+      }),
     ...(Object.keys(factors).length > 0 && { factors: snake(factors) }),
     ...(Object.keys(calls).length > 0 && { calls: snake(calls) }),
   }
@@ -140,7 +171,9 @@ function special({ audioInput, imageInput, audioOutput, imageOutput, rejected, t
 
 /** The members that are set, under their names in snake case. */
 function snake(members: object): object {
-  return Object.fromEntries(Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])))
+  return Object.fromEntries(
+    Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])),
+  )
 }
 
 function snakeCase(name: string): string {
@@ -154,13 +187,18 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
     const factor = price.factors[name as ConditionName]?.get(told)
     return factor === undefined ? [] : [[snakeCase(name), { name: told, factor: formatCredits(factor) }]]
   })
-  const fees = Object.entries(calls ?? {}).map(([name, count]) => [snakeCase(name), { count, price: formatCredits(price.calls[name as CallName] ?? 0n) }])
+  const fees = Object.entries(calls ?? {}).map(([name, count]) => [
+    snakeCase(name),
+    { count, price: formatCredits(price.calls[name as CallName] ?? 0n) },
+  ])
   return {
     ...(model !== undefined && { model }),
     version: price.version,
     unit: 'credits per million tokens',
     ...snake(ratesText(ratesAt(price, inputTokens(usage)))),
-    tokens: Object.fromEntries(Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : []))),
+    tokens: Object.fromEntries(
+      Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : [])),
+    ),
     ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
     ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
   }
@@ -171,7 +209,9 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
  * @throws GatewayError unavailable
  */
 export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
-  const parts = await Promise.all(chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })))
+  const parts = await Promise.all(
+    chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })),
+  )
   const shownParts = parts.flatMap(({ part, price }) => (price ? [shownPart(part, price)] : []))
   return { ...shownEntry(entry), unit_prices: shownParts.length === 0 ? null : shownParts }
 }

@@ -23,7 +23,13 @@ export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outpu
 }
 
 const PER = 1_000_000n
-const OUTPUT = ['output', 'reasoning', 'rejected', 'audioOutput', 'imageOutput'] as const satisfies readonly (keyof Rates)[]
+const OUTPUT = [
+  'output',
+  'reasoning',
+  'rejected',
+  'audioOutput',
+  'imageOutput',
+] as const satisfies readonly (keyof Rates)[]
 
 /** Nano-credits per million output tokens, of the dearest class, for the longest input and under the dearest conditions. */
 function dearestRate(price: Price): bigint {

@@ -10,7 +10,12 @@ import { chargeAll, unpricedOf, type BilledUsage } from '../money/price.ts'
  * @param reported dollars, as a plain decimal
  * @returns undefined where neither is known
  */
-export function costOf(parts: readonly BilledUsage[], sends: string, { cost, dollar }: Upstream, reported: string | undefined): bigint | undefined {
+export function costOf(
+  parts: readonly BilledUsage[],
+  sends: string,
+  { cost, dollar }: Upstream,
+  reported: string | undefined,
+): bigint | undefined {
   if (dollar === undefined && cost.size === 0) return undefined
   const dollars = reported === undefined ? undefined : parseDecimal(reported)
   if (dollar !== undefined && dollars !== undefined) return (dollars * dollar + NANO - 1n) / NANO

@@ -39,7 +39,10 @@ export interface Terms extends Rates, Pricing {
 }
 
 /** What a bill is made from. */
-export interface Billable extends Pick<Exchange, 'format' | 'delivered' | 'complete' | 'silentMs' | 'elapsedMs' | 'encryptedBytes'> {
+export interface Billable extends Pick<
+  Exchange,
+  'format' | 'delivered' | 'complete' | 'silentMs' | 'elapsedMs' | 'encryptedBytes'
+> {
   readonly body: Body
   readonly model: Model
   readonly tally: ReportedSoFar & { readonly failure: Failure | undefined; readonly final: boolean }
@@ -62,7 +65,8 @@ const STOP_LAG_S = 1
 
 /** The most output tokens that the reply may have, all choices together; Infinity when neither the request nor the model's entry says. */
 export function outputLimit({ format, body, model, delivered }: Billable): number {
-  const stated = Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity) * format.choices(body)
+  const stated =
+    Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity) * format.choices(body)
   // An upstream that goes far beyond the limit does not keep to it, and what it gives is worth its price.
   return Math.max(stated, Math.ceil(delivered / MOST_BYTES_PER_TOKEN))
 }
@@ -84,12 +88,22 @@ export function asInput({ weight: { caches, soundTokens, imageTokens } }: Terms,
   const media = { ...(audioInput > 0 && { audioInput }), ...(imageInput > 0 && { imageInput }) }
   if (caches === undefined) return { ...NO_USAGE, input: tokens, ...media }
   const text = tokens - audioInput - imageInput
-  return { ...NO_USAGE, input: tokens - text, ...media, ...(caches === '1h' ? { cacheWrite1h: text } : { cacheWrite5m: text }) }
+  return {
+    ...NO_USAGE,
+    input: tokens - text,
+    ...media,
+    ...(caches === '1h' ? { cacheWrite1h: text } : { cacheWrite5m: text }),
+  }
 }
 
 /** The greater of what was reported so far and what the bytes on either side suggest. */
 export function observed(x: Billable, terms: Terms): Usage {
-  return withReported(x, terms, { ...NO_USAGE, input: fairInput(terms, terms.bytesPerToken) }, visibleOutput(x, terms.bytesPerToken))
+  return withReported(
+    x,
+    terms,
+    { ...NO_USAGE, input: fairInput(terms, terms.bytesPerToken) },
+    visibleOutput(x, terms.bytesPerToken),
+  )
 }
 
 /**
@@ -107,8 +121,11 @@ export function cutUsage(x: Billable, terms: Terms): Usage {
   const usage = more > 0 ? { ...told, input: told.input + more } : told
   const { price } = x.model.entry
   // Media are not seen in the bytes of a reply.
-  if (terms.extras.media.length > 0) return { ...usage, ...dearestOutput(Math.max(usage.output, most === Infinity ? 0 : most), price, terms.extras) }
-  return price.reasoning > price.output ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) } : usage
+  if (terms.extras.media.length > 0)
+    return { ...usage, ...dearestOutput(Math.max(usage.output, most === Infinity ? 0 : most), price, terms.extras) }
+  return price.reasoning > price.output
+    ? { ...usage, reasoning: Math.max(usage.reasoning, Math.min(hidden, usage.output)) }
+    : usage
 }
 
 /** Lays an estimate under what was reported, where that can be. */
@@ -117,7 +134,11 @@ function withReported(x: Billable, terms: Terms, estimate: Usage, output: number
   if (!reported?.valid || !plausible(reported, x, terms)) return { ...estimate, output }
   // Input that was reported, from cache perhaps, is known better than any estimate of it.
   const known = inputTokens(reported.usage) > 0
-  return fitted({ ...reported.usage, ...(!known && { ...estimate, reasoning: reported.usage.reasoning }), output: Math.max(reported.usage.output, output) })
+  return fitted({
+    ...reported.usage,
+    ...(!known && { ...estimate, reasoning: reported.usage.reasoning }),
+    output: Math.max(reported.usage.output, output),
+  })
 }
 
 function visibleOutput(x: Billable, bytesPerToken: number): number {
@@ -157,7 +178,9 @@ function knownInput(x: Billable, terms: Terms): Usage {
   // What is not text takes few bytes and may be many tokens.
   const { tokens, toolTokens, unbounded } = terms.weight
   const plain = tokens === toolTokens && !unbounded
-  const total = plain ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN) + toolTokens) : estimate
+  const total = plain
+    ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN) + toolTokens)
+    : estimate
   const cacheRead = Math.min(prefix.cachedTokens, total)
   return { ...asInput(terms, total - cacheRead, x.model.entry.price), cacheRead }
 }
@@ -176,8 +199,14 @@ export function plausible({ usage, passes = [] }: CountedUsage, x: Billable, ter
   if (aside.length === 0) return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
   // What is not the model's own answer is bounded by no limit of the request.
   const own = passes.filter(pass => !pass.separate).map(pass => pass.usage)
-  const windows = [...own, ...aside].every(each => inputTokens(each) <= LARGEST_WINDOW * IMPLAUSIBLE_WINDOWS && each.output <= LARGEST_WINDOW)
-  return windows && own.every(each => plausibleInput(each, x, terms)) && plausibleOutput(own.reduce(plus, NO_USAGE), x, terms)
+  const windows = [...own, ...aside].every(
+    each => inputTokens(each) <= LARGEST_WINDOW * IMPLAUSIBLE_WINDOWS && each.output <= LARGEST_WINDOW,
+  )
+  return (
+    windows &&
+    own.every(each => plausibleInput(each, x, terms)) &&
+    plausibleOutput(own.reduce(plus, NO_USAGE), x, terms)
+  )
 }
 
 /** How many windows of input a reply can have read: a pass for each call, and one more. */
@@ -208,12 +237,21 @@ function possible(x: Billable, terms: Terms): { input: number; output: number } 
 /** A report whose implausible part is cut to what is possible, though not below the estimate. */
 export function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms, capAtEstimate: boolean): Usage {
   const most = capAtEstimate ? { input: 0, output: 0 } : possible(x, terms)
-  const output = plausibleOutput(reported, x, terms) ? reported.output : Math.max(estimate.output, Math.min(reported.output, most.output))
+  const output = plausibleOutput(reported, x, terms)
+    ? reported.output
+    : Math.max(estimate.output, Math.min(reported.output, most.output))
   const reasoning = Math.min(reported.reasoning, output)
   const told = inputTokens(reported)
   // What is too much is taken off where most was reported.
-  let excess = plausibleInput(reported, x, terms) ? 0 : told - Math.max(inputTokens(estimate), Math.min(told, most.input))
-  const classes = { input: reported.input, cacheRead: reported.cacheRead, cacheWrite5m: reported.cacheWrite5m, cacheWrite1h: reported.cacheWrite1h }
+  let excess = plausibleInput(reported, x, terms)
+    ? 0
+    : told - Math.max(inputTokens(estimate), Math.min(told, most.input))
+  const classes = {
+    input: reported.input,
+    cacheRead: reported.cacheRead,
+    cacheWrite5m: reported.cacheWrite5m,
+    cacheWrite1h: reported.cacheWrite1h,
+  }
   for (const name of (Object.keys(classes) as (keyof typeof classes)[]).sort((a, b) => classes[b] - classes[a])) {
     const off = Math.min(excess, classes[name])
     classes[name] -= off

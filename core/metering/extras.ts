@@ -17,7 +17,10 @@ export const NO_EXTRAS: Extras = {
 }
 
 /** What is left of the extras of a request that is translated: only a service tier may reach an upstream of another format. */
-export function translatedExtras({ conditions: { serviceTier: asked } = {}, held: { serviceTier } = {} }: Extras, asksForTier: boolean): Extras {
+export function translatedExtras(
+  { conditions: { serviceTier: asked } = {}, held: { serviceTier } = {} }: Extras,
+  asksForTier: boolean,
+): Extras {
   return {
     ...NO_EXTRAS,
     ...(asksForTier && asked !== undefined && { conditions: { serviceTier: asked } }),
@@ -35,7 +38,11 @@ const UNASKED_CALLS = 10
  * @param unsaid for each tool of which the request does not say how often it may be run
  * @param most for each tool, whatever the request says
  */
-export function callsHeld({ tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>, unsaid: number, most = Math.min(unsaid, MOST_CALLS)): Calls {
+export function callsHeld(
+  { tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>,
+  unsaid: number,
+  most = Math.min(unsaid, MOST_CALLS),
+): Calls {
   return { ...leastCalls, ...mostRuns(tools, unsaid, most) }
 }
 

@@ -20,7 +20,13 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
   }
 }
 
-const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', budget: 'budget', disabled: 'disabled' } as const
+const BROKEN_BY = {
+  client: 'client_gone',
+  upstream: 'broken',
+  drain: 'broken',
+  budget: 'budget',
+  disabled: 'disabled',
+} as const
 
 /**
  * What is known of an exchange that has ended.
@@ -28,7 +34,14 @@ const BROKEN_BY = { client: 'client_gone', upstream: 'broken', drain: 'broken', 
  * @param cost of the operator's, in nano-credits
  * @param now milliseconds since the epoch
  */
-export function notesAtEnd(x: Exchange & Known, first: Notes, outcome: Outcome, result: Bill, cost: bigint | undefined, now: number): Notes {
+export function notesAtEnd(
+  x: Exchange & Known,
+  first: Notes,
+  outcome: Outcome,
+  result: Bill,
+  cost: bigint | undefined,
+  now: number,
+): Notes {
   const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
   const status = by ? BROKEN_BY[by] : result.failed ? 'failed' : 'ok'
   return {

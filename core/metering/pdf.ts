@@ -77,7 +77,8 @@ class Parts {
   /** Where the next stream begins, right behind its dictionary; -1 when there is none. */
   #begins(from: number): number {
     let at = this.#text.indexOf('stream', from)
-    while (at !== -1 && !/>>\s{0,4}$/.test(this.#text.slice(Math.max(0, at - 6), at))) at = this.#text.indexOf('stream', at + 6)
+    while (at !== -1 && !/>>\s{0,4}$/.test(this.#text.slice(Math.max(0, at - 6), at)))
+      at = this.#text.indexOf('stream', at + 6)
     return at
   }
 
@@ -96,7 +97,8 @@ class Parts {
       try {
         plain = inflateSync(packed, { maxOutputLength: Math.max(1, this.#budget.bytes) })
       } catch (thrown) {
-        this.#budget.bytes -= (thrown as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE' ? Infinity : packed.length
+        this.#budget.bytes -=
+          (thrown as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE' ? Infinity : packed.length
         return false
       }
     }
@@ -138,7 +140,8 @@ function childrenIn(text: string): string[] {
     const open = text.indexOf('[', at)
     const close = open === -1 ? -1 : text.indexOf(']', open)
     if (close === -1) break
-    for (const [child] of text.slice(open, close).matchAll(/(?<!\d)\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g)) children.push(child)
+    for (const [child] of text.slice(open, close).matchAll(/(?<!\d)\d{1,10}\s{1,4}\d{1,5}\s{1,4}R\b/g))
+      children.push(child)
     at = text.indexOf('/Kids', close)
   }
   return children

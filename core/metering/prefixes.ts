@@ -70,7 +70,10 @@ export class Prefixes {
     const digests = said.map(digestOf)
     const framed = digestOf(JSON.stringify(frame))
     const begins = fresh.filter(
-      known => known.frame === framed && known.said.length <= digests.length && known.said.every((digest, at) => digest === digests[at]),
+      known =>
+        known.frame === framed &&
+        known.said.length <= digests.length &&
+        known.said.every((digest, at) => digest === digests[at]),
     )
     const [best] = begins.sort((a, b) => b.said.length - a.said.length)
     if (!best) return undefined

@@ -30,7 +30,9 @@ export interface Pricing {
 }
 
 /** What a reply has told of itself so far. */
-export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier'> & { usage(): CountedUsage | undefined }
+export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier'> & {
+  usage(): CountedUsage | undefined
+}
 
 /**
  * The conditions that a reply is priced under: those it has told of, and until then the dearest that were asked for.
@@ -66,19 +68,33 @@ function callsBilled(seen: Calls | undefined, extras: Extras): Calls | undefined
 
 /** Whether a reply can have made as many calls as it tells of. */
 export function plausibleCalls(tally: ReportedSoFar, { extras }: Pricing): boolean {
-  return Object.entries(tally.calls(extras.tools) ?? {}).every(([kind, count]) => count <= mostBelieved(extras, kind as CallName))
+  return Object.entries(tally.calls(extras.tools) ?? {}).every(
+    ([kind, count]) => count <= mostBelieved(extras, kind as CallName),
+  )
 }
 
 /** The usage of a reply as it is billed, in the passes that its upstream told apart. */
-export function billed(usage: Usage, entry: ModelEntry, tally: ReportedSoFar, pricing: Pricing, passes: CountedUsage['passes']): readonly BilledUsage[] {
+export function billed(
+  usage: Usage,
+  entry: ModelEntry,
+  tally: ReportedSoFar,
+  pricing: Pricing,
+  passes: CountedUsage['passes'],
+): readonly BilledUsage[] {
   const conditions = conditionsOf(tally, pricing)
   const { models } = pricing.extras
-  const named = models.size === 0 || tally.model === undefined ? entry : entryNamed([entry, ...models.values()], tally.model)
+  const named =
+    models.size === 0 || tally.model === undefined ? entry : entryNamed([entry, ...models.values()], tally.model)
   const server = named === entry ? undefined : named
   // Where another model may serve, one that is not known is told of.
   const strange = named === undefined
   const servedBy = strange ? tally.model : server?.sends
-  const own: BilledUsage = { usage, price: server?.price ?? entry.price, ...(servedBy !== undefined && { model: servedBy }), ...(conditions && { conditions }) }
+  const own: BilledUsage = {
+    usage,
+    price: server?.price ?? entry.price,
+    ...(servedBy !== undefined && { model: servedBy }),
+    ...(conditions && { conditions }),
+  }
   if (!passes) return [own]
   // Calls are counted once, for all passes.
   const { calls: _calls, ...rest } = conditions ?? {}
@@ -94,8 +110,16 @@ export function billed(usage: Usage, entry: ModelEntry, tally: ReportedSoFar, pr
 }
 
 /** What of a billed usage has no price: the names of counters, conditions, calls and models. */
-export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing, unknown: readonly string[] = NONE): readonly string[] {
-  if (unknown.length === 0 && parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))) return NONE
+export function unpriced(
+  parts: readonly BilledUsage[],
+  { priceOf }: Pricing,
+  unknown: readonly string[] = NONE,
+): readonly string[] {
+  if (
+    unknown.length === 0 &&
+    parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))
+  )
+    return NONE
   const models = parts.flatMap(({ model }) => (model === undefined || priceOf(model) ? [] : [`model ${model}`]))
   return [...new Set([...parts.flatMap(unpricedOf), ...models, ...unknown])]
 }
@@ -104,7 +128,10 @@ export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing, un
  * The pricing of a reply that is cut short. Each tool that its provider may run counts as run once, where the reply has not begun to
  * tell of its calls.
  */
-export function asCut<P extends Pricing>({ delivered, format }: { readonly delivered: number; readonly format: Format }, pricing: P): P {
+export function asCut<P extends Pricing>(
+  { delivered, format }: { readonly delivered: number; readonly format: Format },
+  pricing: P,
+): P {
   const { extras } = pricing
   if (extras.tools.length === 0 || (format.reportsCalls && delivered > 0)) return pricing
   return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
@@ -130,7 +157,9 @@ const NONE: readonly never[] = []
 
 /** The model of some by the upstream's name of it, with or without what the upstream puts behind it, such as a date. */
 export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEntry | undefined {
-  const begins = [...entries].filter(({ sends }) => name === sends || (name.startsWith(sends) && /^[-@:]\d/.test(name.slice(sends.length))))
+  const begins = [...entries].filter(
+    ({ sends }) => name === sends || (name.startsWith(sends) && /^[-@:]\d/.test(name.slice(sends.length))),
+  )
   return begins.sort((a, b) => b.sends.length - a.sends.length)[0]
 }
 
@@ -139,13 +168,23 @@ export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEn
  * each other model that may serve it.
  * @param imageTokens output tokens of one image that a tool makes
  */
-export function dearestCharge(usage: Usage, price: Price, { extras }: Pricing, { calls, advice }: HeldCalls, imageTokens: number): bigint {
+export function dearestCharge(
+  usage: Usage,
+  price: Price,
+  { extras }: Pricing,
+  { calls, advice }: HeldCalls,
+  imageTokens: number,
+): bigint {
   const { held, models } = extras
   const under = held || calls ? { ...held, ...(calls && { calls }) } : undefined
   if (models.size === 0 && !calls?.imageGeneration) return charge(usage, price, under)
   const advisors = new Set(advice.map(([entry]) => entry))
   const servers = [...models.values()].filter(entry => !advisors.has(entry)).map(entry => [entry, 1] as const)
-  const others = [...servers, ...advice].map(([other, times]) => ({ usage: multiplied(usage, times), price: other.price, conditions: held }))
+  const others = [...servers, ...advice].map(([other, times]) => ({
+    usage: multiplied(usage, times),
+    price: other.price,
+    conditions: held,
+  }))
   return chargeAll([{ usage, price, conditions: under }, ...others, ...images(calls, price, imageTokens)])
 }
 
@@ -156,17 +195,29 @@ export function images(calls: Calls | undefined, price: Price, imageTokens: numb
 }
 
 function multiplied(usage: Usage, times: number): Usage {
-  return times === 1 ? usage : (Object.fromEntries(Object.entries(usage).map(([name, count]) => [name, (count as number) * times])) as unknown as Usage)
+  return times === 1
+    ? usage
+    : (Object.fromEntries(
+        Object.entries(usage).map(([name, count]) => [name, (count as number) * times]),
+      ) as unknown as Usage)
 }
 
 /** Output tokens priced as the dearest class that they may be. */
-export function dearestOutput(output: number, price: Price, { media }: Extras): Pick<Usage, 'output' | 'reasoning' | 'audioOutput' | 'imageOutput'> {
+export function dearestOutput(
+  output: number,
+  price: Price,
+  { media }: Extras,
+): Pick<Usage, 'output' | 'reasoning' | 'audioOutput' | 'imageOutput'> {
   const named = media.map(name => ({ name, rate: price[name] ?? price.output }))
-  const [dearest] = [...named, { name: 'reasoning' as const, rate: price.reasoning }, { name: 'output' as const, rate: price.output }].sort((a, b) =>
-    a.rate > b.rate ? -1 : a.rate < b.rate ? 1 : 0,
-  )
+  const [dearest] = [
+    ...named,
+    { name: 'reasoning' as const, rate: price.reasoning },
+    { name: 'output' as const, rate: price.output },
+  ].sort((a, b) => (a.rate > b.rate ? -1 : a.rate < b.rate ? 1 : 0))
   const plain = { output, reasoning: 0 }
-  return dearest === undefined || dearest.rate === price.output || dearest.name === 'output' ? plain : { ...plain, [dearest.name]: output }
+  return dearest === undefined || dearest.rate === price.output || dearest.name === 'output'
+    ? plain
+    : { ...plain, [dearest.name]: output }
 }
 
 /** Nano-credits per million output tokens as they are held for, for a request with so much input; rounded up. */

@@ -64,7 +64,9 @@ export class RunningHold implements Indexed {
   /** What the reply has cost by now, and what is left of the customer's balance when it is settled, in nano-credits. */
   receipt(x: Billable): { charge: bigint; balance: bigint } {
     // What a reply says at its end is its bill; one that is ended before has cost what was observed.
-    const charge = x.complete ? billFor(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms).charge : runningCharge(x, this.terms)
+    const charge = x.complete
+      ? billFor(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms).charge
+      : runningCharge(x, this.terms)
     return { charge, balance: this.keyHold.balance + this.keyHold.amount - charge }
   }
 

@@ -42,7 +42,9 @@ export function termsOf(
     weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
     extras,
     priceOf: name => entryNamed([entry, ...models.values()], name)?.price,
-    prefix: once(() => meter.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000)),
+    prefix: once(() =>
+      meter.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000),
+    ),
   }
 }
 
@@ -59,10 +61,21 @@ export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, n
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
   // Where the provider ran tools, each pass has read from the cache anew.
   const cachedTokens = providerTools ? 0 : usage.cacheRead
-  prefixes.learn({ account: x.key.id, model, format: x.format }, x.body, { inputTokens: inputTokens(usage), cachedTokens }, now)
+  prefixes.learn(
+    { account: x.key.id, model, format: x.format },
+    x.body,
+    { inputTokens: inputTokens(usage), cachedTokens },
+    now,
+  )
   // Several replies at once, and tools, are faster or slower than the model.
   if (providerTools || x.format.choices(x.body) > 1) return
-  if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms) learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
+  if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms)
+    learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
   if (textBytes > TELLING_BODY || tokens > 0 || unbounded) return
-  learned.learn(model, x.key.id, 'overhead', Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)))
+  learned.learn(
+    model,
+    x.key.id,
+    'overhead',
+    Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)),
+  )
 }

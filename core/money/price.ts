@@ -49,7 +49,15 @@ export const CONDITION_NAMES = ['serviceTier', 'speed', 'inferenceGeo'] as const
 export type ConditionName = (typeof CONDITION_NAMES)[number]
 
 /** The kinds of tools that a provider runs and bills by the call. */
-export const CALL_NAMES = ['webSearch', 'webFetch', 'fileSearch', 'codeExecution', 'imageGeneration', 'mcp', 'otherTools'] as const
+export const CALL_NAMES = [
+  'webSearch',
+  'webFetch',
+  'fileSearch',
+  'codeExecution',
+  'imageGeneration',
+  'mcp',
+  'otherTools',
+] as const
 export type CallName = (typeof CALL_NAMES)[number]
 
 /** How often each kind of tool was run. */
@@ -81,7 +89,16 @@ export interface Tier extends Rates {
 const PER = 1_000_000n
 
 /** Names by which providers report that nothing special applied, or was asked for. */
-const STANDARD: ReadonlySet<string> = new Set(['default', 'standard', 'auto', 'standard_only', 'on_demand', 'global', 'not_available', ''])
+const STANDARD: ReadonlySet<string> = new Set([
+  'default',
+  'standard',
+  'auto',
+  'standard_only',
+  'on_demand',
+  'global',
+  'not_available',
+  '',
+])
 
 /** Whether a condition's name stands for what the plain rates are for. */
 export function isStandard(name: string | undefined): boolean {
@@ -121,13 +138,18 @@ function least(...numbers: readonly bigint[]): bigint {
 
 /** What the smallest request costs at the cheapest of these prices, in nano-credits: one token of input and one of output. */
 export function leastCharge(prices: readonly Price[]): bigint {
-  return least(...prices.map(({ input, cacheWrite5m, cacheWrite1h, output }) => rounded(least(input, cacheWrite5m, cacheWrite1h) + output, PER)))
+  return least(
+    ...prices.map(({ input, cacheWrite5m, cacheWrite1h, output }) =>
+      rounded(least(input, cacheWrite5m, cacheWrite1h) + output, PER),
+    ),
+  )
 }
 
 /** What several usages of one request cost together, rounded up once. @throws RangeError as `charge` does */
 export function chargeAll(usages: readonly PricedUsage[]): bigint {
   const [first] = usages
-  if (usages.length === 1 && first && first.conditions === undefined) return rounded(tokensOf(first.usage, first.price), PER)
+  if (usages.length === 1 && first && first.conditions === undefined)
+    return rounded(tokensOf(first.usage, first.price), PER)
   const parts = usages.map(({ usage, price, conditions = {} }) => {
     let exact = tokensOf(usage, price)
     let per = PER
@@ -195,8 +217,12 @@ function feesOf({ calls: fees }: Price, calls: Calls = {}): bigint {
 /** What of a usage has no price of its own, by the names of the settings that are missing: `audioInput`, `serviceTier.flex`, `calls.webSearch`. */
 export function unpricedOf({ usage, price, conditions = {} }: PricedUsage): string[] {
   const rates = ratesAt(price, inputTokens(usage))
-  const classes = (['audioInput', 'audioOutput', 'imageOutput'] as const).filter(name => (usage[name] ?? 0) > 0 && rates[name] === undefined)
-  const told = CONDITION_NAMES.filter(name => !isStandard(conditions[name]) && !price.factors[name]?.has(conditions[name] ?? ''))
+  const classes = (['audioInput', 'audioOutput', 'imageOutput'] as const).filter(
+    name => (usage[name] ?? 0) > 0 && rates[name] === undefined,
+  )
+  const told = CONDITION_NAMES.filter(
+    name => !isStandard(conditions[name]) && !price.factors[name]?.has(conditions[name] ?? ''),
+  )
   const calls = CALL_NAMES.filter(name => (conditions.calls?.[name] ?? 0) > 0 && price.calls[name] === undefined)
   return [...classes, ...told.map(name => `${name}.${String(conditions[name])}`), ...calls.map(name => `calls.${name}`)]
 }
@@ -222,7 +248,10 @@ export function priceFromText(text: string): Price {
     ...readRates(rates),
     tiers: tiers?.map(({ above, ...own }) => ({ above, ...readRates(own) })),
     factors: Object.fromEntries(
-      Object.entries(factors).map(([name, named]) => [name, new Map(Object.entries(named).map(([key, value]) => [key, nano(value)]))]),
+      Object.entries(factors).map(([name, named]) => [
+        name,
+        new Map(Object.entries(named).map(([key, value]) => [key, nano(value)])),
+      ]),
     ),
     calls: Object.fromEntries(Object.entries(calls).map(([name, value]) => [name, nano(value)])),
   })
@@ -243,18 +272,26 @@ export function priceText({ tiers, factors, calls, ...rates }: PriceNumbers): Pr
   return {
     ...ratesText(rates),
     ...(tiers && { tiers: tiers.map(tier => ({ above: tier.above, ...ratesText(tier) })) }),
-    factors: Object.fromEntries(CONDITION_NAMES.flatMap(name => (factors[name] ? [[name, sorted(factors[name])]] : []))),
-    calls: Object.fromEntries(CALL_NAMES.flatMap(name => (calls[name] === undefined ? [] : [[name, formatCredits(calls[name])]]))),
+    factors: Object.fromEntries(
+      CONDITION_NAMES.flatMap(name => (factors[name] ? [[name, sorted(factors[name])]] : [])),
+    ),
+    calls: Object.fromEntries(
+      CALL_NAMES.flatMap(name => (calls[name] === undefined ? [] : [[name, formatCredits(calls[name])]])),
+    ),
   }
 }
 
 function sorted(map: ReadonlyMap<string, bigint>): Record<string, string> {
-  return Object.fromEntries([...map].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, value]) => [name, formatCredits(value)]))
+  return Object.fromEntries(
+    [...map].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, value]) => [name, formatCredits(value)]),
+  )
 }
 
 /** Rates as decimals, in a fixed order. */
 export function ratesText(rates: Rates): RatesText {
-  return Object.fromEntries(RATE_NAMES.flatMap(name => (rates[name] === undefined ? [] : [[name, formatCredits(rates[name])]])))
+  return Object.fromEntries(
+    RATE_NAMES.flatMap(name => (rates[name] === undefined ? [] : [[name, formatCredits(rates[name])]])),
+  )
 }
 
 /** Rates with what they fall back to. @param of a rate by its name; undefined where none is given */

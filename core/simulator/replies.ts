@@ -131,19 +131,36 @@ const messages: Spelling = {
   events(said) {
     const stop = said.cut ? 'max_tokens' : 'end_turn'
     return [
-      typedEvent({ type: 'message_start', message: { ...started(said), usage: messagesUsage({ ...said, outputTokens: 1 }) } }),
+      typedEvent({
+        type: 'message_start',
+        message: { ...started(said), usage: messagesUsage({ ...said, outputTokens: 1 }) },
+      }),
       typedEvent({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
       typedEvent({ type: 'ping' }),
-      ...said.pieces.map(text => typedEvent({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })),
+      ...said.pieces.map(text =>
+        typedEvent({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } }),
+      ),
       typedEvent({ type: 'content_block_stop', index: 0 }),
-      typedEvent({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage: { output_tokens: said.outputTokens } }),
+      typedEvent({
+        type: 'message_delta',
+        delta: { stop_reason: stop, stop_sequence: null },
+        usage: { output_tokens: said.outputTokens },
+      }),
       typedEvent({ type: 'message_stop' }),
     ]
   },
 }
 
 function started(said: Said): object {
-  return { id: `msg_${said.id}`, type: 'message', role: 'assistant', model: said.model, content: [], stop_reason: null, stop_sequence: null }
+  return {
+    id: `msg_${said.id}`,
+    type: 'message',
+    role: 'assistant',
+    model: said.model,
+    content: [],
+    stop_reason: null,
+    stop_sequence: null,
+  }
 }
 
 function messagesUsage(said: Said): object {

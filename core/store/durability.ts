@@ -20,15 +20,19 @@ async function info(redis: Redis): Promise<ReadonlyMap<string, string>> {
 
 function weaknessesOf(info: ReadonlyMap<string, string>, replicas: number): string[] {
   const found: string[] = []
-  if (info.get('aof_enabled') === '0') found.push('it keeps no append-only file, so a crash loses what it acknowledged: set appendonly yes')
+  if (info.get('aof_enabled') === '0')
+    found.push('it keeps no append-only file, so a crash loses what it acknowledged: set appendonly yes')
   const policy = info.get('maxmemory_policy') ?? 'noeviction'
-  if (policy !== 'noeviction') found.push(`when it is full it throws balances away: set maxmemory-policy noeviction, not ${policy}`)
+  if (policy !== 'noeviction')
+    found.push(`when it is full it throws balances away: set maxmemory-policy noeviction, not ${policy}`)
   if (info.get('maxmemory') === '0') found.push('it has no memory limit, so the system may kill it: set maxmemory')
   const online = [...info].filter(([name, value]) => /^slave\d+$/.test(name) && value.includes('state=online')).length
   if (online < replicas) found.push(`${online} of the ${replicas} replicas that store.replicas asks for are online`)
   // Said only where a least number is set.
   if (replicas > 0 && !info.has('min_slaves_good_slaves')) {
-    found.push('a master that is cut off from its replicas goes on taking what will be lost: set min-replicas-to-write 1')
+    found.push(
+      'a master that is cut off from its replicas goes on taking what will be lost: set min-replicas-to-write 1',
+    )
   }
   return found
 }

@@ -1,7 +1,18 @@
 /** A redis-server of our own: started when needed, found again after a crash of the gateway, stopped when nobody is left. */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { accessSync, constants, mkdirSync, openSync, closeSync, readFileSync, chmodSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  openSync,
+  closeSync,
+  readFileSync,
+  chmodSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
@@ -133,7 +144,11 @@ export class ManagedServer {
   async #spawn(): Promise<void> {
     const logFile = join(this.#data, 'redis.log')
     const log = openSync(logFile, 'a', 0o600)
-    const child = spawn(this.#binary, this.#settings(), { cwd: this.#data, stdio: ['ignore', log, log], detached: true })
+    const child = spawn(this.#binary, this.#settings(), {
+      cwd: this.#data,
+      stdio: ['ignore', log, log],
+      detached: true,
+    })
     closeSync(log)
     let ended = false
     child.once('exit', () => (ended = true))
@@ -143,7 +158,9 @@ export class ManagedServer {
     const deadline = performance.now() + READY_MS
     while ((await look(this.socket)) !== 'ready') {
       if (ended || performance.now() > deadline) {
-        throw new Error(`${this.name} did not start; the end of ${logFile}:\n${readFileSync(logFile, 'utf8').split('\n').slice(-8).join('\n')}`)
+        throw new Error(
+          `${this.name} did not start; the end of ${logFile}:\n${readFileSync(logFile, 'utf8').split('\n').slice(-8).join('\n')}`,
+        )
       }
       await sleep(10)
     }
@@ -186,7 +203,9 @@ function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
       resolve(result)
     }
     socket.setTimeout(1000, () => done('busy'))
-    socket.once('error', (cause: NodeJS.ErrnoException) => done(cause.code === 'ENOENT' || cause.code === 'ECONNREFUSED' ? 'absent' : 'busy'))
+    socket.once('error', (cause: NodeJS.ErrnoException) =>
+      done(cause.code === 'ENOENT' || cause.code === 'ECONNREFUSED' ? 'absent' : 'busy'),
+    )
     socket.once('connect', () => socket.write('PING\r\n'))
     socket.once('data', data => done(data.toString().startsWith('+PONG') ? 'ready' : 'busy'))
   })

@@ -39,7 +39,11 @@ export type Role = 'gateway' | 'guest'
  * Connects to the store, starting one where there is none.
  * @throws Error in words for the operator when no store can be had
  */
-export async function openStore(config: StoreConfig, role: Role, environment: Pick<Environment, 'env' | 'isAlive' | 'log' | 'now' | 'pid'>): Promise<Store> {
+export async function openStore(
+  config: StoreConfig,
+  role: Role,
+  environment: Pick<Environment, 'env' | 'isAlive' | 'log' | 'now' | 'pid'>,
+): Promise<Store> {
   const { log } = environment
   if (config.address) return openGiven(config, config.address, role, log)
   const server = findServer(environment.env)
@@ -61,13 +65,23 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
   const scattered = address.kind === 'cluster'
   const replicated = config.replicas > 0 || address.kind !== 'single'
   // Not every server lets its users see who else is there.
-  const served = async (): Promise<boolean> => (await clientsOf(redis).catch(() => [])).some(({ name }) => name === nameOf('gateway'))
+  const served = async (): Promise<boolean> =>
+    (await clientsOf(redis).catch(() => [])).some(({ name }) => name === nameOf('gateway'))
   const second = new Second(redis, () => connect(clientOf(address, config, log, LOOKUPS), role, log))
   const close = async (): Promise<void> => {
     second.close()
     await quit(redis)
   }
-  return { redis, scattered, replicated, kind: 'redis', description: describeAddress(address), served, second: second.open, close }
+  return {
+    redis,
+    scattered,
+    replicated,
+    kind: 'redis',
+    description: describeAddress(address),
+    served,
+    second: second.open,
+    close,
+  }
 }
 
 /** Says what is wrong with a store; in production it is not used. @throws Error naming everything that is wrong */
@@ -78,7 +92,12 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
   for (const weakness of found) log.warn(`the store: ${weakness}`)
 }
 
-async function openManaged(config: StoreConfig, environment: OwnProcess & { readonly log: Log }, role: Role, binary: string): Promise<Store> {
+async function openManaged(
+  config: StoreConfig,
+  environment: OwnProcess & { readonly log: Log },
+  role: Role,
+  binary: string,
+): Promise<Store> {
   const { log, pid } = environment
   const connectionName = `tollgate-${role}-${pid}`
   const server = new ManagedServer(binary, config.data, environment)
@@ -126,7 +145,8 @@ async function reached(server: ManagedServer, connected: () => Promise<Redis>): 
 async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<Store> {
   if (role === 'guest') {
     const port = await joinEmbedded(config.data)
-    if (port === undefined) throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
+    if (port === undefined)
+      throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
     const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }), role, log)
     return {
       redis,
@@ -140,7 +160,9 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     }
   }
   if (config.production) {
-    throw new Error('no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server')
+    throw new Error(
+      'no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server',
+    )
   }
   const embedded = await startEmbedded(config.data)
   const redis = await connect(clientFor(5000, log, { port: embedded.port, host: '127.0.0.1' }), role, log)
@@ -149,7 +171,8 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     scattered: false,
     replicated: false,
     kind: 'embedded',
-    description: 'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
+    description:
+      'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
     served: () => Promise.resolve(true),
     // It is this process itself that answers.
     second: () => Promise.resolve(() => redis),
@@ -188,7 +211,12 @@ function clientFor(commandTimeout: number, log: Log, options: RedisOptions): Red
   return redis
 }
 
-function clientOf({ kind, nodes, master, tls, username, password, db }: Address, { commandTimeout }: StoreConfig, log: Log, connectionName: string): Redis {
+function clientOf(
+  { kind, nodes, master, tls, username, password, db }: Address,
+  { commandTimeout }: StoreConfig,
+  log: Log,
+  connectionName: string,
+): Redis {
   const who: RedisOptions = {
     connectionName,
     ...(username !== undefined && { username }),
@@ -266,7 +294,10 @@ export function onTakeover(redis: Redis, callback: () => void): void {
 /** ioredis tells its listeners why it failed, and who called `connect` merely that the connection is closed, or nothing. */
 async function connect(redis: Redis, role: Role, log: Log): Promise<Redis> {
   const told = new AbortController()
-  const waiting = setInterval(() => log.warn('the store is there, and not ready yet: it may be loading its files'), NOT_READY_MS)
+  const waiting = setInterval(
+    () => log.warn('the store is there, and not ready yet: it may be loading its files'),
+    NOT_READY_MS,
+  )
   const patience = role === 'gateway' ? undefined : setTimeout(() => told.abort(), GUEST_MS)
   const [ready, end] = ['ready', 'end'].map(event => once(redis, event, { signal: told.signal }))
   try {
@@ -292,7 +323,9 @@ export function inWords(message: string): string {
   if (message.startsWith('Reached the max retries per request')) return 'the connection broke off'
   if (message === 'The operation was aborted') return 'it is not ready; it may be loading its files'
   if (message.startsWith('All sentinels are unreachable')) return 'no sentinel names its master'
-  return /^(?:Failed to refresh slots cache|None of startup nodes is available)/.test(message) ? 'no node of the cluster answers' : message
+  return /^(?:Failed to refresh slots cache|None of startup nodes is available)/.test(message)
+    ? 'no node of the cluster answers'
+    : message
 }
 
 async function quit(redis: Redis): Promise<void> {

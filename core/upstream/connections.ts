@@ -61,7 +61,8 @@ export class Connections {
 
   /** Closes all idle connections. */
   close(): void {
-    for (const byTimes of this.#idle.values()) for (const kept of byTimes.values()) for (const { client } of kept) void client.destroy()
+    for (const byTimes of this.#idle.values())
+      for (const kept of byTimes.values()) for (const { client } of kept) void client.destroy()
     this.#idle.clear()
   }
 

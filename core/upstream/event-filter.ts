@@ -68,7 +68,10 @@ function makeSearch({ signals, text }: Format, matches: readonly string[]): Sear
   // Inside a text quotes are escaped.
   const measures = matches.every(match => /^"\w+"$/.test(match) && !text.stream.includes(match.slice(1, -1)))
   const words = anyOf([...signals, ...matches])
-  return { expression: new RegExp(measures ? `${beginningOf(text.stream)}|${words}` : words, 'g'), measuresText: measures }
+  return {
+    expression: new RegExp(measures ? `${beginningOf(text.stream)}|${words}` : words, 'g'),
+    measuresText: measures,
+  }
 }
 
 /** Where one event stands in a text. */

@@ -22,10 +22,19 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       x.abandonedReply = new ReadOn(x, up, upstream)
       let reply: UpstreamReply | TakenBack
       try {
-        const headers = upwardHeaders(x.headers, x.route.format, account, x.model.headers, x.route.translation !== undefined)
+        const headers = upwardHeaders(
+          x.headers,
+          x.route.format,
+          account,
+          x.model.headers,
+          x.route.translation !== undefined,
+        )
         reply = await sender.send(to, x.inference ? x.route.format.path : x.path, headers, bytes, x, () => {
           sender.repeated++
-          up.log.info({ exchange: x.id, ...name }, 'sent again: the upstream closed a kept connection as the request was sent')
+          up.log.info(
+            { exchange: x.id, ...name },
+            'sent again: the upstream closed a kept connection as the request was sent',
+          )
         })
       } catch (thrown) {
         failure = GatewayError.from(thrown)

@@ -44,7 +44,10 @@ const DOWNWARD = ['content-type', 'cache-control', 'x-codex-turn-state']
 const VALUE_MAX = 4096
 
 /** Headers of the reply to the client. */
-export function downwardHeaders(upstream: Readonly<IncomingHttpHeaders>, translation: Translation | undefined): Record<string, string> {
+export function downwardHeaders(
+  upstream: Readonly<IncomingHttpHeaders>,
+  translation: Translation | undefined,
+): Record<string, string> {
   const headers: Record<string, string> = {}
   for (const name of DOWNWARD) {
     const value = upstream[name]

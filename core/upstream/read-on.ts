@@ -96,7 +96,12 @@ export class ReadOn implements AbandonedReply {
     if (onDisconnect !== undefined) return onDisconnect === 'finish'
     // A client that names its request wants to be able to come back for the reply. What several replies at once and the
     // provider's tools cost is told at the end alone.
-    if (headers['idempotency-key'] !== undefined || format.choices(body) > 1 || (!route.translation && body.contents.providerTools.length > 0)) return true
+    if (
+      headers['idempotency-key'] !== undefined ||
+      format.choices(body) > 1 ||
+      (!route.translation && body.contents.providerTools.length > 0)
+    )
+      return true
     // What media cost is not seen in the bytes of a reply.
     if (extras && extras.media.length > 0) return true
     return !route.format.reportsInputFirst && reasoningOf(this.#x) === 'hidden'

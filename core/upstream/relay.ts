@@ -19,7 +19,13 @@ const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
  * Relays an answer to its end.
  * @throws GatewayError while nothing has gone to the client: the upstream failed, or a stage replaced the reply
  */
-export async function relay(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamReply, attempt: Attempt, patience: UpstreamPatience): Promise<Outcome> {
+export async function relay(
+  x: HttpExchange,
+  hooks: ReplyHooks,
+  reply: UpstreamReply,
+  attempt: Attempt,
+  patience: UpstreamPatience,
+): Promise<Outcome> {
   const { translation } = x.route
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   const isStream = type.startsWith('text/event-stream')

@@ -1,10 +1,9 @@
 /**
- * http-proxy-3 behind one promise: sends a checked body to an upstream and resolves with the head of its answer.
+ * Sends a checked request to an upstream by http-proxy-3, and resolves with the head of the answer.
  *
- * http-proxy-3 is handed a stand-in for the client's request. What that does not carry cannot leak upstream, and the real
- * response closing does not by itself tear the upstream connection down: whether a client that left cancels its upstream
- * is decided by the relay. Of http-proxy-3's passes the one that sends is ours: undici costs a good part less than Node's
- * own client, and the library's `fetch` option would make headers and a URL by the fetch standard for nobody.
+ * http-proxy-3 gets a stand-in for the client's request, which carries an allow-list of headers and nothing else, and a `fetch` of
+ * the gateway's own, which hands the request to an undici client. The library sees no response: whether a client that left ends
+ * its upstream's work is decided by the relay, and the body of the answer is read by it.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { createProxyServer } from 'http-proxy-3'
@@ -46,14 +45,10 @@ export interface Client {
 export class Sender {
   readonly #connections = new Connections()
   readonly #proxy = createProxyServer()
-  readonly #addresses = new WeakMap<URL, Address>()
+  readonly #origins = new WeakMap<URL, string>()
 
   /** Requests that were sent again although all of them had left, since the start. */
   repeated = 0
-
-  constructor() {
-    this.#proxy.before('web', 'stream', passage => (passage as unknown as UpstreamRequest).dispatch())
-  }
 
   /**
    * Sends a POST and waits for the head of the answer. The request reaches the upstream at most once, unless nothing of it can
@@ -88,36 +83,42 @@ export class Sender {
     this.#connections.close()
   }
 
-  #attempt(to: Destination, path: string, headers: Record<string, string>, body: Buffer, client: Client, fresh: boolean): Promise<UpstreamReply | TakenBack> {
+  #attempt(
+    to: Destination,
+    path: string,
+    headers: Record<string, string>,
+    body: Buffer,
+    client: Client,
+    fresh: boolean,
+  ): Promise<UpstreamReply | TakenBack> {
     if (client.over) return Promise.resolve('unsent')
     const { timeouts } = to
-    const { origin, base } = this.#address(to.url)
+    const origin = this.#origin(to.url)
     return new Promise((resolve, reject) => {
-      const lease = this.#connections.take(origin, timeouts, fresh)
-      const giveBack = (): void => this.#connections.give(lease)
-      const passage = new UpstreamRequest(base + path, headers, body, lease, timeouts.firstByte, { resolve, reject, giveBack })
-      passage.forget = client.whenOver(() => passage.takeBack())
-      // Nothing answers but the passage itself.
+      const connection = this.#connections.take(origin, timeouts, fresh)
+      const giveBack = (): void => this.#connections.give(connection)
+      const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByte, {
+        resolve,
+        reject,
+        giveBack,
+      })
+      request.forget = client.whenOver(() => request.takeBack())
       client.sent()
-      this.#proxy.web(passage as never, NO_RESPONSE as never, { target: to.url })
+      const fetch = (url: string, init: { readonly headers: Headers }): Promise<never> =>
+        request.dispatch(url.slice(origin.length), init.headers)
+      this.#proxy.web(request as never, NO_RESPONSE as never, {
+        target: to.url,
+        fetch: fetch as never,
+        selfHandleResponse: true,
+      })
     })
   }
 
-  #address(url: URL): Address {
-    let address = this.#addresses.get(url)
-    if (!address) {
-      const { origin, pathname } = url
-      this.#addresses.set(url, (address = { origin, base: pathname.replace(/\/$/, '') }))
-    }
-    return address
+  #origin(url: URL): string {
+    let origin = this.#origins.get(url)
+    if (origin === undefined) this.#origins.set(url, (origin = url.origin))
+    return origin
   }
-}
-
-/** An upstream's address in its parts. */
-interface Address {
-  readonly origin: string
-  /** What its paths begin with. */
-  readonly base: string
 }
 
 const NO_RESPONSE = {}
@@ -144,22 +145,46 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
   #concluded = false
   #over = false
 
-  constructor(url: string, headers: Record<string, string>, body: Buffer, lease: ConnectionInUse, firstByte: number, settling: Completion) {
+  constructor(
+    url: string,
+    headers: Record<string, string>,
+    body: Buffer,
+    connection: ConnectionInUse,
+    firstByteMs: number,
+    completion: Completion,
+  ) {
     this.url = url
     this.headers = headers
     this.#body = body
-    this.#connection = lease
-    this.#completion = settling
-    this.#firstByte = deadline(firstByte, () => {
+    this.#connection = connection
+    this.#completion = completion
+    this.#firstByte = deadline(firstByteMs, () => {
       const details = { cause: new Error('no first byte in time') }
-      this.#fail(lease.wire.flushed ? new GatewayError('upstream_timeout', details) : new Unsent('upstream_timeout', details))
+      this.#fail(
+        connection.wire.flushed
+          ? new GatewayError('upstream_timeout', details)
+          : new Unsent('upstream_timeout', details),
+      )
     })
   }
 
-  /** The pass that sends. @returns true: it is the last */
-  dispatch(): true {
-    this.#connection.client.dispatch({ path: this.url, method: 'POST', headers: this.headers, body: this.#body }, this)
-    return true
+  /** http-proxy-3 listens for errors of the client's request; this stand-in has none. */
+  on(): this {
+    return this
+  }
+
+  /**
+   * Sends the request. @param path what http-proxy-3 made of the upstream's base path and the request's own
+   * @returns a promise that stays pending: the answer is handled here, and not by http-proxy-3
+   */
+  dispatch(path: string, headers: Headers): Promise<never> {
+    // http-proxy-3 asks for a connection of its own for each request, which the kept ones must not be.
+    headers.delete('connection')
+    this.#connection.client.dispatch(
+      { path, method: 'POST', headers: Object.fromEntries(headers), body: this.#body },
+      this,
+    )
+    return new Promise(() => {})
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -198,10 +223,15 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
   failed(error: Error & { code?: string }): void {
     const { wire } = this.#connection
     const code = error.code === 'UND_ERR_CONNECT_TIMEOUT' ? 'upstream_timeout' : 'upstream_failed'
-    if (!wire.flushed) return this.#fail(wire.reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
+    if (!wire.flushed)
+      return this.#fail(wire.reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
     const reset = error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'UND_ERR_SOCKET'
     const soon = wire.waitedMs <= Math.min(3 * wire.connectMs + 100, SOON_MAX_MS)
-    this.#fail(wire.reused && reset && soon && !wire.answered ? new StaleConnection(true, error) : new GatewayError(code, { cause: error }))
+    this.#fail(
+      wire.reused && reset && soon && !wire.answered
+        ? new StaleConnection(true, error)
+        : new GatewayError(code, { cause: error }),
+    )
   }
 
   takeBack(): void {

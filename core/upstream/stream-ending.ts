@@ -50,7 +50,13 @@ export class StreamEnding {
     if (translated && (translated.length > 0 || end === 'complete')) return this.#rewritten(translated)
     if (end === 'complete') return ''
     const { opening } = this
-    const running: RunningStream = { choices: format.choices(body), opening, recent, opened: this.#opened, closed: this.#closed }
+    const running: RunningStream = {
+      choices: format.choices(body),
+      opening,
+      recent,
+      opened: this.#opened,
+      closed: this.#closed,
+    }
     if (typeof end === 'string' || 'disabled' in end) return format.errorEvent(endError(end), id, running)
     const events = format.truncate(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     return this.#rewritten(events)

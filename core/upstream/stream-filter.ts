@@ -106,7 +106,9 @@ export class TranslatingFilter implements StreamFilter {
     this.#client = client
     this.#wanted = wanted
     this.#translation = translation
-    this.#parser = createParser({ onEvent: ({ event, data }) => this.#look(new ReplyEvent(upstream, event ?? '', data)) })
+    this.#parser = createParser({
+      onEvent: ({ event, data }) => this.#look(new ReplyEvent(upstream, event ?? '', data)),
+    })
   }
 
   push(bytes: Buffer): Buffer {
@@ -131,8 +133,13 @@ export class TranslatingFilter implements StreamFilter {
 }
 
 /** Events as the rewriters leave them; one is asked only about those it may want. */
-export function rewritten(format: Format, events: readonly ReplyEvent[], rewriters: readonly Rewriter[]): readonly ReplyEvent[] {
-  const wanted = ({ data }: ReplyEvent): boolean => rewriters.some(({ matches }) => matches?.some(match => standsIn(match, data)) ?? true)
+export function rewritten(
+  format: Format,
+  events: readonly ReplyEvent[],
+  rewriters: readonly Rewriter[],
+): readonly ReplyEvent[] {
+  const wanted = ({ data }: ReplyEvent): boolean =>
+    rewriters.some(({ matches }) => matches?.some(match => standsIn(match, data)) ?? true)
   return events.flatMap(event => (wanted(event) ? (rewrite(format, event, rewriters) ?? [event]) : [event]))
 }
 
@@ -145,7 +152,11 @@ function standsIn(match: string, data: string): boolean {
 }
 
 /** An event as the rewriters leave it, each given what the one before made; undefined when none changed it. */
-export function rewrite(format: Format, event: ReplyEvent, rewriters: readonly Rewriter[]): readonly ReplyEvent[] | undefined {
+export function rewrite(
+  format: Format,
+  event: ReplyEvent,
+  rewriters: readonly Rewriter[],
+): readonly ReplyEvent[] | undefined {
   const [first, ...others] = rewriters
   if (!first) return undefined
   const instead = first.event(event)

@@ -133,7 +133,8 @@ export class StreamRelay {
     }
     if (!this.#commentsMemory.cover(events)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
-    if (length > x.limits.reply) throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
+    if (length > x.limits.reply)
+      throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
   }
 
   /** Begins the reply, or fails the exchange: the first event decides which. */
@@ -155,7 +156,9 @@ export class StreamRelay {
     // The first events may have no counterpart in the client's format.
     else if (this.#translation) x.outlet.sendHead()
     const wanted = { all: hooks.wantsAll, rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
-    return this.#translation ? new TranslatingFilter(x.route.format, x.format, this.#translation, wanted) : new PassThroughFilter(x.format, wanted)
+    return this.#translation
+      ? new TranslatingFilter(x.route.format, x.format, this.#translation, wanted)
+      : new PassThroughFilter(x.format, wanted)
   }
 
   #send(filter: StreamFilter, bytes: Buffer): void {
@@ -257,7 +260,8 @@ export class StreamRelay {
     const { attempts } = x
     const { status } = x.outlet
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
-    if (end === 'complete') return x.gone && !this.#clientHasAll ? endedByClient(x) : { kind: 'relayed', status, attempts }
+    if (end === 'complete')
+      return x.gone && !this.#clientHasAll ? endedByClient(x) : { kind: 'relayed', status, attempts }
     return { kind: 'broken', by: this.#brokenBy(end), status, attempts }
   }
 

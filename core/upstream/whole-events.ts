@@ -72,7 +72,9 @@ export class WholeEvents {
     this.#seam = rest.length < BEGUN ? Buffer.concat([this.#seam, rest]).subarray(-BEGUN) : rest.subarray(-BEGUN)
     const length = this.#rest.push(rest)
     if (!this.#memory.cover(rest)) throw shortOfMemory()
-    if (this.#memory.values > VALUES_MAX) throw new GatewayError('upstream_failed', { cause: new Error(`an event of more than ${VALUES_MAX} values`) })
-    if (length > this.#limit) throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
+    if (this.#memory.values > VALUES_MAX)
+      throw new GatewayError('upstream_failed', { cause: new Error(`an event of more than ${VALUES_MAX} values`) })
+    if (length > this.#limit)
+      throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
   }
 }

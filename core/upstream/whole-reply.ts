@@ -44,7 +44,9 @@ export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<O
   hooks.response(head)
   x.completed()
   const textMembers = isStream ? x.route.format.text.stream : x.route.format.text.reply
-  x.delivered = answer.outline ? answer.outline.view.textBytes(textMembers) : textBytes(answer.bytes.toString('latin1'), textMembers)
+  x.delivered = answer.outline
+    ? answer.outline.view.textBytes(textMembers)
+    : textBytes(answer.bytes.toString('latin1'), textMembers)
   for (const event of answer.events) hooks.event(event)
   return sendAnswer(relayed, head, answer, translated)
 }
@@ -56,11 +58,14 @@ async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAns
   if (!bytes) return undefined
   x.upstreamClock.stop()
   const { format } = x.route
-  if (isStream) return { bytes, events: throughTerminal(await eventsInSlices(format, bytes, x.owner)), outline: undefined }
-  if (bytes.length < OUTLINED_BYTES) return { bytes, events: [new ReplyEvent(format, '', textOf(bytes))], outline: undefined }
+  if (isStream)
+    return { bytes, events: throughTerminal(await eventsInSlices(format, bytes, x.owner)), outline: undefined }
+  if (bytes.length < OUTLINED_BYTES)
+    return { bytes, events: [new ReplyEvent(format, '', textOf(bytes))], outline: undefined }
   // A long reply is read in slices, so that other exchanges get their turn between two of them.
   const outline = await outlineOf(withoutByteOrderMark(bytes), x.owner)
-  if (!outline) return failWith(relayed, relayed.makeHead({ message: 'the reply is not a JSON object of a size that can be read' }))
+  if (!outline)
+    return failWith(relayed, relayed.makeHead({ message: 'the reply is not a JSON object of a size that can be read' }))
   await turn(x.owner)
   return { bytes, events: [new ReplyEvent(format, '', outline)], outline }
 }
@@ -128,7 +133,12 @@ function rewrittenReply(format: Format, event: ReplyEvent, bytes: Buffer, rewrit
 }
 
 /** @param reply the events, or the bytes of a large reply */
-function rewrittenTranslation(format: Format, reply: Buffer | readonly ReplyEvent[], stream: boolean, rewriters: readonly Rewriter[]): Buffer {
+function rewrittenTranslation(
+  format: Format,
+  reply: Buffer | readonly ReplyEvent[],
+  stream: boolean,
+  rewriters: readonly Rewriter[],
+): Buffer {
   if (Buffer.isBuffer(reply) && rewriters.length === 0) return reply
   const out = rewritten(format, Buffer.isBuffer(reply) ? eventsOfReply(format, reply, stream) : reply, rewriters)
   return Buffer.from(stream ? framed(out) : out.map(({ data }) => data).join(''))

@@ -31,7 +31,12 @@ interface Agent {
   readonly name: string
   readonly speaks: FormatName
   /** Arguments and environment of a run in a folder. */
-  command(g: TestGateway, key: string, model: string, folder: string): { file: string; args: string[]; env: Record<string, string> }
+  command(
+    g: TestGateway,
+    key: string,
+    model: string,
+    folder: string,
+  ): { file: string; args: string[]; env: Record<string, string> }
 }
 
 const TASK = 'Write the word tollgate into the file made.txt, then tell me that it is done.'
@@ -54,7 +59,13 @@ const AGENTS: readonly Agent[] = [
       const toml = Object.entries(provider).map(([name, value]) => `${name} = ${JSON.stringify(value)}`)
       writeFileSync(
         join(home, 'config.toml'),
-        [`model = ${JSON.stringify(model)}`, 'model_provider = "tollgate"', '[model_providers.tollgate]', ...toml, ''].join('\n'),
+        [
+          `model = ${JSON.stringify(model)}`,
+          'model_provider = "tollgate"',
+          '[model_providers.tollgate]',
+          ...toml,
+          '',
+        ].join('\n'),
       )
       const args = ['exec', '--skip-git-repo-check', '--dangerously-bypass-approvals-and-sandbox', '-C', folder, TASK]
       return { file: join(HOME, 'node_modules/.bin/codex'), args, env: { CODEX_HOME: home, TOLLGATE_KEY: key } }
@@ -73,7 +84,11 @@ const AGENTS: readonly Agent[] = [
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
         IS_SANDBOX: '1',
       }
-      return { file: join(HOME, 'node_modules/.bin/claude'), args: ['-p', TASK, '--dangerously-skip-permissions', '--output-format', 'text'], env }
+      return {
+        file: join(HOME, 'node_modules/.bin/claude'),
+        args: ['-p', TASK, '--dangerously-skip-permissions', '--output-format', 'text'],
+        env,
+      }
     },
   },
 ]
@@ -95,10 +110,18 @@ function plays(upstream: ScriptedUpstream): void {
     if (!format) return void res.writeHead(404).end()
     const request = format.codec.decodeRequest(received.json, {}, { add() {}, have() {}, beyond() {} } as never)
     const reply = next(request, ++count)
-    const telling: ReplyContext = { model: request.model, at: 1, usageAsked: request.usageAsked, tools: new Map(), member: name => received.json[name] }
+    const telling: ReplyContext = {
+      model: request.model,
+      at: 1,
+      usageAsked: request.usageAsked,
+      tools: new Map(),
+      member: name => received.json[name],
+    }
     const usage = format.encodeUsage({ ...NO_USAGE, input: 100, output: 10 })
     if (!request.stream)
-      return void res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(format.codec.encodeReply(reply, usage, telling)))
+      return void res
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify(format.codec.encodeReply(reply, usage, telling)))
     const encoder = format.codec.encoder(telling)
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     for (const event of eventsOf(reply)) {
@@ -113,7 +136,8 @@ function next({ items, tools }: Request, count: number): Reply {
   const id = `resp_${count}`
   const done = items.some(item => item.kind === 'result')
   const tool = tools.find(({ name }) => /^(?:exec_command|shell_command|shell|Bash)$/.test(name))
-  if (done || !tool) return { id, parts: [{ kind: 'text', text: 'It is done, says the provider.' }], stop: { reason: 'stop' } }
+  if (done || !tool)
+    return { id, parts: [{ kind: 'text', text: 'It is done, says the provider.' }], stop: { reason: 'stop' } }
   const line = 'echo tollgate > made.txt'
   const input = {
     exec_command: { cmd: line },
@@ -132,10 +156,20 @@ function next({ items, tools }: Request, count: number): Reply {
 }
 
 /** What a program said, and how it ended. */
-function run(file: string, args: string[], cwd: string, env: Record<string, string>): Promise<{ code: number | null; said: string }> {
+function run(
+  file: string,
+  args: string[],
+  cwd: string,
+  env: Record<string, string>,
+): Promise<{ code: number | null; said: string }> {
   return new Promise(resolve => {
     const { PATH = '', LANG = 'C.UTF-8' } = process.env
-    const child = spawn(file, args, { cwd, env: { PATH, LANG, HOME: cwd, ...env }, stdio: ['ignore', 'pipe', 'pipe'], timeout: PATIENCE })
+    const child = spawn(file, args, {
+      cwd,
+      env: { PATH, LANG, HOME: cwd, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      timeout: PATIENCE,
+    })
     let said = ''
     child.stdout.on('data', chunk => (said += String(chunk)))
     child.stderr.on('data', chunk => (said += String(chunk)))
@@ -147,7 +181,9 @@ install()
 
 for (const agent of AGENTS) {
   for (const format of Object.keys(FORMATS) as FormatName[]) {
-    t.test(`${agent.name} on a model that speaks ${format}`, { timeout: PATIENCE + 10_000 }, t => works(t, agent, format))
+    t.test(`${agent.name} on a model that speaks ${format}`, { timeout: PATIENCE + 10_000 }, t =>
+      works(t, agent, format),
+    )
   }
 }
 
@@ -163,7 +199,11 @@ async function works(t: Test, agent: Agent, format: FormatName): Promise<void> {
   const { code, said } = await run(file, args, folder, env)
   t.equal(code, 0, said.slice(-2000))
   t.match(said, 'It is done, says the provider.')
-  t.match(existsSync(join(folder, 'made.txt')) ? readFileSync(join(folder, 'made.txt'), 'utf8') : '', 'tollgate', 'the tool was run')
+  t.match(
+    existsSync(join(folder, 'made.txt')) ? readFileSync(join(folder, 'made.txt'), 'utf8') : '',
+    'tollgate',
+    'the tool was run',
+  )
   t.ok(
     upstream.requests.some(({ path }: Received) => path === FORMATS[format].path),
     'the upstream was spoken to in its own format',

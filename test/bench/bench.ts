@@ -61,7 +61,11 @@ class Target {
 
   /** The same process, asked in another format. */
   asTranslated(): Target {
-    return Object.assign(new Target('translated', this.#child), { port: this.port, secrets: this.secrets, translated: true })
+    return Object.assign(new Target('translated', this.#child), {
+      port: this.port,
+      secrets: this.secrets,
+      translated: true,
+    })
   }
 
   async usage(): Promise<Usage> {
@@ -147,7 +151,12 @@ async function slice(target: Target, asked: Asked, { requests, clients }: Load, 
   const seconds = (performance.now() - started) / 1000
   if (measured) await sleep(AFTERWARDS_MS)
   const cpu = measured ? (await target.usage()).cpu - before : 0
-  return { cpu: cpu / (asked.kind === 'paced' ? events : requests), perSecond: requests / seconds, p50: median(times), busy: cpu / 1e6 / seconds }
+  return {
+    cpu: cpu / (asked.kind === 'paced' ? events : requests),
+    perSecond: requests / seconds,
+    p50: median(times),
+    busy: cpu / 1e6 / seconds,
+  }
 }
 
 function median(numbers: readonly number[]): number {
@@ -162,7 +171,8 @@ function quartiles(numbers: readonly number[]): [lower: number, middle: number, 
 
 async function warmUp(targets: readonly Target[], { kind, unasked }: Mark): Promise<void> {
   // What runs once a stream is not compiled by the few paced ones that there is time for.
-  for (const target of targets) await slice(target, { kind: kind === 'paced' ? 'burst' : kind, ...(unasked && { unasked }) }, WARM_UP, false)
+  for (const target of targets)
+    await slice(target, { kind: kind === 'paced' ? 'burst' : kind, ...(unasked && { unasked }) }, WARM_UP, false)
 }
 
 /** How the CPU of two targets compares. */
@@ -174,7 +184,11 @@ interface Comparison {
 }
 
 /** Slices of each target by turns; prints what they cost. */
-async function compare(mark: Mark, load: Load, [direct, baseline, tested]: readonly [Target, Target, Target]): Promise<Comparison> {
+async function compare(
+  mark: Mark,
+  load: Load,
+  [direct, baseline, tested]: readonly [Target, Target, Target],
+): Promise<Comparison> {
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   for (let round = -Math.ceil(load.slices / 8); round < load.slices; round++) {
     // Each comes first as often as the other: a process finds less of its own in the caches where a larger one has just run.
@@ -198,7 +212,9 @@ async function compare(mark: Mark, load: Load, [direct, baseline, tested]: reado
   // Neighbouring slices share the machine's mood: the median of their ratios is steadier than the ratio of medians.
   const ratio = median(of(tested).map((result, at) => result.cpu / (of(baseline)[at]?.cpu ?? 1)))
   const sum = (target: Target): number => costs(target).reduce((before, cpu) => before + cpu, 0)
-  console.log(`  CPU       ${ratio.toFixed(3)} times ${baseline.name}, median of the slices; ${(sum(tested) / sum(baseline)).toFixed(3)} of all together`)
+  console.log(
+    `  CPU       ${ratio.toFixed(3)} times ${baseline.name}, median of the slices; ${(sum(tested) / sum(baseline)).toFixed(3)} of all together`,
+  )
   const [lower, , upper] = quartiles(costs(baseline))
   return { ratio, spread: upper / lower }
 }
@@ -210,7 +226,11 @@ async function measure(mark: Mark, targets: readonly [Target, Target, Target]): 
   const { ratio, spread } = await compare(mark, load, targets)
   const steady = spread <= STEADY
   const held = steady && ratio <= mark.most
-  const verdict = steady ? (held ? 'held' : 'MISSED') : `says nothing, as quartiles of ${targets[1].name}'s slices are a factor ${spread.toFixed(1)} apart`
+  const verdict = steady
+    ? held
+      ? 'held'
+      : 'MISSED'
+    : `says nothing, as quartiles of ${targets[1].name}'s slices are a factor ${spread.toFixed(1)} apart`
   console.log(`            ${ratio.toFixed(3)}, at most ${mark.most}: ${verdict}`)
   return held
 }
@@ -259,7 +279,10 @@ async function openStreams([upstream, ...targets]: readonly [Target, Target, Tar
  * A measurement on processes of its own: what one before has left behind, in their heaps or of idle connections, would
  * count. V8 throws away much of what it has compiled when it gives back the memory that a busier measurement had needed.
  */
-async function onFreshProcesses(folder: string, run: (targets: readonly [Target, Target, Target]) => Promise<boolean>): Promise<boolean> {
+async function onFreshProcesses(
+  folder: string,
+  run: (targets: readonly [Target, Target, Target]) => Promise<boolean>,
+): Promise<boolean> {
   const started: Target[] = []
   const log = openSync(join(folder, 'log'), 'a')
   const start = async (...args: [role: string, argument: string, env?: Record<string, string>]): Promise<Target> => {
@@ -308,7 +331,11 @@ async function longestWaits(folder: string): Promise<boolean> {
   let longest = 0
   for (const spoken of ['chat-completions', 'responses', 'messages'] as const) {
     const log = openSync(join(folder, 'log'), 'a')
-    const gateway = await Target.start('tollgate', gatewayFile(folder, spoken), log, { ...upstreams(provider.url), PORT: '0', REDIS_URL: '' })
+    const gateway = await Target.start('tollgate', gatewayFile(folder, spoken), log, {
+      ...upstreams(provider.url),
+      PORT: '0',
+      REDIS_URL: '',
+    })
     longest = Math.max(longest, await waits(gateway.port, gateway.secrets[0] ?? '', spoken, provider.kind))
     await gateway.stop()
   }
@@ -326,7 +353,8 @@ function upstreams(address: string): Record<string, string> {
 
 async function main(): Promise<void> {
   const only = process.argv[2]
-  if (only !== undefined && !PARTS.includes(only)) throw new Error(`there is no part ${only}; there is: ${PARTS.join(', ')}`)
+  if (only !== undefined && !PARTS.includes(only))
+    throw new Error(`there is no part ${only}; there is: ${PARTS.join(', ')}`)
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}, the gateway's own redis-server`)
   let held = true

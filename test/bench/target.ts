@@ -22,7 +22,9 @@ let connections = (): Promise<number> => Promise.resolve(0)
 function listen(handler: RequestListener): void {
   const server = createServer({ keepAliveTimeout: 60_000 }, handler)
   connections = () => new Promise(resolve => server.getConnections((_error, count) => resolve(count)))
-  server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () => process.send?.({ port: (server.address() as AddressInfo).port }))
+  server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () =>
+    process.send?.({ port: (server.address() as AddressInfo).port }),
+  )
 }
 
 // Each role loads what it needs: what the others load would count as its memory.
@@ -31,7 +33,12 @@ async function bare(upstream: string): Promise<void> {
   const agent = new Agent({ keepAlive: true, maxFreeSockets: 1024 })
   const { hostname: host, port } = new URL(upstream)
   // A target that is no text is not parsed for each request.
-  const proxy = createProxyServer({ target: { protocol: 'http:', host, port: Number(port) }, toProxy: true, prependPath: false, agent })
+  const proxy = createProxyServer({
+    target: { protocol: 'http:', host, port: Number(port) },
+    toProxy: true,
+    prependPath: false,
+    agent,
+  })
   proxy.on('error', (_error, _req, res) => void res.destroy())
   listen((req, res) => proxy.web(req, res))
 }
@@ -55,8 +62,14 @@ async function tollgate(file: string): Promise<void> {
 }
 
 const DELTA = `data: {"id":"chatcmpl-0123456789","object":"chat.completion.chunk","created":1795258001,"model":"acme/famC-5.5","choices":[{"index":0,"delta":{"content":"a few words "},"logprobs":null,"finish_reason":null}],"usage":null}\n\n`
-const FINISH = DELTA.replace('{"content":"a few words "}', '{}').replace('"finish_reason":null', '"finish_reason":"stop"')
-const USAGE = DELTA.replace(/"choices":\[.*\],"usage":null/, '"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":60,"total_tokens":260}')
+const FINISH = DELTA.replace('{"content":"a few words "}', '{}').replace(
+  '"finish_reason":null',
+  '"finish_reason":"stop"',
+)
+const USAGE = DELTA.replace(
+  /"choices":\[.*\],"usage":null/,
+  '"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":60,"total_tokens":260}',
+)
 const REPLY = JSON.stringify({
   id: 'chatcmpl-0123456789',
   object: 'chat.completion',
@@ -74,7 +87,9 @@ function provider(): void {
     req.on('end', () => {
       const kind = /"(?:user|safety_identifier)":"(\w+)"/.exec(body)?.[1]
       if (kind === 'json') {
-        res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(REPLY) }).end(REPLY)
+        res
+          .writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(REPLY) })
+          .end(REPLY)
         return
       }
       res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -105,7 +120,11 @@ function provider(): void {
 
 process.on('message', async () => {
   const { user, system } = process.cpuUsage()
-  process.send?.({ cpu: user + system, rss: process.memoryUsage.rss(), connections: await connections() } satisfies Usage)
+  process.send?.({
+    cpu: user + system,
+    rss: process.memoryUsage.rss(),
+    connections: await connections(),
+  } satisfies Usage)
 })
 process.on('disconnect', () => process.exit(0))
 if (role === 'bare') process.once('SIGTERM', () => process.exit(0))

@@ -18,22 +18,37 @@ interface Large {
   readonly reply?: 'text' | 'members'
 }
 
-const repeated = (count: number, text: (index: number) => string): string => Array.from({ length: count }, (_, index) => text(index)).join(',')
-const TEXT = (bytes: number): string => JSON.stringify('Lorem ipsum dolor sit amet, consetetur sadipscing elitr.\n'.repeat(Math.ceil(bytes / 58)))
+const repeated = (count: number, text: (index: number) => string): string =>
+  Array.from({ length: count }, (_, index) => text(index)).join(',')
+const TEXT = (bytes: number): string =>
+  JSON.stringify('Lorem ipsum dolor sit amet, consetetur sadipscing elitr.\n'.repeat(Math.ceil(bytes / 58)))
 
 const LARGE: readonly Large[] = [
-  { title: '1.4 MB, 100,000 members in a member', member: `{${repeated(100_000, index => `"m${String(index).padStart(6, '0')}":1`)}}` },
+  {
+    title: '1.4 MB, 100,000 members in a member',
+    member: `{${repeated(100_000, index => `"m${String(index).padStart(6, '0')}":1`)}}`,
+  },
   { title: '1.4 MB, 100,000 empty parts', content: `[${repeated(100_000, () => '{"type":"x"}')}]` },
-  { title: '16 MB, a million members', member: `{${repeated(1_000_000, index => `"m${String(index).padStart(7, '0')}":12`)}}` },
+  {
+    title: '16 MB, a million members',
+    member: `{${repeated(1_000_000, index => `"m${String(index).padStart(7, '0')}":12`)}}`,
+  },
   { title: '28 MB of {}', member: `[${repeated(9_500_000, () => '{}')}]` },
   { title: '1 MB of text', content: TEXT(1_000_000) },
   { title: '30 MB of text', content: TEXT(30_000_000) },
-  { title: '28 MB of base64', content: `[{"type":"image_url","image_url":{"url":"data:image/png;base64,${'QUJD'.repeat(7_000_000)}"}}]` },
+  {
+    title: '28 MB of base64',
+    content: `[{"type":"image_url","image_url":{"url":"data:image/png;base64,${'QUJD'.repeat(7_000_000)}"}}]`,
+  },
   { title: 'a reply of 30 MB of text', reply: 'text' },
   { title: 'a reply of 100,000 members', reply: 'members' },
 ]
 
-const PATHS = { 'chat-completions': '/v1/chat/completions', responses: '/v1/responses', messages: '/v1/messages' } as const
+const PATHS = {
+  'chat-completions': '/v1/chat/completions',
+  responses: '/v1/responses',
+  messages: '/v1/messages',
+} as const
 export type Spoken = keyof typeof PATHS
 
 function bodyOf(format: Spoken, { member, content = '"hi"' }: Large): string {
@@ -76,12 +91,18 @@ class Probe {
 /** Sends a body; resolves with the status when all of the reply has come. */
 function post(port: number, path: string, key: string, body: Buffer): Promise<number> {
   return new Promise((resolve, reject) => {
-    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': body.length }
+    const headers = {
+      authorization: `Bearer ${key}`,
+      'content-type': 'application/json',
+      'content-length': body.length,
+    }
     const req = request({ port, host: '127.0.0.1', path, method: 'POST', headers, agent: false }, res => {
       res.resume().on('end', () => resolve(res.statusCode ?? 0))
     })
     // A gateway that refuses a body early may close before all of it has been sent; the answer is there all the same.
-    req.on('error', (cause: NodeJS.ErrnoException) => (cause.code === 'EPIPE' || cause.code === 'ECONNRESET' ? resolve(0) : reject(cause)))
+    req.on('error', (cause: NodeJS.ErrnoException) =>
+      cause.code === 'EPIPE' || cause.code === 'ECONNRESET' ? resolve(0) : reject(cause),
+    )
     req.end(body)
   })
 }
@@ -97,12 +118,18 @@ const TIMES = 3
  * @param kind told before each request what the provider is to answer
  * @returns the longest wait of all, in milliseconds
  */
-export async function waits(port: number, key: string, spoken: Spoken, kind: (reply: Large['reply']) => void): Promise<number> {
+export async function waits(
+  port: number,
+  key: string,
+  spoken: Spoken,
+  kind: (reply: Large['reply']) => void,
+): Promise<number> {
   const probe = new Probe(port)
   let longest = 0
   for (const format of Object.keys(PATHS) as Spoken[]) {
     kind(undefined)
-    for (let times = 0; times < WARM_UP; times++) await post(port, PATHS[format], key, Buffer.from(bodyOf(format, { title: '', content: TEXT(20_000) })))
+    for (let times = 0; times < WARM_UP; times++)
+      await post(port, PATHS[format], key, Buffer.from(bodyOf(format, { title: '', content: TEXT(20_000) })))
     for (const large of LARGE) {
       kind(large.reply)
       const body = Buffer.from(bodyOf(format, large))
@@ -121,11 +148,19 @@ export async function waits(port: number, key: string, spoken: Spoken, kind: (re
 }
 
 /** A provider that answers each request with what it was told, in the format of its path. */
-export async function replying(): Promise<{ readonly url: string; readonly kind: (reply: Large['reply']) => void; readonly close: () => void }> {
+export async function replying(): Promise<{
+  readonly url: string
+  readonly kind: (reply: Large['reply']) => void
+  readonly close: () => void
+}> {
   let kind: Large['reply']
   const server = createServer((req, res) => {
     req.resume().on('end', () => {
-      const body = replyOf(req.url ?? '', kind === 'text' ? TEXT(30_000_000) : '"ok"', kind === 'members' ? `,"metadata":${LARGE[0]?.member}` : '')
+      const body = replyOf(
+        req.url ?? '',
+        kind === 'text' ? TEXT(30_000_000) : '"ok"',
+        kind === 'members' ? `,"metadata":${LARGE[0]?.member}` : '',
+      )
       res.writeHead(200, { 'content-type': 'application/json' }).end(body)
     })
   })

@@ -4,7 +4,11 @@ import t from 'tap'
 import { Place } from '../process.ts'
 
 t.test('check prints every problem at once, with its line, and exits 78', async t => {
-  const place = new Place(t, yaml => yaml.replace('fillDefault: true', 'fillDefaults: true').replace('price: small }          # cheaper', 'price: smal }'))
+  const place = new Place(t, yaml =>
+    yaml
+      .replace('fillDefault: true', 'fillDefaults: true')
+      .replace('price: small }          # cheaper', 'price: smal }'),
+  )
   const { code, err } = await place.run('check')
   t.equal(code, 78)
   t.match(
@@ -44,7 +48,10 @@ t.test('a file that cannot be read is told so, wherever one is named', async t =
   })
   t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 the file cannot be read: EISDIR/ })
   writeFileSync(join(place.folder, 'utf16.yaml'), Buffer.from('\ufefflimits: {}\n', 'utf16le'))
-  t.match(await place.run('check', 'utf16.yaml'), { code: 78, err: /^utf16\.yaml:1:1 the file cannot be read: it is not UTF-8 text/ })
+  t.match(await place.run('check', 'utf16.yaml'), {
+    code: 78,
+    err: /^utf16\.yaml:1:1 the file cannot be read: it is not UTF-8 text/,
+  })
 })
 
 t.test('a file that goes away leaves the one in force, and is told of in one line', async t => {
@@ -57,16 +64,20 @@ t.test('a file that goes away leaves the one in force, and is told of in one lin
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
-t.test('check warns of models that do not say what their replies may cost, once a key type; the file is sound all the same', async t => {
-  const bare = (yaml: string): string => yaml.replaceAll(/(id: acme\/famC-\S+ price: \w+), reasoning: \w+, maxOutput: \d+/g, '$1')
-  const place = new Place(t, bare)
-  t.match(await place.run('check'), {
-    code: 0,
-    out: /is sound/,
-    err: /"acme\/famC-5\.6-sol" and 3 more of this key type have no "reasoning"[^]*say hidden, shown or none[^]*have no "maxOutput"[^]*2 warnings/,
-  })
-  t.equal((await new Place(t).run('check')).err, '')
-})
+t.test(
+  'check warns of models that do not say what their replies may cost, once a key type; the file is sound all the same',
+  async t => {
+    const bare = (yaml: string): string =>
+      yaml.replaceAll(/(id: acme\/famC-\S+ price: \w+), reasoning: \w+, maxOutput: \d+/g, '$1')
+    const place = new Place(t, bare)
+    t.match(await place.run('check'), {
+      code: 0,
+      out: /is sound/,
+      err: /"acme\/famC-5\.6-sol" and 3 more of this key type have no "reasoning"[^]*say hidden, shown or none[^]*have no "maxOutput"[^]*2 warnings/,
+    })
+    t.equal((await new Place(t).run('check')).err, '')
+  },
+)
 
 t.test('check says that a sound file is sound; plan and plugins describe it', async t => {
   const place = new Place(t)
@@ -75,5 +86,8 @@ t.test('check says that a sound file is sound; plan and plugins describe it', as
     (await place.run('plan')).out,
     /POST \/v1\/messages\n {2}access-log > auth > json-body > default-model > model-gate > request-policy > retries > router > stored-state > upstream-errors > sse-tap > usage-meter/,
   )
-  t.match((await place.run('plugins')).out, /usage-meter\n.*\n {2}needs key, secret, body, model, route, extras, tally\n {2}gives runningHold/)
+  t.match(
+    (await place.run('plugins')).out,
+    /usage-meter\n.*\n {2}needs key, secret, body, model, route, extras, tally\n {2}gives runningHold/,
+  )
 })

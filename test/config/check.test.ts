@@ -29,8 +29,14 @@ for (const file of readdirSync(FOLDER)) {
 
 /** What the YAML parser cannot go on behind; told once, and where it was made as nearly as can be known. */
 const SLIPS: readonly [text: string, told: string][] = [
-  ['store: { replicas: 0\n\n# a remark\nledger: {}\n', '1:20 a } is missing = a bracket is closed before the next line that is indented as its own, or less'],
-  ['plugins: [./plugins   # a remark\nledger: {}\n', '1:19 a ] is missing = a bracket is closed before the next line that is indented as its own, or less'],
+  [
+    'store: { replicas: 0\n\n# a remark\nledger: {}\n',
+    '1:20 a } is missing = a bracket is closed before the next line that is indented as its own, or less',
+  ],
+  [
+    'plugins: [./plugins   # a remark\nledger: {}\n',
+    '1:19 a ] is missing = a bracket is closed before the next line that is indented as its own, or less',
+  ],
   ['store:\n  redis: "auto\nledger: {}\n', '2:10 the " that closes this is missing'],
   [
     'ledger:\n   lease: 60s\n  retries: 15m\n  remember: 48h\n',
@@ -39,16 +45,31 @@ const SLIPS: readonly [text: string, told: string][] = [
   ['chain:\n  - auth\n  -balance\n  - history\n', '3:3 a space is missing behind this -'],
   ['workers:2\nledger: {}\n', '1:1 expected a name with its value = write name: value, with a space behind the colon'],
   ['ledger: {}\nchain\n', '2:1 expected a name with its value = write name: value, with a space behind the colon'],
-  ['plugins: ["a # b"   # a remark\n\n', '1:17 a ] is missing = a bracket is closed before the next line that is indented as its own, or less'],
-  ['ledger: {}\n\n# a remark\n   limits: {}\n', '4:4 this line is not indented as those beside it = what belongs together begins in one column'],
-  ['keyTypes:\n  a: 1\n\n   # a remark\n   b: 2\n  c: 3\n', '5:4 this line is not indented as those beside it = what belongs together begins in one column'],
-  ['store: { data: "a"-b }\n', '1:19 the file cannot be understood from here on = look for a bracket, a comma, a space or a quote that is missing or too many'],
+  [
+    'plugins: ["a # b"   # a remark\n\n',
+    '1:17 a ] is missing = a bracket is closed before the next line that is indented as its own, or less',
+  ],
+  [
+    'ledger: {}\n\n# a remark\n   limits: {}\n',
+    '4:4 this line is not indented as those beside it = what belongs together begins in one column',
+  ],
+  [
+    'keyTypes:\n  a: 1\n\n   # a remark\n   b: 2\n  c: 3\n',
+    '5:4 this line is not indented as those beside it = what belongs together begins in one column',
+  ],
+  [
+    'store: { data: "a"-b }\n',
+    '1:19 the file cannot be understood from here on = look for a bracket, a comma, a space or a quote that is missing or too many',
+  ],
   [
     'workers: 1: 2\n',
     '1:10 this does not fit together with what follows it = look at how both are indented; a text with a colon and a space in it wants quotes, a mapping in one line { }',
   ],
   ['plugins: *folders\n', '1:10 there is no anchor &folders above = a text that begins with * is quoted'],
-  ['listen: { host: 127.0.0.1 port: 1 }\n', '1:17 this cannot stand in brackets = separate what is in brackets by commas'],
+  [
+    'listen: { host: 127.0.0.1 port: 1 }\n',
+    '1:17 this cannot stand in brackets = separate what is in brackets by commas',
+  ],
   [
     'listen: { port: ${PORT:-80}, host: h }\n',
     '1:17 a variable of the environment is not asked for like this = write !env PORT as the whole value, or !env PORT fallback',
@@ -70,22 +91,45 @@ chain: [access-log]
 `
 
 t.test('a variable that is not set keeps no other problem from being told', async t => {
-  const { problems } = await loadConfig('gateway.yaml', {}, checkChain, `${SOUND}workers: !env NOPE\nledger: { lease: 60 }\n`)
+  const { problems } = await loadConfig(
+    'gateway.yaml',
+    {},
+    checkChain,
+    `${SOUND}workers: !env NOPE\nledger: { lease: 60 }\n`,
+  )
   t.same(
     problems.map(({ line, message }) => `${line} ${message}`),
-    ['5 this environment variable is not set: NOPE', '6 expected a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d'],
+    [
+      '5 this environment variable is not set: NOPE',
+      '6 expected a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d',
+    ],
   )
 })
 
 t.test('no credential of the file or the environment is printed, wherever it was put', async t => {
-  const slips = ['price: p', 'upstream: a', 'default: m'].map(slip => SOUND.replace(slip, slip.replace(/\w$/, '!env NAME')))
-  slips.push(SOUND.replace('[access-log]', '[!env NAME]'), SOUND.replace('{ key: simulated }', '{ key: top-secret and more }'))
-  slips.push(`${SOUND}store: { redis: "redis://:top-secret@h:abc" }\n`, SOUND.replace('url: simulated', 'url: "https://u:top-secret@x.example"'))
+  const slips = ['price: p', 'upstream: a', 'default: m'].map(slip =>
+    SOUND.replace(slip, slip.replace(/\w$/, '!env NAME')),
+  )
+  slips.push(
+    SOUND.replace('[access-log]', '[!env NAME]'),
+    SOUND.replace('{ key: simulated }', '{ key: top-secret and more }'),
+  )
+  slips.push(
+    `${SOUND}store: { redis: "redis://:top-secret@h:abc" }\n`,
+    SOUND.replace('url: simulated', 'url: "https://u:top-secret@x.example"'),
+  )
   slips.push(SOUND.replace('price: p }', 'price: *secret }').replace('url: simulated', 'url: &secret !env NAME'))
   slips.push(SOUND.replace('{ key: simulated }', '{ key: !env NOPE top-secret, header: x }'))
   // One that no word near it gives away.
   const made = 'AIzaSyB4top5secretX9'
-  for (const account of [`{ apiKey: ${made} }`, `{ kye: ${made} }`, `[${made}]`, `{ key=${made} }`, `{ key:${made} }`, `{ key: !env ${made} }`]) {
+  for (const account of [
+    `{ apiKey: ${made} }`,
+    `{ kye: ${made} }`,
+    `[${made}]`,
+    `{ key=${made} }`,
+    `{ key:${made} }`,
+    `{ key: !env ${made} }`,
+  ]) {
     slips.push(SOUND.replace('{ key: simulated }', account))
   }
   slips.push(
@@ -93,7 +137,10 @@ t.test('no credential of the file or the environment is printed, wherever it was
     `${SOUND}store: { redis: 'redis://:top-secret' }\n`,
     `${SOUND}store: { redis: 'http://u:top-secret@x@h' }\n`,
   )
-  slips.push(`${SOUND}REDIS_PASSWORD=top-secret\n`, SOUND.replace('access-log', 'access-log, metrics: { token: [top-secret] }'))
+  slips.push(
+    `${SOUND}REDIS_PASSWORD=top-secret\n`,
+    SOUND.replace('access-log', 'access-log, metrics: { token: [top-secret] }'),
+  )
   for (const text of slips) {
     const { problems } = await loadConfig('gateway.yaml', { NAME: 'top-secret' }, checkChain, text)
     t.ok(problems.length > 0, text)
@@ -108,13 +155,23 @@ t.test('what is wrong with a credential is said, and no more of it shown', async
   }
   t.match(await shown('access-log', 'access-log, metrics: { token: short }'), /metrics\.token: expected .*16/)
   t.match(await shown('{ key: simulated }', '{ key: "" }'), /accounts\[0\]\.key: [^*]+\n/)
-  t.match(await shown('{ key: simulated }', '{ apiKey: made-up }'), /accounts\[0\]\.apiKey: there is no setting "apiKey" here\n/)
+  t.match(
+    await shown('{ key: simulated }', '{ apiKey: made-up }'),
+    /accounts\[0\]\.apiKey: there is no setting "apiKey" here\n/,
+  )
   t.match(await shown('upstreams:', 'limits: { memory: 256 }\nupstreams:'), /did you mean 256MiB\?/)
-  t.match(await shown('upstreams:', 'limits: { trustedProxies: 10.0.0.0/8 }\nupstreams:'), /did you mean \[10\.0\.0\.0\/8\]\?/)
+  t.match(
+    await shown('upstreams:', 'limits: { trustedProxies: 10.0.0.0/8 }\nupstreams:'),
+    /did you mean \[10\.0\.0\.0\/8\]\?/,
+  )
   const old = await shown('access-log', 'access-log, auth: { failuresPerMinute: 60 }')
   t.match(old, /failuresPerMinute: there is no setting[^]*limits\.anonymous/, 'what came in its place is named')
   for (const range of ['0.0.0.0/0', '::/0', '10.0.0.0/33', 'nginx'])
-    t.match(await shown('upstreams:', `limits: { trustedProxies: ['${range}'] }\nupstreams:`), /trustedProxies\[0\]: expected/, range)
+    t.match(
+      await shown('upstreams:', `limits: { trustedProxies: ['${range}'] }\nupstreams:`),
+      /trustedProxies\[0\]: expected/,
+      range,
+    )
   t.match(await shown('{ key: simulated }', '{ key: !env NOPE }'), /\| .*\{ key: !env NOPE \}/, 'a variable is none')
 })
 
@@ -123,20 +180,30 @@ t.test('no name of a setting, and nothing that is said of one, is taken for a cr
   const walk = (schema: object): void => {
     for (const [name, value] of Object.entries(schema)) {
       if (name === 'description') words.push(`expected ${value}`)
-      if (name === 'properties') words.push(...Object.keys(value as object).flatMap(setting => [`there is no setting "${setting}"`, `  ${setting}: 18.75`]))
+      if (name === 'properties')
+        words.push(
+          ...Object.keys(value as object).flatMap(setting => [
+            `there is no setting "${setting}"`,
+            `  ${setting}: 18.75`,
+          ]),
+        )
       if (typeof value === 'object' && value !== null) walk(value as object)
     }
   }
   walk(SCHEMA)
   for (const message of words) {
     // What stands behind these words is hidden, whatever it is.
-    if (!/^ +(?:key|api_key|accounts|header):/.test(message)) t.match(render([{ file: 'f', line: 1, col: 1, width: 1, path: '', message }], ''), message.trim())
+    if (!/^ +(?:key|api_key|accounts|header):/.test(message))
+      t.match(render([{ file: 'f', line: 1, col: 1, width: 1, path: '', message }], ''), message.trim())
   }
   t.end()
 })
 
 t.test('aliases that stand for more than memory holds are refused', async t => {
-  const lines = Array.from({ length: 12 }, (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`)
+  const lines = Array.from(
+    { length: 12 },
+    (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`,
+  )
   const { problems } = await loadConfig('gateway.yaml', {}, checkChain, `a0: &a0 [x]\n${lines.join('\n')}\n`)
   t.match(problems, [{ message: 'the aliases of this file stand for too much' }])
 })

@@ -12,5 +12,7 @@ eachReply(async (t, upstream, { sse }, clients) => {
     }
     res.end()
   }
-  await Promise.all(clients.map(async ({ ask, told }) => t.equal(await ask(true), told.sse, 'the same when every byte comes alone')))
+  await Promise.all(
+    clients.map(async ({ ask, told }) => t.equal(await ask(true), told.sse, 'the same when every byte comes alone')),
+  )
 })

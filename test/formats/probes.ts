@@ -20,14 +20,22 @@ const SCHEMA = { type: 'object', properties: { probe: {} } }
 const PNG = 'data:image/png;base64,cHJvYmU='
 const source = { type: 'base64', media_type: 'image/png', data: 'cHJvYmU=' }
 const called = [user, { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'f', input: {} }] }]
-const chatCalled = [user, { role: 'assistant', tool_calls: [{ id: 't', type: 'function', function: { name: 'f', arguments: '{}' } }] }]
-const sealed = (by: string, data: object): string => `tollgate.${by}.${Buffer.from(JSON.stringify({ text: 'probe', data })).toString('base64url')}`
+const chatCalled = [
+  user,
+  { role: 'assistant', tool_calls: [{ id: 't', type: 'function', function: { name: 'f', arguments: '{}' } }] },
+]
+const sealed = (by: string, data: object): string =>
+  `tollgate.${by}.${Buffer.from(JSON.stringify({ text: 'probe', data })).toString('base64url')}`
 const f = { type: 'function', function: { name: 'f' } }
 
 /** By the words of README's table. */
 export const PROBES: Readonly<Record<string, Probe>> = {
   top_k: { from: { messages: messages({ top_k: 5 }) }, sign: /top_k/, loss: 'top_k' },
-  'stop sequences': { from: { 'chat-completions': chat({ stop: 'probe' }), messages: messages({ stop_sequences: ['probe'] }) }, sign: /probe/, loss: 'stop' },
+  'stop sequences': {
+    from: { 'chat-completions': chat({ stop: 'probe' }), messages: messages({ stop_sequences: ['probe'] }) },
+    sign: /probe/,
+    loss: 'stop',
+  },
   verbosity: {
     from: { 'chat-completions': chat({ verbosity: 'low' }), responses: responses({ text: { verbosity: 'low' } }) },
     sign: /"low"/,
@@ -39,14 +47,24 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     loss: 'service_tier',
   },
   'metadata`, the user apart': {
-    from: { responses: responses({ metadata: { a: 'probe' } }), 'chat-completions': chat({ metadata: { a: 'probe' } }) },
+    from: {
+      responses: responses({ metadata: { a: 'probe' } }),
+      'chat-completions': chat({ metadata: { a: 'probe' } }),
+    },
     sign: /probe/,
     loss: 'metadata',
   },
-  store: { from: { responses: responses({ store: true }), 'chat-completions': chat({ store: true }) }, sign: /"store":true/, loss: 'store' },
+  store: {
+    from: { responses: responses({ store: true }), 'chat-completions': chat({ store: true }) },
+    sign: /"store":true/,
+    loss: 'store',
+  },
   truncation: { from: { responses: responses({ truncation: 'auto' }) }, sign: /truncation/, loss: 'truncation' },
   "any JSON as the answer's form": {
-    from: { 'chat-completions': chat({ response_format: { type: 'json_object' } }), responses: responses({ text: { format: { type: 'json_object' } } }) },
+    from: {
+      'chat-completions': chat({ response_format: { type: 'json_object' } }),
+      responses: responses({ text: { format: { type: 'json_object' } } }),
+    },
     sign: /json_object/,
     loss: 'response_format',
   },
@@ -73,33 +91,62 @@ export const PROBES: Readonly<Record<string, Probe>> = {
   "images in a tool's result": {
     from: {
       messages: messages({
-        messages: [...called, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 't', content: [{ type: 'image', source }] }] }],
+        messages: [
+          ...called,
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: 't', content: [{ type: 'image', source }] }] },
+        ],
       }),
-      'chat-completions': chat({ messages: [...chatCalled, { role: 'tool', tool_call_id: 't', content: [{ type: 'image_url', image_url: { url: PNG } }] }] }),
+      'chat-completions': chat({
+        messages: [
+          ...chatCalled,
+          { role: 'tool', tool_call_id: 't', content: [{ type: 'image_url', image_url: { url: PNG } }] },
+        ],
+      }),
     },
     sign: /cHJvYmU=/,
   },
   sound: {
-    from: { 'chat-completions': chat({ messages: [{ role: 'user', content: [{ type: 'input_audio', input_audio: { data: 'cHJvYmU=', format: 'wav' } }] }] }) },
+    from: {
+      'chat-completions': chat({
+        messages: [
+          { role: 'user', content: [{ type: 'input_audio', input_audio: { data: 'cHJvYmU=', format: 'wav' } }] },
+        ],
+      }),
+    },
     sign: /cHJvYmU=/,
   },
   'a file behind a URL': {
     from: {
-      responses: responses({ input: [{ role: 'user', content: [{ type: 'input_file', file_url: 'https://probe.example/a.pdf' }] }] }),
-      messages: messages({ messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'url', url: 'https://probe.example/a.pdf' } }] }] }),
+      responses: responses({
+        input: [{ role: 'user', content: [{ type: 'input_file', file_url: 'https://probe.example/a.pdf' }] }],
+      }),
+      messages: messages({
+        messages: [
+          {
+            role: 'user',
+            content: [{ type: 'document', source: { type: 'url', url: 'https://probe.example/a.pdf' } }],
+          },
+        ],
+      }),
     },
     sign: /probe\.example/,
   },
   'a file that lies with a provider': {
     from: {
-      'chat-completions': chat({ messages: [{ role: 'user', content: [{ type: 'file', file: { file_id: 'probe' } }] }] }),
-      messages: messages({ messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'file', file_id: 'probe' } }] }] }),
+      'chat-completions': chat({
+        messages: [{ role: 'user', content: [{ type: 'file', file: { file_id: 'probe' } }] }],
+      }),
+      messages: messages({
+        messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'file', file_id: 'probe' } }] }],
+      }),
     },
     sign: /probe/,
   },
   'media from anybody but users and tools': {
     from: {
-      'chat-completions': chat({ messages: [{ role: 'system', content: [{ type: 'image_url', image_url: { url: PNG } }] }, user] }),
+      'chat-completions': chat({
+        messages: [{ role: 'system', content: [{ type: 'image_url', image_url: { url: PNG } }] }, user],
+      }),
       messages: messages({ messages: [user, { role: 'assistant', content: [{ type: 'image', source }] }] }),
     },
     sign: /cHJvYmU=/,
@@ -119,7 +166,10 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     loss: 'tools.web_search',
   },
   "a tool of the provider's own, alone": {
-    from: { responses: responses({ tools: [{ type: 'web_search' }] }), messages: messages({ tools: [{ type: 'web_search', name: 'web_search' }] }) },
+    from: {
+      responses: responses({ tools: [{ type: 'web_search' }] }),
+      messages: messages({ tools: [{ type: 'web_search', name: 'web_search' }] }),
+    },
     sign: /web_search/,
   },
   'a tool that takes text': {
@@ -145,16 +195,26 @@ export const PROBES: Readonly<Record<string, Probe>> = {
         ],
       }),
       responses: responses({
-        input: [user, { type: 'reasoning', summary: [], encrypted_content: sealed('chat-completions', {}) }, { role: 'assistant', content: 'a' }, user],
+        input: [
+          user,
+          { type: 'reasoning', summary: [], encrypted_content: sealed('chat-completions', {}) },
+          { role: 'assistant', content: 'a' },
+          user,
+        ],
       }),
-      'chat-completions': chat({ messages: [user, { role: 'assistant', content: 'a', reasoning_content: 'probe' }, user] }),
+      'chat-completions': chat({
+        messages: [user, { role: 'assistant', content: 'a', reasoning_content: 'probe' }, user],
+      }),
     },
     sign: /probe/,
     loss: 'reasoning',
   },
   'a call without its result, a result without its call': {
     from: {
-      'chat-completions': chat({ messages: [...chatCalled, user, { role: 'tool', tool_call_id: 'gone', content: 'probe' }], tools: [f] }),
+      'chat-completions': chat({
+        messages: [...chatCalled, user, { role: 'tool', tool_call_id: 'gone', content: 'probe' }],
+        tools: [f],
+      }),
       messages: messages({
         messages: [
           ...called,
@@ -180,7 +240,11 @@ export function fates({ from, sign, loss }: Probe): string[] {
     // What only the upstream's own clients can ask for passes as it is.
     if (body === undefined) return 'carried'
     try {
-      const between = { client: FORMATS[format as FormatName], upstream: FORMATS[to], body: Body.of(Buffer.from(JSON.stringify(body))) }
+      const between = {
+        client: FORMATS[format as FormatName],
+        upstream: FORMATS[to],
+        body: Body.of(Buffer.from(JSON.stringify(body))),
+      }
       const limits = { output: 100, thinking: 'adaptive' } as const
       const translation = new Translation({ ...between, headers: {}, asked: 'm', limits, requestId: 'r', startedAt: 0 })
       const carried = sign.test(translation.bytes.toString())

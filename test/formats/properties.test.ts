@@ -3,7 +3,15 @@ import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { FORMATS, ReplyEvent, type Format, type FormatName, type OutgoingEvent } from '../../core/formats/index.ts'
 import { DroppedFields } from '../../core/formats/translate/dropped-fields.ts'
-import type { Item, NeutralEvent, Reply, ReplyPart, Request, Stop, ReplyContext } from '../../core/formats/translate/neutral.ts'
+import type {
+  Item,
+  NeutralEvent,
+  Reply,
+  ReplyPart,
+  Request,
+  Stop,
+  ReplyContext,
+} from '../../core/formats/translate/neutral.ts'
 import { eventsOf, PartOrder } from '../../core/formats/translate/part-order.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 
@@ -14,7 +22,11 @@ const LIMITS = { output: 1000, thinking: 'adaptive' } as const
 const RUNS = { numRuns: 200 }
 
 const words = fc.string({ unit: 'binary', minLength: 1, maxLength: 12 }).filter(text => text.trim() !== '')
-const id = fc.string({ unit: fc.constantFrom(...'a b c X Y Z 0 1 9 _ - . : / é'.split(' ')), minLength: 1, maxLength: 30 })
+const id = fc.string({
+  unit: fc.constantFrom(...'a b c X Y Z 0 1 9 _ - . : / é'.split(' ')),
+  minLength: 1,
+  maxLength: 30,
+})
 const json = fc.dictionary(
   fc.string({ maxLength: 5 }).filter(key => key !== '__proto__'),
   fc.jsonValue({ maxDepth: 2 }),
@@ -27,35 +39,69 @@ const turn = fc
   .record({
     asked: fc.array(words, { minLength: 1, maxLength: 2 }),
     said: fc.option(words, { nil: undefined }),
-    rounds: fc.array(fc.array(fc.record({ id, name, json, answer: words }), { minLength: 1, maxLength: 3 }), { maxLength: 3 }),
+    rounds: fc.array(fc.array(fc.record({ id, name, json, answer: words }), { minLength: 1, maxLength: 3 }), {
+      maxLength: 3,
+    }),
   })
   .map(({ asked, said, rounds }): Item[] => [
     { kind: 'message', role: 'user', parts: asked.map(text => ({ kind: 'text', text })) },
-    ...(said === undefined ? [] : [{ kind: 'message' as const, role: 'assistant' as const, parts: [{ kind: 'text' as const, text: said }] }]),
+    ...(said === undefined
+      ? []
+      : [{ kind: 'message' as const, role: 'assistant' as const, parts: [{ kind: 'text' as const, text: said }] }]),
     ...rounds.flatMap(calls => [
       ...calls.map(call => ({ kind: 'call' as const, id: call.id, name: call.name, input: JSON.stringify(call.json) })),
-      ...calls.map(call => ({ kind: 'result' as const, id: call.id, parts: [{ kind: 'text' as const, text: call.answer }], failed: false })),
+      ...calls.map(call => ({
+        kind: 'result' as const,
+        id: call.id,
+        parts: [{ kind: 'text' as const, text: call.answer }],
+        failed: false,
+      })),
     ]),
   ])
 
 const conversation = fc
-  .record({ system: fc.option(words, { nil: undefined }), turns: fc.array(turn, { minLength: 1, maxLength: 4 }), last: words })
+  .record({
+    system: fc.option(words, { nil: undefined }),
+    turns: fc.array(turn, { minLength: 1, maxLength: 4 }),
+    last: words,
+  })
   .map(({ system, turns, last }): Item[] => [
-    ...(system === undefined ? [] : [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: system }] }]),
+    ...(system === undefined
+      ? []
+      : [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: system }] }]),
     ...turns.flat(),
     { kind: 'message', role: 'user', parts: [{ kind: 'text', text: last }] },
   ])
   // Ids are of one call each; two that could be confused have no place in one history.
-  .filter(items => new Set(items.filter(item => item.kind === 'call').map(call => call.id)).size === items.filter(item => item.kind === 'call').length)
+  .filter(
+    items =>
+      new Set(items.filter(item => item.kind === 'call').map(call => call.id)).size ===
+      items.filter(item => item.kind === 'call').length,
+  )
 
-const request = (items: readonly Item[]): Request => ({ model: 'm', stream: false, usageAsked: true, items, tools: [], stops: [], maxOutput: 100 })
+const request = (items: readonly Item[]): Request => ({
+  model: 'm',
+  stream: false,
+  usageAsked: true,
+  items,
+  tools: [],
+  stops: [],
+  maxOutput: 100,
+})
 
 /** What is said, by whom, what is called and what is answered. */
 function meaning(items: readonly Item[]): unknown[] {
   const told: [string, string][] = []
   for (const item of items) {
     const said = 'parts' in item ? item.parts.map(part => ('text' in part ? part.text : '')).join('') : ''
-    const who = item.kind === 'message' ? item.role : item.kind === 'result' ? `result ${item.id}` : item.kind === 'call' ? `call ${item.id}` : 'reasoning'
+    const who =
+      item.kind === 'message'
+        ? item.role
+        : item.kind === 'result'
+          ? `result ${item.id}`
+          : item.kind === 'call'
+            ? `call ${item.id}`
+            : 'reasoning'
     const what = item.kind === 'call' ? `${fitting(item.name)} ${JSON.stringify(JSON.parse(item.input))}` : said
     const last = told.at(-1)
     if (last && last[0] === who) last[1] += what
@@ -73,7 +119,9 @@ function hop(items: readonly Item[], by: Format): readonly Item[] {
 }
 
 for (const a of NAMES) {
-  t.test(`a conversation put into ${a} and read again means the same`, t => check(t, conversation, items => [meaning(hop(items, FORMATS[a])), meaning(items)]))
+  t.test(`a conversation put into ${a} and read again means the same`, t =>
+    check(t, conversation, items => [meaning(hop(items, FORMATS[a])), meaning(items)]),
+  )
   for (const b of NAMES.filter(other => other !== a)) {
     t.test(`a conversation in ${a} comes back from ${b} as it went`, t =>
       check(t, conversation, items => {
@@ -86,45 +134,63 @@ for (const a of NAMES) {
 
 const part = fc.oneof(
   words.map((text): ReplyPart => ({ kind: 'text', text })),
-  words.map((text): ReplyPart => ({ kind: 'reasoning', text, signature: { by: 'messages', data: { signature: text } } })),
-  fc.record({ id: fc.uuid(), name, json }).map((call): ReplyPart => ({ kind: 'call', id: call.id, name: call.name, input: JSON.stringify(call.json) })),
+  words.map((text): ReplyPart => ({
+    kind: 'reasoning',
+    text,
+    signature: { by: 'messages', data: { signature: text } },
+  })),
+  fc
+    .record({ id: fc.uuid(), name, json })
+    .map((call): ReplyPart => ({ kind: 'call', id: call.id, name: call.name, input: JSON.stringify(call.json) })),
 )
 const stop = fc.constantFrom<Stop['reason']>('stop', 'length', 'filtered').map((reason): Stop => ({ reason }) as Stop)
 const reply = fc.record({ id: fc.constant('1'), parts: fc.array(part, { maxLength: 6 }), stop })
 
 /** The events of a reply, its parts told in pieces and, where they overlap, in any order that keeps each part's own. */
-const events = fc.tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60 })).map(([whole, dice]): { whole: Reply; events: NeutralEvent[] } => {
-  const all = eventsOf(whole)
-  const [start, ...rest] = all
-  const lanes = whole.parts.map((_part, index) =>
-    rest.flatMap((event): NeutralEvent[] => {
-      if (!('part' in event) || event.part !== index) return []
-      if (event.kind !== 'delta') return [event]
-      const cut = 1 + ((dice[index] as number) % event.text.length)
-      return [event.text.slice(0, cut), event.text.slice(cut)].filter(text => text !== '').map(text => ({ kind: 'delta', part: index, text }))
-    }),
-  )
-  const mixed: NeutralEvent[] = []
-  // Parts begin in their order: nothing tells a later one's place if it comes first.
-  for (let at = 0, open = 1; lanes.some(lane => lane.length > 0); at++) {
-    const lane = lanes[(dice[at % dice.length] as number) % Math.min(open + 1, lanes.length)] as NeutralEvent[]
-    const index = lanes.indexOf(lane)
-    const begun = lanes.slice(0, index).every(earlier => earlier[0]?.kind !== 'open')
-    // A lane may be used up while the dice name no other.
-    const next = (begun ? lane.shift() : undefined) ?? lanes.find(each => each.length > 0)?.shift()
-    if (next) mixed.push(next)
-    open = Math.min(lanes.length, open + 1)
-  }
-  return { whole, events: [start as NeutralEvent, ...mixed, { kind: 'stop', stop: whole.stop }] }
-})
+const events = fc
+  .tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60 }))
+  .map(([whole, dice]): { whole: Reply; events: NeutralEvent[] } => {
+    const all = eventsOf(whole)
+    const [start, ...rest] = all
+    const lanes = whole.parts.map((_part, index) =>
+      rest.flatMap((event): NeutralEvent[] => {
+        if (!('part' in event) || event.part !== index) return []
+        if (event.kind !== 'delta') return [event]
+        const cut = 1 + ((dice[index] as number) % event.text.length)
+        return [event.text.slice(0, cut), event.text.slice(cut)]
+          .filter(text => text !== '')
+          .map(text => ({ kind: 'delta', part: index, text }))
+      }),
+    )
+    const mixed: NeutralEvent[] = []
+    // Parts begin in their order: nothing tells a later one's place if it comes first.
+    for (let at = 0, open = 1; lanes.some(lane => lane.length > 0); at++) {
+      const lane = lanes[(dice[at % dice.length] as number) % Math.min(open + 1, lanes.length)] as NeutralEvent[]
+      const index = lanes.indexOf(lane)
+      const begun = lanes.slice(0, index).every(earlier => earlier[0]?.kind !== 'open')
+      // A lane may be used up while the dice name no other.
+      const next = (begun ? lane.shift() : undefined) ?? lanes.find(each => each.length > 0)?.shift()
+      if (next) mixed.push(next)
+      open = Math.min(lanes.length, open + 1)
+    }
+    return { whole, events: [start as NeutralEvent, ...mixed, { kind: 'stop', stop: whole.stop }] }
+  })
 
-const telling: ReplyContext = { model: 'm', at: 1, usageAsked: request([]).usageAsked, tools: new Map(), member: () => undefined }
+const telling: ReplyContext = {
+  model: 'm',
+  at: 1,
+  usageAsked: request([]).usageAsked,
+  tools: new Map(),
+  member: () => undefined,
+}
 
 /** Writes events as a stream of the format and reads it again. */
 function stream(told: readonly NeutralEvent[], by: Format): NeutralEvent[] {
   const encoder = by.codec.encoder(telling)
   const sequence = new PartOrder()
-  const out: OutgoingEvent[] = told.flatMap(event => sequence.push(event)).flatMap(event => (event.kind === 'end' ? [] : [...encoder.write(event)]))
+  const out: OutgoingEvent[] = told
+    .flatMap(event => sequence.push(event))
+    .flatMap(event => (event.kind === 'end' ? [] : [...encoder.write(event)]))
   out.push(...encoder.end(by.encodeUsage(NO_USAGE)))
   const decoder = by.codec.decoder()
   return out.flatMap(({ type, data }) => [...decoder.read(new ReplyEvent(by, type, data))])
@@ -135,7 +201,11 @@ function gathered(told: readonly NeutralEvent[]): unknown {
   const parts = new Map<number, [string, string]>()
   let why = ''
   for (const event of told) {
-    if (event.kind === 'open') parts.set(event.part, [event.what.kind === 'call' ? `call ${event.what.id} ${event.what.name}` : event.what.kind, ''])
+    if (event.kind === 'open')
+      parts.set(event.part, [
+        event.what.kind === 'call' ? `call ${event.what.id} ${event.what.name}` : event.what.kind,
+        '',
+      ])
     if (event.kind === 'delta') (parts.get(event.part) as [string, string])[1] += event.text
     if (event.kind === 'stop') why = event.stop.reason
   }
@@ -153,7 +223,11 @@ function merged(parts: readonly [string, string][]): [string, string][] {
 }
 
 const expected = (whole: Reply): unknown => ({
-  parts: merged(whole.parts.map(each => (each.kind === 'call' ? [`call ${each.id} ${each.name}`, each.input] : [each.kind, each.text]))),
+  parts: merged(
+    whole.parts.map(each =>
+      each.kind === 'call' ? [`call ${each.id} ${each.name}`, each.input] : [each.kind, each.text],
+    ),
+  ),
   why: whole.stop.reason === 'stop' && whole.parts.some(({ kind }) => kind === 'call') ? 'calls' : whole.stop.reason,
 })
 
@@ -163,7 +237,10 @@ for (const a of NAMES) {
   )
   for (const b of NAMES.filter(other => other !== a)) {
     t.test(`and still as one of ${b} after that`, t =>
-      check(t, events, ({ whole, events: told }) => [gathered(stream(stream(told, FORMATS[a]), FORMATS[b])), expected(whole)]),
+      check(t, events, ({ whole, events: told }) => [
+        gathered(stream(stream(told, FORMATS[a]), FORMATS[b])),
+        expected(whole),
+      ]),
     )
   }
 }

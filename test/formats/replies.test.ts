@@ -35,11 +35,18 @@ async function told(t: Test, upstream: ScriptedUpstream, said: Said, client: Cli
 /** What the official SDK gathers from the stream. */
 async function gather({ url, format, key, body }: Client): Promise<unknown> {
   const openai = new OpenAI({ apiKey: key, baseURL: `${url}/v1`, maxRetries: 0 })
-  if (format === 'responses') return bare(await openai.responses.stream({ ...body, stream: true } as never).finalResponse())
-  if (format === 'messages') return bare(await new Anthropic({ apiKey: key, baseURL: url, maxRetries: 0 }).messages.stream(body as never).finalMessage())
+  if (format === 'responses')
+    return bare(await openai.responses.stream({ ...body, stream: true } as never).finalResponse())
+  if (format === 'messages')
+    return bare(
+      await new Anthropic({ apiKey: key, baseURL: url, maxRetries: 0 }).messages.stream(body as never).finalMessage(),
+    )
   let snapshot: unknown
   // The last snapshot rather than the final completion, which throws away a reply that was cut.
-  for await (const _chunk of openai.chat.completions.stream(body as never).on('chunk', (_each, whole) => (snapshot = whole))) void _chunk
+  for await (const _chunk of openai.chat.completions
+    .stream(body as never)
+    .on('chunk', (_each, whole) => (snapshot = whole)))
+    void _chunk
   return bare(snapshot)
 }
 
@@ -48,7 +55,9 @@ function bare(value: unknown, name = ''): unknown {
   if (Array.isArray(value)) return value.map(item => bare(item))
   if (name === 'arguments') return JSON.stringify(JSON.parse(String(value)))
   if (typeof value !== 'object' || value === null) return name === 'id' ? '' : value
-  const members = Object.entries(value).filter(([key, each]) => !SDKS_OWN.has(key) && each !== null && each !== undefined && each !== '')
+  const members = Object.entries(value).filter(
+    ([key, each]) => !SDKS_OWN.has(key) && each !== null && each !== undefined && each !== '',
+  )
   return Object.fromEntries(members.map(([key, each]) => [key, bare(each, key)]))
 }
 

@@ -42,28 +42,39 @@ export interface Client {
 }
 
 /** Has a test of each case: the upstream, what it is to say, and who asks it. */
-export function eachReply(test: (t: Test, upstream: ScriptedUpstream, said: Said, clients: readonly Client[]) => Promise<void>): void {
+export function eachReply(
+  test: (t: Test, upstream: ScriptedUpstream, said: Said, clients: readonly Client[]) => Promise<void>,
+): void {
   let upstream: ScriptedUpstream
   let g: TestGateway
   const keys = new Map<string, string>()
   t.before(async () => {
     upstream = await ScriptedUpstream.start(t)
     // Of what famC speaks only the one, so that both others are translated.
-    g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]') })
+    g = await startGateway(t, {
+      upstream: upstream.url,
+      edit: yaml => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]'),
+    })
     for (const { type } of Object.values(KEYS)) keys.set(type, await g.key(type))
   })
   const formats = Object.keys(FORMATS) as FormatName[]
   for (const name of readdirSync(CASES).sort()) {
     const spoken = formats.find(format => read(name, `upstream.${format}.sse`) !== undefined) as FormatName
     const { type, model } = KEYS[spoken]
-    const said = (start: string): Said => ({ sse: read(name, `${start}.sse`) as string, json: read(name, `${start}.json`) })
+    const said = (start: string): Said => ({
+      sse: read(name, `${start}.sse`) as string,
+      json: read(name, `${start}.json`),
+    })
     const client = (format: FormatName): Client => {
       const key = keys.get(type) as string
       const body = { ...ASKED[format], ...JSON.parse(read(name, `request.${format}.json`) ?? '{}'), model }
-      const ask = async (stream: boolean): Promise<string> => timeless((await g.call(FORMATS[format].path, { key, body: { ...body, stream } })).text)
+      const ask = async (stream: boolean): Promise<string> =>
+        timeless((await g.call(FORMATS[format].path, { key, body: { ...body, stream } })).text)
       return { url: g.url, format, key, body, told: said(format), ask }
     }
-    t.test(name, t => test(t, upstream, said(`upstream.${spoken}`), formats.filter(format => format !== spoken).map(client)))
+    t.test(name, t =>
+      test(t, upstream, said(`upstream.${spoken}`), formats.filter(format => format !== spoken).map(client)),
+    )
   }
 }
 

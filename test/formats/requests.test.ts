@@ -20,7 +20,12 @@ function read(name: string, file: string): string | undefined {
 }
 
 /** What becomes of a request: the upstream's body and what it lacks, or the refusal. */
-export function become(from: FormatName, to: FormatName, text: string, headers: Record<string, string>): { sent?: string; dropped?: string; refused?: string } {
+export function become(
+  from: FormatName,
+  to: FormatName,
+  text: string,
+  headers: Record<string, string>,
+): { sent?: string; dropped?: string; refused?: string } {
   try {
     const translation = new Translation({
       client: FORMATS[from],
@@ -70,7 +75,9 @@ t.test('whole numbers that no double can hold survive inside what tools are give
 
 t.test('an output limit that is lowered keeps what is reasoned below it', t => {
   const lowered = (tokens: number, budget: number): unknown => {
-    const body = Body.of(Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })))
+    const body = Body.of(
+      Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })),
+    )
     FORMATS.messages.limitOutput(body, tokens)
     return JSON.parse(body.bytes().toString())
   }

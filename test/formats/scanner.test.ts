@@ -51,9 +51,12 @@ t.test('the count of delivered text sees through escapes, spaces and look-alikes
 })
 
 /** How each format streams a text, and what it tells something by. */
-const EVENTS: Readonly<Record<FormatName, { readonly text: (json: string) => string; readonly telling: readonly string[] }>> = {
+const EVENTS: Readonly<
+  Record<FormatName, { readonly text: (json: string) => string; readonly telling: readonly string[] }>
+> = {
   'chat-completions': {
-    text: json => `data: {"model":"m","choices":[{"index":0,"delta":{"content":${json}},"finish_reason":null}],"usage":null}`,
+    text: json =>
+      `data: {"model":"m","choices":[{"index":0,"delta":{"content":${json}},"finish_reason":null}],"usage":null}`,
     telling: [
       'data: {"model":"m","choices":[{"index":0,"delta":{"content":"end"},"finish_reason":"stop"}],"usage":null}',
       'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}',
@@ -62,7 +65,8 @@ const EVENTS: Readonly<Record<FormatName, { readonly text: (json: string) => str
     ],
   },
   messages: {
-    text: json => `event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":${json}}}`,
+    text: json =>
+      `event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":${json}}}`,
     telling: [
       'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"begun"}}',
       'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}',
@@ -83,7 +87,18 @@ const DULL = [': a comment', 'data: {"type":"ping"}', 'data: {"text":null,"conte
 /** Texts that look like what is looked for, and texts that come again. */
 const texts = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 8 }),
-  fc.constantFrom('', ' the', '"', '\\', '\\"', 'data: [DONE]', '"error"', '"usage":{"total_tokens":1}', '"content":"x"', '","delta":"'),
+  fc.constantFrom(
+    '',
+    ' the',
+    '"',
+    '\\',
+    '\\"',
+    'data: [DONE]',
+    '"error"',
+    '"usage":{"total_tokens":1}',
+    '"content":"x"',
+    '","delta":"',
+  ),
 )
 
 interface Line {
@@ -96,8 +111,20 @@ const streamOf = (name: FormatName): fc.Arbitrary<readonly Line[]> => {
   const { text, telling } = EVENTS[name]
   return fc.array(
     fc.oneof(
-      { weight: 6, arbitrary: texts.map(words => ({ line: text(JSON.stringify(words)), bytes: Buffer.byteLength(JSON.stringify(words)) - 2, tells: false })) },
-      { weight: 1, arbitrary: fc.constantFrom(...telling).map(line => ({ line, bytes: (/"(?:end|begun)"/.exec(line)?.[0].length ?? 2) - 2, tells: true })) },
+      {
+        weight: 6,
+        arbitrary: texts.map(words => ({
+          line: text(JSON.stringify(words)),
+          bytes: Buffer.byteLength(JSON.stringify(words)) - 2,
+          tells: false,
+        })),
+      },
+      {
+        weight: 1,
+        arbitrary: fc
+          .constantFrom(...telling)
+          .map(line => ({ line, bytes: (/"(?:end|begun)"/.exec(line)?.[0].length ?? 2) - 2, tells: true })),
+      },
       { weight: 1, arbitrary: fc.constantFrom(...DULL).map(line => ({ line, bytes: 0, tells: false })) },
     ),
     { maxLength: 12 },
@@ -105,18 +132,34 @@ const streamOf = (name: FormatName): fc.Arbitrary<readonly Line[]> => {
 }
 
 /** None, words that stand in events, one that stands in texts, a text's own name, and all events, in two ways. */
-const NEEDLES: readonly (readonly string[] | undefined)[] = [[], ['"usage"', '"model"'], ['the'], ['"content"', '"delta"'], [''], undefined]
+const NEEDLES: readonly (readonly string[] | undefined)[] = [
+  [],
+  ['"usage"', '"model"'],
+  ['the'],
+  ['"content"', '"delta"'],
+  [''],
+  undefined,
+]
 
 /** The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it counted. */
-function scanned(format: Format, needles: readonly string[] | undefined, parts: readonly string[]): { seen: string[]; out: string; delivered: number } {
+function scanned(
+  format: Format,
+  needles: readonly string[] | undefined,
+  parts: readonly string[],
+): { seen: string[]; out: string; delivered: number } {
   const seen: string[] = []
   const idle: Rewriter = { ...(needles && { matches: needles }), event: () => undefined }
-  const scanner = new PassThroughFilter(format, { all: false, rewriters: [idle], onEvent: ({ data }) => void seen.push(data) })
+  const scanner = new PassThroughFilter(format, {
+    all: false,
+    rewriters: [idle],
+    onEvent: ({ data }) => void seen.push(data),
+  })
   const out = parts.map(part => scanner.push(Buffer.from(part)).toString()).join('')
   return { seen, out, delivered: scanner.delivered }
 }
 
-const dataOf = (lines: readonly Line[]): string[] => lines.flatMap(({ line }) => /(?:^|\n)data: ([^\n]*)/.exec(line)?.[1] ?? [])
+const dataOf = (lines: readonly Line[]): string[] =>
+  lines.flatMap(({ line }) => /(?:^|\n)data: ([^\n]*)/.exec(line)?.[1] ?? [])
 
 /** A line without its values, where a word in quotes is not looked for. */
 const namesOf = (line: string): string => line.replace(/"(?:[^"\\]|\\.)*"(?!:)/g, '')
@@ -129,21 +172,39 @@ function isWithin(some: readonly string[], all: readonly string[]): boolean {
 }
 
 for (const name of Object.keys(EVENTS) as FormatName[]) {
-  t.test(`${name}: what tells something is parsed, little else is, and every byte of text is counted, whatever stands around it`, t => {
-    const format = FORMATS[name]
-    const property = fc.property(streamOf(name), fc.constantFrom(...NEEDLES), fc.constantFrom('\n', '\r\n', '\r'), fc.nat(12), (lines, needles, end, cut) => {
-      const events = lines.map(({ line }) => line.replaceAll('\n', end) + end + end)
-      const { seen, out, delivered } = scanned(format, needles, [events.slice(0, cut).join(''), events.slice(cut).join('')])
-      const asked = (line: string): boolean => needles?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
-      const must = lines.filter(({ line, tells }) => tells || asked(line))
-      const may = lines.filter(({ line }) => [...format.signals, ...(needles ?? [''])].some(word => line.includes(word)))
-      return (
-        out === events.join('') && delivered === lines.reduce((sum, { bytes }) => sum + bytes, 0) && isWithin(dataOf(must), seen) && isWithin(seen, dataOf(may))
+  t.test(
+    `${name}: what tells something is parsed, little else is, and every byte of text is counted, whatever stands around it`,
+    t => {
+      const format = FORMATS[name]
+      const property = fc.property(
+        streamOf(name),
+        fc.constantFrom(...NEEDLES),
+        fc.constantFrom('\n', '\r\n', '\r'),
+        fc.nat(12),
+        (lines, needles, end, cut) => {
+          const events = lines.map(({ line }) => line.replaceAll('\n', end) + end + end)
+          const { seen, out, delivered } = scanned(format, needles, [
+            events.slice(0, cut).join(''),
+            events.slice(cut).join(''),
+          ])
+          const asked = (line: string): boolean =>
+            needles?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
+          const must = lines.filter(({ line, tells }) => tells || asked(line))
+          const may = lines.filter(({ line }) =>
+            [...format.signals, ...(needles ?? [''])].some(word => line.includes(word)),
+          )
+          return (
+            out === events.join('') &&
+            delivered === lines.reduce((sum, { bytes }) => sum + bytes, 0) &&
+            isWithin(dataOf(must), seen) &&
+            isWithin(seen, dataOf(may))
+          )
+        },
       )
-    })
-    fc.assert(property, { numRuns: 2000 })
-    t.end()
-  })
+      fc.assert(property, { numRuns: 2000 })
+      t.end()
+    },
+  )
 }
 
 /** Whatever looks back from each of these for what it has passed already takes minutes for a megabyte. */
@@ -157,7 +218,11 @@ const LONG: Readonly<Record<string, string>> = {
 for (const [name, text] of Object.entries(LONG)) {
   t.test(`a megabyte of ${name} passes as it is`, t => {
     const hide = FORMATS['chat-completions'].prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
-    const scanner = new PassThroughFilter(FORMATS['chat-completions'], { all: false, rewriters: [hide], onEvent: () => {} })
+    const scanner = new PassThroughFilter(FORMATS['chat-completions'], {
+      all: false,
+      rewriters: [hide],
+      onEvent: () => {},
+    })
     t.ok(scanner.push(Buffer.from(text)).equals(Buffer.from(text)))
     t.end()
   })

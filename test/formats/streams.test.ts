@@ -33,7 +33,14 @@ async function relayed(
   }
   const key = await g.key(type)
   const model = type === 'famA' ? 'acme/famA-medium-5' : 'acme/famC-5.5'
-  const body = { model, max_tokens: 100, messages: [], input: '', stream: true, ...(path.includes('chat') && { stream_options: { include_usage: true } }) }
+  const body = {
+    model,
+    max_tokens: 100,
+    messages: [],
+    input: '',
+    stream: true,
+    ...(path.includes('chat') && { stream_options: { include_usage: true } }),
+  }
   const { text } = await g.call(path, { key, body })
   return { text, entry: (await g.settled(key))[0] as Record<string, any> }
 }
@@ -41,7 +48,14 @@ async function relayed(
 for (const stream of STREAMS) {
   t.test(stream.name, async t => {
     const { input, output, cacheRead = 0 } = stream.usage
-    const usage = { type: 'settle', status: 'ok', usage_source: 'upstream', input_tokens: input, output_tokens: output, cache_read_tokens: cacheRead }
+    const usage = {
+      type: 'settle',
+      status: 'ok',
+      usage_source: 'upstream',
+      input_tokens: input,
+      output_tokens: output,
+      cache_read_tokens: cacheRead,
+    }
     for (const [layout, lay] of LAYOUTS) {
       const text = lay(stream.events)
       const whole = await relayed(stream, async write => write(Buffer.from(text)))
@@ -59,26 +73,34 @@ for (const stream of STREAMS) {
   })
 }
 
-t.test('a client that did not ask sees neither the extra chunk nor the null members, wherever the bytes are cut', async t => {
-  const [first] = STREAMS as [RecordedStream]
-  const text = `${first.events.join('\n\n')}\n\n`
-  const expected = text.replaceAll(',"usage":null', '').replace(/data: \{[^\n]*"choices":\[\],"usage":\{[^\n]*\n\n/, '')
-  t.notMatch(expected, 'usage')
-  const bytes = Buffer.from(text)
-  const key = await g.key('famC')
-  for (const size of [1, 7, 64, 1000, bytes.length]) {
-    upstream.script = async (_received, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream' })
-      for (let at = 0; at < bytes.length; at += size) {
-        res.write(bytes.subarray(at, at + size))
-        await turn()
+t.test(
+  'a client that did not ask sees neither the extra chunk nor the null members, wherever the bytes are cut',
+  async t => {
+    const [first] = STREAMS as [RecordedStream]
+    const text = `${first.events.join('\n\n')}\n\n`
+    const expected = text
+      .replaceAll(',"usage":null', '')
+      .replace(/data: \{[^\n]*"choices":\[\],"usage":\{[^\n]*\n\n/, '')
+    t.notMatch(expected, 'usage')
+    const bytes = Buffer.from(text)
+    const key = await g.key('famC')
+    for (const size of [1, 7, 64, 1000, bytes.length]) {
+      upstream.script = async (_received, res) => {
+        res.writeHead(200, { 'content-type': 'text/event-stream' })
+        for (let at = 0; at < bytes.length; at += size) {
+          res.write(bytes.subarray(at, at + size))
+          await turn()
+        }
+        res.end()
       }
-      res.end()
+      const answer = await g.call('/v1/chat/completions', {
+        key,
+        body: { model: 'acme/famC-5.5', messages: [], stream: true },
+      })
+      t.equal(answer.text, expected, `in pieces of ${size}`)
     }
-    const answer = await g.call('/v1/chat/completions', { key, body: { model: 'acme/famC-5.5', messages: [], stream: true } })
-    t.equal(answer.text, expected, `in pieces of ${size}`)
-  }
-})
+  },
+)
 
 t.test('a body changes only where it is told to', t => {
   const cases: [string, Record<string, unknown>, string][] = [
@@ -87,7 +109,11 @@ t.test('a body changes only where it is told to', t => {
     ['{}', { model: 'b' }, '{"model":"b"}'],
     ['{"a":{"model":"x"},"b":[{"model":"y"}]}', { model: 'b' }, '{"model":"b","a":{"model":"x"},"b":[{"model":"y"}]}'],
     ['{"x":"\\"model\\":1","model":null}', { model: 'b' }, '{"x":"\\"model\\":1","model":"b"}'],
-    ['{"stream_options":{"a":1},"model":"ü"}', { model: 'b', stream_options: { a: 1, b: true } }, '{"stream_options":{"a":1,"b":true},"model":"b"}'],
+    [
+      '{"stream_options":{"a":1},"model":"ü"}',
+      { model: 'b', stream_options: { a: 1, b: true } },
+      '{"stream_options":{"a":1,"b":true},"model":"b"}',
+    ],
     ['{"n":1}', { model: 'b', max_tokens: 5 }, '{"model":"b","max_tokens":5,"n":1}'],
   ]
   for (const [text, edits, expected] of cases) {

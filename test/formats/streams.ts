@@ -9,7 +9,10 @@ export interface RecordedStream {
   readonly usage: { readonly input: number; readonly output: number; readonly cacheRead?: number }
 }
 
-const chat = (...chunks: unknown[]): string[] => [...chunks.map(chunk => `data: ${JSON.stringify(chunk)}`), 'data: [DONE]']
+const chat = (...chunks: unknown[]): string[] => [
+  ...chunks.map(chunk => `data: ${JSON.stringify(chunk)}`),
+  'data: [DONE]',
+]
 const delta = (content: object, finish: string | null = null): object => ({
   id: 'chatcmpl-1',
   object: 'chat.completion.chunk',
@@ -25,7 +28,13 @@ const numbered = (...events: { type: string; [member: string]: unknown }[]): str
 const CHAT = '/v1/chat/completions'
 const RESPONSES = '/v1/responses'
 const MESSAGES = '/v1/messages'
-const response = (status: string, rest: object = {}): object => ({ id: 'resp_1', object: 'response', status, output: [], ...rest })
+const response = (status: string, rest: object = {}): object => ({
+  id: 'resp_1',
+  object: 'response',
+  status,
+  output: [],
+  ...rest,
+})
 
 export const STREAMS: readonly RecordedStream[] = [
   {
@@ -36,7 +45,16 @@ export const STREAMS: readonly RecordedStream[] = [
       { ...delta({ role: 'assistant', content: '' }), usage: null, obfuscation: 'aB3' },
       { ...delta({ content: 'Grüße, 世界 🌍' }), usage: null, obfuscation: 'x' },
       { ...delta({}, 'stop'), usage: null },
-      { ...delta({}), choices: [], usage: { prompt_tokens: 11, completion_tokens: 7, total_tokens: 18, prompt_tokens_details: { cached_tokens: 4 } } },
+      {
+        ...delta({}),
+        choices: [],
+        usage: {
+          prompt_tokens: 11,
+          completion_tokens: 7,
+          total_tokens: 18,
+          prompt_tokens_details: { cached_tokens: 4 },
+        },
+      },
     ),
     usage: { input: 11, output: 7, cacheRead: 4 },
   },
@@ -45,7 +63,11 @@ export const STREAMS: readonly RecordedStream[] = [
     type: 'famC',
     path: CHAT,
     events: chat(
-      delta({ role: 'assistant', content: null, tool_calls: [{ index: 0, id: 'call_1', type: 'function', function: { name: 'f', arguments: '' } }] }),
+      delta({
+        role: 'assistant',
+        content: null,
+        tool_calls: [{ index: 0, id: 'call_1', type: 'function', function: { name: 'f', arguments: '' } }],
+      }),
       delta({ tool_calls: [{ index: 0, function: { arguments: '{"usage":' } }] }),
       delta({ tool_calls: [{ index: 0, function: { arguments: '"total_tokens"}' } }] }),
       delta({}, 'tool_calls'),
@@ -68,11 +90,21 @@ export const STREAMS: readonly RecordedStream[] = [
     name: 'chat: choices empty first, reasoning left out of the completion count',
     type: 'famC',
     path: CHAT,
-    events: chat({ ...delta({}), choices: [], prompt_filter_results: [] }, delta({ reasoning_content: 'hm' }), delta({ content: 'ok' }, 'stop'), {
-      ...delta({}),
-      choices: [],
-      usage: { prompt_tokens: 12, completion_tokens: 2, total_tokens: 354, completion_tokens_details: { reasoning_tokens: 340 } },
-    }),
+    events: chat(
+      { ...delta({}), choices: [], prompt_filter_results: [] },
+      delta({ reasoning_content: 'hm' }),
+      delta({ content: 'ok' }, 'stop'),
+      {
+        ...delta({}),
+        choices: [],
+        usage: {
+          prompt_tokens: 12,
+          completion_tokens: 2,
+          total_tokens: 354,
+          completion_tokens_details: { reasoning_tokens: 340 },
+        },
+      },
+    ),
     usage: { input: 12, output: 342 },
   },
   {
@@ -83,7 +115,13 @@ export const STREAMS: readonly RecordedStream[] = [
       { type: 'response.created', response: response('in_progress', { error: null, usage: null }) },
       { type: 'response.in_progress', response: response('in_progress', { error: null, usage: null }) },
       { type: 'response.output_item.added', output_index: 0, item: { id: 'rs_1', type: 'reasoning', summary: [] } },
-      { type: 'response.reasoning_summary_text.delta', item_id: 'rs_1', output_index: 0, summary_index: 0, delta: 'thinking' },
+      {
+        type: 'response.reasoning_summary_text.delta',
+        item_id: 'rs_1',
+        output_index: 0,
+        summary_index: 0,
+        delta: 'thinking',
+      },
       { type: 'response.output_text.delta', item_id: 'msg_1', output_index: 1, content_index: 0, delta: 'Grüße\n"x"' },
       {
         type: 'response.completed',
@@ -153,7 +191,10 @@ export const STREAMS: readonly RecordedStream[] = [
     type: 'famA',
     path: MESSAGES,
     events: typed(
-      { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 7, output_tokens: 1 } } },
+      {
+        type: 'message_start',
+        message: { type: 'message', content: [], usage: { input_tokens: 7, output_tokens: 1 } },
+      },
       { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hi' } },
       { type: 'message_delta', delta: {}, usage: { output_tokens: 10 } },
       { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20 } },
@@ -177,7 +218,10 @@ export const STREAMS: readonly RecordedStream[] = [
     type: 'famA',
     path: MESSAGES,
     events: typed(
-      { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 7, output_tokens: 1 } } },
+      {
+        type: 'message_start',
+        message: { type: 'message', content: [], usage: { input_tokens: 7, output_tokens: 1 } },
+      },
       { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hi' } },
       { type: 'message_delta', delta: {}, usage: { output_tokens: 20 } },
       { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 10 } },
@@ -190,7 +234,10 @@ export const STREAMS: readonly RecordedStream[] = [
     type: 'famA',
     path: MESSAGES,
     events: typed(
-      { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 60_385, output_tokens: 1 } } },
+      {
+        type: 'message_start',
+        message: { type: 'message', content: [], usage: { input_tokens: 60_385, output_tokens: 1 } },
+      },
       { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hi' } },
       {
         type: 'message_delta',

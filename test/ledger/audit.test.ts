@@ -23,8 +23,18 @@ t.test('an audit finds each way in which an account can be wrong', async t => {
   const key = (part: string): string => ledger.scripts.key(id, part)
   const [first] = await redis.xrange(key('x'), '-', '+', 'COUNT', 1)
   const wrongs: [string, RegExp, () => Promise<unknown>, () => Promise<unknown>][] = [
-    ['a balance that was changed', /granted = balance/, () => redis.hincrby(key('a'), 'bal', 5), () => redis.hincrby(key('a'), 'bal', -5)],
-    ['a hold that nobody sums', /held = the sum of all holds/, () => redis.hset(key('d'), 'h', '7:0:{}'), () => redis.hdel(key('d'), 'h')],
+    [
+      'a balance that was changed',
+      /granted = balance/,
+      () => redis.hincrby(key('a'), 'bal', 5),
+      () => redis.hincrby(key('a'), 'bal', -5),
+    ],
+    [
+      'a hold that nobody sums',
+      /held = the sum of all holds/,
+      () => redis.hset(key('d'), 'h', '7:0:{}'),
+      () => redis.hdel(key('d'), 'h'),
+    ],
     [
       'a lease without a hold',
       /every hold has a lease[^]*lease l has no hold/,
@@ -69,7 +79,15 @@ t.test('holds that ran out while no gateway ran are ended by the audit, however 
   const { redis } = ledger.scripts
   const key = (part: string): string => ledger.scripts.key(id, part)
   const notes = { requestId: 'r', endpoint: '/x', model: 'm', stream: false }
-  await ledger.hold({ account: id, id: 'held', amount: 1000n, least: 1000n, version: '1', notes, floor: () => ({ charge: 0n, notes: {} }) })
+  await ledger.hold({
+    account: id,
+    id: 'held',
+    amount: 1000n,
+    least: 1000n,
+    version: '1',
+    notes,
+    floor: () => ({ charge: 0n, notes: {} }),
+  })
   const others = Array.from({ length: 1500 }, (_, index) => `h${index}`)
   await redis.hset(key('d'), ...others.flatMap(hold => [hold, '0:0:{}']))
   await redis.zadd(key('h'), ...['held', ...others].flatMap(hold => [1, hold]))

@@ -22,11 +22,27 @@ const PER = 1_000_000n
 
 const nano = fc.bigInt({ min: 0n, max: 10n ** 12n })
 const price: fc.Arbitrary<Price> = fc
-  .record({ input: nano, output: nano, cacheRead: nano, cacheWrite5m: nano, cacheWrite1h: nano, reasoning: nano, rejected: nano, imageInput: nano })
+  .record({
+    input: nano,
+    output: nano,
+    cacheRead: nano,
+    cacheWrite5m: nano,
+    cacheWrite1h: nano,
+    reasoning: nano,
+    rejected: nano,
+    imageInput: nano,
+  })
   .map(plain)
 const tokens = fc.nat({ max: 400_000 })
 const usage: fc.Arbitrary<Usage> = fc
-  .record({ input: tokens, cacheRead: tokens, cacheWrite5m: tokens, cacheWrite1h: tokens, output: tokens, share: fc.double({ min: 0, max: 1, noNaN: true }) })
+  .record({
+    input: tokens,
+    cacheRead: tokens,
+    cacheWrite5m: tokens,
+    cacheWrite1h: tokens,
+    output: tokens,
+    share: fc.double({ min: 0, max: 1, noNaN: true }),
+  })
   .map(({ share, ...rest }) => ({ ...rest, reasoning: Math.floor(rest.output * share) }))
 
 /** A price that has nothing but rates. */
@@ -35,11 +51,22 @@ function plain(rates: Rates): Price {
 }
 
 function flat(rate: bigint): Price {
-  return plain({ input: rate, output: rate, cacheRead: rate, cacheWrite5m: rate, cacheWrite1h: rate, reasoning: rate, rejected: rate, imageInput: rate })
+  return plain({
+    input: rate,
+    output: rate,
+    cacheRead: rate,
+    cacheWrite5m: rate,
+    cacheWrite1h: rate,
+    reasoning: rate,
+    rejected: rate,
+    imageInput: rate,
+  })
 }
 
 function sum(a: Usage, b: Usage): Usage {
-  return Object.fromEntries(Object.entries(a).map(([part, count]) => [part, count + (b[part as keyof Usage] ?? 0)])) as unknown as Usage
+  return Object.fromEntries(
+    Object.entries(a).map(([part, count]) => [part, count + (b[part as keyof Usage] ?? 0)]),
+  ) as unknown as Usage
 }
 
 /** What a usage costs, as a whole number of millionths of a nano-credit. */
@@ -89,8 +116,15 @@ t.test('more tokens never cost less', t => {
 })
 
 t.test('what is written as credits is read back as the same amount', t => {
-  fc.assert(fc.property(fc.bigInt({ min: 0n, max: MAX_AMOUNT }), amount => parseDecimal(formatCredits(amount)) === amount))
-  fc.assert(fc.property(fc.bigInt({ min: 1n, max: MAX_AMOUNT }), amount => formatCredits(-amount) === `-${formatCredits(amount)}`))
+  fc.assert(
+    fc.property(fc.bigInt({ min: 0n, max: MAX_AMOUNT }), amount => parseDecimal(formatCredits(amount)) === amount),
+  )
+  fc.assert(
+    fc.property(
+      fc.bigInt({ min: 1n, max: MAX_AMOUNT }),
+      amount => formatCredits(-amount) === `-${formatCredits(amount)}`,
+    ),
+  )
   t.equal(parseDecimal('1'), NANO)
   t.end()
 })
@@ -110,23 +144,38 @@ t.test('a count that is no whole number is refused, never rounded', t => {
   t.end()
 })
 
-const rates = fc.record(Object.fromEntries(RATE_NAMES.map(name => [name, nano])), { requiredKeys: RATE_NAMES.slice() }) as unknown as fc.Arbitrary<Rates>
+const rates = fc.record(Object.fromEntries(RATE_NAMES.map(name => [name, nano])), {
+  requiredKeys: RATE_NAMES.slice(),
+}) as unknown as fc.Arbitrary<Rates>
 const factor = fc.bigInt({ min: 0n, max: 20n * NANO })
 const names = ['a', 'b'] as const
 const rich: fc.Arbitrary<Price> = fc
   .record({
     own: rates,
-    tiers: fc.option(fc.uniqueArray(fc.tuple(fc.integer({ min: 1, max: 1_000_000 }), rates), { maxLength: 3, selector: ([above]) => above }), {
-      nil: undefined,
+    tiers: fc.option(
+      fc.uniqueArray(fc.tuple(fc.integer({ min: 1, max: 1_000_000 }), rates), {
+        maxLength: 3,
+        selector: ([above]) => above,
+      }),
+      {
+        nil: undefined,
+      },
+    ),
+    factors: fc.record(Object.fromEntries(CONDITION_NAMES.map(name => [name, fc.tuple(factor, factor)])), {
+      requiredKeys: [],
     }),
-    factors: fc.record(Object.fromEntries(CONDITION_NAMES.map(name => [name, fc.tuple(factor, factor)])), { requiredKeys: [] }),
     calls: fc.record(Object.fromEntries(CALL_NAMES.map(name => [name, nano])), { requiredKeys: [] }),
   })
   .map(({ own, tiers, factors, calls }) =>
     versioned({
       ...own,
       tiers: tiers?.toSorted(([a], [b]) => a - b).map(([above, each]) => ({ above, ...each })),
-      factors: Object.fromEntries(Object.entries(factors).map(([name, pair]) => [name, new Map(names.map((each, index) => [each, pair?.[index] ?? 0n]))])),
+      factors: Object.fromEntries(
+        Object.entries(factors).map(([name, pair]) => [
+          name,
+          new Map(names.map((each, index) => [each, pair?.[index] ?? 0n])),
+        ]),
+      ),
       calls,
     }),
   )

@@ -43,7 +43,8 @@ function scene(t: Test): Scene {
   return place
 }
 
-const lines = (folder: string): string[] => readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean))
+const lines = (folder: string): string[] =>
+  readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean))
 
 t.test('what could not be written is written with the next, whole', async t => {
   const place = scene(t)
@@ -86,7 +87,8 @@ t.test('a torn line does not take the next one with it', async t => {
 t.test('several that start at once take over what a dead one left, and none fails', async t => {
   const place = scene(t)
   mkdirSync(place.folder)
-  for (let file = 0; file < 20; file++) writeFileSync(join(place.folder, `99999999${file}-1.jsonl`), `${JSON.stringify(settlement(`s${file}`))}\n`)
+  for (let file = 0; file < 20; file++)
+    writeFileSync(join(place.folder, `99999999${file}-1.jsonl`), `${JSON.stringify(settlement(`s${file}`))}\n`)
   place.open = true
   const outboxes = [1, 2, 3, 4].map(number => place.outbox(process.pid * 10 + number))
   await Promise.all(outboxes.map(outbox => outbox.adopt()))

@@ -6,16 +6,28 @@ const pdf = (...parts: (string | Buffer)[]): Buffer =>
   Buffer.concat(['%PDF-1.7\n', ...parts].map(part => (typeof part === 'string' ? Buffer.from(part, 'latin1') : part)))
 const PAGE = '3 0 obj << /Type /Page /Parent 2 0 R >> endobj\n'
 const packed = (dictionary: string, text: string): Buffer =>
-  Buffer.concat([Buffer.from(`7 0 obj << ${dictionary} /Filter /FlateDecode >>\nstream\n`), deflateSync(text), Buffer.from('\nendstream endobj\n')])
+  Buffer.concat([
+    Buffer.from(`7 0 obj << ${dictionary} /Filter /FlateDecode >>\nstream\n`),
+    deflateSync(text),
+    Buffer.from('\nendstream endobj\n'),
+  ])
 
 t.test('a PDF is weighed by its pages, wherever they stand, and by the text that its streams hold', t => {
   t.match(pdfSize(pdf(PAGE, PAGE)), { pages: 2, textBytes: 0 })
   t.match(pdfSize(pdf('2 0 obj << /Type /Pages /Kids [3 0 R 4 0 R 5 0 R] /Count 3 >> endobj')), { pages: 3 })
   t.match(pdfSize(pdf(packed('/Type /ObjStm', '<< /Type /Page >> '.repeat(600)))), { pages: 600 }, 'packed objects')
-  t.match(pdfSize(pdf(PAGE, '9 0 obj << /Type /Outlines /Count 850 >> endobj')), { pages: 1 }, 'an outline has no pages')
+  t.match(
+    pdfSize(pdf(PAGE, '9 0 obj << /Type /Outlines /Count 850 >> endobj')),
+    { pages: 1 },
+    'an outline has no pages',
+  )
   const text = `BT (${'word '.repeat(100_000)}) Tj ET`
   t.match(pdfSize(pdf(PAGE, packed('', text))), { pages: 1, textBytes: text.length }, 'more text than a page shows')
-  t.match(pdfSize(pdf(PAGE, '8 0 obj << /Filter /DCTDecode >>\nstream\nnot unpacked\nendstream')), { pages: 1 }, 'a picture')
+  t.match(
+    pdfSize(pdf(PAGE, '8 0 obj << /Filter /DCTDecode >>\nstream\nnot unpacked\nendstream')),
+    { pages: 1 },
+    'a picture',
+  )
   t.match(pdfSize(pdf('1 0 obj << /Title (A survey of streaming models) >> endobj\n', PAGE)), { pages: 1 }, 'a title')
   t.match(pdfSize(pdf(PAGE, packed('/Params << /ModDate (D:2026) >>', 'x'))), { pages: 1 }, 'a text in a dictionary')
   t.match(pdfSize(pdf(packed('/X (obj) /Type /ObjStm', '<< /Type /Page >> '.repeat(600)))), { pages: 600 })

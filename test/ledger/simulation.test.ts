@@ -16,7 +16,8 @@ t.test(`${steps} random operations with faults keep every sum (SEED=${seed})`, {
   t.teardown(() => connections.forEach(redis => redis.disconnect()))
   await Promise.all(connections.map(redis => redis.connect()))
   const scripts = connections.map(redis => new Scripts({ ...store, redis }, config.store.prefix))
-  const account = async (): Promise<string> => (await keys.create({ type: 'famC', name: '', credits: 0n, expiresAt: undefined })).key.id
+  const account = async (): Promise<string> =>
+    (await keys.create({ type: 'famC', name: '', credits: 0n, expiresAt: undefined })).key.id
   const tallies = await Promise.all(
     Array.from({ length: SIDE_BY_SIDE }, async (_, nth) => {
       const accounts = await Promise.all([account(), account(), account()])

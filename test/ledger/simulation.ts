@@ -197,8 +197,10 @@ export class Simulation {
       }
       const share = own.balance / 2n > least ? own.balance / 2n : least
       const wanted = half && own.balance >= 0n && amount > share ? share : amount
-      const expected = own.balance >= wanted ? wanted : own.balance > 0n && own.balance >= least ? own.balance : undefined
-      if ((kind === 'held') !== (expected !== undefined)) throw new Error(`a hold of ${amount} (${least}) on ${own.balance} was answered with ${kind}`)
+      const expected =
+        own.balance >= wanted ? wanted : own.balance > 0n && own.balance >= least ? own.balance : undefined
+      if ((kind === 'held') !== (expected !== undefined))
+        throw new Error(`a hold of ${amount} (${least}) on ${own.balance} was answered with ${kind}`)
       if (expected === undefined) return
       if (BigInt(held) !== expected) throw new Error(`held ${held} where ${expected} was right`)
       took = expected
@@ -217,23 +219,34 @@ export class Simulation {
     const own = this.#of(live.account)
     const to = (own.holds.get(live.id)?.amount ?? 0n) + BigInt(this.#random.below(1500))
     const { floor } = live
-    await this.#run(gateway, 'extend', live.account, live.id, [live.id, String(to), '3600000', NOTES, '', String(floor)], ([kind, held = '0']) => {
-      const before = own.holds.get(live.id)
-      if ((kind === 'held') !== (before !== undefined || !own.ended.has(live.id))) throw new Error(`an extension was answered with ${kind}`)
-      if (!before) {
-        const revived = own.ended.has(live.id) || own.balance <= 0n ? 0n : own.balance < to ? own.balance : to
-        if (kind === 'held' && BigInt(held) !== revived) throw new Error(`revived with ${held} where ${revived} was right`)
-        own.balance -= revived
-        const reaped = own.reaped.get(live.id) ?? 0n
-        if (revived > 0n) own.holds.set(live.id, { amount: revived, floor: floor > reaped ? floor : reaped, expired: false })
-        return
-      }
-      const more = to > before.amount ? to - before.amount : 0n
-      const taken = own.balance >= more ? more : own.balance > 0n ? own.balance : 0n
-      if (BigInt(held) !== before.amount + taken) throw new Error(`extended to ${held} where ${before.amount + taken} was right`)
-      own.balance -= taken
-      before.amount += taken
-    })
+    await this.#run(
+      gateway,
+      'extend',
+      live.account,
+      live.id,
+      [live.id, String(to), '3600000', NOTES, '', String(floor)],
+      ([kind, held = '0']) => {
+        const before = own.holds.get(live.id)
+        if ((kind === 'held') !== (before !== undefined || !own.ended.has(live.id)))
+          throw new Error(`an extension was answered with ${kind}`)
+        if (!before) {
+          const revived = own.ended.has(live.id) || own.balance <= 0n ? 0n : own.balance < to ? own.balance : to
+          if (kind === 'held' && BigInt(held) !== revived)
+            throw new Error(`revived with ${held} where ${revived} was right`)
+          own.balance -= revived
+          const reaped = own.reaped.get(live.id) ?? 0n
+          if (revived > 0n)
+            own.holds.set(live.id, { amount: revived, floor: floor > reaped ? floor : reaped, expired: false })
+          return
+        }
+        const more = to > before.amount ? to - before.amount : 0n
+        const taken = own.balance >= more ? more : own.balance > 0n ? own.balance : 0n
+        if (BigInt(held) !== before.amount + taken)
+          throw new Error(`extended to ${held} where ${before.amount + taken} was right`)
+        own.balance -= taken
+        before.amount += taken
+      },
+    )
     return 'extend'
   }
 
@@ -243,11 +256,18 @@ export class Simulation {
     live.floor += BigInt(this.#random.below(300))
     // A renewal may be overtaken by a later one.
     const floor = this.#random.below(3) === 0 ? live.floor / 2n : live.floor
-    await this.#run(gateway, 'renew', live.account, live.id, [live.id, String(floor), '3600000', '', '', NOTES], ([kind]) => {
-      const hold = this.#of(live.account).holds.get(live.id)
-      if ((kind === 'ok') !== (hold !== undefined)) throw new Error(`a renewal was answered with ${kind}`)
-      if (hold) Object.assign(hold, { floor: floor > hold.floor ? floor : hold.floor, expired: false })
-    })
+    await this.#run(
+      gateway,
+      'renew',
+      live.account,
+      live.id,
+      [live.id, String(floor), '3600000', '', '', NOTES],
+      ([kind]) => {
+        const hold = this.#of(live.account).holds.get(live.id)
+        if ((kind === 'ok') !== (hold !== undefined)) throw new Error(`a renewal was answered with ${kind}`)
+        if (hold) Object.assign(hold, { floor: floor > hold.floor ? floor : hold.floor, expired: false })
+      },
+    )
     return 'renew'
   }
 
@@ -258,7 +278,13 @@ export class Simulation {
     const void_ = this.#random.below(4) === 0
     const charge = void_ ? 0n : live.floor + BigInt(this.#random.below(2500))
     const part = void_ ? '' : ((['', '', 'lost', 'retry'] as const)[this.#random.below(4)] as Part | '')
-    const settlement: Settlement = { ...live, charge, kind: void_ ? 'void' : 'settle', part, request: part === '' ? '' : `request-${this.#random.below(5)}` }
+    const settlement: Settlement = {
+      ...live,
+      charge,
+      kind: void_ ? 'void' : 'settle',
+      part,
+      request: part === '' ? '' : `request-${this.#random.below(5)}`,
+    }
     if (!(await this.#send(gateway, settlement))) gateway.outbox.push(settlement)
     return void_ ? 'void' : 'settle'
   }
@@ -272,7 +298,15 @@ export class Simulation {
 
   async #send(gateway: Gateway, { account, id, charge, kind, request, part }: Settlement): Promise<boolean> {
     const args = [id, String(charge), kind, NOTES, REMEMBER, 'm', '1', '1', '0', part, REMEMBER, '1000000', '2']
-    const answer = await this.#run(gateway, 'settle', account, id, args, () => this.#settled({ account, id, charge, kind, request, part }), request)
+    const answer = await this.#run(
+      gateway,
+      'settle',
+      account,
+      id,
+      args,
+      () => this.#settled({ account, id, charge, kind, request, part }),
+      request,
+    )
     return answer !== undefined
   }
 
@@ -348,7 +382,8 @@ export class Simulation {
     await this.#run(gateway, 'credit', account, name, [name, entry[0], NOTES, 'm'], ([answer, given = '0']) => {
       const own = this.#of(account)
       if (answer !== 'ok') return
-      if (kind === 'credit' || BigInt(given) !== charge - before) throw new Error(`a ${kind} of ${charge - before} was given back as ${given}`)
+      if (kind === 'credit' || BigInt(given) !== charge - before)
+        throw new Error(`a ${kind} of ${charge - before} was given back as ${given}`)
       own.balance += BigInt(given)
       own.settled -= BigInt(given)
     })
@@ -360,7 +395,14 @@ export class Simulation {
     const live = this.#random.pick(gateway.live)
     if (!live) return 'nothing to abandon'
     const { scripts } = this.#ledger
-    await this.#run(gateway, 'abandon', live.account, live.id, [live.id, '2', this.#random.below(3) === 0 ? '1' : ''], () => {})
+    await this.#run(
+      gateway,
+      'abandon',
+      live.account,
+      live.id,
+      [live.id, '2', this.#random.below(3) === 0 ? '1' : ''],
+      () => {},
+    )
     const places = await scripts.redis.zrange(scripts.key(live.account, 'b'), '0', '-1')
     if (places.length > 2) throw new Error(`${places.length} places are taken where there are 2`)
     for (const id of places) if (!this.#of(live.account).holds.has(id)) throw new Error(`${id} has a place and no hold`)
@@ -396,7 +438,8 @@ export class Simulation {
     const held = [...own.holds.values()].reduce((sum, { amount }) => sum + amount, 0n)
     const expected = { granted: own.granted, balance: own.balance, held, settled: own.settled }
     const found = await this.#ledger.balance(account)
-    if (!isDeepStrictEqual(found, expected)) throw new Error(`the store says ${show(found)}, the model ${show(expected)}`)
+    if (!isDeepStrictEqual(found, expected))
+      throw new Error(`the store says ${show(found)}, the model ${show(expected)}`)
     const { drifts } = await audit(this.#ledger, [account])
     // Holds that ran out long ago are what this is about; every other finding is a defect.
     const findings = drifts.flatMap(drift => drift.findings).filter(finding => !finding.includes('is over its lease'))

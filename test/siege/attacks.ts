@@ -25,7 +25,13 @@ export interface Attack {
 }
 
 /** Each kind of attacker has an address of its own; the honest customers have 127.0.0.1. */
-const ADDRESSES = { idle: '127.0.0.2', pipelines: '127.0.0.3', guesses: '127.0.0.4', bodies: '127.0.0.5', ahead: '127.0.0.6' }
+const ADDRESSES = {
+  idle: '127.0.0.2',
+  pipelines: '127.0.0.3',
+  guesses: '127.0.0.4',
+  bodies: '127.0.0.5',
+  ahead: '127.0.0.6',
+}
 
 const PIECE_BYTES = 65_536
 /** A client with a hostile upstream waits for so long between two requests. */
@@ -55,17 +61,28 @@ interface Call {
 }
 
 /** One request to the end of its reply. */
-function call({ port }: Loot, { key, path, body, from = ADDRESSES.bodies, alone = false }: Call, stop: AbortSignal, answers: Answers): Promise<void> {
+function call(
+  { port }: Loot,
+  { key, path, body, from = ADDRESSES.bodies, alone = false }: Call,
+  stop: AbortSignal,
+  answers: Answers,
+): Promise<void> {
   count(answers, 'asked')
   return new Promise(resolve => {
-    const headers = { authorization: `Bearer ${key}`, ...(body && { 'content-type': 'application/json', 'content-length': body.length }) }
+    const headers = {
+      authorization: `Bearer ${key}`,
+      ...(body && { 'content-type': 'application/json', 'content-length': body.length }),
+    }
     const method = body ? 'POST' : 'GET'
-    const req = request({ agent: alone ? false : agent, port, host: '127.0.0.1', localAddress: from, path, method, headers }, res => {
-      count(answers, res.statusCode ?? 0)
-      res.resume()
-      res.on('error', () => {})
-      res.on('close', resolve)
-    })
+    const req = request(
+      { agent: alone ? false : agent, port, host: '127.0.0.1', localAddress: from, path, method, headers },
+      res => {
+        count(answers, res.statusCode ?? 0)
+        res.resume()
+        res.on('error', () => {})
+        res.on('close', resolve)
+      },
+    )
     const leave = (): void => void req.destroy()
     stop.addEventListener('abort', leave)
     let answered = false
@@ -89,13 +106,18 @@ async function loops(times: number, stop: AbortSignal, once: () => Promise<void>
 }
 
 const CHAT = '/v1/chat/completions'
-const repeated = (times: number, text: (index: number) => string): string => Array.from({ length: times }, (_, index) => text(index)).join(',')
-const wide = (member: string): Buffer => Buffer.from(`{"model":"acme/famB-4.6","messages":[{"role":"user","content":"hi"}],"metadata":${member}}`)
+const repeated = (times: number, text: (index: number) => string): string =>
+  Array.from({ length: times }, (_, index) => text(index)).join(',')
+const wide = (member: string): Buffer =>
+  Buffer.from(`{"model":"acme/famB-4.6","messages":[{"role":"user","content":"hi"}],"metadata":${member}}`)
 const long = (bytes: number): Buffer =>
-  Buffer.from(`{"model":"acme/famB-4.6","max_tokens":10,"messages":[{"role":"user","content":"${'word '.repeat(bytes / 5)}"}]}`)
+  Buffer.from(
+    `{"model":"acme/famB-4.6","max_tokens":10,"messages":[{"role":"user","content":"${'word '.repeat(bytes / 5)}"}]}`,
+  )
 
 const EMPTY_OBJECTS = (): Buffer => wide(`[${repeated(9_500_000, () => '{}')}]`)
-const MANY_MEMBERS = (members: number): Buffer => wide(`{${repeated(members, index => `"m${String(index).padStart(7, '0')}":1`)}}`)
+const MANY_MEMBERS = (members: number): Buffer =>
+  wide(`{${repeated(members, index => `"m${String(index).padStart(7, '0')}":1`)}}`)
 
 /** Loops that send one body. */
 function sends(title: string, key: keyof Loot['keys'], times: number, body: () => Buffer, path = CHAT): Attack {
@@ -110,11 +132,16 @@ function sends(title: string, key: keyof Loot['keys'], times: number, body: () =
 
 /** Clients whose provider is hostile. */
 function asksFor(title: string, deed: string, times: number, more = ''): Attack {
-  const body = Buffer.from(`{"model":"acme/famB-4.6","messages":[{"role":"user","content":"hi"}]${more},"user":"${deed}"}`)
+  const body = Buffer.from(
+    `{"model":"acme/famB-4.6","messages":[{"role":"user","content":"hi"}]${more},"user":"${deed}"}`,
+  )
   return {
     title,
     deed,
-    run: (loot, stop, answers) => loops(times, stop, () => call(loot, { key: loot.keys.hostile, path: CHAT, body }, stop, answers).then(() => sleep(PAUSE_MS))),
+    run: (loot, stop, answers) =>
+      loops(times, stop, () =>
+        call(loot, { key: loot.keys.hostile, path: CHAT, body }, stop, answers).then(() => sleep(PAUSE_MS)),
+      ),
   }
 }
 
@@ -133,7 +160,8 @@ const pipelines: Attack = {
     const piece = pair.repeat(Math.ceil(10_000 / pair.length))
     let socket: Socket | undefined
     while (!stop.aborted) {
-      if (!socket || socket.destroyed) counting((socket = connect({ port, host: '127.0.0.1', localAddress: ADDRESSES.pipelines })), answers)
+      if (!socket || socket.destroyed)
+        counting((socket = connect({ port, host: '127.0.0.1', localAddress: ADDRESSES.pipelines })), answers)
       socket.write(piece)
       await sleep(10)
     }
@@ -144,7 +172,10 @@ const pipelines: Attack = {
 const longHistories: Attack = {
   title: 'four loops of history?page=4&page_size=500',
   needsHistory: true,
-  run: (loot, stop, answers) => loops(4, stop, () => call(loot, { key: loot.keys.old, path: '/api/v1/key-info/history?page=4&page_size=500' }, stop, answers)),
+  run: (loot, stop, answers) =>
+    loops(4, stop, () =>
+      call(loot, { key: loot.keys.old, path: '/api/v1/key-info/history?page=4&page_size=500' }, stop, answers),
+    ),
 }
 
 const idleConnections: Attack = {
@@ -152,7 +183,9 @@ const idleConnections: Attack = {
   async run({ port }, stop, answers) {
     const sockets: Socket[] = []
     while (sockets.length < 10_000 && !stop.aborted) {
-      const batch = Array.from({ length: 250 }, () => connect({ port, host: '127.0.0.1', localAddress: ADDRESSES.idle }).on('error', () => {}))
+      const batch = Array.from({ length: 250 }, () =>
+        connect({ port, host: '127.0.0.1', localAddress: ADDRESSES.idle }).on('error', () => {}),
+      )
       sockets.push(...batch)
       await Promise.all(batch.map(socket => once(socket, 'connect').catch(() => {})))
     }
@@ -169,7 +202,12 @@ const wrongKeys: Attack = {
     for (let guess = 0; !stop.aborted; guess++) {
       const key = `sk-guess-${guess}`
       const body = guess % 2 === 0 ? { body: Buffer.from('{}') } : {}
-      void call(loot, { key, path: guess % 2 === 0 ? CHAT : '/v1/models', from: ADDRESSES.guesses, ...body }, stop, answers)
+      void call(
+        loot,
+        { key, path: guess % 2 === 0 ? CHAT : '/v1/models', from: ADDRESSES.guesses, ...body },
+        stop,
+        answers,
+      )
       await sleep(2.5)
     }
   },

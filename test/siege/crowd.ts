@@ -79,30 +79,46 @@ class Customer {
     })
     if (stream) seen.silences.push(silence)
     else seen.replies.push(last - began)
-    const answer = stream ? [...text.matchAll(/"(?:text|delta|content)":"((?:[^"\\]|\\.)*)"/g)].map(match => match[1]).join('') : text
+    const answer = stream
+      ? [...text.matchAll(/"(?:text|delta|content)":"((?:[^"\\]|\\.)*)"/g)].map(match => match[1]).join('')
+      : text
     if (!answer.includes(said)) throw new Error(`a reply is not whole or of somebody else: ${path} ${text.slice(-200)}`)
-    this.cost += PRICE.input * lastOf(text, /"(?:prompt|input)_tokens":(\d+)/g) + PRICE.output * lastOf(text, /"(?:completion|output)_tokens":(\d+)/g)
+    this.cost +=
+      PRICE.input * lastOf(text, /"(?:prompt|input)_tokens":(\d+)/g) +
+      PRICE.output * lastOf(text, /"(?:completion|output)_tokens":(\d+)/g)
   }
 
   /** What is wrong with what it was charged. */
   async bill(): Promise<string | undefined> {
-    const { exact } = JSON.parse(await this.#send('GET', '/api/v1/keys/lookup/balance', undefined, () => {})) as { exact: Record<string, string> }
+    const { exact } = JSON.parse(await this.#send('GET', '/api/v1/keys/lookup/balance', undefined, () => {})) as {
+      exact: Record<string, string>
+    }
     const right = exact['used'] === String(this.cost) && exact['held'] === '0'
-    return right ? undefined : `customer ${this.#index}: replies cost ${this.cost}, charged ${exact['used']}, held ${exact['held']}`
+    return right
+      ? undefined
+      : `customer ${this.#index}: replies cost ${this.cost}, charged ${exact['used']}, held ${exact['held']}`
   }
 
   #send(method: string, path: string, body: string | undefined, heard: () => void): Promise<string> {
     return new Promise((resolve, reject) => {
-      const headers = { authorization: `Bearer ${this.#key}`, ...(body !== undefined && { 'content-type': 'application/json' }) }
-      const req = request({ agent: this.#agent, port: this.#port, host: '127.0.0.1', method, path, headers, timeout: PATIENCE_MS }, res => {
-        let text = ''
-        res.setEncoding('utf8').on('data', (part: string) => {
-          heard()
-          text += part
-        })
-        res.on('error', reject)
-        res.on('end', () => (res.statusCode === 200 ? resolve(text) : reject(new Error(`${res.statusCode} ${text.slice(0, 200)}`))))
-      })
+      const headers = {
+        authorization: `Bearer ${this.#key}`,
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      }
+      const req = request(
+        { agent: this.#agent, port: this.#port, host: '127.0.0.1', method, path, headers, timeout: PATIENCE_MS },
+        res => {
+          let text = ''
+          res.setEncoding('utf8').on('data', (part: string) => {
+            heard()
+            text += part
+          })
+          res.on('error', reject)
+          res.on('end', () =>
+            res.statusCode === 200 ? resolve(text) : reject(new Error(`${res.statusCode} ${text.slice(0, 200)}`)),
+          )
+        },
+      )
       req.on('error', reject)
       req.on('timeout', () => req.destroy(new Error(`no answer within ${PATIENCE_MS} ms`)))
       req.end(body)
@@ -130,7 +146,10 @@ async function end(): Promise<End> {
   await Promise.all(lives)
   const bills: (string | undefined)[] = []
   for (const customer of customers) bills.push(await customer.bill())
-  return { served: customers.reduce((sum, { served }) => sum + served, 0), wrong: bills.filter(bill => bill !== undefined) }
+  return {
+    served: customers.reduce((sum, { served }) => sum + served, 0),
+    wrong: bills.filter(bill => bill !== undefined),
+  }
 }
 
 answering((question: 'times' | 'end' | { port: number; keys: string[] }) => {

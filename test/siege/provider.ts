@@ -27,8 +27,18 @@ const PIECE = 'x'.repeat(100_000)
 const BOMB = Buffer.concat(Array<Buffer>(128).fill(gzipSync(Buffer.alloc(2 ** 24, ' '))))
 
 const USAGE = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 }
-const REPLY = { id: 'c', object: 'chat.completion', model: 'm', choices: [{ index: 0, message: { role: 'assistant', content: 'ok' }, finish_reason: 'stop' }] }
-const DELTA = { id: 'c', object: 'chat.completion.chunk', model: 'm', choices: [{ index: 0, delta: { content: 'ok' }, finish_reason: 'stop' }] }
+const REPLY = {
+  id: 'c',
+  object: 'chat.completion',
+  model: 'm',
+  choices: [{ index: 0, message: { role: 'assistant', content: 'ok' }, finish_reason: 'stop' }],
+}
+const DELTA = {
+  id: 'c',
+  object: 'chat.completion.chunk',
+  model: 'm',
+  choices: [{ index: 0, delta: { content: 'ok' }, finish_reason: 'stop' }],
+}
 
 type Deed = (res: ServerResponse, isReused: boolean) => void
 
@@ -57,8 +67,13 @@ const DEEDS: Readonly<Record<string, Deed>> = {
   },
   'one event': res => void Readable.from(event()).pipe(res.writeHead(200, { 'content-type': 'text/event-stream' })),
   'a stream': res => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${JSON.stringify({ ...DELTA, usage: null })}\n\n`)
-    setTimeout(() => res.end(`data: ${JSON.stringify({ ...DELTA, choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`), STREAM_MS)
+    res
+      .writeHead(200, { 'content-type': 'text/event-stream' })
+      .write(`data: ${JSON.stringify({ ...DELTA, usage: null })}\n\n`)
+    setTimeout(
+      () => res.end(`data: ${JSON.stringify({ ...DELTA, choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`),
+      STREAM_MS,
+    )
   },
   bomb: res => void res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(BOMB),
 }

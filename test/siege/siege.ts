@@ -45,7 +45,8 @@ interface Slowest {
 }
 
 function slowest({ replies, silences }: Pick<Times, 'replies' | 'silences'>): Slowest {
-  const p99 = (times: readonly number[]): number => times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0
+  const p99 = (times: readonly number[]): number =>
+    times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0
   return { replies: p99(replies), silences: p99(silences) }
 }
 
@@ -71,11 +72,23 @@ class Siege {
 
   async run(attacks: readonly Attack[]): Promise<void> {
     writeFileSync(this.#file, yaml())
-    const [honest, hostile] = await Promise.all([this.#honest, this.#hostile].map(provider => provider.ask<ProviderState>()))
-    const env = { ...process.env, ...upstream('EDITOR', hostile?.url), ...upstream('FAMA', honest?.url), ...upstream('FAMC', honest?.url), PORT: '0' }
+    const [honest, hostile] = await Promise.all(
+      [this.#honest, this.#hostile].map(provider => provider.ask<ProviderState>()),
+    )
+    const env = {
+      ...process.env,
+      ...upstream('EDITOR', hostile?.url),
+      ...upstream('FAMA', honest?.url),
+      ...upstream('FAMC', honest?.url),
+      PORT: '0',
+    }
     const profiled = PROFILE === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${PROFILE}`]
     const gateway = new Running(
-      spawn(process.execPath, [`--max-old-space-size=${HEAP_MB}`, ...profiled, BIN, 'start'], { cwd: this.#folder, env, stdio: ['ignore', 'pipe', 'pipe'] }),
+      spawn(process.execPath, [`--max-old-space-size=${HEAP_MB}`, ...profiled, BIN, 'start'], {
+        cwd: this.#folder,
+        env,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      }),
     )
     try {
       await gateway.saw(/Tollgate listens on (\S+)/)
@@ -95,11 +108,15 @@ class Siege {
     if (attacks.some(({ needsHistory }) => needsHistory)) await makeHistory(loot)
     await this.#crowd.ask({ port, keys: customers })
     const calm = await this.#calm()
-    console.log(`calm: a reply within ${ms(calm.replies)}, the longest silence of a stream ${ms(calm.silences)} (p99 of ${CUSTOMERS} customers)\n`)
+    console.log(
+      `calm: a reply within ${ms(calm.replies)}, the longest silence of a stream ${ms(calm.silences)} (p99 of ${CUSTOMERS} customers)\n`,
+    )
     console.log(`${'attack'.padEnd(54)} errors   reply  silence   memory   what the attackers were answered`)
     for (const attack of attacks) await this.#attack(gateway, attack, loot, calm)
     const after = await this.#calm()
-    console.log(`\ncalm again: a reply within ${ms(after.replies)}, the longest silence of a stream ${ms(after.silences)}`)
+    console.log(
+      `\ncalm again: a reply within ${ms(after.replies)}, the longest silence of a stream ${ms(after.silences)}`,
+    )
     await this.#settle(env)
   }
 
@@ -112,7 +129,9 @@ class Siege {
   async #times(during: string): Promise<Times> {
     const times = await this.#crowd.ask<Times>('times')
     if (times.errors.length > 0)
-      this.failures.push(`${during}: ${times.errors.length} honest requests failed: ${[...new Set(times.errors)].slice(0, 3).join('; ')}`)
+      this.failures.push(
+        `${during}: ${times.errors.length} honest requests failed: ${[...new Set(times.errors)].slice(0, 3).join('; ')}`,
+      )
     return times
   }
 
@@ -131,11 +150,15 @@ class Siege {
     )
     for (const what of ['replies', 'silences'] as const) {
       const most = Math.max(calm[what] * SLOWER.times, calm[what] + SLOWER.ms)
-      if (during[what] > most) this.failures.push(`${attack.title}: the p99 of ${what} is ${ms(during[what]).trim()}, at most ${ms(most).trim()}`)
+      if (during[what] > most)
+        this.failures.push(
+          `${attack.title}: the p99 of ${what} is ${ms(during[what]).trim()}, at most ${ms(most).trim()}`,
+        )
     }
     if (child.exitCode !== null || child.signalCode !== null) throw new Error(`${attack.title}: the gateway died`)
     const more = (await this.#reached(attack)) - reached
-    if (more > (answers['asked'] ?? 0)) this.failures.push(`${attack.title}: ${answers['asked']} requests reached the upstream ${more} times`)
+    if (more > (answers['asked'] ?? 0))
+      this.failures.push(`${attack.title}: ${answers['asked']} requests reached the upstream ${more} times`)
   }
 
   async #reached({ deed }: Attack): Promise<number> {
@@ -159,9 +182,16 @@ class Siege {
       const make = async (type: string, nano: bigint): Promise<string> =>
         (await keys.create({ type, name: 'siege', credits: nano, expiresAt: undefined })).secret
       const customers: string[] = []
-      for (let customer = 0; customer < CUSTOMERS; customer++) customers.push(await make(WAYS[customer % WAYS.length]?.type ?? '', 1000n * NANO))
+      for (let customer = 0; customer < CUSTOMERS; customer++)
+        customers.push(await make(WAYS[customer % WAYS.length]?.type ?? '', 1000n * NANO))
       const rich = (): Promise<string> => make('editor', 100_000n * NANO)
-      const stolen = { poor: await make('editor', 1n), old: await make('editor', 100n * NANO), rich: await rich(), hostile: await rich(), ahead: await rich() }
+      const stolen = {
+        poor: await make('editor', 1n),
+        old: await make('editor', 100n * NANO),
+        rich: await rich(),
+        hostile: await rich(),
+        ahead: await rich(),
+      }
       return { customers, loot: { port, keys: stolen } }
     })
   }
@@ -197,15 +227,22 @@ class Memory {
 async function makeHistory({ port, keys }: Loot): Promise<void> {
   const agent = new Agent({ keepAlive: true })
   const body = JSON.stringify({ model: 'acme/famB-4.6', messages: [{ role: 'user', content: 'hi' }], max_tokens: 20 })
-  const headers = { authorization: `Bearer ${keys.old}`, 'content-type': 'application/json', 'content-length': body.length }
+  const headers = {
+    authorization: `Bearer ${keys.old}`,
+    'content-type': 'application/json',
+    'content-length': body.length,
+  }
   let left = HISTORY
   const client = async (): Promise<void> => {
     while (left-- > 0) {
       await new Promise<void>((resolve, reject) => {
-        const req = request({ agent, port, host: '127.0.0.1', method: 'POST', path: '/v1/chat/completions', headers }, res => {
-          if (res.statusCode !== 200) reject(new Error(`the history's requests got ${res.statusCode}`))
-          res.resume().on('end', resolve)
-        })
+        const req = request(
+          { agent, port, host: '127.0.0.1', method: 'POST', path: '/v1/chat/completions', headers },
+          res => {
+            if (res.statusCode !== 200) reject(new Error(`the history's requests got ${res.statusCode}`))
+            res.resume().on('end', resolve)
+          },
+        )
         req.on('error', reject).end(body)
       })
     }
@@ -225,7 +262,9 @@ function ms(time: number): string {
 const only = process.argv[2] ?? ''
 const attacks = ATTACKS.filter(({ title }) => new RegExp(only).test(title))
 if (attacks.length === 0) {
-  console.error(`No attack has a title that matches "${only}". There is:\n${ATTACKS.map(({ title }) => `  ${title}`).join('\n')}`)
+  console.error(
+    `No attack has a title that matches "${only}". There is:\n${ATTACKS.map(({ title }) => `  ${title}`).join('\n')}`,
+  )
   process.exit(2)
 }
 const siege = new Siege()

@@ -18,7 +18,19 @@ const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 
 /** A model behind an upstream of each format, and the replies it gives: one that calls two tools, and a plain one. */
 const UPSTREAMS: Readonly<
-  Record<FormatName, { type: string; model: string; calls: string; text: string; said: string; cut: string; names: readonly string[]; tokens: number }>
+  Record<
+    FormatName,
+    {
+      type: string
+      model: string
+      calls: string
+      text: string
+      said: string
+      cut: string
+      names: readonly string[]
+      tokens: number
+    }
+  >
 > = {
   messages: {
     type: 'famA',
@@ -57,13 +69,17 @@ let upstream: ScriptedUpstream
 const keys: Partial<Record<FormatName, string>> = {}
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
-  g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]') })
+  g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]'),
+  })
   for (const [format, { type }] of Object.entries(UPSTREAMS)) keys[format as FormatName] = await g.key(type, 1000n)
 })
 
 /** The upstream gives the recorded reply, as JSON or as a stream, whichever it is asked for; after results a plain one. */
 function plays(format: FormatName, name: string): void {
-  const file = (which: string, kind: string): string => readFileSync(new URL(`../formats/replies/${which}/upstream.${format}.${kind}`, import.meta.url), 'utf8')
+  const file = (which: string, kind: string): string =>
+    readFileSync(new URL(`../formats/replies/${which}/upstream.${format}.${kind}`, import.meta.url), 'utf8')
   upstream.script = (received, res) => {
     const which = /tool_result|function_call_output|"role":"tool"/.test(received.body) ? UPSTREAMS[format].text : name
     if (received.json['stream'] !== true) json(res, file(which, 'json'))
@@ -72,9 +88,18 @@ function plays(format: FormatName, name: string): void {
 }
 
 /** What of the conversation the upstream got, in the terms of its format. */
-function got(format: FormatName): { calls: string[]; results: string[]; images: number; sealed: boolean; tools: number } {
+function got(format: FormatName): {
+  calls: string[]
+  results: string[]
+  images: number
+  sealed: boolean
+  tools: number
+} {
   const found: Record<string, any>[] = []
-  JSON.stringify(upstream.last.json, (_name, value) => (typeof value === 'object' && value !== null && found.push(value), value))
+  JSON.stringify(
+    upstream.last.json,
+    (_name, value) => (typeof value === 'object' && value !== null && found.push(value), value),
+  )
   const of = (type: string): Record<string, any>[] => found.filter(each => each['type'] === type)
   const seen = {
     messages: () => ({
@@ -93,7 +118,9 @@ function got(format: FormatName): { calls: string[]; results: string[]; images: 
       images: of('image_url').length,
     }),
   }[format]()
-  const sealed = found.some(each => each['signature'] === 'EqQBCgIYAhIM+/=' || each['encrypted_content'] === 'gAAAAABo_secret==')
+  const sealed = found.some(
+    each => each['signature'] === 'EqQBCgIYAhIM+/=' || each['encrypted_content'] === 'gAAAAABo_secret==',
+  )
   return { ...seen, sealed, tools: (upstream.last.json['tools'] as unknown[] | undefined)?.length ?? 0 }
 }
 
@@ -103,7 +130,11 @@ interface Client {
   readonly speaks: FormatName
   /** Whether it sends back the reasoning it was given. */
   readonly keepsReasoning: boolean
-  say(text: string, stream: boolean, options?: { image?: boolean; most?: number }): Promise<{ text: string; stop: string; output: number }>
+  say(
+    text: string,
+    stream: boolean,
+    options?: { image?: boolean; most?: number },
+  ): Promise<{ text: string; stop: string; output: number }>
   /** Asks with two tools, answers what they were called with, and returns what was said in the end and which were called. */
   useTools(stream: boolean): Promise<{ called: string[]; said: string; reasoning: string }>
 }
@@ -129,15 +160,29 @@ function chat(name: string, SDK: typeof OpenAI7, key: string, model: string): Cl
             { type: 'image_url', image_url: { url: `data:image/png;base64,${PNG}` } },
           ]
         : text
-      const { choices, usage } = await ask({ model, messages: [{ role: 'user', content }], ...(most && { max_completion_tokens: most }) }, stream)
-      return { text: choices[0].message.content ?? '', stop: choices[0].finish_reason, output: usage?.completion_tokens ?? 0 }
+      const { choices, usage } = await ask(
+        { model, messages: [{ role: 'user', content }], ...(most && { max_completion_tokens: most }) },
+        stream,
+      )
+      return {
+        text: choices[0].message.content ?? '',
+        stop: choices[0].finish_reason,
+        output: usage?.completion_tokens ?? 0,
+      }
     },
     async useTools(stream) {
       const tools = TOOLS.map(tool => ({ type: 'function' as const, function: { name: tool, parameters: SCHEMA } }))
       const messages: any[] = [{ role: 'user', content: 'Look.' }]
       const first = (await ask({ model, messages, tools, reasoning_effort: 'high' }, stream)).choices[0].message
       const called = first.tool_calls.map((call: any) => call.function.name)
-      messages.push(first, ...first.tool_calls.map((call: any) => ({ role: 'tool', tool_call_id: call.id, content: answer(call.function.name) })))
+      messages.push(
+        first,
+        ...first.tool_calls.map((call: any) => ({
+          role: 'tool',
+          tool_call_id: call.id,
+          content: answer(call.function.name),
+        })),
+      )
       const last = await ask({ model, messages, tools, reasoning_effort: 'high' }, stream)
       return { called, said: last.choices[0].message.content, reasoning: first.reasoning_content ?? '' }
     },
@@ -153,7 +198,10 @@ function responses(name: string, SDK: typeof OpenAI7, key: string, model: string
     speaks: 'responses',
     keepsReasoning: true,
     async say(text, stream, { image, most } = {}) {
-      const content = [{ type: 'input_text', text }, ...(image ? [{ type: 'input_image', image_url: `data:image/png;base64,${PNG}`, detail: 'auto' }] : [])]
+      const content = [
+        { type: 'input_text', text },
+        ...(image ? [{ type: 'input_image', image_url: `data:image/png;base64,${PNG}`, detail: 'auto' }] : []),
+      ]
       const { output_text, status, incomplete_details, usage } = await ask(
         { model, input: [{ role: 'user', content }], ...(most && { max_output_tokens: most }) },
         stream,
@@ -162,12 +210,27 @@ function responses(name: string, SDK: typeof OpenAI7, key: string, model: string
     },
     async useTools(stream) {
       const tools = TOOLS.map(tool => ({ type: 'function', name: tool, parameters: SCHEMA, strict: false }))
-      const options = { model, tools, store: false, reasoning: { effort: 'high', summary: 'auto' }, include: ['reasoning.encrypted_content'] }
+      const options = {
+        model,
+        tools,
+        store: false,
+        reasoning: { effort: 'high', summary: 'auto' },
+        include: ['reasoning.encrypted_content'],
+      }
       const first = await ask({ ...options, input: 'Look.' }, stream)
       const calls = first.output.filter((item: any) => item.type === 'function_call')
-      const outputs = calls.map((call: any) => ({ type: 'function_call_output', call_id: call.call_id, output: answer(call.name) }))
-      const last = await ask({ ...options, input: [{ role: 'user', content: 'Look.' }, ...first.output, ...outputs] }, stream)
-      const reasoning = first.output.flatMap((item: any) => (item.type === 'reasoning' ? item.summary.map((part: any) => part.text) : []))
+      const outputs = calls.map((call: any) => ({
+        type: 'function_call_output',
+        call_id: call.call_id,
+        output: answer(call.name),
+      }))
+      const last = await ask(
+        { ...options, input: [{ role: 'user', content: 'Look.' }, ...first.output, ...outputs] },
+        stream,
+      )
+      const reasoning = first.output.flatMap((item: any) =>
+        item.type === 'reasoning' ? item.summary.map((part: any) => part.text) : [],
+      )
       return { called: calls.map((call: any) => call.name), said: last.output_text, reasoning: reasoning.join('') }
     },
   }
@@ -177,13 +240,17 @@ function messages(name: string, SDK: typeof Anthropic1, key: string, model: stri
   const client = new SDK({ apiKey: key, baseURL: g.url, maxRetries: 0 })
   const ask = async (body: any, stream: boolean): Promise<any> =>
     stream ? await client.messages.stream(body).finalMessage() : await client.messages.create(body)
-  const textOf = (content: any[]): string => content.flatMap(block => (block.type === 'text' ? [block.text] : [])).join('')
+  const textOf = (content: any[]): string =>
+    content.flatMap(block => (block.type === 'text' ? [block.text] : [])).join('')
   return {
     name,
     speaks: 'messages',
     keepsReasoning: true,
     async say(text, stream, { image, most = 100 } = {}) {
-      const content = [{ type: 'text', text }, ...(image ? [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PNG } }] : [])]
+      const content = [
+        { type: 'text', text },
+        ...(image ? [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PNG } }] : []),
+      ]
       const reply = await ask({ model, max_tokens: most, messages: [{ role: 'user', content }] }, stream)
       return { text: textOf(reply.content), stop: reply.stop_reason, output: reply.usage.output_tokens }
     },
@@ -192,7 +259,11 @@ function messages(name: string, SDK: typeof Anthropic1, key: string, model: stri
       const options = { model, max_tokens: 4000, tools, thinking: { type: 'adaptive' } }
       const first = await ask({ ...options, messages: [{ role: 'user', content: 'Look.' }] }, stream)
       const calls = first.content.filter((block: any) => block.type === 'tool_use')
-      const results = calls.map((call: any) => ({ type: 'tool_result', tool_use_id: call.id, content: answer(call.name) }))
+      const results = calls.map((call: any) => ({
+        type: 'tool_result',
+        tool_use_id: call.id,
+        content: answer(call.name),
+      }))
       const history = [
         { role: 'user', content: 'Look.' },
         { role: 'assistant', content: first.content },
@@ -210,27 +281,46 @@ function aiSdk(name: string, speaks: FormatName, model: LanguageModel): Client {
     if (!stream) return generateText({ model, maxRetries: 0, ...options })
     const run = streamText({ model, maxRetries: 0, onError: () => {}, ...options })
     await run.consumeStream()
-    return { text: await run.text, finishReason: await run.finishReason, usage: await run.usage, steps: await run.steps }
+    return {
+      text: await run.text,
+      finishReason: await run.finishReason,
+      usage: await run.usage,
+      steps: await run.steps,
+    }
   }
   return {
     name,
     speaks,
     keepsReasoning: speaks !== 'chat-completions',
     async say(text, stream, { image, most } = {}) {
-      const content = [{ type: 'text', text }, ...(image ? [{ type: 'image', image: Buffer.from(PNG, 'base64'), mediaType: 'image/png' }] : [])]
-      const { text: said, finishReason, usage } = await ask({ messages: [{ role: 'user', content }], ...(most && { maxOutputTokens: most }) }, stream)
+      const content = [
+        { type: 'text', text },
+        ...(image ? [{ type: 'image', image: Buffer.from(PNG, 'base64'), mediaType: 'image/png' }] : []),
+      ]
+      const {
+        text: said,
+        finishReason,
+        usage,
+      } = await ask({ messages: [{ role: 'user', content }], ...(most && { maxOutputTokens: most }) }, stream)
       return { text: said, stop: finishReason, output: usage.outputTokens }
     },
     async useTools(stream) {
       const tools = Object.fromEntries(
-        TOOLS.map(each => [each, tool({ inputSchema: jsonSchema(SCHEMA as never), execute: () => Promise.resolve(answer(each)) })]),
+        TOOLS.map(each => [
+          each,
+          tool({ inputSchema: jsonSchema(SCHEMA as never), execute: () => Promise.resolve(answer(each)) }),
+        ]),
       )
       const providerOptions = {
         openai: { store: false, reasoningEffort: 'high', reasoningSummary: 'auto', forceReasoning: true },
         anthropic: { thinking: { type: 'enabled', budgetTokens: 2000 } },
       }
       const { steps, text } = await ask({ prompt: 'Look.', tools, stopWhen: stepCountIs(3), providerOptions }, stream)
-      return { called: steps[0].toolCalls.map((call: any) => call.toolName), said: text, reasoning: steps[0].reasoningText ?? '' }
+      return {
+        called: steps[0].toolCalls.map((call: any) => call.toolName),
+        said: text,
+        reasoning: steps[0].reasoningText ?? '',
+      }
     },
   }
 }
@@ -246,7 +336,11 @@ function clients(format: FormatName): Client[] {
     responses('openai 6, responses', OpenAI6 as never, key, model),
     messages('anthropic 1', Anthropic1, key, model),
     messages('anthropic 0', Anthropic0 as never, key, model),
-    aiSdk('AI SDK, compatible', 'chat-completions', createOpenAICompatible({ name: 'tollgate', includeUsage: true, ...base })(model)),
+    aiSdk(
+      'AI SDK, compatible',
+      'chat-completions',
+      createOpenAICompatible({ name: 'tollgate', includeUsage: true, ...base })(model),
+    ),
     aiSdk('AI SDK, responses', 'responses', createOpenAI(base).responses(model)),
     aiSdk('AI SDK, messages', 'messages', createAnthropic(base)(model)),
   ]
@@ -278,7 +372,8 @@ async function works(t: Test, client: Client, format: FormatName): Promise<void>
     t.same([...results].sort(), [...sent].sort(), `${how}: each with its result`)
     t.equal(tools, TOOLS.length)
     if (format === 'chat-completions') continue
-    if (client.keepsReasoning || (client.name.startsWith('openai') && !stream)) t.ok(sealed, `${how}: the reasoning came home with its seal`)
+    if (client.keepsReasoning || (client.name.startsWith('openai') && !stream))
+      t.ok(sealed, `${how}: the reasoning came home with its seal`)
     if (client.keepsReasoning) t.match(used.reasoning, /two cities|Plan/, `${how}: reasoning`)
   }
   plays(format, cut)

@@ -17,11 +17,15 @@ t.test('a request that broke a new connection is not sent again: the provider ma
   }
 })
 
-const REPLY = '{"choices":[{"finish_reason":"stop","message":{"content":"hello"}}],"usage":{"prompt_tokens":10,"completion_tokens":5}}'
+const REPLY =
+  '{"choices":[{"finish_reason":"stop","message":{"content":"hello"}}],"usage":{"prompt_tokens":10,"completion_tokens":5}}'
 const WHOLE = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${REPLY.length}\r\n\r\n${REPLY}`
 
 /** A provider whose first reply is whole and keeps its connection; to the next request on it, it does what is given, and then serves. */
-async function kept(t: Test, next: (socket: Socket) => void): Promise<{ g: TestGateway; key: string; asked: () => number }> {
+async function kept(
+  t: Test,
+  next: (socket: Socket) => void,
+): Promise<{ g: TestGateway; key: string; asked: () => number }> {
   let count = 0
   const upstream = await rawUpstream(t, socket => {
     if (++count === 2) next(socket)
@@ -63,30 +67,34 @@ t.test('a request that an upstream may have worked on is not sent again', async 
   }
 })
 
-t.test('a request that broke a new connection is not sent again where a kept one had been closed before it', async t => {
-  let ids = 0
-  const seen: string[] = []
-  const answered = new Set<Socket>()
-  const upstream = await rawUpstream(t, (socket, request) => {
-    seen.push(`${++ids}: ${request.split('\r\n\r\n')[1]}`)
-    if (ids > 1) return void socket.end()
-    answered.add(socket)
-    socket.write(WHOLE)
-  })
-  const sender = new Sender()
-  t.teardown(() => sender.close())
-  const to = { url: new URL(upstream.url), timeouts: { connect: 1000, keepAlive: 4000, firstByte: 10_000 } }
-  const client: Client = { over: false, whenOver: () => () => {}, sent: () => {} }
-  const send = (body: string): ReturnType<Sender['send']> => sender.send(to, '/', {}, Buffer.from(body), client, () => t.fail('it was sent again'))
-  const first = await send('a')
-  if (typeof first === 'string') throw new Error(first)
-  await new Promise(resolve => first.body.on('data', () => {}).on('end', () => resolve(undefined)))
-  await new Promise(resolve => setTimeout(resolve, 10))
-  // The connection is idle, the provider has closed it, and the sender has not read of that yet.
-  for (const socket of answered) socket.end()
-  await t.rejects(send('b'), { code: 'upstream_failed' })
-  t.strictSame(seen, ['1: a', '2: b'])
-})
+t.test(
+  'a request that broke a new connection is not sent again where a kept one had been closed before it',
+  async t => {
+    let ids = 0
+    const seen: string[] = []
+    const answered = new Set<Socket>()
+    const upstream = await rawUpstream(t, (socket, request) => {
+      seen.push(`${++ids}: ${request.split('\r\n\r\n')[1]}`)
+      if (ids > 1) return void socket.end()
+      answered.add(socket)
+      socket.write(WHOLE)
+    })
+    const sender = new Sender()
+    t.teardown(() => sender.close())
+    const to = { url: new URL(upstream.url), timeouts: { connect: 1000, keepAlive: 4000, firstByte: 10_000 } }
+    const client: Client = { over: false, whenOver: () => () => {}, sent: () => {} }
+    const send = (body: string): ReturnType<Sender['send']> =>
+      sender.send(to, '/', {}, Buffer.from(body), client, () => t.fail('it was sent again'))
+    const first = await send('a')
+    if (typeof first === 'string') throw new Error(first)
+    await new Promise(resolve => first.body.on('data', () => {}).on('end', () => resolve(undefined)))
+    await new Promise(resolve => setTimeout(resolve, 10))
+    // The connection is idle, the provider has closed it, and the sender has not read of that yet.
+    for (const socket of answered) socket.end()
+    await t.rejects(send('b'), { code: 'upstream_failed' })
+    t.strictSame(seen, ['1: a', '2: b'])
+  },
+)
 
 t.test('a connection whose request was answered before all of it had left carries no other', async t => {
   const connections: Socket[] = []
@@ -114,7 +122,9 @@ t.test('a connection whose request was answered before all of it had left carrie
 })
 
 t.test('a kept connection is closed after keepAlive, whatever longer time its upstream names', async t => {
-  const upstream = await rawUpstream(t, socket => socket.write(WHOLE.replace('\r\n', '\r\nkeep-alive: timeout=600\r\n')))
+  const upstream = await rawUpstream(t, socket =>
+    socket.write(WHOLE.replace('\r\n', '\r\nkeep-alive: timeout=600\r\n')),
+  )
   const g = await startGateway(t, {
     upstream: upstream.url,
     edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    timeouts: { keepAlive: 100ms }\n    url'),
@@ -125,7 +135,8 @@ t.test('a kept connection is closed after keepAlive, whatever longer time its up
 })
 
 t.test('informational responses are passed over, wherever their bytes are cut', async t => {
-  const informational = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\nx: y\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'
+  const informational =
+    'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\nx: y\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'
   const bytes = informational + WHOLE
   let cut = 0
   const upstream = await rawUpstream(t, socket => {

@@ -20,8 +20,14 @@ t.test('tokens are counted by an upstream that can, and nothing is billed', asyn
   upstream.script = (_received, res) => json(res, { input_tokens: 1234 })
   const key = await g.key('famA', 0n)
   const client = new Anthropic({ apiKey: key, baseURL: g.url })
-  t.same(await client.messages.countTokens({ model: 'acme/famA-medium-5[1m]', messages: MESSAGES }), { input_tokens: 1234 })
-  t.match(upstream.last, { path: COUNT, json: { model: 'acme/famA-medium-5' }, headers: { 'anthropic-beta': /context-1m/ } })
+  t.same(await client.messages.countTokens({ model: 'acme/famA-medium-5[1m]', messages: MESSAGES }), {
+    input_tokens: 1234,
+  })
+  t.match(upstream.last, {
+    path: COUNT,
+    json: { model: 'acme/famA-medium-5' },
+    headers: { 'anthropic-beta': /context-1m/ },
+  })
   t.notMatch(upstream.last.headers, { 'x-api-key': key })
   t.same(await g.settled(key), [], 'no entry: it is free')
 })
@@ -29,35 +35,58 @@ t.test('tokens are counted by an upstream that can, and nothing is billed', asyn
 t.test('an upstream that cannot leaves the estimate, a failing one its error', async t => {
   const key = await g.key('famA')
   for (const status of [404, 405, 501]) {
-    upstream.script = (_received, res) => json(res, { type: 'error', error: { type: 'not_found_error', message: 'no' } }, status)
-    const { json: counted } = await g.call(`${COUNT}?beta=true`, { key, body: { model: 'acme/famA-medium-5', messages: MESSAGES } })
+    upstream.script = (_received, res) =>
+      json(res, { type: 'error', error: { type: 'not_found_error', message: 'no' } }, status)
+    const { json: counted } = await g.call(`${COUNT}?beta=true`, {
+      key,
+      body: { model: 'acme/famA-medium-5', messages: MESSAGES },
+    })
     t.ok(counted.input_tokens > 400 && counted.input_tokens < 1000, `${status}: ${counted.input_tokens}`)
   }
-  upstream.script = (_received, res) => json(res, { type: 'error', error: { type: 'invalid_request_error', message: 'messages: odd' } }, 400)
+  upstream.script = (_received, res) =>
+    json(res, { type: 'error', error: { type: 'invalid_request_error', message: 'messages: odd' } }, 400)
   const answer = await g.call(COUNT, { key, body: { model: 'acme/famA-medium-5', messages: MESSAGES } })
-  t.match(answer, { status: 400, json: { type: 'error', error: { type: 'invalid_request_error', message: 'messages: odd' } } })
+  t.match(answer, {
+    status: 400,
+    json: { type: 'error', error: { type: 'invalid_request_error', message: 'messages: odd' } },
+  })
 })
 
 t.test('for an upstream of another format tokens are estimated, media by their number', async t => {
   const key = await g.key('famC')
   const before = upstream.requests.length
   const ask = async (content: unknown): Promise<number> =>
-    (await g.call(COUNT, { key, body: { model: 'acme/famC-5.5', messages: [{ role: 'user', content }] } })).json.input_tokens
+    (await g.call(COUNT, { key, body: { model: 'acme/famC-5.5', messages: [{ role: 'user', content }] } })).json
+      .input_tokens
   const small = await ask('Hello')
   const large = await ask('a b '.repeat(1_000_000))
-  const image = await ask([{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'QUJD'.repeat(100_000) } }])
+  const image = await ask([
+    { type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'QUJD'.repeat(100_000) } },
+  ])
   t.ok(small > 0 && small < 20, String(small))
   t.equal(Math.round(large / 100_000), 10)
   t.ok(image > 1600 && image < 1700, String(image))
-  const document = await ask([{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'words and '.repeat(10_000) } }])
+  const document = await ask([
+    { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'words and '.repeat(10_000) } },
+  ])
   t.ok(document > 20_000, 'text is counted as text, whatever it is called')
-  const many = await g.call(COUNT, { key, body: { model: 'acme/famC-5.5', messages: Array.from({ length: 80_000 }, () => ({ role: 'user', content: 'a' })) } })
+  const many = await g.call(COUNT, {
+    key,
+    body: { model: 'acme/famC-5.5', messages: Array.from({ length: 80_000 }, () => ({ role: 'user', content: 'a' })) },
+  })
   t.ok(many.json.input_tokens > 80_000, 'a long conversation')
   t.equal(upstream.requests.length, before)
   const none = await g.call(COUNT, { key: await g.key('famB'), body: { model: 'acme/famB-4.5', messages: MESSAGES } })
-  t.match(none, { status: 404, json: { type: 'error', error: { type: 'not_found_error' } } }, 'a famB key does not serve this format')
+  t.match(
+    none,
+    { status: 404, json: { type: 'error', error: { type: 'not_found_error' } } },
+    'a famB key does not serve this format',
+  )
   t.match(await g.call(COUNT, { body: {} }), { status: 401, json: { error: { type: 'authentication_error' } } })
-  t.match(await g.call(COUNT, { key, body: { model: 'acme/famC-5.5' } }), { status: 400, json: { error: { message: /messages/ } } })
+  t.match(await g.call(COUNT, { key, body: { model: 'acme/famC-5.5' } }), {
+    status: 400,
+    json: { error: { message: /messages/ } },
+  })
 })
 
 t.test('what keeps state at a provider is not found, in the words of the format it belongs to', async t => {
@@ -76,10 +105,17 @@ t.test('what keeps state at a provider is not found, in the words of the format 
     ['GET', '/api/oauth/usage'],
   ] as const) {
     const answer = await g.call(path, { key, method })
-    t.match(answer, { status: 404, json: { error: { type: 'invalid_request_error', code: 'not_found' } } }, `${method} ${path}`)
+    t.match(
+      answer,
+      { status: 404, json: { error: { type: 'invalid_request_error', code: 'not_found' } } },
+      `${method} ${path}`,
+    )
     t.equal(answer.headers.get('x-should-retry'), 'false')
   }
-  t.match(await g.call('/v1/messages/batches', { key }), { status: 404, json: { type: 'error', error: { type: 'not_found_error' } } })
+  t.match(await g.call('/v1/messages/batches', { key }), {
+    status: 404,
+    json: { type: 'error', error: { type: 'not_found_error' } },
+  })
 })
 
 t.test('probes are answered at once', async t => {

@@ -19,7 +19,8 @@ const OUTPUT = 15_000n
 function endless(opening: readonly object[], delta: object, typed: boolean): Script {
   return async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    const write = (event: object): boolean => res.write(`${typed ? `event: ${(event as { type: string }).type}\n` : ''}data: ${JSON.stringify(event)}\n\n`)
+    const write = (event: object): boolean =>
+      res.write(`${typed ? `event: ${(event as { type: string }).type}\n` : ''}data: ${JSON.stringify(event)}\n\n`)
     for (const event of opening) write(event)
     while (!res.destroyed) {
       write(delta)
@@ -37,7 +38,16 @@ const chunk = (delta: object, index = 0): object => ({
 })
 const chatTale = endless([chunk({ role: 'assistant', content: '' })], chunk({ content: PIECE }), false)
 
-const response = { id: 'resp_1', object: 'response', created_at: 1, status: 'in_progress', model: 'm', output: [], tools: [], usage: null }
+const response = {
+  id: 'resp_1',
+  object: 'response',
+  created_at: 1,
+  status: 'in_progress',
+  model: 'm',
+  output: [],
+  tools: [],
+  usage: null,
+}
 const place = { item_id: 'msg_1', output_index: 0, content_index: 0 }
 const responsesTale = endless(
   [
@@ -48,13 +58,26 @@ const responsesTale = endless(
       output_index: 0,
       item: { id: 'msg_1', type: 'message', status: 'in_progress', role: 'assistant', content: [] },
     },
-    { type: 'response.content_part.added', sequence_number: 2, ...place, part: { type: 'output_text', text: '', annotations: [] } },
+    {
+      type: 'response.content_part.added',
+      sequence_number: 2,
+      ...place,
+      part: { type: 'output_text', text: '', annotations: [] },
+    },
   ],
   { type: 'response.output_text.delta', sequence_number: 3, ...place, delta: PIECE, logprobs: [] },
   true,
 )
 
-const message = { id: 'msg_1', type: 'message', role: 'assistant', model: 'm', content: [], stop_reason: null, stop_sequence: null }
+const message = {
+  id: 'msg_1',
+  type: 'message',
+  role: 'assistant',
+  model: 'm',
+  content: [],
+  stop_reason: null,
+  stop_sequence: null,
+}
 const messagesTale = endless(
   [
     { type: 'message_start', message: { ...message, usage: { input_tokens: 10, output_tokens: 1 } } },
@@ -73,9 +96,16 @@ async function thin(
 ): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
   const upstream = await ScriptedUpstream.start(t)
   const edit = (yaml: string): string =>
-    yaml.replaceAll(/^( {4}default: )/gm, `    holdAhead: ${ahead}\n${more}$1`).replace(/ {4}holdAhead: 4096.*\n.*clampOutput.*\n/, '')
+    yaml
+      .replaceAll(/^( {4}default: )/gm, `    holdAhead: ${ahead}\n${more}$1`)
+      .replace(/ {4}holdAhead: 4096.*\n.*clampOutput.*\n/, '')
   const g = await startGateway(t, { upstream: upstream.url, edit })
-  const { secret: key } = await g.gateway.keys.create({ type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined })
+  const { secret: key } = await g.gateway.keys.create({
+    type,
+    name: '',
+    credits: parseDecimal(credits) as bigint,
+    expiresAt: undefined,
+  })
   return { g, upstream, key }
 }
 
@@ -88,18 +118,26 @@ async function usedUp(t: Test, g: TestGateway, key: string, output: number | und
   t.ok(BigInt(exact.balance) > -4096n * OUTPUT, `less than one extension is owed: ${exact.balance}`)
 }
 
-t.test('a chat stream whose balance runs out ends by its length; the SDK keeps the text and throws nothing', async t => {
-  const { g, upstream, key } = await thin(t, 'famC', '0.3')
-  upstream.script = chatTale
-  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
-  const messages = [{ role: 'user' as const, content: 'a tale' }]
-  const stream = client.chat.completions.stream({ model: 'acme/famC-5.5', max_tokens: 64_000, messages, stream_options: { include_usage: true } })
-  const final = await stream.finalChatCompletion()
-  t.equal(final.choices[0]?.finish_reason, 'length')
-  t.match(final.choices[0]?.message.content, new RegExp(`^(${PIECE})+$`))
-  await usedUp(t, g, key, final.usage?.completion_tokens)
-  t.equal((await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages, stream: true } })).status, 429)
-})
+t.test(
+  'a chat stream whose balance runs out ends by its length; the SDK keeps the text and throws nothing',
+  async t => {
+    const { g, upstream, key } = await thin(t, 'famC', '0.3')
+    upstream.script = chatTale
+    const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
+    const messages = [{ role: 'user' as const, content: 'a tale' }]
+    const stream = client.chat.completions.stream({
+      model: 'acme/famC-5.5',
+      max_tokens: 64_000,
+      messages,
+      stream_options: { include_usage: true },
+    })
+    const final = await stream.finalChatCompletion()
+    t.equal(final.choices[0]?.finish_reason, 'length')
+    t.match(final.choices[0]?.message.content, new RegExp(`^(${PIECE})+$`))
+    await usedUp(t, g, key, final.usage?.completion_tokens)
+    t.equal((await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages, stream: true } })).status, 429)
+  },
+)
 
 t.test('a stream that begins with no words, on a model with a largest output, is ended all the same', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '0.07')
@@ -120,30 +158,44 @@ t.test('a stream that begins with no words, on a model with a largest output, is
   await usedUp(t, g, key, undefined)
 })
 
-t.test('a responses stream whose balance runs out ends incomplete; the SDK keeps the text and throws nothing', async t => {
-  const { g, upstream, key } = await thin(t, 'famC', '0.3')
-  upstream.script = responsesTale
-  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
-  const final = await client.responses.stream({ model: 'acme/famC-5.5', max_output_tokens: 64_000, input: 'a tale' }).finalResponse()
-  t.match(final, { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' } })
-  t.match(final.output_text, new RegExp(`^(${PIECE})+$`))
-  await usedUp(t, g, key, final.usage?.output_tokens)
-})
+t.test(
+  'a responses stream whose balance runs out ends incomplete; the SDK keeps the text and throws nothing',
+  async t => {
+    const { g, upstream, key } = await thin(t, 'famC', '0.3')
+    upstream.script = responsesTale
+    const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
+    const final = await client.responses
+      .stream({ model: 'acme/famC-5.5', max_output_tokens: 64_000, input: 'a tale' })
+      .finalResponse()
+    t.match(final, { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' } })
+    t.match(final.output_text, new RegExp(`^(${PIECE})+$`))
+    await usedUp(t, g, key, final.usage?.output_tokens)
+  },
+)
 
-t.test('a messages stream whose balance runs out ends by max_tokens; the SDK keeps the text and throws nothing', async t => {
-  const { g, upstream, key } = await thin(t, 'famA', '0.3')
-  upstream.script = messagesTale
-  const client = new Anthropic({ apiKey: key, baseURL: g.url, maxRetries: 0 })
-  const messages = [{ role: 'user' as const, content: 'a tale' }]
-  const final = await client.messages.stream({ model: 'acme/famA-medium-5', max_tokens: 64_000, messages }).finalMessage()
-  t.equal(final.stop_reason, 'max_tokens')
-  t.match(final.content, [{ type: 'text', text: new RegExp(`^(${PIECE})+$`) }])
-  await usedUp(t, g, key, final.usage.output_tokens)
-})
+t.test(
+  'a messages stream whose balance runs out ends by max_tokens; the SDK keeps the text and throws nothing',
+  async t => {
+    const { g, upstream, key } = await thin(t, 'famA', '0.3')
+    upstream.script = messagesTale
+    const client = new Anthropic({ apiKey: key, baseURL: g.url, maxRetries: 0 })
+    const messages = [{ role: 'user' as const, content: 'a tale' }]
+    const final = await client.messages
+      .stream({ model: 'acme/famA-medium-5', max_tokens: 64_000, messages })
+      .finalMessage()
+    t.equal(final.stop_reason, 'max_tokens')
+    t.match(final.content, [{ type: 'text', text: new RegExp(`^(${PIECE})+$`) }])
+    await usedUp(t, g, key, final.usage.output_tokens)
+  },
+)
 
 t.test('a chat client that did not ask for usage gets none at the end either; each choice of several ends', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '0.3')
-  upstream.script = endless([chunk({ role: 'assistant' }), chunk({ role: 'assistant' }, 1)], chunk({ content: PIECE }, 1), false)
+  upstream.script = endless(
+    [chunk({ role: 'assistant' }), chunk({ role: 'assistant' }, 1)],
+    chunk({ content: PIECE }, 1),
+    false,
+  )
   const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] } })
   t.notMatch(text, 'usage')
   t.match(
@@ -177,38 +229,48 @@ t.test('a long stream of a customer who can pay is extended in time and never cu
   t.match(await g.settled(key), [{ status: 'ok', output_tokens: 4000, usage_source: 'upstream' }])
 })
 
-t.test('a JSON request that the balance does not cover is refused, or limited where the operator allows it', async t => {
-  const body = { model: 'acme/famC-5.5', max_tokens: 64_000, messages: [] }
-  const refusing = await thin(t, 'famC', '0.02')
-  const no = await refusing.g.call(CHAT, { key: refusing.key, body })
-  t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
-  t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
-    status: 429,
-    json: { error: { message: /may need 0\.06\d+\. A lower limit of output tokens, or a stream, needs less\./ } },
-  })
-  t.equal(refusing.upstream.requests.length, 0)
-
-  const { g, upstream, key } = await thin(t, 'famC', '0.02', { more: '    clampOutput: true\n' })
-  upstream.script = ({ json: asked }, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'length' }],
-      usage: { prompt_tokens: 4, completion_tokens: asked['max_tokens'] ?? asked['max_completion_tokens'] },
+t.test(
+  'a JSON request that the balance does not cover is refused, or limited where the operator allows it',
+  async t => {
+    const body = { model: 'acme/famC-5.5', max_tokens: 64_000, messages: [] }
+    const refusing = await thin(t, 'famC', '0.02')
+    const no = await refusing.g.call(CHAT, { key: refusing.key, body })
+    t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
+    t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
+      status: 429,
+      json: { error: { message: /may need 0\.06\d+\. A lower limit of output tokens, or a stream, needs less\./ } },
     })
-  const limited = await g.call(CHAT, { key, body })
-  t.equal(limited.status, 200)
-  t.equal(limited.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
-  t.ok((upstream.last.json['max_tokens'] as number) > 1000 && (upstream.last.json['max_tokens'] as number) < 1334)
-  await g.settled(key)
-  t.ok(BigInt((await g.balance(key)).exact.balance) >= 0n, 'what was let through was paid for')
-  const rich = await g.key('famC')
-  t.equal((await g.call(CHAT, { key: rich, body })).headers.get('x-tollgate-output-limit'), null)
-  t.equal(upstream.last.json['max_tokens'], 64_000, 'who can pay is not limited')
-})
+    t.equal(refusing.upstream.requests.length, 0)
+
+    const { g, upstream, key } = await thin(t, 'famC', '0.02', { more: '    clampOutput: true\n' })
+    upstream.script = ({ json: asked }, res) =>
+      json(res, {
+        choices: [{ message: { content: 'x' }, finish_reason: 'length' }],
+        usage: { prompt_tokens: 4, completion_tokens: asked['max_tokens'] ?? asked['max_completion_tokens'] },
+      })
+    const limited = await g.call(CHAT, { key, body })
+    t.equal(limited.status, 200)
+    t.equal(limited.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
+    t.ok((upstream.last.json['max_tokens'] as number) > 1000 && (upstream.last.json['max_tokens'] as number) < 1334)
+    await g.settled(key)
+    t.ok(BigInt((await g.balance(key)).exact.balance) >= 0n, 'what was let through was paid for')
+    const rich = await g.key('famC')
+    t.equal((await g.call(CHAT, { key: rich, body })).headers.get('x-tollgate-output-limit'), null)
+    t.equal(upstream.last.json['max_tokens'], 64_000, 'who can pay is not limited')
+  },
+)
 
 t.test('a stream whose input alone used the balance up is charged for it', async t => {
   const { g, upstream, key } = await thin(t, 'famA', '0.1')
-  upstream.script = endless([{ type: 'message_start', message: { ...message, usage: { input_tokens: 200_000, output_tokens: 1 } } }], { type: 'ping' }, true)
-  const { text } = await g.call('/v1/messages', { key, body: { model: 'acme/famA-medium-5', max_tokens: 1000, stream: true, messages: [] } })
+  upstream.script = endless(
+    [{ type: 'message_start', message: { ...message, usage: { input_tokens: 200_000, output_tokens: 1 } } }],
+    { type: 'ping' },
+    true,
+  )
+  const { text } = await g.call('/v1/messages', {
+    key,
+    body: { model: 'acme/famA-medium-5', max_tokens: 1000, stream: true, messages: [] },
+  })
   t.match(text, /"stop_reason":"max_tokens"[^]*"input_tokens":200000/)
   t.match(await g.settled(key), [{ type: 'settle', status: 'budget', input_tokens: 200_000 }])
 })
@@ -229,27 +291,48 @@ t.test('one choice that ends is not the end: the others are metered, and missed 
   t.match(await g.settled(rich), [{ status: 'broken' }])
 })
 
-t.test('more choices than any provider gives are refused; those that are asked for count in limits and holds', async t => {
-  const { g, upstream, key } = await thin(t, 'famC', '1', { more: '    clampOutput: true\n' })
-  for (const n of [0, 129, 2 ** 53, 1.5]) t.match(await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n, messages: [] } }), { status: 400 })
-  upstream.script = ({ json: asked }, res) => {
-    const tokens = Number(asked['max_tokens']) * Number(asked['n'])
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 4, completion_tokens: tokens } })
-  }
-  const answer = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n: 20, max_tokens: 64_000, messages: [] } })
-  t.equal(answer.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
-  await g.settled(key)
-  const { exact } = await g.balance(key)
-  t.ok(BigInt(exact.balance) >= 0n && BigInt(exact.balance) < 10_000_000n, `paid for, to the last: ${exact.balance}`)
-})
+t.test(
+  'more choices than any provider gives are refused; those that are asked for count in limits and holds',
+  async t => {
+    const { g, upstream, key } = await thin(t, 'famC', '1', { more: '    clampOutput: true\n' })
+    for (const n of [0, 129, 2 ** 53, 1.5])
+      t.match(await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n, messages: [] } }), { status: 400 })
+    upstream.script = ({ json: asked }, res) => {
+      const tokens = Number(asked['max_tokens']) * Number(asked['n'])
+      json(res, {
+        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 4, completion_tokens: tokens },
+      })
+    }
+    const answer = await g.call(CHAT, {
+      key,
+      body: { model: 'acme/famC-5.5', n: 20, max_tokens: 64_000, messages: [] },
+    })
+    t.equal(answer.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
+    await g.settled(key)
+    const { exact } = await g.balance(key)
+    t.ok(BigInt(exact.balance) >= 0n && BigInt(exact.balance) < 10_000_000n, `paid for, to the last: ${exact.balance}`)
+  },
+)
 
 t.test('what a format tells of a usage, it counts back to the same', t => {
   const tokens = fc.nat({ max: 1_000_000 })
   const usage = fc
-    .record({ input: tokens, cacheRead: tokens, cacheWrite5m: tokens, cacheWrite1h: tokens, output: tokens, share: tokens })
+    .record({
+      input: tokens,
+      cacheRead: tokens,
+      cacheWrite5m: tokens,
+      cacheWrite1h: tokens,
+      output: tokens,
+      share: tokens,
+    })
     .map(({ share, ...rest }) => ({ ...rest, reasoning: Math.min(share, rest.output) }))
   for (const format of Object.values(FORMATS)) {
-    fc.assert(fc.property(usage, one => isDeepStrictEqual(format.decodeUsage(format.encodeUsage(one)), { usage: one, sound: true, whole: true })))
+    fc.assert(
+      fc.property(usage, one =>
+        isDeepStrictEqual(format.decodeUsage(format.encodeUsage(one)), { usage: one, sound: true, whole: true }),
+      ),
+    )
   }
   t.end()
 })
@@ -257,12 +340,18 @@ t.test('what a format tells of a usage, it counts back to the same', t => {
 t.test('an upstream that does not keep to the limit is paid for what it gives, as far as the balance goes', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '0.3')
   upstream.script = chatTale
-  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', max_tokens: 1000, stream: true, messages: [] } })
+  const { text } = await g.call(CHAT, {
+    key,
+    body: { model: 'acme/famC-5.5', max_tokens: 1000, stream: true, messages: [] },
+  })
   t.match(text, '"finish_reason":"length"')
   const [entry] = await g.settled(key)
   t.match(entry, { status: 'budget' })
   const pieces = text.split(PIECE).length - 1
-  t.ok(entry?.output_tokens >= (pieces * PIECE.length) / 12, `${entry?.output_tokens} tokens for ${pieces * PIECE.length} bytes`)
+  t.ok(
+    entry?.output_tokens >= (pieces * PIECE.length) / 12,
+    `${entry?.output_tokens} tokens for ${pieces * PIECE.length} bytes`,
+  )
   t.ok(BigInt((await g.balance(key)).exact.balance) > -4096n * OUTPUT)
 })
 
@@ -284,7 +373,8 @@ t.test('a hold that was lost in the middle of a stream lives again, and still bo
   const id = await g.id(key)
   const { redis } = ledger.scripts
   // As after a pause of the store that was longer than the lease.
-  for (const hold of await redis.zrange(ledger.scripts.key(id, 'h'), '0', '-1')) await redis.zadd(ledger.scripts.key(id, 'h'), 'XX', 1, hold)
+  for (const hold of await redis.zrange(ledger.scripts.key(id, 'h'), '0', '-1'))
+    await redis.zadd(ledger.scripts.key(id, 'h'), 'XX', 1, hold)
   t.equal(await ledger.reapAll(), 1)
   go()
   t.match(await response.text(), '"finish_reason":"length"')

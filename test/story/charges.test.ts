@@ -18,8 +18,10 @@ const FAMA = { model: 'acme/famA-medium-5', max_tokens: 32_000, messages: say('h
 
 const chunk = (delta: object, finish: string | null = null): string =>
   `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
-const chatUsage = (usage: object): string => `data: ${JSON.stringify({ id: 'c', choices: [], usage })}\n\ndata: [DONE]\n\n`
-const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+const chatUsage = (usage: object): string =>
+  `data: ${JSON.stringify({ id: 'c', choices: [], usage })}\n\ndata: [DONE]\n\n`
+const typed = (event: { type: string; [name: string]: unknown }): string =>
+  `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 
 interface Scene {
   readonly g: TestGateway
@@ -30,9 +32,13 @@ interface Scene {
 async function scene(t: Test, edit = (yaml: string): string => yaml): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   // Rates for long input have tests of their own.
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => edit(yaml.replace(/tiers: \[\{.*\}\] \}/, 'tiers: [] }')) })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => edit(yaml.replace(/tiers: \[\{.*\}\] \}/, 'tiers: [] }')),
+  })
   const key = async (type: string, credits: string): Promise<string> =>
-    (await g.gateway.keys.create({ type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined })).secret
+    (await g.gateway.keys.create({ type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined }))
+      .secret
   return { g, upstream, key }
 }
 
@@ -95,13 +101,25 @@ t.test('whoever leaves between the last content and the usage pays what the prov
     )
     await leavesAfter(g, onlyText ? '"stop"' : 'answer', CHAT, { key, body: { ...FAMC, stream: true } })
     setTimeout(open, 100)
-    t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', output_tokens: 100_003, input_tokens: 9 }])
+    t.match(await g.settled(key), [
+      { status: 'client_gone', usage_source: 'upstream', output_tokens: 100_003, input_tokens: 9 },
+    ])
   }
   const { opens, open } = gate()
   const key = await place.key('famC', '10')
-  const response = { id: 'resp_1', object: 'response', status: 'completed', output: [], usage: { input_tokens: 100_000, output_tokens: 100_003 } }
+  const response = {
+    id: 'resp_1',
+    object: 'response',
+    status: 'completed',
+    output: [],
+    usage: { input_tokens: 100_000, output_tokens: 100_003 },
+  }
   upstream.script = stream(
-    typed({ type: 'response.created', sequence_number: 0, response: { id: 'resp_1', object: 'response', status: 'in_progress' } }) +
+    typed({
+      type: 'response.created',
+      sequence_number: 0,
+      response: { id: 'resp_1', object: 'response', status: 'in_progress' },
+    }) +
       typed({ type: 'response.output_text.delta', delta: 'The answer.' }) +
       typed({ type: 'response.output_text.done', text: 'The answer.' }),
     opens,
@@ -116,9 +134,17 @@ t.test('a hundred and fifty clients that leave at once escape nothing', async t 
   const place = await scene(t, famC('reasoning: none'))
   const { g, upstream } = place
   const { opens, open } = gate()
-  upstream.script = stream(chunk({ content: 'The answer.' }) + chunk({}, 'stop'), opens, chatUsage({ prompt_tokens: 9, completion_tokens: 40_000 }))
+  upstream.script = stream(
+    chunk({ content: 'The answer.' }) + chunk({}, 'stop'),
+    opens,
+    chatUsage({ prompt_tokens: 9, completion_tokens: 40_000 }),
+  )
   const keys = await Promise.all(Array.from({ length: 5 }, () => place.key('famC', '100')))
-  await Promise.all(keys.flatMap(key => Array.from({ length: 30 }, () => leavesAfter(g, '"stop"', CHAT, { key, body: { ...FAMC, stream: true } }))))
+  await Promise.all(
+    keys.flatMap(key =>
+      Array.from({ length: 30 }, () => leavesAfter(g, '"stop"', CHAT, { key, body: { ...FAMC, stream: true } })),
+    ),
+  )
   open()
   for (const key of keys) {
     const entries = await g.settled(key)
@@ -127,19 +153,32 @@ t.test('a hundred and fifty clients that leave at once escape nothing', async t 
   }
 })
 
-t.test('the usage of a messages stream is final with its last delta: whoever leaves then pays that, no estimate', async t => {
-  const place = await scene(t)
-  const { g, upstream } = place
-  const key = await place.key('famA', '10')
-  upstream.script = stream(
-    typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 200, output_tokens: 1 } } }) +
-      typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'x'.repeat(900) } }) +
-      typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 200 } }),
-    new Promise(() => {}),
-  )
-  await leavesAfter(g, 'message_delta', MESSAGES, { key, body: { ...FAMA, stream: true } })
-  t.match(await g.settled(key), [{ usage_source: 'upstream', input_tokens: 200, output_tokens: 200, cost_nano: String(200n * INPUT + 200n * OUTPUT) }])
-})
+t.test(
+  'the usage of a messages stream is final with its last delta: whoever leaves then pays that, no estimate',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream } = place
+    const key = await place.key('famA', '10')
+    upstream.script = stream(
+      typed({
+        type: 'message_start',
+        message: { type: 'message', content: [], usage: { input_tokens: 200, output_tokens: 1 } },
+      }) +
+        typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'x'.repeat(900) } }) +
+        typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 200 } }),
+      new Promise(() => {}),
+    )
+    await leavesAfter(g, 'message_delta', MESSAGES, { key, body: { ...FAMA, stream: true } })
+    t.match(await g.settled(key), [
+      {
+        usage_source: 'upstream',
+        input_tokens: 200,
+        output_tokens: 200,
+        cost_nano: String(200n * INPUT + 200n * OUTPUT),
+      },
+    ])
+  },
+)
 
 t.test('a stream that reasons unseen ends when the balance is used up by the clock, in its own words', async t => {
   const place = await scene(t, famC('reasoning: hidden, outputRate: 6000'))
@@ -163,16 +202,24 @@ t.test('so does one whose reasoning could be shown, and is not', async t => {
   const place = await scene(t, yaml => yaml.replace(/(id: acme\/famA-medium-5, price: medium)/, '$1, outputRate: 6000'))
   const { g, upstream } = place
   const key = await place.key('famA', '0.1')
-  const opening = typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } })
+  const opening = typed({
+    type: 'message_start',
+    message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } },
+  })
   upstream.script = stream(opening, new Promise(() => {}))
-  const { text } = await g.call(MESSAGES, { key, body: { ...FAMA, stream: true, thinking: { type: 'adaptive', display: 'omitted' } } })
+  const { text } = await g.call(MESSAGES, {
+    key,
+    body: { ...FAMA, stream: true, thinking: { type: 'adaptive', display: 'omitted' } },
+  })
   t.match(text, /"stop_reason":"max_tokens"/)
   await g.settled(key)
   t.ok((await nano(g, key)) >= -3n * 6000n * OUTPUT)
 })
 
 t.test('a client that does not read pays for what its upstream made meanwhile', async t => {
-  const place = await scene(t, yaml => famC('reasoning: hidden, outputRate: 100000')(yaml).replace(/^( {2}famC:\n)/m, '$1    timeouts: { total: 3s }\n'))
+  const place = await scene(t, yaml =>
+    famC('reasoning: hidden, outputRate: 100000')(yaml).replace(/^( {2}famC:\n)/m, '$1    timeouts: { total: 3s }\n'),
+  )
   const { g, upstream } = place
   const key = await place.key('famC', '100')
   const body = JSON.stringify({ ...FAMC, stream: true })
@@ -181,11 +228,14 @@ t.test('a client that does not read pays for what its upstream made meanwhile', 
     res.write(chunk({ role: 'assistant', content: '' }))
     await sleep(400)
     while (!res.destroyed)
-      if (!res.write(chunk({ content: 'x', padding: 'x'.repeat(10_000) }))) await new Promise(resolve => res.once('drain', resolve).once('close', resolve))
+      if (!res.write(chunk({ content: 'x', padding: 'x'.repeat(10_000) })))
+        await new Promise(resolve => res.once('drain', resolve).once('close', resolve))
   }
   const deaf = connect(g.gateway.port, '127.0.0.1')
   deaf.pause()
-  deaf.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+  deaf.write(
+    `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+  )
   await until(() => upstream.requests.length === 1)
   await upstream.last.closed
   deaf.destroy()
@@ -206,7 +256,8 @@ t.test('a customer with a thin balance is not locked out by a limit of output th
 t.test('what a request refers to is held, not what its words take', async t => {
   const place = await scene(t)
   const { g, upstream } = place
-  upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
   const least = async (messages: object[]): Promise<number> => {
     const key = await place.key('famC', '0.00001')
     const { json: no } = await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 1, messages } })
@@ -217,19 +268,29 @@ t.test('what a request refers to is held, not what its words take', async t => {
   const price = (tokens: number): number => (tokens * 3) / 1e6
   t.ok((await least(image('https://example.com/a.png'))) > price(3000), 'an image behind a URL')
   t.ok((await least(image(`data:image/png;base64,${'A'.repeat(400_000)}`))) < price(4000), 'an image is not its base64')
-  t.ok((await least(file({ file_data: 'https://example.com/a.pdf' }))) > price(999_000), 'a document behind a URL may fill the window')
+  t.ok(
+    (await least(file({ file_data: 'https://example.com/a.pdf' }))) > price(999_000),
+    'a document behind a URL may fill the window',
+  )
   const text = 'a long text that is no image '.repeat(10_000)
-  for (const name of ['data', 'url']) t.ok((await least(say([{ type: 'text', text: 'x', [name]: text }]))) > price(140_000), `text in a member "${name}"`)
+  for (const name of ['data', 'url'])
+    t.ok((await least(say([{ type: 'text', text: 'x', [name]: text }]))) > price(140_000), `text in a member "${name}"`)
   t.ok((await least(image(text))) > price(140_000), 'text in the place of an image')
   const hidden = Buffer.from(`%PDF-1.4\n${'<< /Type /Page >>\n'.repeat(600)}`).toString('base64')
   for (const name of ['data:Application/pdf', 'data:application/octet-stream'])
     t.ok((await least(file({ file_data: `${name};base64,${hidden}` }))) > price(600 * 3000), name)
-  t.ok((await least(image(`data:image/png;base64,${hidden}`))) > price(600 * 3000), 'a document in the place of an image')
+  t.ok(
+    (await least(image(`data:image/png;base64,${hidden}`))) > price(600 * 3000),
+    'a document in the place of an image',
+  )
   const pdf = (pages: number): string =>
     `data:application/pdf;base64,${Buffer.from(`%PDF-1.4\n${'<< /Type /Page >>\n'.repeat(pages)}<< /Type /Pages /Count ${pages} >>`).toString('base64')}`
   t.ok((await least(file({ file_data: pdf(600) }))) > price(600 * 3000), 'a document by its pages')
   t.ok((await least(file({ file_data: pdf(1) }))) < price(4000))
-  t.ok((await least(file({ file_data: pdf(0) }))) > price(999_000), 'one that does not show its pages may fill the window')
+  t.ok(
+    (await least(file({ file_data: pdf(0) }))) > price(999_000),
+    'one that does not show its pages may fill the window',
+  )
   const secret = say([{ type: 'redacted_thinking', data: 'A'.repeat(300_000) }])
   const famA = await place.key('famA', '0.01')
   t.match(await g.call(MESSAGES, { key: famA, body: { ...FAMA, max_tokens: 1, messages: secret } }), {
@@ -247,7 +308,10 @@ t.test('where several members limit the output, the largest is held and all are 
   upstream.script = ({ json: asked }, res) =>
     json(res, {
       choices: [{ message: { content: 'x' } }],
-      usage: { prompt_tokens: 9, completion_tokens: Math.max(Number(asked['max_tokens']), Number(asked['max_completion_tokens'])) },
+      usage: {
+        prompt_tokens: 9,
+        completion_tokens: Math.max(Number(asked['max_tokens']), Number(asked['max_completion_tokens'])),
+      },
     })
   const key = await place.key('famC', '1')
   t.equal((await g.call(CHAT, { key, body })).status, 200)
@@ -256,84 +320,119 @@ t.test('where several members limit the output, the largest is held and all are 
   t.ok((await nano(g, key)) > 0n)
 })
 
-t.test('what an upstream adds to each prompt is held once it is known: by the file, by the key itself, and by many keys', async t => {
-  for (const stated of ['', ', overhead: 1000']) {
-    const place = await scene(t, famC(`reasoning: none${stated}`))
+t.test(
+  'what an upstream adds to each prompt is held once it is known: by the file, by the key itself, and by many keys',
+  async t => {
+    for (const stated of ['', ', overhead: 1000']) {
+      const place = await scene(t, famC(`reasoning: none${stated}`))
+      const { g, upstream } = place
+      upstream.script = (_received, res) =>
+        json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1010, completion_tokens: 1 } })
+      const ask = async (key: string): Promise<number> =>
+        (await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 1 } })).status
+      const key = await place.key('famC', '0.01')
+      const answers: number[] = []
+      for (let time = 0; time < 5; time++) answers.push(await ask(key))
+      t.same(answers, [200, 200, 200, 429, 429])
+      t.ok((await nano(g, key)) >= 0n)
+      for (let other = 0; other < 20; other++) await ask(await place.key('famC', '0.01'))
+      t.equal(await ask(await place.key('famC', '0.002')), 429, 'a new key is held for it, too')
+    }
+  },
+)
+
+t.test(
+  'a report that can be is charged, and one that cannot is charged as far as it is possible, and an entry can be given back',
+  async t => {
+    const place = await scene(t, famC('reasoning: hidden, outputRate: 100000'))
     const { g, upstream } = place
-    upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1010, completion_tokens: 1 } })
-    const ask = async (key: string): Promise<number> => (await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 1 } })).status
-    const key = await place.key('famC', '0.01')
-    const answers: number[] = []
-    for (let time = 0; time < 5; time++) answers.push(await ask(key))
-    t.same(answers, [200, 200, 200, 429, 429])
-    t.ok((await nano(g, key)) >= 0n)
-    for (let other = 0; other < 20; other++) await ask(await place.key('famC', '0.01'))
-    t.equal(await ask(await place.key('famC', '0.002')), 429, 'a new key is held for it, too')
-  }
-})
-
-t.test('a report that can be is charged, and one that cannot is charged as far as it is possible, and an entry can be given back', async t => {
-  const place = await scene(t, famC('reasoning: hidden, outputRate: 100000'))
-  const { g, upstream } = place
-  const key = await place.key('famC', '100')
-  const reports: [string, object, object, bigint][] = [
-    [
-      'reasoning outside the limit, as much as the time allows',
-      { max_tokens: 10 },
-      { prompt_tokens: 9, completion_tokens: 30_000 },
-      9n * INPUT + 30_000n * OUTPUT,
-    ],
-    [
-      'input above two windows, by tools that the provider runs',
-      { tools: [{ type: 'web_search' }] },
-      { prompt_tokens: 2_100_000, completion_tokens: 5 },
-      // And one search.
-      2_100_000n * INPUT + 5n * OUTPUT + 10_000_000n,
-    ],
-  ]
-  for (const [what, more, usage, bill] of reports) {
-    upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage })
-    await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100, ...more } })
-    const [entry] = await g.settled(key)
-    t.match(entry, { quarantined: false, cost_nano: String(bill) }, what)
-  }
-  for (let time = 0; time < 2; time++) {
-    upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 50_000_000, completion_tokens: 5 } })
+    const key = await place.key('famC', '100')
+    const reports: [string, object, object, bigint][] = [
+      [
+        'reasoning outside the limit, as much as the time allows',
+        { max_tokens: 10 },
+        { prompt_tokens: 9, completion_tokens: 30_000 },
+        9n * INPUT + 30_000n * OUTPUT,
+      ],
+      [
+        'input above two windows, by tools that the provider runs',
+        { tools: [{ type: 'web_search' }] },
+        { prompt_tokens: 2_100_000, completion_tokens: 5 },
+        // And one search.
+        2_100_000n * INPUT + 5n * OUTPUT + 10_000_000n,
+      ],
+    ]
+    for (const [what, more, usage, bill] of reports) {
+      upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage })
+      await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100, ...more } })
+      const [entry] = await g.settled(key)
+      t.match(entry, { quarantined: false, cost_nano: String(bill) }, what)
+    }
+    for (let time = 0; time < 2; time++) {
+      upstream.script = (_received, res) =>
+        json(res, {
+          choices: [{ message: { content: 'x' } }],
+          usage: { prompt_tokens: 50_000_000, completion_tokens: 5 },
+        })
+      await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
+    }
+    upstream.script = (_received, res) =>
+      json(res, {
+        choices: [{ message: { content: 'x' } }],
+        usage: { prompt_tokens: 50_000_000, completion_tokens: 5 },
+      })
+    const bytes = BigInt(JSON.stringify({ ...FAMC, max_tokens: 100 }).length)
     await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
-  }
-  upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 50_000_000, completion_tokens: 5 } })
-  const bytes = BigInt(JSON.stringify({ ...FAMC, max_tokens: 100 }).length)
-  await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
-  const [entry] = await g.settled(key)
-  t.match(entry, { quarantined: true, cost_nano: String(bytes * INPUT + 5n * OUTPUT) }, 'a token has at least a byte')
-  t.equal(g.gateway.meter.suspensions, 1, 'three within an hour raise an alarm')
-  await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
-  const [estimated] = await g.settled(key)
-  t.equal(estimated?.input_tokens, Math.ceil(Number(bytes) / 3), 'and from then on the estimate is charged')
+    const [entry] = await g.settled(key)
+    t.match(entry, { quarantined: true, cost_nano: String(bytes * INPUT + 5n * OUTPUT) }, 'a token has at least a byte')
+    t.equal(g.gateway.meter.suspensions, 1, 'three within an hour raise an alarm')
+    await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
+    const [estimated] = await g.settled(key)
+    t.equal(estimated?.input_tokens, Math.ceil(Number(bytes) / 3), 'and from then on the estimate is charged')
 
-  const account = await g.id(key)
-  const [given] = await g.gateway.ledger.history(account, { from: entry?.id, to: entry?.id, count: 1 })
-  const before = await nano(g, key)
-  for (const amount of [bytes * INPUT + 5n * OUTPUT, 0n]) t.equal(await g.gateway.ledger.credit(account, given as never, 'a mistake of the provider'), amount)
-  t.equal((await nano(g, key)) - before, bytes * INPUT + 5n * OUTPUT, 'once')
-  const [credit] = await g.settled(key)
-  t.match(credit, {
-    type: 'credit',
-    request_id: entry?.request_id,
-    credits_entry: entry?.id,
-    credit_reason: 'a mistake of the provider',
-    cost_nano: String(-(bytes * INPUT + 5n * OUTPUT)),
-  })
-  await t.rejects(g.gateway.ledger.credit(account, { ...given, id: credit?.id } as never, 'again'), /charged nothing/)
-})
+    const account = await g.id(key)
+    const [given] = await g.gateway.ledger.history(account, { from: entry?.id, to: entry?.id, count: 1 })
+    const before = await nano(g, key)
+    for (const amount of [bytes * INPUT + 5n * OUTPUT, 0n])
+      t.equal(await g.gateway.ledger.credit(account, given as never, 'a mistake of the provider'), amount)
+    t.equal((await nano(g, key)) - before, bytes * INPUT + 5n * OUTPUT, 'once')
+    const [credit] = await g.settled(key)
+    t.match(credit, {
+      type: 'credit',
+      request_id: entry?.request_id,
+      credits_entry: entry?.id,
+      credit_reason: 'a mistake of the provider',
+      cost_nano: String(-(bytes * INPUT + 5n * OUTPUT)),
+    })
+    await t.rejects(g.gateway.ledger.credit(account, { ...given, id: credit?.id } as never, 'again'), /charged nothing/)
+  },
+)
 
 t.test('whoever interrupts a cached conversation pays the cached price for what was cached', async t => {
   const soon = (yaml: string): string => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    timeouts: { usage: 200ms }\n$1')
   const place = await scene(t, yaml => soon(famC('reasoning: none')(yaml)))
   const { g, upstream } = place
   const cases = [
-    ['famC', CHAT, FAMC, (cached: number): object => ({ prompt_tokens: 200_010, completion_tokens: 5, prompt_tokens_details: { cached_tokens: cached } })],
-    ['famA', MESSAGES, FAMA, (cached: number): object => ({ input_tokens: 200_010 - cached, cache_read_input_tokens: cached, output_tokens: 5 })],
+    [
+      'famC',
+      CHAT,
+      FAMC,
+      (cached: number): object => ({
+        prompt_tokens: 200_010,
+        completion_tokens: 5,
+        prompt_tokens_details: { cached_tokens: cached },
+      }),
+    ],
+    [
+      'famA',
+      MESSAGES,
+      FAMA,
+      (cached: number): object => ({
+        input_tokens: 200_010 - cached,
+        cache_read_input_tokens: cached,
+        output_tokens: 5,
+      }),
+    ],
   ] as const
   for (const [type, path, body, usage] of cases) {
     const key = await place.key(type, '100')
@@ -341,10 +440,17 @@ t.test('whoever interrupts a cached conversation pays the cached price for what 
     const whole = type === 'famC' ? { choices: [{ message: { content: 'x' } }] } : { type: 'message', content: [] }
     upstream.script = (_received, res) => json(res, { ...whole, usage: usage(198_000) })
     await g.call(path, { key, body: { ...body, messages: talk } })
-    upstream.script = type === 'famC' ? stream(chunk({ content: 'x' }), new Promise(() => {})) : stream(': nothing yet\n\n', new Promise(() => {}))
+    upstream.script =
+      type === 'famC'
+        ? stream(chunk({ content: 'x' }), new Promise(() => {}))
+        : stream(': nothing yet\n\n', new Promise(() => {}))
     const leave = new AbortController()
     const going = g
-      .open(path, { key, body: { ...body, stream: true, messages: [...talk, { role: 'assistant', content: 'x' }, ...say('go on')] }, signal: leave.signal })
+      .open(path, {
+        key,
+        body: { ...body, stream: true, messages: [...talk, { role: 'assistant', content: 'x' }, ...say('go on')] },
+        signal: leave.signal,
+      })
       .catch(() => undefined)
     await until(() => upstream.requests.length % 2 === 0)
     await sleep(20)
@@ -358,7 +464,11 @@ t.test('whoever interrupts a cached conversation pays the cached price for what 
     upstream.script = stream(': nothing yet\n\n', new Promise(() => {}))
     const thief = new AbortController()
     const stealing = g
-      .open(path, { key, body: { ...body, stream: true, messages: [...talk, ...say('0123456789'.repeat(40_000))] }, signal: thief.signal })
+      .open(path, {
+        key,
+        body: { ...body, stream: true, messages: [...talk, ...say('0123456789'.repeat(40_000))] },
+        signal: thief.signal,
+      })
       .catch(() => undefined)
     await until(() => upstream.requests.length % 3 === 0)
     await sleep(20)
@@ -376,7 +486,11 @@ t.test('a messages stream that is left before it began is read until its input i
   const key = await place.key('famA', '10')
   const { opens, open } = gate()
   const usage = { input_tokens: 10, cache_read_input_tokens: 5000, output_tokens: 1 }
-  upstream.script = stream(opens, typed({ type: 'message_start', message: { type: 'message', content: [], usage } }), new Promise(() => {}))
+  upstream.script = stream(
+    opens,
+    typed({ type: 'message_start', message: { type: 'message', content: [], usage } }),
+    new Promise(() => {}),
+  )
   const leave = new AbortController()
   const call = g.open(MESSAGES, { key, body: { ...FAMA, stream: true }, signal: leave.signal }).catch(() => undefined)
   await until(() => upstream.requests.length === 1)
@@ -392,44 +506,62 @@ t.test('a messages stream that is left before it began is read until its input i
 t.test('what the text of a request says is text, whatever it looks like', async t => {
   const place = await scene(t)
   const { g, upstream } = place
-  upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } })
+  upstream.script = (_received, res) =>
+    json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } })
   const key = await place.key('famA', '1')
   const input = { type: 'image', file_id: 'mine', source: { type: 'base64', data: 'A'.repeat(3_000_000) } }
   const called = [...say('hi'), { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'draw', input }] }]
-  t.match(await g.call(MESSAGES, { key, body: { ...FAMA, max_tokens: 1, messages: called } }), { status: 429, json: { error: { message: /may need 4\.5/ } } })
+  t.match(await g.call(MESSAGES, { key, body: { ...FAMA, max_tokens: 1, messages: called } }), {
+    status: 429,
+    json: { error: { message: /may need 4\.5/ } },
+  })
   const small = { type: 'document', file_id: 'mine', source: { type: 'url', url: 'https://example.com/a.pdf' } }
-  const talk = [...say('hi'), { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'read', input: small }] }]
-  t.equal((await g.call(MESSAGES, { key, body: { ...FAMA, max_tokens: 1, messages: talk } })).status, 200, 'a tool may be given what it likes')
+  const talk = [
+    ...say('hi'),
+    { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'read', input: small }] },
+  ]
+  t.equal(
+    (await g.call(MESSAGES, { key, body: { ...FAMA, max_tokens: 1, messages: talk } })).status,
+    200,
+    'a tool may be given what it likes',
+  )
 })
 
-t.test('a key that is disabled, expired or rotated ends its running streams within a renewal, and they grow no more', async t => {
-  const place = await scene(t, yaml => yaml.replace('lease: 60s', 'lease: 900ms'))
-  const { g, upstream } = place
-  const off: [string, (id: string) => Promise<unknown>, RegExp][] = [
-    ['disabled', id => g.gateway.keys.setStatus(id, 'disabled'), /has been disabled/],
-    ['rotated', id => g.gateway.keys.rotate(id), /has been disabled/],
-    ['expired', id => g.gateway.ledger.scripts.redis.hset(g.gateway.ledger.scripts.key(id, 'a'), 'expires', '1'), /has expired/],
-  ]
-  for (const [what, turn, words] of off) {
-    upstream.script = async (_received, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream' })
-      while (!res.destroyed) {
-        res.write(chunk({ content: 'x'.repeat(30) }))
-        await sleep(20)
+t.test(
+  'a key that is disabled, expired or rotated ends its running streams within a renewal, and they grow no more',
+  async t => {
+    const place = await scene(t, yaml => yaml.replace('lease: 60s', 'lease: 900ms'))
+    const { g, upstream } = place
+    const off: [string, (id: string) => Promise<unknown>, RegExp][] = [
+      ['disabled', id => g.gateway.keys.setStatus(id, 'disabled'), /has been disabled/],
+      ['rotated', id => g.gateway.keys.rotate(id), /has been disabled/],
+      [
+        'expired',
+        id => g.gateway.ledger.scripts.redis.hset(g.gateway.ledger.scripts.key(id, 'a'), 'expires', '1'),
+        /has expired/,
+      ],
+    ]
+    for (const [what, turn, words] of off) {
+      upstream.script = async (_received, res) => {
+        res.writeHead(200, { 'content-type': 'text/event-stream' })
+        while (!res.destroyed) {
+          res.write(chunk({ content: 'x'.repeat(30) }))
+          await sleep(20)
+        }
       }
+      const key = await place.key('famC', '10')
+      const id = await g.id(key)
+      const response = await g.open(CHAT, { key, body: { ...FAMC, stream: true } })
+      await turn(id)
+      t.match(await response.text(), words, what)
+      await upstream.last.closed
+      await until(() => g.gateway.ledger.live === 0)
+      const [entry] = await g.gateway.ledger.history(id, { from: '-', to: '+', count: 1 })
+      t.equal(entry?.notes.status, 'disabled')
+      t.ok((entry?.charge ?? 0n) > 0n)
     }
-    const key = await place.key('famC', '10')
-    const id = await g.id(key)
-    const response = await g.open(CHAT, { key, body: { ...FAMC, stream: true } })
-    await turn(id)
-    t.match(await response.text(), words, what)
-    await upstream.last.closed
-    await until(() => g.gateway.ledger.live === 0)
-    const [entry] = await g.gateway.ledger.history(id, { from: '-', to: '+', count: 1 })
-    t.equal(entry?.notes.status, 'disabled')
-    t.ok((entry?.charge ?? 0n) > 0n)
-  }
-})
+  },
+)
 
 t.test('where the streams of such a key are let run, they run as far as what is held', async t => {
   const place = await scene(t, yaml =>
@@ -459,7 +591,8 @@ t.test('counting tokens obeys status and expiry, and has a rate of its own', asy
   const place = await scene(t, yaml => yaml.replace('perMinute: 300', 'perMinute: 3'))
   const { g, upstream } = place
   upstream.script = (_received, res) => json(res, { input_tokens: 5 })
-  const count = async (key: string): Promise<number> => (await g.call('/v1/messages/count_tokens', { key, body: FAMA })).status
+  const count = async (key: string): Promise<number> =>
+    (await g.call('/v1/messages/count_tokens', { key, body: FAMA })).status
   const key = await place.key('famA', '1')
   const expiresAt = Date.now() + 1500
   const expired = await g.key('famA', 0n, expiresAt)
@@ -474,23 +607,35 @@ t.test('counting tokens obeys status and expiry, and has a rate of its own', asy
   t.equal(await count(other), 401, 'at once, though the key was in use')
 })
 
-t.test('a JSON request asks for half of a thin balance, though not for less than it needs to say something', async t => {
-  const place = await scene(t)
-  const { g, upstream } = place
-  upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 9, output_tokens: 5 } })
-  const body = { ...FAMA, max_tokens: 100_000, thinking: { type: 'enabled', budget_tokens: 60_000 } }
-  const limited = await g.call(MESSAGES, { key: await place.key('famA', '0.5'), body })
-  const limit = Number(limited.headers.get('x-tollgate-output-limit'))
-  t.ok(limit > 16_000 && limit < 16_667, `${limit} of 33 333 tokens that the balance pays for`)
-  t.match(upstream.last.json, { max_tokens: limit, thinking: { budget_tokens: Math.floor(limit / 2) } })
-  const thin = await g.call(MESSAGES, { key: await place.key('famA', '0.07'), body })
-  t.ok(Number(thin.headers.get('x-tollgate-output-limit')) >= 4096)
-  t.equal((await g.call(MESSAGES, { key: await place.key('famA', '0.06'), body })).status, 429)
-  t.equal((await g.call(MESSAGES, { key: await place.key('famA', '4'), body })).headers.get('x-tollgate-output-limit'), null)
-})
+t.test(
+  'a JSON request asks for half of a thin balance, though not for less than it needs to say something',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream } = place
+    upstream.script = (_received, res) =>
+      json(res, { type: 'message', content: [], usage: { input_tokens: 9, output_tokens: 5 } })
+    const body = { ...FAMA, max_tokens: 100_000, thinking: { type: 'enabled', budget_tokens: 60_000 } }
+    const limited = await g.call(MESSAGES, { key: await place.key('famA', '0.5'), body })
+    const limit = Number(limited.headers.get('x-tollgate-output-limit'))
+    t.ok(limit > 16_000 && limit < 16_667, `${limit} of 33 333 tokens that the balance pays for`)
+    t.match(upstream.last.json, { max_tokens: limit, thinking: { budget_tokens: Math.floor(limit / 2) } })
+    const thin = await g.call(MESSAGES, { key: await place.key('famA', '0.07'), body })
+    t.ok(Number(thin.headers.get('x-tollgate-output-limit')) >= 4096)
+    t.equal((await g.call(MESSAGES, { key: await place.key('famA', '0.06'), body })).status, 429)
+    t.equal(
+      (await g.call(MESSAGES, { key: await place.key('famA', '4'), body })).headers.get('x-tollgate-output-limit'),
+      null,
+    )
+  },
+)
 
 t.test('a request that finds too many of its key under way waits for one to end', async t => {
-  const place = await scene(t, yaml => yaml.replace('    default: acme/famC-5.5', '    concurrency: 1\n    concurrencyWait: 10s\n    default: acme/famC-5.5'))
+  const place = await scene(t, yaml =>
+    yaml.replace(
+      '    default: acme/famC-5.5',
+      '    concurrency: 1\n    concurrencyWait: 10s\n    default: acme/famC-5.5',
+    ),
+  )
   const { g, upstream } = place
   const { opens, open } = gate()
   upstream.script = async (_received, res) => {
@@ -527,13 +672,21 @@ t.test('a reply that is read on takes no place of those under way, and is never 
   const left = upstream.last
   const { held } = (await g.balance(key)).exact
   const more = tell
-  upstream.script = (_received, res) => json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
-  t.equal((await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 10 } })).status, 200, 'the next prompt is not blocked')
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+  t.equal(
+    (await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 10 } })).status,
+    200,
+    'the next prompt is not blocked',
+  )
   for (let piece = 0; piece < 20; piece++) more(chunk({ content: 'y'.repeat(1000) }))
   await left.closed
   const entries = await g.settled(key)
   const entry = entries.find(({ status }) => status === 'client_gone')
-  t.ok(BigInt(entry?.cost_nano) >= BigInt(held) && BigInt(entry?.cost_nano) < 2n * BigInt(held) + 20_000n * OUTPUT, `${entry?.cost_nano} of ${held}`)
+  t.ok(
+    BigInt(entry?.cost_nano) >= BigInt(held) && BigInt(entry?.cost_nano) < 2n * BigInt(held) + 20_000n * OUTPUT,
+    `${entry?.cost_nano} of ${held}`,
+  )
 })
 
 t.test('stored state belongs to the key that made it, and is held by its size', async t => {
@@ -543,7 +696,13 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
   upstream.script = ({ json: asked }, res) => {
     const id = `resp_${++made}`
     const output = [{ type: 'message', id: `msg_${made}`, content: [] }]
-    const response = { id, object: 'response', status: 'completed', output, usage: { input_tokens: 90_000, output_tokens: 10_000 } }
+    const response = {
+      id,
+      object: 'response',
+      status: 'completed',
+      output,
+      usage: { input_tokens: 90_000, output_tokens: 10_000 },
+    }
     if (asked['stream'] !== true) return json(res, response)
     res.writeHead(200, { 'content-type': 'text/event-stream' }).end(typed({ type: 'response.completed', response }))
   }
@@ -553,9 +712,16 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
   for (const stream of [false, true]) {
     t.equal((await ask(mine, { stream })).status, 200)
     const [id, item] = [`resp_${made}`, `msg_${made}`]
-    const references = [{ previous_response_id: id }, { input: [{ type: 'item_reference', id: item }] }, { input: [{ id: item }] }]
+    const references = [
+      { previous_response_id: id },
+      { input: [{ type: 'item_reference', id: item }] },
+      { input: [{ id: item }] },
+    ]
     for (const reference of references) {
-      t.match(await ask(other, reference), { status: 400, json: { error: { param: /previous_response_id|input\.id/, message: /this key has not made/ } } })
+      t.match(await ask(other, reference), {
+        status: 400,
+        json: { error: { param: /previous_response_id|input\.id/, message: /this key has not made/ } },
+      })
       t.equal((await ask(mine, reference)).status, 200)
     }
   }
@@ -565,8 +731,14 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
     { prompt: { id: 'pmpt_1' } },
     { input: [{ role: 'user', content: [{ type: 'input_file', file_id: 'file_1' }] }] },
     { input: [{ role: 'user', content: [{ type: 'input_image', file_id: 'file_1' }] }] },
-    ...['', 0, null, 'mine'].map(hides => ({ input: [{ role: 'user', content: [{ type: 'input_file', file_id: hides, file: { file_id: 'file_1' } }] }] })),
-    { input: [{ role: 'user', content: [{ type: 'document', file_id: '', source: { type: 'file', file_id: 'file_1' } }] }] },
+    ...['', 0, null, 'mine'].map(hides => ({
+      input: [{ role: 'user', content: [{ type: 'input_file', file_id: hides, file: { file_id: 'file_1' } }] }],
+    })),
+    {
+      input: [
+        { role: 'user', content: [{ type: 'document', file_id: '', source: { type: 'file', file_id: 'file_1' } }] },
+      ],
+    },
     { tools: [{ type: 'code_interpreter', container: 'cntr_1' }] },
     { tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] },
     { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] }] },
@@ -577,9 +749,16 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
   ]
   for (const reference of strangers) t.match(await ask(mine, reference), { status: 400 }, JSON.stringify(reference))
   t.equal((await ask(mine, { store: false })).status, 200)
-  t.equal((await ask(mine, { previous_response_id: `resp_${made}` })).status, 400, 'what is not stored cannot be referred to')
+  t.equal(
+    (await ask(mine, { previous_response_id: `resp_${made}` })).status,
+    400,
+    'what is not stored cannot be referred to',
+  )
   const famA = await place.key('famA', '10')
-  for (const more of [{ container: 'c_1' }, { messages: say([{ type: 'document', source: { type: 'file', file_id: 'file_1' } }]) }]) {
+  for (const more of [
+    { container: 'c_1' },
+    { messages: say([{ type: 'document', source: { type: 'file', file_id: 'file_1' } }]) },
+  ]) {
     t.match(await g.call(MESSAGES, { key: famA, body: { ...FAMA, ...more } }), { status: 400 })
   }
   // 100 000 tokens of an earlier reply are 0.3 credits.

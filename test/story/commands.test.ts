@@ -5,7 +5,19 @@ import { Place } from '../process.ts'
 t.test('keys are made and managed from the command line while the gateway runs', async t => {
   const place = new Place(t)
   const running = await place.start(t)
-  const made = await place.run('keys', 'create', '--type', 'famB', '--credits', '25', '--name', 'Ann', '--expires', '30d', '--json')
+  const made = await place.run(
+    'keys',
+    'create',
+    '--type',
+    'famB',
+    '--credits',
+    '25',
+    '--name',
+    'Ann',
+    '--expires',
+    '30d',
+    '--json',
+  )
   const key = JSON.parse(made.out)
   t.match(key, { id: /^key_/, key: /^sk-[A-Za-z0-9]{48}$/, type: 'famB', credits: 25 })
   t.match(await running.lookUp('key-info', key.key), { status: 200, json: { id: key.id, name: 'Ann', balance: 25 } })
@@ -13,7 +25,11 @@ t.test('keys are made and managed from the command line while the gateway runs',
   t.match(await running.lookUp('key-info', key.key), { json: { balance: 25.5 } })
   const rotated = JSON.parse((await place.run('keys', 'rotate', key.id, '--json')).out)
   t.match(await running.lookUp('key-info', rotated.key), { json: { id: key.id, balance: 25.5 } })
-  t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'active', balance: '25.5', name: 'Ann' })
+  t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), {
+    status: 'active',
+    balance: '25.5',
+    name: 'Ann',
+  })
   t.match((await place.run('keys', 'disable', key.id)).out, /disabled/)
   t.match(JSON.parse((await place.run('keys', 'show', key.id, '--json')).out), { status: 'disabled' })
   t.match((await place.run('keys', 'enable', key.id)).out, /active/)
@@ -21,7 +37,11 @@ t.test('keys are made and managed from the command line while the gateway runs',
   t.ok(listed.out.split('\n').some(line => line.includes(key.id)))
   const later = [await place.key('famA', '1'), await place.key('famA', '1')]
   const { out } = await place.run('keys', 'list')
-  t.match(out, new RegExp([key, ...later].map(({ id }) => `${id} .*\\n`).join('')), 'in the order in which they were made')
+  t.match(
+    out,
+    new RegExp([key, ...later].map(({ id }) => `${id} .*\\n`).join('')),
+    'in the order in which they were made',
+  )
   t.notMatch(listed.out, rotated.key, 'a secret is shown once')
   const [charged] = later
   const chat = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'hi' }] }
@@ -34,7 +54,11 @@ t.test('keys are made and managed from the command line while the gateway runs',
     out: new RegExp(`^0\\.\\d+ credits of entry ${entry.id} are given back\\. ${key.id} has 25\\.5 credits now\\.`),
   })
   t.match(await place.run(...credit, '--key', key.id), { code: 0, out: /was given back before, and is not again/ })
-  t.match((await running.lookUp('key-info/history', rotated.key)).json.data[0], { type: 'credit', credits_entry: entry.id, cost_nano: `-${entry.cost_nano}` })
+  t.match((await running.lookUp('key-info/history', rotated.key)).json.data[0], {
+    type: 'credit',
+    credits_entry: entry.id,
+    cost_nano: `-${entry.cost_nano}`,
+  })
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
   const mistakes: [string[], RegExp][] = [
     [['keys', 'create', '--type', 'famb', '--credits', '5'], /no key type "famb"; did you mean famB\?/],

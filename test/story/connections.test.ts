@@ -14,104 +14,126 @@ const post = (key: string, body = BODY, headers = ''): string =>
   `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\n${headers}content-length: ${body.length}\r\n\r\n${body}`
 const get = (path: string, headers = ''): string => `GET ${path} HTTP/1.1\r\nhost: x\r\n${headers}\r\n`
 
-async function start(t: Test, edit: (yaml: string) => string = yaml => yaml): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
+async function start(
+  t: Test,
+  edit: (yaml: string) => string = yaml => yaml,
+): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, REPLY)
   const g = await startGateway(t, { upstream: upstream.url, edit })
   return { g, upstream, key: await g.key('famC') }
 }
 
-t.test('requests that a client sends ahead are served one at a time, in their order, and each is charged once', async t => {
-  const { g, upstream, key } = await start(t)
-  let running = 0
-  let most = 0
-  upstream.script = async (_received, res) => {
-    most = Math.max(most, ++running)
-    await new Promise(resolve => setImmediate(resolve))
-    running--
-    json(res, REPLY)
-  }
-  const client = new RawClient(g.gateway.port, post(key).repeat(9) + get('/health', 'connection: close\r\n'))
-  await client.closed
-  t.equal(client.replies, 10)
-  t.match(client.answer, /"status":"ok"[^]*$/, 'the last reply is the last request’s')
-  t.equal(most, 1)
-  t.equal((await g.settled(key)).filter(({ type }) => type === 'settle').length, 9)
-})
-
-t.test('a client that sends thousands of requests ahead is cut behind those that are remembered, and others are served meanwhile', async t => {
-  const { g, upstream, key } = await start(t)
-  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-  const attacker = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
-  await attacker.saw(/"a"/)
-  for (let times = 0; times < 10; times++) attacker.send(get('/').repeat(2000))
-  const other = await g.key('famC')
-  upstream.script = (_received, res) => json(res, REPLY)
-  t.equal((await g.call('/v1/chat/completions', { key: other, body: BODY })).status, 200)
-  t.ok(g.gateway.running <= 1, 'nothing that was sent ahead runs')
-  replies[0]?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
-  await attacker.closed
-  t.match(attacker.answer, /\[DONE\]/, 'the running reply was brought to its end')
-  t.ok(attacker.replies <= 12, `${attacker.replies} replies`)
-  await g.settled(key)
-  await g.settled(other)
-})
-
-t.test('malformed bytes behind a running request are answered after its reply, which is whole and charged as such', async t => {
-  const { g, upstream, key } = await start(t)
-  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-  for (const broken of ['\0\0\0 nonsense\r\n\r\n', 'GET / HTTP/9.9\r\n\r\n', 'POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n']) {
-    const client = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
-    await client.saw(/"a"/)
-    client.send(broken)
-    // Another request shows that the gateway has read them.
-    t.equal((await g.call('/health')).status, 200)
-    replies.pop()?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
+t.test(
+  'requests that a client sends ahead are served one at a time, in their order, and each is charged once',
+  async t => {
+    const { g, upstream, key } = await start(t)
+    let running = 0
+    let most = 0
+    upstream.script = async (_received, res) => {
+      most = Math.max(most, ++running)
+      await new Promise(resolve => setImmediate(resolve))
+      running--
+      json(res, REPLY)
+    }
+    const client = new RawClient(g.gateway.port, post(key).repeat(9) + get('/health', 'connection: close\r\n'))
     await client.closed
-    t.match(client.answer, /^HTTP\/1\.1 200[^]*\[DONE\][^]*HTTP\/1\.1 400/, JSON.stringify(broken))
-  }
-  const waiting = new RawClient(g.gateway.port)
-  upstream.script = async (_received, res) => {
-    waiting.send('nonsense\r\n\r\n')
-    await g.call('/health')
-    json(res, REPLY)
-  }
-  waiting.send(post(key))
-  await waiting.closed
-  t.match(waiting.answer, /^HTTP\/1\.1 200[^]*"hello"[^]*HTTP\/1\.1 400/, 'so is a JSON reply that has not begun')
-  const entries = await g.settled(key)
-  t.strictSame(
-    entries.map(({ status, output_tokens }) => [status, output_tokens]),
-    Array.from({ length: 4 }, () => ['ok', 5]),
-  )
-})
+    t.equal(client.replies, 10)
+    t.match(client.answer, /"status":"ok"[^]*$/, 'the last reply is the last request’s')
+    t.equal(most, 1)
+    t.equal((await g.settled(key)).filter(({ type }) => type === 'settle').length, 9)
+  },
+)
 
-t.test('an address may keep so many idle connections: the one that has been idle longest is closed, never one that is served', async t => {
-  const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
-  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-  const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
-  await served.saw(/"a"/)
-  const idle = []
-  for (let count = 0; count < 5; count++) {
-    const client = new RawClient(g.gateway.port, get('/health'))
-    await client.saw(/"ok"/)
-    idle.push(client)
-  }
-  await Promise.all([idle[0]?.closed, idle[1]?.closed])
-  t.strictSame(
-    idle.map(({ socket }) => socket.closed),
-    [true, true, false, false, false],
-  )
-  t.notOk(served.socket.closed)
-  replies[0]?.end('data: [DONE]\n\n')
-  for (const client of [...idle, served]) client.socket.destroy()
-  await g.settled(key)
-})
+t.test(
+  'a client that sends thousands of requests ahead is cut behind those that are remembered, and others are served meanwhile',
+  async t => {
+    const { g, upstream, key } = await start(t)
+    const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    const attacker = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
+    await attacker.saw(/"a"/)
+    for (let times = 0; times < 10; times++) attacker.send(get('/').repeat(2000))
+    const other = await g.key('famC')
+    upstream.script = (_received, res) => json(res, REPLY)
+    t.equal((await g.call('/v1/chat/completions', { key: other, body: BODY })).status, 200)
+    t.ok(g.gateway.running <= 1, 'nothing that was sent ahead runs')
+    replies[0]?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
+    await attacker.closed
+    t.match(attacker.answer, /\[DONE\]/, 'the running reply was brought to its end')
+    t.ok(attacker.replies <= 12, `${attacker.replies} replies`)
+    await g.settled(key)
+    await g.settled(other)
+  },
+)
+
+t.test(
+  'malformed bytes behind a running request are answered after its reply, which is whole and charged as such',
+  async t => {
+    const { g, upstream, key } = await start(t)
+    const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    for (const broken of [
+      '\0\0\0 nonsense\r\n\r\n',
+      'GET / HTTP/9.9\r\n\r\n',
+      'POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n',
+    ]) {
+      const client = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
+      await client.saw(/"a"/)
+      client.send(broken)
+      // Another request shows that the gateway has read them.
+      t.equal((await g.call('/health')).status, 200)
+      replies.pop()?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
+      await client.closed
+      t.match(client.answer, /^HTTP\/1\.1 200[^]*\[DONE\][^]*HTTP\/1\.1 400/, JSON.stringify(broken))
+    }
+    const waiting = new RawClient(g.gateway.port)
+    upstream.script = async (_received, res) => {
+      waiting.send('nonsense\r\n\r\n')
+      await g.call('/health')
+      json(res, REPLY)
+    }
+    waiting.send(post(key))
+    await waiting.closed
+    t.match(waiting.answer, /^HTTP\/1\.1 200[^]*"hello"[^]*HTTP\/1\.1 400/, 'so is a JSON reply that has not begun')
+    const entries = await g.settled(key)
+    t.strictSame(
+      entries.map(({ status, output_tokens }) => [status, output_tokens]),
+      Array.from({ length: 4 }, () => ['ok', 5]),
+    )
+  },
+)
+
+t.test(
+  'an address may keep so many idle connections: the one that has been idle longest is closed, never one that is served',
+  async t => {
+    const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
+    const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
+    await served.saw(/"a"/)
+    const idle = []
+    for (let count = 0; count < 5; count++) {
+      const client = new RawClient(g.gateway.port, get('/health'))
+      await client.saw(/"ok"/)
+      idle.push(client)
+    }
+    await Promise.all([idle[0]?.closed, idle[1]?.closed])
+    t.strictSame(
+      idle.map(({ socket }) => socket.closed),
+      [true, true, false, false, false],
+    )
+    t.notOk(served.socket.closed)
+    replies[0]?.end('data: [DONE]\n\n')
+    for (const client of [...idle, served]) client.socket.destroy()
+    await g.settled(key)
+  },
+)
 
 t.test('an address keeps no more idle connections than that when many were served at the same time', async t => {
   const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-  const clients = Array.from({ length: 6 }, () => new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'))))
+  const clients = Array.from(
+    { length: 6 },
+    () => new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'))),
+  )
   await Promise.all(clients.map(client => client.saw(/"a"/)))
   t.notOk(clients.some(({ socket }) => socket.closed))
   for (const reply of replies) reply.end('data: [DONE]\n\n')
@@ -158,7 +180,11 @@ t.test('one key has as many requests under way as it leaves places free, however
   await until(() => slow.filter(({ status }) => status === 429).length > 0)
   t.match(slow.find(({ status }) => status === 429)?.answer ?? '', /Too many requests of this key/)
   t.equal(slow.filter(({ status }) => status === 0).length, 3)
-  t.equal((await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).status, 200, 'another key is served')
+  t.equal(
+    (await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).status,
+    200,
+    'another key is served',
+  )
   for (const { socket } of slow) socket.destroy()
   await until(() => g.gateway.running === 0)
   t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
@@ -185,28 +211,33 @@ t.test('a request has at most 128 headers, and a broken one keeps no connection 
   t.equal(g.gateway.connections, 0)
 })
 
-t.test('an address that asks too often without a valid key is told to wait, at every endpoint but that of its health; a customer there is not', async t => {
-  const { g, key } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 4'))
-  t.equal((await g.call('/v1/models', { key })).status, 200)
-  t.equal((await g.call('/')).status, 200)
-  t.equal((await g.call('/nowhere')).status, 404)
-  t.equal((await g.call('/v1/models', { key: 'sk-wrong' })).status, 200, 'a wrong key at the list of models counts')
-  t.equal((await g.call('/v1/chat/completions', { key: 'sk-wrong', body: BODY })).status, 401)
-  for (const path of ['/v1/models', '/nowhere', '/']) {
-    const refused = await g.call(path)
-    t.equal(refused.status, 429, path)
-    t.ok(Number(refused.headers.get('retry-after')) > 0)
-    t.equal(refused.headers.get('connection'), 'close')
-  }
-  for (const path of ['/health', '/health/ready']) t.equal((await g.call(path)).status, 200, path)
-  t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
-  await g.settled(key)
-})
+t.test(
+  'an address that asks too often without a valid key is told to wait, at every endpoint but that of its health; a customer there is not',
+  async t => {
+    const { g, key } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 4'))
+    t.equal((await g.call('/v1/models', { key })).status, 200)
+    t.equal((await g.call('/')).status, 200)
+    t.equal((await g.call('/nowhere')).status, 404)
+    t.equal((await g.call('/v1/models', { key: 'sk-wrong' })).status, 200, 'a wrong key at the list of models counts')
+    t.equal((await g.call('/v1/chat/completions', { key: 'sk-wrong', body: BODY })).status, 401)
+    for (const path of ['/v1/models', '/nowhere', '/']) {
+      const refused = await g.call(path)
+      t.equal(refused.status, 429, path)
+      t.ok(Number(refused.headers.get('retry-after')) > 0)
+      t.equal(refused.headers.get('connection'), 'close')
+    }
+    for (const path of ['/health', '/health/ready']) t.equal((await g.call(path)).status, 200, path)
+    t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
+    await g.settled(key)
+  },
+)
 
 t.test('behind a trusted proxy each client is an address of its own, and the proxy itself is not counted', async t => {
-  const edit = (yaml: string): string => yaml.replace('anonymous: 600', 'anonymous: 1').replace('trustedProxies: []', 'trustedProxies: [127.0.0.0/8, "::1"]')
+  const edit = (yaml: string): string =>
+    yaml.replace('anonymous: 600', 'anonymous: 1').replace('trustedProxies: []', 'trustedProxies: [127.0.0.0/8, "::1"]')
   const { g } = await start(t, edit)
-  const from = async (forwarded: string): Promise<number> => (await g.call('/v1/models', { headers: { 'x-forwarded-for': forwarded } })).status
+  const from = async (forwarded: string): Promise<number> =>
+    (await g.call('/v1/models', { headers: { 'x-forwarded-for': forwarded } })).status
   t.equal(await from('203.0.113.1'), 200)
   t.equal(await from('203.0.113.1'), 429)
   t.equal(await from('198.51.100.7, 203.0.113.1'), 429, 'what a client says of itself does not count')
@@ -234,14 +265,16 @@ t.test('a wrong key is looked up once in a while, and one of a blocked address n
   }
   for (let times = 0; times < 3; times++) t.equal((await g.call('/api/v1/key-info', { key: 'sk-guess' })).status, 401)
   t.equal(looks, 1, 'the same secret is remembered')
-  for (let times = 0; times < 10; times++) await g.call(times % 2 === 0 ? '/api/v1/key-info' : '/v1/models', { key: `sk-guess-${times}` })
+  for (let times = 0; times < 10; times++)
+    await g.call(times % 2 === 0 ? '/api/v1/key-info' : '/v1/models', { key: `sk-guess-${times}` })
   t.equal(looks, 3, 'others are looked up until the address is blocked')
 })
 
 t.test('a key that cannot pay is refused before its body is read', async t => {
   const { g, upstream, key } = await start(t, yaml => yaml.replace('unreadTime: 2s', 'unreadTime: 50ms'))
   const { keys } = g.gateway
-  const made = async (credits: bigint, expiresAt?: number) => keys.create({ type: 'famC', name: '', credits, expiresAt })
+  const made = async (credits: bigint, expiresAt?: number) =>
+    keys.create({ type: 'famC', name: '', credits, expiresAt })
   const [poor, expired, disabled] = await Promise.all([made(1n), made(10n ** 10n, Date.now() - 1000), made(10n ** 10n)])
   await keys.setStatus(disabled.key.id, 'disabled')
   const head = (secret: string, more = '', path = '/v1/chat/completions'): string =>
@@ -265,18 +298,26 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
   t.equal(counting.status, 401, 'nor does an expired one count tokens')
   t.equal(upstream.requests.length, 0)
   const refused = await g.call('/v1/chat/completions', { key: poor.secret, body: BODY })
-  t.match(refused.json.error, { code: 'insufficient_quota', message: /has 0.000000001 credits left; the smallest request needs/ })
+  t.match(refused.json.error, {
+    code: 'insufficient_quota',
+    message: /has 0.000000001 credits left; the smallest request needs/,
+  })
   await g.gateway.ledger.grant(poor.key.id, 'topup', 10n ** 10n, { reason: 'topup' })
   await keys.setStatus(disabled.key.id, 'active')
-  for (const secret of [poor.secret, disabled.secret, key]) t.equal((await g.call('/v1/chat/completions', { key: secret, body: BODY })).status, 200, 'at once')
+  for (const secret of [poor.secret, disabled.secret, key])
+    t.equal((await g.call('/v1/chat/completions', { key: secret, body: BODY })).status, 200, 'at once')
   await g.settled(poor.secret)
 })
 
 t.test('the rest of a body behind an early answer is thrown away within bounds', async t => {
   const edit = (yaml: string): string =>
-    yaml.replace('unreadBody: 32MiB', 'unreadBody: 64KiB').replace('unreadBodies: 100', 'unreadBodies: 1').replace('unreadTime: 2s', 'unreadTime: 24h')
+    yaml
+      .replace('unreadBody: 32MiB', 'unreadBody: 64KiB')
+      .replace('unreadBodies: 100', 'unreadBodies: 1')
+      .replace('unreadTime: 2s', 'unreadTime: 24h')
   const { g } = await start(t, edit)
-  const head = 'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-wrong\r\ncontent-length: 30000000\r\n\r\n'
+  const head =
+    'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-wrong\r\ncontent-length: 30000000\r\n\r\n'
   const slow = new RawClient(g.gateway.port, head)
   await slow.saw(/"error"[^]*\}\}/)
   t.notOk(slow.socket.closed, 'a client that may be sending still sees its answer')

@@ -14,69 +14,77 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const STREAMS = 200
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }], stream: true }
 /** Thirty bytes of text: ten tokens by the estimate. */
-const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
+const DELTA =
+  'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
 /** What a customer owes, in nano-credits, who has received so many bytes of deltas. */
-const owed = (bytes: number): bigint => BigInt(Math.ceil(JSON.stringify(BODY).length / 3)) * 3000n + BigInt((bytes / DELTA.length) * 10) * 15_000n
+const owed = (bytes: number): bigint =>
+  BigInt(Math.ceil(JSON.stringify(BODY).length / 3)) * 3000n + BigInt((bytes / DELTA.length) * 10) * 15_000n
 
-t.test('kill -9 with 200 streams open: each customer pays for what he had received, to within one renewal', { skip }, async t => {
-  const redis = await RealRedis.start(t)
-  const upstream = await ScriptedUpstream.start(t)
-  const more: (() => void)[] = []
-  let served = 0
-  upstream.script = (_received, res) => {
-    const first = 1 + (served++ % 7)
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(DELTA.repeat(first))
-    more.push(() => void res.write(DELTA.repeat(2)))
-  }
-  const edit = (yaml: string): string => ownPrefix(yaml).replace('lease: 60s', 'lease: 4s').replace('reapEvery: 10s', 'reapEvery: 100ms')
-  const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
-  const survivor = await startGateway(t, { edit, env })
-  const { keys, ledger } = survivor.gateway
-  const victim = await new Place(t, edit, env).start(t)
+t.test(
+  'kill -9 with 200 streams open: each customer pays for what he had received, to within one renewal',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await ScriptedUpstream.start(t)
+    const more: (() => void)[] = []
+    let served = 0
+    upstream.script = (_received, res) => {
+      const first = 1 + (served++ % 7)
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(DELTA.repeat(first))
+      more.push(() => void res.write(DELTA.repeat(2)))
+    }
+    const edit = (yaml: string): string =>
+      ownPrefix(yaml).replace('lease: 60s', 'lease: 4s').replace('reapEvery: 10s', 'reapEvery: 100ms')
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+    const survivor = await startGateway(t, { edit, env })
+    const { keys, ledger } = survivor.gateway
+    const victim = await new Place(t, edit, env).start(t)
 
-  const customers = await Promise.all(
-    Array.from({ length: STREAMS }, async () => {
-      const { key, secret } = await keys.create({ type: 'famC', name: '', credits: NANO, expiresAt: undefined })
-      const response = await victim.chat(secret, BODY)
-      const customer = { id: key.id, bytes: 0, renewed: 0n }
-      const listen = async (): Promise<void> => {
-        // What a slow machine's silence is bridged with is not charged for.
-        for await (const part of response.body as AsyncIterable<Uint8Array>)
-          customer.bytes += Buffer.from(part).toString().replaceAll(': keepalive\n\n', '').length
-      }
-      listen().catch(() => {})
-      return customer
-    }),
-  )
-  const floor = async (id: string): Promise<bigint> => {
-    const [hold = ''] = await ledger.scripts.redis.hvals(ledger.scripts.key(id, 'd'))
-    return BigInt(hold.split(':')[1] ?? 0)
-  }
-  // Longer than a lease, so that only renewed holds can still be there.
-  for (const one of customers) await until(async () => (await floor(one.id)) === owed(one.bytes))
-  const before = Date.now()
-  await until(() => Date.now() - before > 4100)
-  for (const customer of customers) customer.renewed = await floor(customer.id)
-  t.ok(
-    customers.every(({ renewed }) => renewed >= owed(DELTA.length)),
-    'a live stream is never reaped, and its floor is what was received',
-  )
-  const had = customers.map(({ bytes }) => bytes)
-  for (const write of more) write()
-  await until(() => customers.every(({ bytes }, index) => bytes === (had[index] as number) + 2 * DELTA.length))
-  await victim.stop('SIGKILL')
+    const customers = await Promise.all(
+      Array.from({ length: STREAMS }, async () => {
+        const { key, secret } = await keys.create({ type: 'famC', name: '', credits: NANO, expiresAt: undefined })
+        const response = await victim.chat(secret, BODY)
+        const customer = { id: key.id, bytes: 0, renewed: 0n }
+        const listen = async (): Promise<void> => {
+          // What a slow machine's silence is bridged with is not charged for.
+          for await (const part of response.body as AsyncIterable<Uint8Array>)
+            customer.bytes += Buffer.from(part).toString().replaceAll(': keepalive\n\n', '').length
+        }
+        listen().catch(() => {})
+        return customer
+      }),
+    )
+    const floor = async (id: string): Promise<bigint> => {
+      const [hold = ''] = await ledger.scripts.redis.hvals(ledger.scripts.key(id, 'd'))
+      return BigInt(hold.split(':')[1] ?? 0)
+    }
+    // Longer than a lease, so that only renewed holds can still be there.
+    for (const one of customers) await until(async () => (await floor(one.id)) === owed(one.bytes))
+    const before = Date.now()
+    await until(() => Date.now() - before > 4100)
+    for (const customer of customers) customer.renewed = await floor(customer.id)
+    t.ok(
+      customers.every(({ renewed }) => renewed >= owed(DELTA.length)),
+      'a live stream is never reaped, and its floor is what was received',
+    )
+    const had = customers.map(({ bytes }) => bytes)
+    for (const write of more) write()
+    await until(() => customers.every(({ bytes }, index) => bytes === (had[index] as number) + 2 * DELTA.length))
+    await victim.stop('SIGKILL')
 
-  for (const { id, renewed, bytes } of customers) {
-    await until(async () => (await ledger.balance(id)).held === 0n)
-    const [entry] = await ledger.history(id, { from: '-', to: '+', count: 10 })
-    const charge = entry?.charge ?? -1n
-    if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes)) t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)
-  }
-  const { drifts, repriced, unversioned } = await audit(ledger, undefined, 'charges')
-  t.same(drifts, [], 'every credit is accounted for')
-  t.same({ repriced, unversioned }, { repriced: STREAMS, unversioned: 0 }, 'and every charge can be recomputed')
-})
+    for (const { id, renewed, bytes } of customers) {
+      await until(async () => (await ledger.balance(id)).held === 0n)
+      const [entry] = await ledger.history(id, { from: '-', to: '+', count: 10 })
+      const charge = entry?.charge ?? -1n
+      if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes))
+        t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)
+    }
+    const { drifts, repriced, unversioned } = await audit(ledger, undefined, 'charges')
+    t.same(drifts, [], 'every credit is accounted for')
+    t.same({ repriced, unversioned }, { repriced: STREAMS, unversioned: 0 }, 'and every charge can be recomputed')
+  },
+)
 
 /** Stops this process, and with it the gateway in it, as a debugger, a busy machine or a sleeping one does. */
 function pause(ms: number): void {
@@ -90,9 +98,15 @@ t.test('a pause of the gateway itself is not taken for a silence of its store, i
     // What has been written lies in the gateway's socket now.
     pause(3000)
   }
-  const limits = (yaml: string): string => yaml.replace('headersTime: 10s', 'headersTime: 2s').replaceAll('speaks:', 'timeouts: { firstByte: 2s }\n    speaks:')
+  const limits = (yaml: string): string =>
+    yaml
+      .replace('headersTime: 10s', 'headersTime: 2s')
+      .replaceAll('speaks:', 'timeouts: { firstByte: 2s }\n    speaks:')
   const g = await startGateway(t, { upstream: upstream.url, edit: limits })
-  const answer = await g.call('/v1/chat/completions', { key: await g.key('famC'), body: { model: 'acme/famC-5.5', messages: [] } })
+  const answer = await g.call('/v1/chat/completions', {
+    key: await g.key('famC'),
+    body: { model: 'acme/famC-5.5', messages: [] },
+  })
   t.match(answer, { status: 200 })
   const asked = g.gateway.store.redis.ping()
   pause(3000)

@@ -10,7 +10,8 @@ let upstream: ScriptedUpstream
 
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) => json(res, { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
   g = await startGateway(t, { upstream: upstream.url })
 })
 
@@ -34,7 +35,11 @@ t.test('a missing, unknown, malformed or disabled key is refused alike, in the f
   isOpenai(t, await g.call(CHAT, { body }), 401, 'invalid_request_error', 'invalid_api_key')
   const messages = await g.call('/v1/messages', { key: 'sk-unknown', body })
   t.equal(messages.status, 401)
-  t.match(messages.json, { type: 'error', error: { type: 'authentication_error' }, request_id: messages.headers.get('request-id') })
+  t.match(messages.json, {
+    type: 'error',
+    error: { type: 'authentication_error' },
+    request_id: messages.headers.get('request-id'),
+  })
   isOpenai(t, await g.call('/api/v1/key-info', { key: disabled }), 401, 'invalid_request_error', 'invalid_api_key')
 })
 
@@ -65,7 +70,10 @@ t.test('expired and exhausted keys may look up and may not buy', async t => {
 
 t.test('an exhausted messages key gets a billing error that is final', async t => {
   const key = await g.key('famA', 0n)
-  const answer = await g.call('/v1/messages', { key, body: { model: 'acme/famA-medium-5', max_tokens: 10, messages: MESSAGES } })
+  const answer = await g.call('/v1/messages', {
+    key,
+    body: { model: 'acme/famA-medium-5', max_tokens: 10, messages: MESSAGES },
+  })
   t.equal(answer.status, 429)
   t.match(answer.json, { type: 'error', error: { type: 'billing_error' } })
   t.equal(answer.headers.get('x-should-retry'), 'false')
@@ -75,7 +83,8 @@ t.test('each key type accepts exactly its models and formats', async t => {
   const famB = await g.key('famB')
   const famC = await g.key('famC')
   const editor = await g.key('editor')
-  const ask = (key: string, model: unknown, path = CHAT): Promise<Answer> => g.call(path, { key, body: { model, messages: MESSAGES, input: 'x' } })
+  const ask = (key: string, model: unknown, path = CHAT): Promise<Answer> =>
+    g.call(path, { key, body: { model, messages: MESSAGES, input: 'x' } })
   const refused = await ask(famC, 'acme/famB-4.5')
   isOpenai(t, refused, 404, 'invalid_request_error', 'model_not_found')
   t.match(refused.json.error, { param: 'model', message: /acme\/famB-4\.5.*acme\/famC-5\.6-sol/ })
@@ -102,7 +111,8 @@ t.test('a request without a model is served with the default of a famB key, and 
   const refused = await g.call(CHAT, { key: await g.key('famC'), body: { messages: [] } })
   isOpenai(t, refused, 400, 'invalid_request_error', 'invalid_request_body')
   t.match(refused.json.error, { param: 'model', message: /acme\/famC-5\.5/ })
-  for (const model of [null, 5, ['acme/famB-4.5']]) t.equal((await g.call(CHAT, { key: await g.key('famB'), body: { model, messages: [] } })).status, 400)
+  for (const model of [null, 5, ['acme/famB-4.5']])
+    t.equal((await g.call(CHAT, { key: await g.key('famB'), body: { model, messages: [] } })).status, 400)
 })
 
 t.test('a body that is not valid is refused, naming what is wrong', async t => {
@@ -126,23 +136,45 @@ t.test('a body that is not valid is refused, naming what is wrong', async t => {
   ]
   for (const [name, body, message] of cases) {
     const answer = await g.call(CHAT, { key, body })
-    t.match(answer, { status: 400, json: { error: { type: 'invalid_request_error', code: 'invalid_request_body', message } } }, name)
+    t.match(
+      answer,
+      { status: 400, json: { error: { type: 'invalid_request_error', code: 'invalid_request_body', message } } },
+      name,
+    )
   }
   t.equal(upstream.requests.length, before, 'nothing of it reached the upstream')
   t.equal((await g.call('/v1/responses', { key, body: { model: 'acme/famC-5.5' } })).json.error.param, 'input')
-  t.equal((await g.call('/v1/responses', { key, body: { model: 'acme/famC-5.5', input: null } })).status, 200, 'input may be any JSON value')
+  t.equal(
+    (await g.call('/v1/responses', { key, body: { model: 'acme/famC-5.5', input: null } })).status,
+    200,
+    'input may be any JSON value',
+  )
 })
 
 t.test('compressed and oversized bodies are refused', async t => {
   const key = await g.key('famC')
-  isOpenai(t, await g.call(CHAT, { key, body: {}, headers: { 'content-encoding': 'gzip' } }), 415, 'invalid_request_error', 'unsupported_encoding')
+  isOpenai(
+    t,
+    await g.call(CHAT, { key, body: {}, headers: { 'content-encoding': 'gzip' } }),
+    415,
+    'invalid_request_error',
+    'unsupported_encoding',
+  )
   const answer = await g.call(CHAT, { key, body: Buffer.alloc(33 * 1024 * 1024, 32) })
   isOpenai(t, answer, 413, 'invalid_request_error', 'body_too_large')
   t.equal(answer.headers.get('connection'), 'close')
 })
 
 t.test('only the exact paths and methods of the table are served', async t => {
-  for (const path of ['/v1/nothing', '/V1/models', '/v1/models/', '//v1/models', '/v1/%6dodels', '/v1/models;x', '/api/v1/key-info/']) {
+  for (const path of [
+    '/v1/nothing',
+    '/V1/models',
+    '/v1/models/',
+    '//v1/models',
+    '/v1/%6dodels',
+    '/v1/models;x',
+    '/api/v1/key-info/',
+  ]) {
     isOpenai(t, await g.call(path), 404, 'invalid_request_error', 'not_found')
   }
   const wrong = await g.call(CHAT)

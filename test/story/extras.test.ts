@@ -32,7 +32,12 @@ const FUNCTION: Readonly<Record<FormatName, object>> = {
 }
 
 function request(format: FormatName, model: string, more: object = {}): object {
-  return { model, ...(format === 'responses' ? { input: 'hi' } : { messages: say() }), ...(format === 'messages' && { max_tokens: 100 }), ...more }
+  return {
+    model,
+    ...(format === 'responses' ? { input: 'hi' } : { messages: say() }),
+    ...(format === 'messages' && { max_tokens: 100 }),
+    ...more,
+  }
 }
 
 /** A whole reply with ten tokens of input and twenty of output. */
@@ -47,8 +52,22 @@ function reply(path: string, usage: object = {}, more: object = {}): object {
     }
   const counted = { input_tokens: 10, output_tokens: 20, ...usage }
   if (path === MESSAGES)
-    return { type: 'message', id: 'm', role: 'assistant', content: [{ type: 'text', text: 'x' }], stop_reason: 'end_turn', usage: counted, ...more }
-  const item = { type: 'message', id: 'i', role: 'assistant', status: 'completed', content: [{ type: 'output_text', text: 'x', annotations: [] }] }
+    return {
+      type: 'message',
+      id: 'm',
+      role: 'assistant',
+      content: [{ type: 'text', text: 'x' }],
+      stop_reason: 'end_turn',
+      usage: counted,
+      ...more,
+    }
+  const item = {
+    type: 'message',
+    id: 'i',
+    role: 'assistant',
+    status: 'completed',
+    content: [{ type: 'output_text', text: 'x', annotations: [] }],
+  }
   return { id: 'r', object: 'response', status: 'completed', output: [item], usage: counted, ...more }
 }
 
@@ -63,7 +82,8 @@ interface Scene {
 async function scene(t: Test, price = '', edit = (yaml: string): string => yaml): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = ({ path }, res) => json(res, reply(path))
-  const priced = (yaml: string): string => yaml.replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${price === '' ? 'tiers: []' : price} }`)
+  const priced = (yaml: string): string =>
+    yaml.replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${price === '' ? 'tiers: []' : price} }`)
   const g = await startGateway(t, { upstream: upstream.url, edit: yaml => edit(priced(yaml)) })
   return { g, upstream }
 }
@@ -74,7 +94,11 @@ async function ask({ g }: Scene, format: FormatName, more: object, key: string):
 }
 
 /** What one request is charged, in nano-credits, with its entry. */
-async function charged(place: Scene, format: FormatName, more: object): Promise<{ answer: Answer; cost: bigint; entry: Record<string, any> }> {
+async function charged(
+  place: Scene,
+  format: FormatName,
+  more: object,
+): Promise<{ answer: Answer; cost: bigint; entry: Record<string, any> }> {
   const key = await place.g.key(PLACES[format].type, 1000n)
   const answer = await ask(place, format, more, key)
   const [entry = {}] = await place.g.settled(key)
@@ -109,29 +133,39 @@ const REFUSED: readonly (readonly [member: string, more: object])[] = [
   ['mcp_servers', { mcp_servers: [{ type: 'url', url: 'https://example.com', name: 'n' }] }],
 ]
 
-t.test('what has no price, and what changes the model or the address, is refused by name in every format, and never sent', async t => {
-  const place = await scene(t)
-  const { g, upstream } = place
-  for (const format of FORMATS) {
-    const key = await g.key(PLACES[format].type)
-    for (const [member, more] of REFUSED) {
-      const answer = await ask(place, format, more, key)
-      t.equal(answer.status, 400, `${format}: ${member}`)
-      const { error } = answer.json
-      t.match(error.message, new RegExp(`^"${member}" is refused\\. .+\\.$`))
-      if (format === 'messages') t.equal(error.type, 'policy_blocked')
-      else t.match(error, { code: 'unsupported_parameter', param: member })
-      t.equal(answer.headers.get('x-should-retry'), 'false')
+t.test(
+  'what has no price, and what changes the model or the address, is refused by name in every format, and never sent',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream } = place
+    for (const format of FORMATS) {
+      const key = await g.key(PLACES[format].type)
+      for (const [member, more] of REFUSED) {
+        const answer = await ask(place, format, more, key)
+        t.equal(answer.status, 400, `${format}: ${member}`)
+        const { error } = answer.json
+        t.match(error.message, new RegExp(`^"${member}" is refused\\. .+\\.$`))
+        if (format === 'messages') t.equal(error.type, 'policy_blocked')
+        else t.match(error, { code: 'unsupported_parameter', param: member })
+        t.equal(answer.headers.get('x-should-retry'), 'false')
+      }
     }
-  }
-  t.equal(upstream.requests.length, 0)
-})
+    t.equal(upstream.requests.length, 0)
+  },
+)
 
 t.test('fifty requests in the background on a key with 0.02 credits reach no provider and cost nothing', async t => {
   const { g, upstream } = await scene(t)
-  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: parseDecimal('0.02') as bigint, expiresAt: undefined })
+  const { secret: key } = await g.gateway.keys.create({
+    type: 'famC',
+    name: '',
+    credits: parseDecimal('0.02') as bigint,
+    expiresAt: undefined,
+  })
   const answers = await Promise.all(
-    Array.from({ length: 50 }, () => g.call(RESPONSES, { key, body: { model: 'acme/famC-5.5', input: 'hi', background: true } })),
+    Array.from({ length: 50 }, () =>
+      g.call(RESPONSES, { key, body: { model: 'acme/famC-5.5', input: 'hi', background: true } }),
+    ),
   )
   t.ok(answers.every(({ status }) => status === 400))
   t.equal(upstream.requests.length, 0)
@@ -176,7 +210,11 @@ t.test('a member in another spelling, which some upstreams read all the same, is
       ['Max_Tokens', 'max_tokens'],
       ['bac\u212aground', 'background'],
     ] as const) {
-      t.match(await ask(place, format, { [name]: true }, key), { status: 400, json: { error: { message: new RegExp(`Did you mean "${meant}"`) } } }, name)
+      t.match(
+        await ask(place, format, { [name]: true }, key),
+        { status: 400, json: { error: { message: new RegExp(`Did you mean "${meant}"`) } } },
+        name,
+      )
     }
     t.match(await ask(place, format, { tools: [{ ...FUNCTION[format], Type: 'web_search' }] }, key), { status: 400 })
   }
@@ -215,7 +253,9 @@ t.test('with a factor, the tier that the reply reports is charged, whatever was 
       upstream.script = ({ path }, res) =>
         json(
           res,
-          path === MESSAGES ? reply(path, told === undefined ? {} : { service_tier: told }) : reply(path, {}, told === undefined ? {} : { service_tier: told }),
+          path === MESSAGES
+            ? reply(path, told === undefined ? {} : { service_tier: told })
+            : reply(path, {}, told === undefined ? {} : { service_tier: told }),
         )
       const { cost, entry, answer } = await charged(place, format, { service_tier: asked })
       t.equal(answer.headers.get('x-tollgate-dropped'), null)
@@ -232,21 +272,36 @@ t.test('with a factor, the tier that the reply reports is charged, whatever was 
 
 t.test('factors multiply, exactly, and the hold takes the dearest that was asked for', async t => {
   const place = await scene(t, FACTORS)
-  place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }))
+  place.upstream.script = (_received, res) =>
+    json(res, reply(MESSAGES, { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }))
   const more = { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }
   const { cost, entry } = await charged(place, 'messages', more)
   t.equal(cost, (PLAIN * 25n * 60n * 11n) / 1000n)
   t.match(entry['unit_prices'], [
-    { input: '3', output: '15', factors: { service_tier: { name: 'priority', factor: '2.5' }, speed: { factor: '6' }, inference_geo: { factor: '1.1' } } },
+    {
+      input: '3',
+      output: '15',
+      factors: {
+        service_tier: { name: 'priority', factor: '2.5' },
+        speed: { factor: '6' },
+        inference_geo: { factor: '1.1' },
+      },
+    },
   ])
-  const { secret: poor } = await place.g.gateway.keys.create({ type: 'famA', name: '', credits: PLAIN * 10n, expiresAt: undefined })
+  const { secret: poor } = await place.g.gateway.keys.create({
+    type: 'famA',
+    name: '',
+    credits: PLAIN * 10n,
+    expiresAt: undefined,
+  })
   const refused = await ask(place, 'messages', more, poor)
   t.match(refused, { status: 429, json: { error: { message: /may need/ } } })
 })
 
 t.test('a tier that nobody asked for and that has no price is charged plainly, marked, and counted', async t => {
   const place = await scene(t)
-  place.upstream.script = ({ path }, res) => json(res, reply(path, { service_tier: 'priority' }, { service_tier: 'priority' }))
+  place.upstream.script = ({ path }, res) =>
+    json(res, reply(path, { service_tier: 'priority' }, { service_tier: 'priority' }))
   for (const format of FORMATS) {
     const { cost, entry } = await charged(place, format, {})
     t.equal(cost, PLAIN)
@@ -287,38 +342,44 @@ const TOOLS: readonly (readonly [FormatName, string, string])[] = [
   ['chat-completions', 'dream', 'otherTools'],
 ]
 
-t.test('a tool of the provider that has no price is dropped beside others, and refused alone, inside another, or insisted on', async t => {
-  const place = await scene(t)
-  const { g, upstream } = place
-  for (const [format, type] of TOOLS) {
-    const key = await g.key(PLACES[format].type)
-    const tool = { type, name: 'that' }
-    const beside = await ask(place, format, { tools: [tool, FUNCTION[format], tool] }, key)
-    t.equal(beside.status, 200, beside.text)
-    t.equal(beside.headers.get('x-tollgate-dropped'), `tools.${type}`)
-    t.same(upstream.last.json['tools'], [FUNCTION[format]])
-    const before = upstream.requests.length
-    t.match(await ask(place, format, { tools: [tool] }, key), {
-      status: 400,
-      json: { error: { message: new RegExp(`"tools\\[0\\] \\(${type}\\)" is refused`) } },
-    })
-    const choice = format === 'messages' ? { type: 'tool', name: 'that' } : { type }
-    t.equal((await ask(place, format, { tools: [tool, FUNCTION[format]], tool_choice: choice }, key)).status, 400)
-    t.equal(upstream.requests.length, before)
-  }
-  const key = await g.key('famC')
-  for (const more of [
-    { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }] },
-    {
-      input: [
-        { role: 'user', content: 'hi' },
-        { type: 'additional_tools', tools: [{ type: 'web_search' }] },
-      ],
-    },
-    { tools: [{ type: 'shell', environment: { type: 'container_auto' } }] },
-  ])
-    t.match(await ask(place, 'responses', more, key), { status: 400, json: { error: { code: 'unsupported_parameter' } } })
-})
+t.test(
+  'a tool of the provider that has no price is dropped beside others, and refused alone, inside another, or insisted on',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream } = place
+    for (const [format, type] of TOOLS) {
+      const key = await g.key(PLACES[format].type)
+      const tool = { type, name: 'that' }
+      const beside = await ask(place, format, { tools: [tool, FUNCTION[format], tool] }, key)
+      t.equal(beside.status, 200, beside.text)
+      t.equal(beside.headers.get('x-tollgate-dropped'), `tools.${type}`)
+      t.same(upstream.last.json['tools'], [FUNCTION[format]])
+      const before = upstream.requests.length
+      t.match(await ask(place, format, { tools: [tool] }, key), {
+        status: 400,
+        json: { error: { message: new RegExp(`"tools\\[0\\] \\(${type}\\)" is refused`) } },
+      })
+      const choice = format === 'messages' ? { type: 'tool', name: 'that' } : { type }
+      t.equal((await ask(place, format, { tools: [tool, FUNCTION[format]], tool_choice: choice }, key)).status, 400)
+      t.equal(upstream.requests.length, before)
+    }
+    const key = await g.key('famC')
+    for (const more of [
+      { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }] },
+      {
+        input: [
+          { role: 'user', content: 'hi' },
+          { type: 'additional_tools', tools: [{ type: 'web_search' }] },
+        ],
+      },
+      { tools: [{ type: 'shell', environment: { type: 'container_auto' } }] },
+    ])
+      t.match(await ask(place, 'responses', more, key), {
+        status: 400,
+        json: { error: { code: 'unsupported_parameter' } },
+      })
+  },
+)
 
 const CALLS =
   'tiers: [], calls: { webSearch: 0.01, webFetch: 0, fileSearch: 0.0025, codeExecution: 0.03, imageGeneration: 0.04, mcp: 0, otherTools: 0.5 }, imageOutput: 40'
@@ -327,7 +388,12 @@ t.test('tools that have a price pass, and each call that the reply reports is ch
   const place = await scene(t, CALLS)
   const { upstream } = place
   let items = 0
-  const item = (type: string, more: object = {}): object => ({ type, id: `item_${items++}`, status: 'completed', ...more })
+  const item = (type: string, more: object = {}): object => ({
+    type,
+    id: `item_${items++}`,
+    status: 'completed',
+    ...more,
+  })
   const whole = (items: object[], more: object = {}): object => {
     const { output, ...rest } = reply(RESPONSES) as { output: object[] }
     return { ...rest, output: [...items, ...output], ...more }
@@ -348,13 +414,27 @@ t.test('tools that have a price pass, and each call that the reply reports is ch
     [
       'responses',
       { tools: [{ type: 'web_search' }] },
-      whole([item('web_search_call'), item('web_search_call'), item('function_call', { call_id: 'x', name: 'f', arguments: '{}' })]),
+      whole([
+        item('web_search_call'),
+        item('web_search_call'),
+        item('function_call', { call_id: 'x', name: 'f', arguments: '{}' }),
+      ]),
       20_000_000n,
     ],
-    ['responses', { tools: [{ type: 'file_search', vector_store_ids: [] }] }, whole([item('file_search_call')]), 2_500_000n],
+    [
+      'responses',
+      { tools: [{ type: 'file_search', vector_store_ids: [] }] },
+      whole([item('file_search_call')]),
+      2_500_000n,
+    ],
     ['responses', { tools: [{ type: 'code_interpreter', container: { type: 'auto' } }] }, whole([item('code_interpreter_call', { container_id: 'a' }), item('code_interpreter_call', { container_id: 'a' }), item('code_interpreter_call', { container_id: 'b' })]), 60_000_000n], // prettier-ignore
     ['responses', { tools: [{ type: 'image_generation' }] }, whole([item('image_generation_call', { result: 'x' })], { tool_usage: { image_gen: { input_tokens: 100, output_tokens: 1000 } } }), 40_000_000n + 100n * INPUT + 1000n * 40_000n], // prettier-ignore
-    ['responses', { tools: [{ type: 'mcp', server_label: 'l', server_url: 'https://example.com' }] }, whole([item('mcp_call'), item('mcp_list_tools')]), 0n],
+    [
+      'responses',
+      { tools: [{ type: 'mcp', server_label: 'l', server_url: 'https://example.com' }] },
+      whole([item('mcp_call'), item('mcp_list_tools')]),
+      0n,
+    ],
     ['responses', { tools: [{ type: 'dream' }] }, whole([item('dream_call')]), 500_000_000n],
     ['responses', { tools: [{ type: 'x_search' }] }, { ...whole([]), usage: { input_tokens: 10, output_tokens: 20, server_side_tool_usage_details: { x_search_calls: 2, web_search_calls: 1 }, num_server_side_tools_used: 3 } }, 30_000_000n], // prettier-ignore
     ['chat-completions', { web_search_options: {} }, reply(CHAT), 10_000_000n],
@@ -374,12 +454,21 @@ t.test('tools that have a price pass, and each call that the reply reports is ch
 t.test('calls that a stream has told of are charged, also when its client leaves before its end', async t => {
   const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
   const { g, upstream } = place
-  const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+  const typed = (event: { type: string; [name: string]: unknown }): string =>
+    `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
   const item = (event: string, index: number, type?: string): string =>
-    typed({ type: `response.output_item.${event}`, output_index: index, item: { type: 'web_search_call', id: `w${index}`, ...(type && { action: { type } }) } })
+    typed({
+      type: `response.output_item.${event}`,
+      output_index: index,
+      item: { type: 'web_search_call', id: `w${index}`, ...(type && { action: { type } }) },
+    })
   const opening: Readonly<Record<string, string>> = {
     [RESPONSES]:
-      typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', status: 'in_progress' } }) +
+      typed({
+        type: 'response.created',
+        sequence_number: 0,
+        response: { id: 'r', object: 'response', status: 'in_progress' },
+      }) +
       item('added', 1) +
       item('done', 1, 'search') +
       item('added', 2, 'search') +
@@ -390,10 +479,20 @@ t.test('calls that a stream has told of are charged, also when its client leaves
     [MESSAGES]:
       typed({
         type: 'message_start',
-        message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1, server_tool_use: { web_search_requests: 0 } } },
+        message: {
+          type: 'message',
+          content: [],
+          usage: { input_tokens: 10, output_tokens: 1, server_tool_use: { web_search_requests: 0 } },
+        },
       }) +
       [0, 1]
-        .map(index => typed({ type: 'content_block_start', index, content_block: { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} } }))
+        .map(index =>
+          typed({
+            type: 'content_block_start',
+            index,
+            content_block: { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} },
+          }),
+        )
         .join('') +
       typed({ type: 'content_block_delta', index: 2, delta: { type: 'text_delta', text: 'seen' } }),
   }
@@ -408,17 +507,28 @@ t.test('calls that a stream has told of are charged, also when its client leaves
       res.write(opening[path])
     }
     const leave = new AbortController()
-    const response = await g.open(path, { key, body: request(format, model, { tools, stream: true }), signal: leave.signal })
+    const response = await g.open(path, {
+      key,
+      body: request(format, model, { tools, stream: true }),
+      signal: leave.signal,
+    })
     const reader = (response.body as ReadableStream<Uint8Array>).getReader()
     for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
     leave.abort()
     const [entry] = await g.settled(key)
-    t.match(entry, { status: 'client_gone', unit_prices: [{ calls: { web_search: { count: 2, price: '0.01' } } }] }, path)
+    t.match(
+      entry,
+      { status: 'client_gone', unit_prices: [{ calls: { web_search: { count: 2, price: '0.01' } } }] },
+      path,
+    )
   }
   // What the reply counts at its end is what is billed: one of the two searches failed.
   upstream.script = (_received, res) =>
     sse(res, opening[MESSAGES] + typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20, server_tool_use: { web_search_requests: 1 } } }) + typed({ type: 'message_stop' })) // prettier-ignore
-  const { cost } = await charged(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'web_search' }], stream: true })
+  const { cost } = await charged(place, 'messages', {
+    tools: [{ type: 'web_search_20250305', name: 'web_search' }],
+    stream: true,
+  })
   t.equal(cost, PLAIN + 10_000_000n)
 })
 
@@ -429,9 +539,16 @@ t.test('a tool holds for as many calls as the request allows, and a balance that
     held.push((await place.g.gateway.ledger.balance(account)).held)
     json(res, reply(path))
   }
-  const { secret: key } = await place.g.gateway.keys.create({ type: 'famA', name: '', credits: 10_000_000_000n, expiresAt: undefined })
+  const { secret: key } = await place.g.gateway.keys.create({
+    type: 'famA',
+    name: '',
+    credits: 10_000_000_000n,
+    expiresAt: undefined,
+  })
   const account = await place.g.id(key)
-  const tools = (max_uses?: number): object[] => [{ type: 'web_search_20250305', name: 'web_search', ...(max_uses !== undefined && { max_uses }) }]
+  const tools = (max_uses?: number): object[] => [
+    { type: 'web_search_20250305', name: 'web_search', ...(max_uses !== undefined && { max_uses }) },
+  ]
   // A stream is ended when its balance is; a reply that comes whole is held for whole, and limited where it sets no limit itself.
   for (const stream of [true, false]) {
     held.splice(0)
@@ -517,15 +634,22 @@ t.test('rejected predictions are charged once, as output or at a rate of their o
   ] as const) {
     const place = await scene(t, price)
     place.upstream.script = (_received, res) =>
-      json(res, reply(CHAT, { completion_tokens_details: { accepted_prediction_tokens: 5, rejected_prediction_tokens: 8 } }))
-    const { cost, answer } = await charged(place, 'chat-completions', { prediction: { type: 'content', content: 'x'.repeat(40) } })
+      json(
+        res,
+        reply(CHAT, { completion_tokens_details: { accepted_prediction_tokens: 5, rejected_prediction_tokens: 8 } }),
+      )
+    const { cost, answer } = await charged(place, 'chat-completions', {
+      prediction: { type: 'content', content: 'x'.repeat(40) },
+    })
     t.equal(answer.status, 200)
     t.equal(cost, 10n * INPUT + 12n * OUTPUT + 8n * rate)
   }
 })
 
 t.test('an advisor is charged as the model that it is, and only models of the key type may advise', async t => {
-  const place = await scene(t, '', yaml => yaml.replace('{ id: acme/famA-large-5, price: large', '{ id: acme/famA-large-5, sends: vendor-large, price: large'))
+  const place = await scene(t, '', yaml =>
+    yaml.replace('{ id: acme/famA-large-5, price: large', '{ id: acme/famA-large-5, sends: vendor-large, price: large'),
+  )
   const { g, upstream } = place
   const tool = { type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }
   const iterations = [
@@ -534,7 +658,11 @@ t.test('an advisor is charged as the model that it is, and only models of the ke
   ]
   upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations }))
   const { cost, entry } = await charged(place, 'messages', { tools: [tool] })
-  t.match(upstream.last.json, { tools: [{ type: 'advisor_20260301', model: 'vendor-large' }] }, 'it goes upstream by the name there')
+  t.match(
+    upstream.last.json,
+    { tools: [{ type: 'advisor_20260301', model: 'vendor-large' }] },
+    'it goes upstream by the name there',
+  )
   t.equal(cost, PLAIN + 30n * 15_000n + 40n * 75_000n)
   t.match(entry, {
     input_tokens: 40,
@@ -548,25 +676,29 @@ t.test('an advisor is charged as the model that it is, and only models of the ke
       status: 400,
       json: { error: { message: /advisor_20260301.*(?:model that this key may not use|It names no model)/ } },
     })
-  upstream.script = (_received, res) => json(res, reply(MESSAGES, { iterations: [iterations[0], { ...iterations[1], model: 'vendor-strange' }] }))
+  upstream.script = (_received, res) =>
+    json(res, reply(MESSAGES, { iterations: [iterations[0], { ...iterations[1], model: 'vendor-strange' }] }))
   const strange = await charged(place, 'messages', { tools: [tool] })
   t.same(strange.entry['unpriced'], ['model vendor-strange'])
 })
 
-t.test('fallbacks that the file allows go upstream by the names there, and the model that served is charged', async t => {
-  const place = await scene(t, '', yaml =>
-    yaml
-      .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
-      .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-sol, price: large'),
-  )
-  const { upstream } = place
-  upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-sol' }))
-  const { cost } = await charged(place, 'chat-completions', { models: ['acme/famC-5.6-sol', 'acme/famC-5.5'] })
-  t.same(upstream.last.json['models'], ['vendor-sol', 'acme/famC-5.5'])
-  t.equal(cost, 10n * 15_000n + 20n * 75_000n)
-  const { answer } = await charged(place, 'chat-completions', { models: ['acme/famA-large-5'] })
-  t.equal(answer.status, 400)
-})
+t.test(
+  'fallbacks that the file allows go upstream by the names there, and the model that served is charged',
+  async t => {
+    const place = await scene(t, '', yaml =>
+      yaml
+        .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
+        .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-sol, price: large'),
+    )
+    const { upstream } = place
+    upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-sol' }))
+    const { cost } = await charged(place, 'chat-completions', { models: ['acme/famC-5.6-sol', 'acme/famC-5.5'] })
+    t.same(upstream.last.json['models'], ['vendor-sol', 'acme/famC-5.5'])
+    t.equal(cost, 10n * 15_000n + 20n * 75_000n)
+    const { answer } = await charged(place, 'chat-completions', { models: ['acme/famA-large-5'] })
+    t.equal(answer.status, 400)
+  },
+)
 
 t.test('what a key type says of a member holds, though it has a price', async t => {
   const place = await scene(t, FACTORS, yaml =>
@@ -579,7 +711,12 @@ t.test('what a key type says of a member holds, though it has a price', async t 
   const key = await g.key('famC')
   t.match(await ask(place, 'responses', { service_tier: 'priority' }, key), { status: 400 })
   t.match(await ask(place, 'responses', { prediction: { type: 'content', content: 'x' } }, key), { status: 400 })
-  const { status, headers } = await ask(place, 'responses', { background: true, store: true, provider: { order: ['a'] } }, key)
+  const { status, headers } = await ask(
+    place,
+    'responses',
+    { background: true, store: true, provider: { order: ['a'] } },
+    key,
+  )
   t.equal(status, 200)
   t.equal(headers.get('x-tollgate-dropped'), 'background, store')
   t.match(upstream.last.json, { store: false, provider: { order: ['a'] } })
@@ -596,74 +733,109 @@ t.test('what is dropped leaves all other bytes as they came', async t => {
     return upstream.last.body
   }
   const said = '"messages": [ {"role":"user","content":"h\\u0069 1.0"} ]'
-  t.equal(await send(`{ "speed": "fast" , "model":"acme/famC-5.5", ${said}, "seed": 1.00 }`), `{"model":"acme/famC-5.5",${said},"seed": 1.00}`)
+  t.equal(
+    await send(`{ "speed": "fast" , "model":"acme/famC-5.5", ${said}, "seed": 1.00 }`),
+    `{"model":"acme/famC-5.5",${said},"seed": 1.00}`,
+  )
   t.equal(await send(`{"model":"acme/famC-5.5",${said},"speed":"fast"}`), `{"model":"acme/famC-5.5",${said}}`)
-  t.equal(await send(`{"model":"acme/famC-5.5","a":1,"speed":"fast","b":2,"speed2":0,${said}}`), `{"model":"acme/famC-5.5","a":1,"b":2,"speed2":0,${said}}`)
+  t.equal(
+    await send(`{"model":"acme/famC-5.5","a":1,"speed":"fast","b":2,"speed2":0,${said}}`),
+    `{"model":"acme/famC-5.5","a":1,"b":2,"speed2":0,${said}}`,
+  )
 })
 
-t.test('through translation nothing is passed for nothing: only the tier goes along, and is charged as reported', async t => {
-  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01, mcp: 0 }`)
-  const { g, upstream } = place
-  // Each client on a model that speaks another format.
-  const pairs = [
-    ['messages', 'famC', 'acme/famC-5.5'],
-    ['responses', 'famA', 'acme/famA-medium-5'],
-    ['chat-completions', 'famA', 'acme/famA-medium-5'],
-  ] as const
-  for (const [format, type, model] of pairs) {
-    const key = await g.key(type, 1000n)
-    const { path } = PLACES[format]
-    const send = (more: object): Promise<Answer> => g.call(path, { key, body: request(format, model, more) })
-    for (const [member, more] of REFUSED) {
-      const before = upstream.requests.length
-      const { status } = await send(more)
-      if (status !== 200) t.equal(upstream.requests.length, before, `${format}: ${member} is refused`)
-      else t.notOk(member in upstream.last.json, `${format}: ${member} is dropped`)
+t.test(
+  'through translation nothing is passed for nothing: only the tier goes along, and is charged as reported',
+  async t => {
+    const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01, mcp: 0 }`)
+    const { g, upstream } = place
+    // Each client on a model that speaks another format.
+    const pairs = [
+      ['messages', 'famC', 'acme/famC-5.5'],
+      ['responses', 'famA', 'acme/famA-medium-5'],
+      ['chat-completions', 'famA', 'acme/famA-medium-5'],
+    ] as const
+    for (const [format, type, model] of pairs) {
+      const key = await g.key(type, 1000n)
+      const { path } = PLACES[format]
+      const send = (more: object): Promise<Answer> => g.call(path, { key, body: request(format, model, more) })
+      for (const [member, more] of REFUSED) {
+        const before = upstream.requests.length
+        const { status } = await send(more)
+        if (status !== 200) t.equal(upstream.requests.length, before, `${format}: ${member} is refused`)
+        else t.notOk(member in upstream.last.json, `${format}: ${member} is dropped`)
+      }
+      const tool = format === 'messages' ? { type: 'web_search_20250305', name: 'web_search' } : { type: 'web_search' }
+      const searched = await send({ tools: [tool, FUNCTION[format]] })
+      t.match(searched.headers.get('x-tollgate-dropped'), /web_search/)
+      t.equal((await send({ tools: [tool] })).status, 400)
+      const before = (await g.settled(key)).length
+      await send({
+        service_tier: 'priority',
+        speed: 'fast',
+        inference_geo: 'us',
+        prediction: { type: 'content', content: 'x' },
+      })
+      t.notOk('service_tier' in upstream.last.json)
+      const entries = await g.settled(key)
+      t.equal(entries.length, before + 1)
+      t.equal(BigInt(entries[0]?.['cost_nano']), PLAIN, `${format}: nothing of it reached the upstream`)
     }
-    const tool = format === 'messages' ? { type: 'web_search_20250305', name: 'web_search' } : { type: 'web_search' }
-    const searched = await send({ tools: [tool, FUNCTION[format]] })
-    t.match(searched.headers.get('x-tollgate-dropped'), /web_search/)
-    t.equal((await send({ tools: [tool] })).status, 400)
-    const before = (await g.settled(key)).length
-    await send({ service_tier: 'priority', speed: 'fast', inference_geo: 'us', prediction: { type: 'content', content: 'x' } })
-    t.notOk('service_tier' in upstream.last.json)
-    const entries = await g.settled(key)
-    t.equal(entries.length, before + 1)
-    t.equal(BigInt(entries[0]?.['cost_nano']), PLAIN, `${format}: nothing of it reached the upstream`)
-  }
-  // The wish for the standard tier is carried everywhere.
-  for (const [format, type, model, wish, carried] of [
-    ['messages', 'famC', 'acme/famC-5.5', 'standard_only', 'default'],
-    ['responses', 'famA', 'acme/famA-medium-5', 'default', 'standard_only'],
-  ] as const) {
-    const answer = await g.call(PLACES[format].path, { key: await g.key(type), body: request(format, model, { service_tier: wish }) })
-    t.equal(answer.headers.get('x-tollgate-dropped'), null)
-    t.equal(upstream.last.json['service_tier'], carried)
-  }
-  // Between the two formats that both have tiers, the tier is carried.
-  const other = await startGateway(t, {
-    upstream: upstream.url,
-    edit: yaml =>
-      yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]').replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${FACTORS} }`),
-  })
-  const key = await other.key('famC')
-  upstream.script = ({ path }, res) => json(res, reply(path, {}, { service_tier: 'priority' }))
-  await other.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { service_tier: 'priority' }) })
-  t.equal(upstream.last.json['service_tier'], 'priority')
-  t.equal(BigInt((await other.settled(key))[0]?.['cost_nano']), (PLAIN * 25n) / 10n)
-})
+    // The wish for the standard tier is carried everywhere.
+    for (const [format, type, model, wish, carried] of [
+      ['messages', 'famC', 'acme/famC-5.5', 'standard_only', 'default'],
+      ['responses', 'famA', 'acme/famA-medium-5', 'default', 'standard_only'],
+    ] as const) {
+      const answer = await g.call(PLACES[format].path, {
+        key: await g.key(type),
+        body: request(format, model, { service_tier: wish }),
+      })
+      t.equal(answer.headers.get('x-tollgate-dropped'), null)
+      t.equal(upstream.last.json['service_tier'], carried)
+    }
+    // Between the two formats that both have tiers, the tier is carried.
+    const other = await startGateway(t, {
+      upstream: upstream.url,
+      edit: yaml =>
+        yaml
+          .replace('speaks: [responses, chat-completions]', 'speaks: [responses]')
+          .replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${FACTORS} }`),
+    })
+    const key = await other.key('famC')
+    upstream.script = ({ path }, res) => json(res, reply(path, {}, { service_tier: 'priority' }))
+    await other.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { service_tier: 'priority' }) })
+    t.equal(upstream.last.json['service_tier'], 'priority')
+    t.equal(BigInt((await other.settled(key))[0]?.['cost_nano']), (PLAIN * 25n) / 10n)
+  },
+)
 
 t.test('streams report tiers, media and calls as replies do', async t => {
   const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`)
   const { g, upstream } = place
-  const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+  const typed = (event: { type: string; [name: string]: unknown }): string =>
+    `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
   const streams: Readonly<Record<string, string>> = {
     [CHAT]: `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'x' }, finish_reason: 'stop' }], service_tier: 'priority' })}\n\ndata: ${JSON.stringify({ id: 'c', choices: [], usage: { prompt_tokens: 10, completion_tokens: 20 } })}\n\ndata: [DONE]\n\n`,
     [RESPONSES]:
-      typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', service_tier: 'auto' } }) +
-      typed({ type: 'response.completed', sequence_number: 1, response: { ...reply(RESPONSES), service_tier: 'priority' } }),
+      typed({
+        type: 'response.created',
+        sequence_number: 0,
+        response: { id: 'r', object: 'response', service_tier: 'auto' },
+      }) +
+      typed({
+        type: 'response.completed',
+        sequence_number: 1,
+        response: { ...reply(RESPONSES), service_tier: 'priority' },
+      }),
     [MESSAGES]:
-      typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1, service_tier: 'priority' } } }) +
+      typed({
+        type: 'message_start',
+        message: {
+          type: 'message',
+          content: [],
+          usage: { input_tokens: 10, output_tokens: 1, service_tier: 'priority' },
+        },
+      }) +
       typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20 } }) +
       typed({ type: 'message_stop' }),
   }
@@ -674,29 +846,38 @@ t.test('streams report tiers, media and calls as replies do', async t => {
   }
 })
 
-t.test('cost is kept beside the charge, by the prices of the upstream or its own report, and a charge below it is counted', async t => {
-  const prices = (yaml: string): string =>
-    yaml.replace('prices:  ', 'prices:\n  wholesale: { input: 2, output: 10, tiers: [] }\n  dear: { input: 30, output: 150, tiers: [] }\n#')
-  const place = await scene(t, '', yaml =>
-    prices(yaml).replace(/^( {2}famC:\n {4}url)/m, "  famC:\n    cost: { acme/famC-5.5: wholesale, '*': dear }\n    dollar: 1\n    url"),
-  )
-  const { g, upstream } = place
-  const cost = async (more: object = {}): Promise<string | undefined> => {
-    const key = await g.key('famC')
-    await ask(place, 'chat-completions', more, key)
-    t.notMatch(JSON.stringify(await g.settled(key)), /"cost":0\.\d+,[^}]*"cost":/)
-    const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })
-    return entry?.notes.cost
-  }
-  t.equal(await cost(), String(10n * 2000n + 20n * 10_000n))
-  t.equal(g.gateway.meter.belowCost, 0)
-  t.equal(await cost({ model: 'acme/famC-5.6-terra' }), String(10n * 30_000n + 20n * 150_000n))
-  t.equal(g.gateway.meter.belowCost, 1)
-  upstream.script = (_received, res) => json(res, reply(CHAT, { cost: 0.000_123 }))
-  t.equal(await cost(), '123000', 'what the upstream reports counts first')
-  upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
-  t.equal(await cost(), undefined)
-})
+t.test(
+  'cost is kept beside the charge, by the prices of the upstream or its own report, and a charge below it is counted',
+  async t => {
+    const prices = (yaml: string): string =>
+      yaml.replace(
+        'prices:  ',
+        'prices:\n  wholesale: { input: 2, output: 10, tiers: [] }\n  dear: { input: 30, output: 150, tiers: [] }\n#',
+      )
+    const place = await scene(t, '', yaml =>
+      prices(yaml).replace(
+        /^( {2}famC:\n {4}url)/m,
+        "  famC:\n    cost: { acme/famC-5.5: wholesale, '*': dear }\n    dollar: 1\n    url",
+      ),
+    )
+    const { g, upstream } = place
+    const cost = async (more: object = {}): Promise<string | undefined> => {
+      const key = await g.key('famC')
+      await ask(place, 'chat-completions', more, key)
+      t.notMatch(JSON.stringify(await g.settled(key)), /"cost":0\.\d+,[^}]*"cost":/)
+      const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })
+      return entry?.notes.cost
+    }
+    t.equal(await cost(), String(10n * 2000n + 20n * 10_000n))
+    t.equal(g.gateway.meter.belowCost, 0)
+    t.equal(await cost({ model: 'acme/famC-5.6-terra' }), String(10n * 30_000n + 20n * 150_000n))
+    t.equal(g.gateway.meter.belowCost, 1)
+    upstream.script = (_received, res) => json(res, reply(CHAT, { cost: 0.000_123 }))
+    t.equal(await cost(), '123000', 'what the upstream reports counts first')
+    upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
+    t.equal(await cost(), undefined)
+  },
+)
 
 t.test('free failures are stored one by one up to a number a minute, and counted beyond it', async t => {
   const { g, upstream } = await scene(t, '', yaml => yaml.replace('freeEntries: 10', 'freeEntries: 3'))
@@ -705,7 +886,9 @@ t.test('free failures are stored one by one up to a number a minute, and counted
   const account = await g.id(key)
   const { scripts } = g.gateway.ledger
   const answers = await Promise.all(
-    Array.from({ length: 40 }, () => g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { max_tokens: 10 }) })),
+    Array.from({ length: 40 }, () =>
+      g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { max_tokens: 10 }) }),
+    ),
   )
   t.ok(answers.every(({ status }) => status === 400))
   const entries = await g.settled(key)
@@ -722,84 +905,120 @@ t.test('free failures are stored one by one up to a number a minute, and counted
   t.equal((await g.settled(key)).length, entries.length + 1)
 })
 
-t.test('every charge is recomputed from its entry, also after its price has changed, and one that was tampered with is found', async t => {
-  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80`)
-  const { g, upstream } = place
-  const key = await g.key('famA', 1000n)
-  const chat = await g.key('famC', 1000n)
-  const iterations = [
-    { type: 'message', input_tokens: 11, output_tokens: 7 },
-    { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 3, output_tokens: 5 },
-  ]
-  upstream.script = ({ path }, res) =>
-    json(
-      res,
-      path === MESSAGES
-        ? reply(path, { service_tier: 'priority', server_tool_use: { web_search_requests: 2 }, iterations })
-        : reply(path, { prompt_tokens_details: { audio_tokens: 4 } }),
+t.test(
+  'every charge is recomputed from its entry, also after its price has changed, and one that was tampered with is found',
+  async t => {
+    const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80`)
+    const { g, upstream } = place
+    const key = await g.key('famA', 1000n)
+    const chat = await g.key('famC', 1000n)
+    const iterations = [
+      { type: 'message', input_tokens: 11, output_tokens: 7 },
+      { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 3, output_tokens: 5 },
+    ]
+    upstream.script = ({ path }, res) =>
+      json(
+        res,
+        path === MESSAGES
+          ? reply(path, { service_tier: 'priority', server_tool_use: { web_search_requests: 2 }, iterations })
+          : reply(path, { prompt_tokens_details: { audio_tokens: 4 } }),
+      )
+    await ask(
+      place,
+      'messages',
+      {
+        service_tier: 'auto',
+        tools: [
+          { type: 'web_search_20250305', name: 'w' },
+          { type: 'advisor_20260301', model: 'acme/famA-large-5' },
+        ],
+      },
+      key,
     )
-  await ask(
-    place,
-    'messages',
-    {
-      service_tier: 'auto',
-      tools: [
-        { type: 'web_search_20250305', name: 'w' },
-        { type: 'advisor_20260301', model: 'acme/famA-large-5' },
-      ],
-    },
-    key,
-  )
-  await ask(place, 'chat-completions', {}, chat)
-  await g.settled(key)
-  await g.settled(chat)
-  const before = (await g.settled(key))[0]
-  writeFileSync(g.file, readFileSync(g.file, 'utf8').replace('output: 15,', 'output: 16,').replace('priority: 2.5', 'priority: 3'))
-  t.ok(await g.gateway.reload())
-  await ask(place, 'messages', {}, key)
-  const [after, ...rest] = await g.settled(key)
-  t.not(after?.['price_version'], before?.['price_version'])
-  t.same(rest, [before], 'an old entry shows the prices that it was charged at')
-  const { ledger } = g.gateway
-  const accounts = [await g.id(key), await g.id(chat)]
-  t.match(await audit(ledger, accounts, 'charges'), { repriced: 3, unversioned: 0, drifts: [] })
-  // A charge that does not follow from its usage.
-  const { redis } = ledger.scripts
-  const [account = ''] = accounts
-  const [[id, fields] = ['', []]] = await redis.xrange(ledger.scripts.key(account, 'x'), '-', '+', 'COUNT', 1)
-  const changed = fields.map((value, index) => (fields[index - 1] === 'm' ? value.replace('"input":11', '"input":12') : value))
-  await redis.xdel(ledger.scripts.key(account, 'x'), id)
-  await redis.xadd(ledger.scripts.key(account, 'x'), '9999999999999-0', ...changed)
-  const { drifts } = await audit(ledger, [account], 'charges')
-  t.match(drifts, [{ account, findings: [/entry 9999999999999-0: its usage costs \d+ nano-credits, and \d+ were charged/] }])
-})
+    await ask(place, 'chat-completions', {}, chat)
+    await g.settled(key)
+    await g.settled(chat)
+    const before = (await g.settled(key))[0]
+    writeFileSync(
+      g.file,
+      readFileSync(g.file, 'utf8').replace('output: 15,', 'output: 16,').replace('priority: 2.5', 'priority: 3'),
+    )
+    t.ok(await g.gateway.reload())
+    await ask(place, 'messages', {}, key)
+    const [after, ...rest] = await g.settled(key)
+    t.not(after?.['price_version'], before?.['price_version'])
+    t.same(rest, [before], 'an old entry shows the prices that it was charged at')
+    const { ledger } = g.gateway
+    const accounts = [await g.id(key), await g.id(chat)]
+    t.match(await audit(ledger, accounts, 'charges'), { repriced: 3, unversioned: 0, drifts: [] })
+    // A charge that does not follow from its usage.
+    const { redis } = ledger.scripts
+    const [account = ''] = accounts
+    const [[id, fields] = ['', []]] = await redis.xrange(ledger.scripts.key(account, 'x'), '-', '+', 'COUNT', 1)
+    const changed = fields.map((value, index) =>
+      fields[index - 1] === 'm' ? value.replace('"input":11', '"input":12') : value,
+    )
+    await redis.xdel(ledger.scripts.key(account, 'x'), id)
+    await redis.xadd(ledger.scripts.key(account, 'x'), '9999999999999-0', ...changed)
+    const { drifts } = await audit(ledger, [account], 'charges')
+    t.match(drifts, [
+      { account, findings: [/entry 9999999999999-0: its usage costs \d+ nano-credits, and \d+ were charged/] },
+    ])
+  },
+)
 
 /** An event of a stream of the messages or responses format. */
-const typed = (event: { type: string; [name: string]: unknown }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+const typed = (event: { type: string; [name: string]: unknown }): string =>
+  `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 
-t.test('an advisor that was not asked costs nothing, and one that was costs its input and an answer, also when the balance ends', async t => {
-  const place = await scene(t)
-  const { g, upstream } = place
-  const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
-  const asks = typed({ type: 'content_block_start', index: 0, content_block: { type: 'server_tool_use', id: 's', name: 'advisor', input: {} } })
-  for (const advised of [false, true]) {
-    upstream.script = async (_received, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream' })
-      res.write(typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }))
-      if (advised) res.write(asks)
-      const word = typed({ type: 'content_block_delta', index: 1, delta: { type: 'text_delta', text: 'x'.repeat(400) } })
-      for (; !res.destroyed; await sleep(2)) res.write(word)
+t.test(
+  'an advisor that was not asked costs nothing, and one that was costs its input and an answer, also when the balance ends',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream } = place
+    const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
+    const asks = typed({
+      type: 'content_block_start',
+      index: 0,
+      content_block: { type: 'server_tool_use', id: 's', name: 'advisor', input: {} },
+    })
+    for (const advised of [false, true]) {
+      upstream.script = async (_received, res) => {
+        res.writeHead(200, { 'content-type': 'text/event-stream' })
+        res.write(
+          typed({
+            type: 'message_start',
+            message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } },
+          }),
+        )
+        if (advised) res.write(asks)
+        const word = typed({
+          type: 'content_block_delta',
+          index: 1,
+          delta: { type: 'text_delta', text: 'x'.repeat(400) },
+        })
+        for (; !res.destroyed; await sleep(2)) res.write(word)
+      }
+      const { secret: key } = await g.gateway.keys.create({
+        type: 'famA',
+        name: '',
+        credits: 1_000_000_000n,
+        expiresAt: undefined,
+      })
+      const { text } = await g.call(MESSAGES, {
+        key,
+        body: request('messages', 'acme/famA-medium-5', { tools, stream: true, max_tokens: 1_000_000 }),
+      })
+      t.match(text, /"stop_reason":"max_tokens"/)
+      const [entry] = await g.settled(key)
+      const left = BigInt((await g.balance(key)).exact.balance)
+      t.ok(left > -60_000_000n && left <= 0n, `${left} is left`)
+      t.equal(entry?.['unit_prices'].length, advised ? 2 : 1)
+      if (advised)
+        t.match(entry?.['unit_prices'][1], { model: 'acme/famA-large-5', tokens: { input: 10, output: 1000 } })
     }
-    const { secret: key } = await g.gateway.keys.create({ type: 'famA', name: '', credits: 1_000_000_000n, expiresAt: undefined })
-    const { text } = await g.call(MESSAGES, { key, body: request('messages', 'acme/famA-medium-5', { tools, stream: true, max_tokens: 1_000_000 }) })
-    t.match(text, /"stop_reason":"max_tokens"/)
-    const [entry] = await g.settled(key)
-    const left = BigInt((await g.balance(key)).exact.balance)
-    t.ok(left > -60_000_000n && left <= 0n, `${left} is left`)
-    t.equal(entry?.['unit_prices'].length, advised ? 2 : 1)
-    if (advised) t.match(entry?.['unit_prices'][1], { model: 'acme/famA-large-5', tokens: { input: 10, output: 1000 } })
-  }
-})
+  },
+)
 
 t.test('a hold covers the other models that may be asked', async t => {
   const place = await scene(t)
@@ -810,7 +1029,8 @@ t.test('a hold covers the other models that may be asked', async t => {
     held.push((await place.g.gateway.ledger.balance(account)).held)
     json(res, reply(path))
   }
-  for (const tools of [[], [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }]]) await ask(place, 'messages', { tools }, key)
+  for (const tools of [[], [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }]])
+    await ask(place, 'messages', { tools }, key)
   const [plain = 0n, advised = 0n] = held
   // The advisor is five times as dear.
   t.ok(advised > 5n * plain, `${advised} where ${plain} was held`)
@@ -823,177 +1043,288 @@ t.test('calls that cannot be are quarantined, and charged only as far as they ca
     [[{ type: 'web_search_20250305', name: 'w', max_uses: 2 }], 1001, 20n],
     [[{ type: 'web_search_20250305', name: 'w' }], 9e15, 1000n],
   ] as const) {
-    place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
+    place.upstream.script = (_received, res) =>
+      json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
     const { cost, entry } = await charged(place, 'messages', { tools, stream: tools.length > 0 && count > 1e6 })
     t.equal(entry['quarantined'], true)
     t.ok(cost >= most * 10_000_000n && cost <= most * 10_000_000n + 40_000_000n, `${count}: ${cost}`)
   }
   place.upstream.script = (_received, res) =>
     json(res, reply(MESSAGES, { input_tokens: 1000, output_tokens: 100, server_tool_use: { web_search_requests: 21 } }))
-  const { cost } = await charged(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'w', max_uses: 2 }] })
+  const { cost } = await charged(place, 'messages', {
+    tools: [{ type: 'web_search_20250305', name: 'w', max_uses: 2 }],
+  })
   t.equal(cost, 1000n * INPUT + 100n * OUTPUT + 200_000_000n, 'the tokens are charged as reported all the same')
   for (const count of [-1, 1.5, '3', null]) {
-    place.upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
+    place.upstream.script = (_received, res) =>
+      json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: count } }))
     const { entry } = await charged(place, 'messages', {})
     t.equal(entry['quarantined'], count !== null, String(count))
   }
 })
 
-t.test('calls are charged whether a usage counts them, an item tells of them, or a block does, and each once', async t => {
-  const place = await scene(t, CALLS)
-  const { upstream } = place
-  const search = (index: number): string =>
-    typed({ type: 'response.output_item.done', output_index: index, item: { type: 'web_search_call', id: `w${index}`, action: { type: 'search' } } })
-  const ends = (output: object[]): string =>
-    typed({
-      type: 'response.completed',
-      response: { id: 'r', object: 'response', status: 'completed', output, usage: { input_tokens: 10, output_tokens: 20 } },
-    })
-  const stream = { tools: [{ type: 'web_search' }], stream: true }
-  upstream.script = (_received, res) =>
-    sse(res, typed({ type: 'response.created', response: { id: 'r', object: 'response' } }) + search(0) + search(1) + search(2) + ends([]))
-  t.equal((await charged(place, 'responses', stream)).cost, PLAIN + 30_000_000n, 'though the last event lists none of them')
-  upstream.script = (_received, res) =>
-    sse(res, search(0) + search(0) + ends([0, 0, 1].map(index => ({ type: 'web_search_call', id: `w${index}`, action: { type: 'search' } }))))
-  t.equal((await charged(place, 'responses', stream)).cost, PLAIN + 20_000_000n, 'one that is told of several times is one')
-  const block = (type: string, name: string): object => ({ type, id: `${name}_${Math.random()}`, name, input: {} })
-  const content = [
-    block('server_tool_use', 'bash_code_execution'),
-    block('server_tool_use', 'code_execution'),
-    block('mcp_tool_use', 'x'),
-    { type: 'text', text: 'x' },
-  ]
-  upstream.script = (_received, res) => json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: 0, web_fetch_requests: 0 } }, { content }))
-  const tools = [{ type: 'code_execution_20250825', name: 'c' }]
-  t.equal((await charged(place, 'messages', { tools })).cost, PLAIN + 30_000_000n, 'a counter of searches says nothing of containers')
-  upstream.script = ({ path }, res) => json(res, reply(path))
-  t.equal((await charged(place, 'chat-completions', { tools: [{ type: 'web_search' }, FUNCTION['chat-completions']] })).cost, PLAIN + 10_000_000n)
-  upstream.script = ({ path }, res) => json(res, reply(path, { server_tool_use: { web_search_requests: 5 } }))
-  t.equal((await charged(place, 'chat-completions', { tools: [{ type: 'web_search' }] })).cost, PLAIN + 50_000_000n)
-  const shell = { type: 'shell', environment: { type: 'container_auto' } }
-  const call = (index: number, more: object = {}): object => ({ type: 'shell_call', id: `s${index}`, ...more })
-  for (const [asked, output, fee] of [
-    [[shell], [call(0), call(1)], 30_000_000n],
-    [
-      [shell],
-      [
-        call(0, { environment: { type: 'container_reference', container_id: 'a' } }),
-        call(1, { environment: { type: 'container_reference', container_id: 'a' } }),
-      ],
-      30_000_000n,
-    ],
-    [[{ type: 'shell', environment: { type: 'local' } }], [call(0), call(1, { environment: { type: 'local' } })], 0n],
-  ] as const) {
+t.test(
+  'calls are charged whether a usage counts them, an item tells of them, or a block does, and each once',
+  async t => {
+    const place = await scene(t, CALLS)
+    const { upstream } = place
+    const search = (index: number): string =>
+      typed({
+        type: 'response.output_item.done',
+        output_index: index,
+        item: { type: 'web_search_call', id: `w${index}`, action: { type: 'search' } },
+      })
+    const ends = (output: object[]): string =>
+      typed({
+        type: 'response.completed',
+        response: {
+          id: 'r',
+          object: 'response',
+          status: 'completed',
+          output,
+          usage: { input_tokens: 10, output_tokens: 20 },
+        },
+      })
+    const stream = { tools: [{ type: 'web_search' }], stream: true }
     upstream.script = (_received, res) =>
-      json(res, { id: 'r', object: 'response', status: 'completed', output, usage: { input_tokens: 10, output_tokens: 20 } })
-    t.equal((await charged(place, 'responses', { tools: asked })).cost, PLAIN + fee)
-  }
-})
+      sse(
+        res,
+        typed({ type: 'response.created', response: { id: 'r', object: 'response' } }) +
+          search(0) +
+          search(1) +
+          search(2) +
+          ends([]),
+      )
+    t.equal(
+      (await charged(place, 'responses', stream)).cost,
+      PLAIN + 30_000_000n,
+      'though the last event lists none of them',
+    )
+    upstream.script = (_received, res) =>
+      sse(
+        res,
+        search(0) +
+          search(0) +
+          ends([0, 0, 1].map(index => ({ type: 'web_search_call', id: `w${index}`, action: { type: 'search' } }))),
+      )
+    t.equal(
+      (await charged(place, 'responses', stream)).cost,
+      PLAIN + 20_000_000n,
+      'one that is told of several times is one',
+    )
+    const block = (type: string, name: string): object => ({ type, id: `${name}_${Math.random()}`, name, input: {} })
+    const content = [
+      block('server_tool_use', 'bash_code_execution'),
+      block('server_tool_use', 'code_execution'),
+      block('mcp_tool_use', 'x'),
+      { type: 'text', text: 'x' },
+    ]
+    upstream.script = (_received, res) =>
+      json(res, reply(MESSAGES, { server_tool_use: { web_search_requests: 0, web_fetch_requests: 0 } }, { content }))
+    const tools = [{ type: 'code_execution_20250825', name: 'c' }]
+    t.equal(
+      (await charged(place, 'messages', { tools })).cost,
+      PLAIN + 30_000_000n,
+      'a counter of searches says nothing of containers',
+    )
+    upstream.script = ({ path }, res) => json(res, reply(path))
+    t.equal(
+      (await charged(place, 'chat-completions', { tools: [{ type: 'web_search' }, FUNCTION['chat-completions']] }))
+        .cost,
+      PLAIN + 10_000_000n,
+    )
+    upstream.script = ({ path }, res) => json(res, reply(path, { server_tool_use: { web_search_requests: 5 } }))
+    t.equal((await charged(place, 'chat-completions', { tools: [{ type: 'web_search' }] })).cost, PLAIN + 50_000_000n)
+    const shell = { type: 'shell', environment: { type: 'container_auto' } }
+    const call = (index: number, more: object = {}): object => ({ type: 'shell_call', id: `s${index}`, ...more })
+    for (const [asked, output, fee] of [
+      [[shell], [call(0), call(1)], 30_000_000n],
+      [
+        [shell],
+        [
+          call(0, { environment: { type: 'container_reference', container_id: 'a' } }),
+          call(1, { environment: { type: 'container_reference', container_id: 'a' } }),
+        ],
+        30_000_000n,
+      ],
+      [[{ type: 'shell', environment: { type: 'local' } }], [call(0), call(1, { environment: { type: 'local' } })], 0n],
+    ] as const) {
+      upstream.script = (_received, res) =>
+        json(res, {
+          id: 'r',
+          object: 'response',
+          status: 'completed',
+          output,
+          usage: { input_tokens: 10, output_tokens: 20 },
+        })
+      t.equal((await charged(place, 'responses', { tools: asked })).cost, PLAIN + fee)
+    }
+  },
+)
 
-t.test('what upstreams may read otherwise than the gateway is refused: duplicates, other spellings, odd shapes', async t => {
-  const place = await scene(t)
-  const { g, upstream } = place
-  const chat = (text: string): string => `{"model":"acme/famC-5.5","messages":[{"role":"user","content":"hi"}],${text}}`
-  const bodies: readonly (readonly [path: string, body: string])[] = [
-    [CHAT, chat('"tools":[{"type":"image_generation","type":"function","function":{"name":"f"}}]')],
-    [CHAT, chat('"tools":[{"type":"function","t\\u0079pe":"image_generation","function":{"name":"f"}}]')],
-    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","file_id":"of-another","file_id":null}]}]}'],
-    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","file":{"File_ID":"of-another"}}]}]}'],
-    [
-      CHAT,
-      '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","data":"JVBE","FILE_ID":"of-another"}}]}]}',
-    ],
-    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"TTL":"1h"}}]}]}'],
-    ...[
-      '"container":{"type":"auto","memory_limit":"64g","memory_limit":"1g"}',
-      '"environment":{"skills":[{"skill_id":"of-another"}],"skills":[]}',
-      '"input_image_mask":{"file_id":"of-another"},"input_image_mask":{}',
-      '"tools":[{"type":"web_search"}],"tools":[]',
-      '"max_uses":100,"max_uses":1',
-      '"cache_control":{"type":"ephemeral","ttl":"1h","ttl":"5m"}',
-      '"file":{"file_id":"of-another"},"file":{}',
-    ].map(twice => [RESPONSES, `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"code_interpreter",${twice}}]}`] as const),
-    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"Type":"item_reference","ID":"of-another"}]}'],
-    [RESPONSES, '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","File_ID":"of-another"}]}]}'],
-    [RESPONSES, '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"name":"x","Type":"web_search"}]}]}'],
-    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"Type":"input_audio"}]}]}'],
-    [CHAT, chat('"serviceTier":"priority"')],
-    [CHAT, chat('"service-tier":"priority"')],
-    [CHAT, chat('"webSearchOptions":{}')],
-    [CHAT, chat('"providerOptions":{}')],
-    [CHAT, chat('"servicetier":"priority"')],
-    [CHAT, chat('"service__tier":"priority"')],
-    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","Content":[{"type":"input_audio"}]}]}'],
-    [RESPONSES, '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"memory_search"}]}'],
-    [CHAT, chat('"tools":{"0":{"type":"web_search"}}')],
-    [CHAT, chat('"tools":[[{"type":"web_search"}]]')],
-    [CHAT, chat('"tools":[{"googleSearch":{}}]')],
-    [CHAT, chat('"tools":[{"type":["web_search"]}]')],
-    [CHAT, chat('"modalities":[{"toString":1,"valueOf":1}]')],
-    [CHAT, chat('"enable_search":true')],
-    [CHAT, chat('"data_sources":[{}]')],
-    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":"https://example.com/a.wav"}}]}]}'],
-    [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":{"type":"input_audio","input_audio":{"data":"AAAA"}}}]}'],
-  ]
-  const key = await g.key('famC')
-  for (const [path, body] of bodies) t.equal((await g.call(path, { key, body })).status, 400, body)
-  t.equal(upstream.requests.length, 0)
-  for (const more of [
-    { tools: [{ type: 'shell', environment: { type: 'local' } }] },
-    { search_parameters: { mode: 'off' } },
-    { tools: [{ type: 'function', name: 'f', parameters: { properties: { Type: {}, ID: {} } } }] },
-  ])
-    t.equal((await ask(place, 'responses', more, key)).status, 200, JSON.stringify(more))
-})
+t.test(
+  'what upstreams may read otherwise than the gateway is refused: duplicates, other spellings, odd shapes',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream } = place
+    const chat = (text: string): string =>
+      `{"model":"acme/famC-5.5","messages":[{"role":"user","content":"hi"}],${text}}`
+    const bodies: readonly (readonly [path: string, body: string])[] = [
+      [CHAT, chat('"tools":[{"type":"image_generation","type":"function","function":{"name":"f"}}]')],
+      [CHAT, chat('"tools":[{"type":"function","t\\u0079pe":"image_generation","function":{"name":"f"}}]')],
+      [
+        RESPONSES,
+        '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","file_id":"of-another","file_id":null}]}]}',
+      ],
+      [
+        RESPONSES,
+        '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","file":{"File_ID":"of-another"}}]}]}',
+      ],
+      [
+        CHAT,
+        '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","data":"JVBE","FILE_ID":"of-another"}}]}]}',
+      ],
+      [
+        CHAT,
+        '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"TTL":"1h"}}]}]}',
+      ],
+      ...[
+        '"container":{"type":"auto","memory_limit":"64g","memory_limit":"1g"}',
+        '"environment":{"skills":[{"skill_id":"of-another"}],"skills":[]}',
+        '"input_image_mask":{"file_id":"of-another"},"input_image_mask":{}',
+        '"tools":[{"type":"web_search"}],"tools":[]',
+        '"max_uses":100,"max_uses":1',
+        '"cache_control":{"type":"ephemeral","ttl":"1h","ttl":"5m"}',
+        '"file":{"file_id":"of-another"},"file":{}',
+      ].map(
+        twice =>
+          [RESPONSES, `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"code_interpreter",${twice}}]}`] as const,
+      ),
+      [RESPONSES, '{"model":"acme/famC-5.5","input":[{"Type":"item_reference","ID":"of-another"}]}'],
+      [
+        RESPONSES,
+        '{"model":"acme/famC-5.5","input":[{"role":"user","content":[{"type":"input_file","File_ID":"of-another"}]}]}',
+      ],
+      [
+        RESPONSES,
+        '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"name":"x","Type":"web_search"}]}]}',
+      ],
+      [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"Type":"input_audio"}]}]}'],
+      [CHAT, chat('"serviceTier":"priority"')],
+      [CHAT, chat('"service-tier":"priority"')],
+      [CHAT, chat('"webSearchOptions":{}')],
+      [CHAT, chat('"providerOptions":{}')],
+      [CHAT, chat('"servicetier":"priority"')],
+      [CHAT, chat('"service__tier":"priority"')],
+      [CHAT, '{"model":"acme/famC-5.5","messages":[{"role":"user","Content":[{"type":"input_audio"}]}]}'],
+      [RESPONSES, '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"memory_search"}]}'],
+      [CHAT, chat('"tools":{"0":{"type":"web_search"}}')],
+      [CHAT, chat('"tools":[[{"type":"web_search"}]]')],
+      [CHAT, chat('"tools":[{"googleSearch":{}}]')],
+      [CHAT, chat('"tools":[{"type":["web_search"]}]')],
+      [CHAT, chat('"modalities":[{"toString":1,"valueOf":1}]')],
+      [CHAT, chat('"enable_search":true')],
+      [CHAT, chat('"data_sources":[{}]')],
+      [
+        CHAT,
+        '{"model":"acme/famC-5.5","messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":"https://example.com/a.wav"}}]}]}',
+      ],
+      [
+        CHAT,
+        '{"model":"acme/famC-5.5","messages":[{"role":"user","content":{"type":"input_audio","input_audio":{"data":"AAAA"}}}]}',
+      ],
+    ]
+    const key = await g.key('famC')
+    for (const [path, body] of bodies) t.equal((await g.call(path, { key, body })).status, 400, body)
+    t.equal(upstream.requests.length, 0)
+    for (const more of [
+      { tools: [{ type: 'shell', environment: { type: 'local' } }] },
+      { search_parameters: { mode: 'off' } },
+      { tools: [{ type: 'function', name: 'f', parameters: { properties: { Type: {}, ID: {} } } }] },
+    ])
+      t.equal((await ask(place, 'responses', more, key)).status, 200, JSON.stringify(more))
+  },
+)
 
 t.test('a container larger than the one that has a price is refused', async t => {
   const place = await scene(t, CALLS)
   const key = await place.g.key('famC', 1000n)
   const tool = (memory_limit?: string): object => ({
-    tools: [{ type: 'code_interpreter', container: { type: 'auto', ...(memory_limit !== undefined && { memory_limit }) } }],
+    tools: [
+      { type: 'code_interpreter', container: { type: 'auto', ...(memory_limit !== undefined && { memory_limit }) } },
+    ],
   })
-  t.match(await ask(place, 'responses', tool('64g'), key), { status: 400, json: { error: { message: /larger than the one that has a price/ } } })
+  t.match(await ask(place, 'responses', tool('64g'), key), {
+    status: 400,
+    json: { error: { message: /larger than the one that has a price/ } },
+  })
   for (const size of ['1g', undefined]) t.equal((await ask(place, 'responses', tool(size), key)).status, 200)
 })
 
 t.test('what is refused though it has a price is not said to have none', async t => {
   const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`, yaml =>
-    yaml.replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { service_tier: refuse, webSearch: drop }'),
+    yaml.replace(
+      'default: acme/famC-5.5',
+      'default: acme/famC-5.5\n    policy: { service_tier: refuse, webSearch: drop }',
+    ),
   )
   const key = await place.g.key('famC')
-  t.match((await ask(place, 'responses', { service_tier: 'priority' }, key)).json.error.message, 'It is not offered to this key. Leave the member out')
-  t.match((await ask(place, 'responses', { tools: [{ type: 'web_search' }] }, key)).json.error.message, 'It is not offered to this key.')
-})
-
-t.test('auto passes only where a dearer tier has a price, and a request without a tier is held for the dearest', async t => {
-  const cheap = await scene(t, 'tiers: [], serviceTier: { flex: 0.5 }')
-  t.equal((await charged(cheap, 'responses', { service_tier: 'auto' })).answer.headers.get('x-tollgate-dropped'), 'service_tier')
-  const { g, upstream } = await scene(t, FACTORS)
-  const held: bigint[] = []
-  const key = await g.key('famC', 1000n)
-  const account = await g.id(key)
-  upstream.script = async ({ path }, res) => {
-    held.push((await g.gateway.ledger.balance(account)).held)
-    json(res, reply(path))
-  }
-  for (const more of [{ service_tier: 'default' }, {}])
-    await g.call(RESPONSES, { key, body: request('responses', 'acme/famC-5.5', { max_output_tokens: 1000, ...more }) })
-  const [standard = 0n, unsaid = 0n] = held
-  t.ok(unsaid > 2n * standard, `${unsaid} where ${standard} is the standard`)
-  const entries = await g.settled(key)
-  t.same(
-    entries.map(({ cost_nano: nano }) => BigInt(nano)),
-    [PLAIN, PLAIN],
-    'what is charged is what the reply says',
+  t.match(
+    (await ask(place, 'responses', { service_tier: 'priority' }, key)).json.error.message,
+    'It is not offered to this key. Leave the member out',
+  )
+  t.match(
+    (await ask(place, 'responses', { tools: [{ type: 'web_search' }] }, key)).json.error.message,
+    'It is not offered to this key.',
   )
 })
+
+t.test(
+  'auto passes only where a dearer tier has a price, and a request without a tier is held for the dearest',
+  async t => {
+    const cheap = await scene(t, 'tiers: [], serviceTier: { flex: 0.5 }')
+    t.equal(
+      (await charged(cheap, 'responses', { service_tier: 'auto' })).answer.headers.get('x-tollgate-dropped'),
+      'service_tier',
+    )
+    const { g, upstream } = await scene(t, FACTORS)
+    const held: bigint[] = []
+    const key = await g.key('famC', 1000n)
+    const account = await g.id(key)
+    upstream.script = async ({ path }, res) => {
+      held.push((await g.gateway.ledger.balance(account)).held)
+      json(res, reply(path))
+    }
+    for (const more of [{ service_tier: 'default' }, {}])
+      await g.call(RESPONSES, {
+        key,
+        body: request('responses', 'acme/famC-5.5', { max_output_tokens: 1000, ...more }),
+      })
+    const [standard = 0n, unsaid = 0n] = held
+    t.ok(unsaid > 2n * standard, `${unsaid} where ${standard} is the standard`)
+    const entries = await g.settled(key)
+    t.same(
+      entries.map(({ cost_nano: nano }) => BigInt(nano)),
+      [PLAIN, PLAIN],
+      'what is charged is what the reply says',
+    )
+  },
+)
 
 t.test('a failure that tells its usage is charged in every format', async t => {
   const place = await scene(t)
-  place.upstream.script = (_received, res) => json(res, { error: { message: 'no', type: 'server_error' }, usage: { prompt_tokens: 10, completion_tokens: 20 } })
+  place.upstream.script = (_received, res) =>
+    json(res, { error: { message: 'no', type: 'server_error' }, usage: { prompt_tokens: 10, completion_tokens: 20 } })
   t.equal((await charged(place, 'chat-completions', {})).cost, PLAIN)
   place.upstream.script = (_received, res) =>
-    json(res, { id: 'r', object: 'response', status: 'failed', error: { message: 'no' }, output: [], usage: { input_tokens: 10, output_tokens: 20 } })
+    json(res, {
+      id: 'r',
+      object: 'response',
+      status: 'failed',
+      error: { message: 'no' },
+      output: [],
+      usage: { input_tokens: 10, output_tokens: 20 },
+    })
   t.equal((await charged(place, 'responses', {})).cost, PLAIN)
 })
 
@@ -1026,7 +1357,9 @@ t.test('a fallback is charged as itself by a dated name too, and one that is not
 })
 
 t.test('nothing is stored at the provider where the key type says so, though the request is silent', async t => {
-  const place = await scene(t, '', yaml => yaml.replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { store: refuse }'))
+  const place = await scene(t, '', yaml =>
+    yaml.replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { store: refuse }'),
+  )
   const key = await place.g.key('famC')
   t.equal((await ask(place, 'responses', {}, key)).headers.get('x-tollgate-dropped'), 'store')
   t.equal(place.upstream.last.json['store'], false)
@@ -1040,7 +1373,10 @@ t.test('dropping tools keeps the bytes of the others, and names no more of them 
   const key = await g.key('famC')
   const kept = '{ "type":"function","name":"f","parameters":{"maximum":18446744073709551615,"x":1.0} }'
   const many = Array.from({ length: 900 }, (_, index) => `{"type":"dream_${index}"}`).join(',')
-  const { status, headers } = await g.call(RESPONSES, { key, body: `{"model":"acme/famC-5.5","input":"hi","tools":[${many}, ${kept} ,{"type":"web_fetch"}]}` })
+  const { status, headers } = await g.call(RESPONSES, {
+    key,
+    body: `{"model":"acme/famC-5.5","input":"hi","tools":[${many}, ${kept} ,{"type":"web_fetch"}]}`,
+  })
   t.equal(status, 200)
   t.match(upstream.last.body, `"tools":[${kept}]`)
   t.match(headers.get('x-tollgate-dropped'), /^tools\.dream_0, .*, and 881 more$/)
@@ -1066,7 +1402,10 @@ t.test('a thin balance is never sent upstream as a limit of nothing', async t =>
   const { g, upstream } = await scene(t, CALLS)
   for (const credits of [80_000_000n, 120_000_000n, 200_000_000n, 300_000_000n]) {
     const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits, expiresAt: undefined })
-    const { status } = await g.call(RESPONSES, { key, body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }] }) })
+    const { status } = await g.call(RESPONSES, {
+      key,
+      body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }] }),
+    })
     if (status === 200) t.ok(Number(upstream.last.json['max_output_tokens']) >= 4096, `${credits}`)
     else t.equal(status, 429)
     await g.settled(key)
@@ -1075,18 +1414,26 @@ t.test('a thin balance is never sent upstream as a limit of nothing', async t =>
 
 t.test('a predicted text counts as output of a stream that is left', async t => {
   const place = await scene(t, '', yaml =>
-    yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1').replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none'),
+    yaml
+      .replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1')
+      .replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none'),
   )
   const { g, upstream } = place
   const outputs: number[] = []
   for (const more of [{}, { prediction: { type: 'content', content: 'y'.repeat(2000) } }]) {
     upstream.script = (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
-      res.write(`data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'seen' }, finish_reason: null }] })}\n\n`)
+      res.write(
+        `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'seen' }, finish_reason: null }] })}\n\n`,
+      )
     }
     const key = await g.key('famC')
     const leave = new AbortController()
-    const response = await g.open(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { stream: true, ...more }), signal: leave.signal })
+    const response = await g.open(CHAT, {
+      key,
+      body: request('chat-completions', 'acme/famC-5.5', { stream: true, ...more }),
+      signal: leave.signal,
+    })
     await (response.body as ReadableStream<Uint8Array>).getReader().read()
     leave.abort()
     const [entry] = await g.settled(key)
@@ -1097,21 +1444,35 @@ t.test('a predicted text counts as output of a stream that is left', async t => 
 
 t.test('a stream whose provider goes on searching ends when its searches have used the balance up', async t => {
   const { g, upstream } = await scene(t, CALLS)
-  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: 250_000_000n, expiresAt: undefined })
+  const { secret: key } = await g.gateway.keys.create({
+    type: 'famC',
+    name: '',
+    credits: 250_000_000n,
+    expiresAt: undefined,
+  })
   let searches = 0
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', output: [] } }))
+    res.write(
+      typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', output: [] } }),
+    )
     for (; !res.destroyed && searches < 200; await sleep(10)) {
       res.write(
-        typed({ type: 'response.output_item.done', output_index: searches, item: { type: 'web_search_call', id: `w${searches}`, action: { type: 'search' } } }),
+        typed({
+          type: 'response.output_item.done',
+          output_index: searches,
+          item: { type: 'web_search_call', id: `w${searches}`, action: { type: 'search' } },
+        }),
       )
       res.write(typed({ type: 'response.output_text.delta', delta: '.' }))
       searches++
     }
     res.end()
   }
-  const { text } = await g.call(RESPONSES, { key, body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }], stream: true }) })
+  const { text } = await g.call(RESPONSES, {
+    key,
+    body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }], stream: true }),
+  })
   t.match(text, 'response.incomplete')
   const [entry] = await g.settled(key)
   t.equal(entry?.['status'], 'budget')
@@ -1119,55 +1480,73 @@ t.test('a stream whose provider goes on searching ends when its searches have us
   t.ok(left > -60_000_000n, `${left} is left after ${searches} searches`)
 })
 
-t.test('a stream that may ask an advisor, or put out sound, is read on when its client leaves, and charged by what it reports', async t => {
-  const none = (yaml: string): string => yaml.replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none')
-  const { g, upstream } = await scene(t, 'tiers: [], audioOutput: 80', none)
-  const iterations = [
-    { type: 'message', input_tokens: 10, output_tokens: 20 },
-    { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 30, output_tokens: 40 },
-  ]
-  const chunk = (more: object): string => `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...more })}\n\n`
-  const cases: readonly (readonly [format: FormatName, more: object, begins: string, ends: string, cost: bigint])[] = [
-    [
-      'messages',
-      { tools: [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }] },
-      typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } }) +
-        typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'seen' } }),
-      typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 20, iterations } }) + typed({ type: 'message_stop' }),
-      PLAIN + 30n * 15_000n + 40n * 75_000n,
-    ],
-    [
-      'chat-completions',
-      { modalities: ['text', 'audio'], audio: { voice: 'v', format: 'pcm16' } },
-      chunk({ choices: [{ index: 0, delta: { audio: { transcript: 'seen' } }, finish_reason: null }] }),
-      chunk({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }) +
-        chunk({ usage: { prompt_tokens: 10, completion_tokens: 20, completion_tokens_details: { audio_tokens: 20 } } }),
-      10n * INPUT + 20n * 80_000n,
-    ],
-  ]
-  for (const [format, more, begins, ends, cost] of cases) {
-    const { type, model, path } = PLACES[format]
-    const key = await g.key(type, 1000n)
-    let finish = (): void => {}
-    upstream.script = async (_received, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream' })
-      res.write(begins)
-      await new Promise<void>(resolve => (finish = resolve))
-      res.end(ends)
+t.test(
+  'a stream that may ask an advisor, or put out sound, is read on when its client leaves, and charged by what it reports',
+  async t => {
+    const none = (yaml: string): string =>
+      yaml.replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none')
+    const { g, upstream } = await scene(t, 'tiers: [], audioOutput: 80', none)
+    const iterations = [
+      { type: 'message', input_tokens: 10, output_tokens: 20 },
+      { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 30, output_tokens: 40 },
+    ]
+    const chunk = (more: object): string =>
+      `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...more })}\n\n`
+    const cases: readonly (readonly [format: FormatName, more: object, begins: string, ends: string, cost: bigint])[] =
+      [
+        [
+          'messages',
+          { tools: [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }] },
+          typed({
+            type: 'message_start',
+            message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } },
+          }) + typed({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'seen' } }),
+          typed({
+            type: 'message_delta',
+            delta: { stop_reason: 'end_turn' },
+            usage: { output_tokens: 20, iterations },
+          }) + typed({ type: 'message_stop' }),
+          PLAIN + 30n * 15_000n + 40n * 75_000n,
+        ],
+        [
+          'chat-completions',
+          { modalities: ['text', 'audio'], audio: { voice: 'v', format: 'pcm16' } },
+          chunk({ choices: [{ index: 0, delta: { audio: { transcript: 'seen' } }, finish_reason: null }] }),
+          chunk({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }) +
+            chunk({
+              usage: { prompt_tokens: 10, completion_tokens: 20, completion_tokens_details: { audio_tokens: 20 } },
+            }),
+          10n * INPUT + 20n * 80_000n,
+        ],
+      ]
+    for (const [format, more, begins, ends, cost] of cases) {
+      const { type, model, path } = PLACES[format]
+      const key = await g.key(type, 1000n)
+      let finish = (): void => {}
+      upstream.script = async (_received, res) => {
+        res.writeHead(200, { 'content-type': 'text/event-stream' })
+        res.write(begins)
+        await new Promise<void>(resolve => (finish = resolve))
+        res.end(ends)
+      }
+      const leave = new AbortController()
+      const response = await g.open(path, {
+        key,
+        body: request(format, model, { ...more, stream: true }),
+        signal: leave.signal,
+      })
+      const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+      for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
+      leave.abort()
+      const account = await g.id(key)
+      const { scripts } = g.gateway.ledger
+      await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.key(account, 'b'))) > 0)
+      finish()
+      const [entry] = await g.settled(key)
+      t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(cost) }, format)
     }
-    const leave = new AbortController()
-    const response = await g.open(path, { key, body: request(format, model, { ...more, stream: true }), signal: leave.signal })
-    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-    for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
-    leave.abort()
-    const account = await g.id(key)
-    const { scripts } = g.gateway.ledger
-    await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.key(account, 'b'))) > 0)
-    finish()
-    const [entry] = await g.settled(key)
-    t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(cost) }, format)
-  }
-})
+  },
+)
 
 t.test('the most that a key can end below zero counts the dearest tier, long input and the dearest class', async t => {
   const most = async (price: string): Promise<bigint> => {
@@ -1182,19 +1561,23 @@ t.test('the most that a key can end below zero counts the dearest tier, long inp
   t.equal(await most('audioOutput: 150, tiers: []'), 2n * plain)
 })
 
-t.test('a request with more members, tools or references than any needs is refused before they are looked at', async t => {
-  const { g, upstream } = await scene(t)
-  const key = await g.key('famC')
-  const many = (count: number, text: (index: number) => string): string => Array.from({ length: count }, (_, index) => text(index)).join(',')
-  for (const body of [
-    `{"model":"acme/famC-5.5","input":"hi",${many(1001, index => `"m${index}":1`)}}`,
-    `{"model":"acme/famC-5.5","input":"hi","tools":[${many(1_000_000, () => '{}')}]}`,
-    `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[${many(1001, () => '{"type":"dream"}')}]}]}`,
-    `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"function","name":"f","file_ids":[${many(1_000_000, index => `"${index}"`)}]}]}`,
-  ])
-    t.match(await g.call(RESPONSES, { key, body }), { status: 400, json: { error: { message: /more than \d+000/ } } })
-  t.equal(upstream.requests.length, 0)
-})
+t.test(
+  'a request with more members, tools or references than any needs is refused before they are looked at',
+  async t => {
+    const { g, upstream } = await scene(t)
+    const key = await g.key('famC')
+    const many = (count: number, text: (index: number) => string): string =>
+      Array.from({ length: count }, (_, index) => text(index)).join(',')
+    for (const body of [
+      `{"model":"acme/famC-5.5","input":"hi",${many(1001, index => `"m${index}":1`)}}`,
+      `{"model":"acme/famC-5.5","input":"hi","tools":[${many(1_000_000, () => '{}')}]}`,
+      `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"namespace","name":"n","tools":[${many(1001, () => '{"type":"dream"}')}]}]}`,
+      `{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"function","name":"f","file_ids":[${many(1_000_000, index => `"${index}"`)}]}]}`,
+    ])
+      t.match(await g.call(RESPONSES, { key, body }), { status: 400, json: { error: { message: /more than \d+000/ } } })
+    t.equal(upstream.requests.length, 0)
+  },
+)
 
 t.test('a limit of calls that limits nothing is replaced by the one that is held for', async t => {
   const place = await scene(t, CALLS)
@@ -1206,14 +1589,24 @@ t.test('a limit of calls that limits nothing is replaced by the one that is held
     await ask(place, 'messages', { tools: [{ type: 'web_search_20250305', name: 'w', max_uses: none }] }, messages)
     t.match(upstream.last.json['tools'], [{ max_uses: 10 }])
   }
-  await ask(place, 'messages', { tools: [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }] }, messages)
+  await ask(
+    place,
+    'messages',
+    { tools: [{ type: 'advisor_20260301', name: 'a', model: 'acme/famA-large-5' }] },
+    messages,
+  )
   t.match(upstream.last.json['tools'], [{ max_uses: 10 }])
   await ask(place, 'messages', { tools: [{ type: 'code_execution_20250825', name: 'c' }] }, messages)
   t.notOk('max_uses' in ((upstream.last.json['tools'] as object[])[0] ?? {}), 'a tool that takes no limit gets none')
   // What its format does not have limits nothing.
   for (const [format, more, usage, calls] of [
     ['chat-completions', { search_parameters: { mode: 'on' }, max_tool_calls: 1 }, { num_sources_used: 50 }, 50n],
-    ['responses', { tools: [{ type: 'web_search', max_uses: 1 }] }, { server_side_tool_usage_details: { web_search_calls: 40 } }, 40n],
+    [
+      'responses',
+      { tools: [{ type: 'web_search', max_uses: 1 }] },
+      { server_side_tool_usage_details: { web_search_calls: 40 } },
+      40n,
+    ],
   ] as const) {
     upstream.script = ({ path }, res) => json(res, reply(path, usage))
     const { cost, entry } = await charged(place, format, more)
@@ -1236,13 +1629,24 @@ t.test('several passes are judged one by one: advice, images and research are no
   const advised = await charged(place, 'messages', { tools })
   t.match(advised.entry, { quarantined: false, usage_source: 'upstream' })
   t.equal(advised.cost, 3n * (140_000n * INPUT + 20n * OUTPUT) + 2n * (142_000n * 15_000n + 900n * 75_000n))
-  const images = Array.from({ length: 10 }, (_, index) => ({ type: 'image_generation_call', id: `i${index}`, result: 'x' }))
+  const images = Array.from({ length: 10 }, (_, index) => ({
+    type: 'image_generation_call',
+    id: `i${index}`,
+    result: 'x',
+  }))
   upstream.script = (_received, res) =>
-    json(res, reply(RESPONSES, {}, { output: images, tool_usage: { image_gen: { input_tokens: 100, output_tokens: 62_400 } } }))
+    json(
+      res,
+      reply(RESPONSES, {}, { output: images, tool_usage: { image_gen: { input_tokens: 100, output_tokens: 62_400 } } }),
+    )
   const drawn = await charged(place, 'responses', { tools: [{ type: 'image_generation' }], max_output_tokens: 300 })
   t.match(drawn.entry, { quarantined: false })
   t.equal(drawn.cost, PLAIN + 10n * 40_000_000n + 100n * INPUT + 62_400n * 40_000n)
-  const searches = Array.from({ length: 60 }, (_, index) => ({ type: 'web_search_call', id: `w${index}`, action: { type: 'search' } }))
+  const searches = Array.from({ length: 60 }, (_, index) => ({
+    type: 'web_search_call',
+    id: `w${index}`,
+    action: { type: 'search' },
+  }))
   upstream.script = (_received, res) => json(res, reply(RESPONSES, { input_tokens: 3_600_000 }, { output: searches }))
   const research = await charged(place, 'responses', { tools: [{ type: 'web_search' }] })
   t.match(research.entry, { quarantined: false })
@@ -1252,13 +1656,26 @@ t.test('several passes are judged one by one: advice, images and research are no
 t.test('images that a tool may make are held for, and charged to whoever leaves', async t => {
   const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
   const { g, upstream } = place
-  const { secret: poor } = await g.gateway.keys.create({ type: 'famC', name: '', credits: 1_100_000_000n, expiresAt: undefined })
-  t.equal((await ask(place, 'responses', { tools: [{ type: 'image_generation' }] }, poor)).status, 429, 'ten images of 7000 tokens')
+  const { secret: poor } = await g.gateway.keys.create({
+    type: 'famC',
+    name: '',
+    credits: 1_100_000_000n,
+    expiresAt: undefined,
+  })
+  t.equal(
+    (await ask(place, 'responses', { tools: [{ type: 'image_generation' }] }, poor)).status,
+    429,
+    'ten images of 7000 tokens',
+  )
   const key = await g.key('famC', 1000n)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', output: [] } }))
-    res.write(typed({ type: 'response.output_item.added', output_index: 0, item: { type: 'image_generation_call', id: 'i' } }))
+    res.write(
+      typed({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', output: [] } }),
+    )
+    res.write(
+      typed({ type: 'response.output_item.added', output_index: 0, item: { type: 'image_generation_call', id: 'i' } }),
+    )
     res.write(typed({ type: 'response.output_text.delta', delta: 'seen' }))
   }
   const leave = new AbortController()
@@ -1278,25 +1695,42 @@ t.test('images that a tool may make are held for, and charged to whoever leaves'
   })
 })
 
-t.test("what stands beside a fallback's name is refused, and a model is not taken for one whose name it continues", async t => {
-  const place = await scene(t, '', yaml =>
-    yaml
-      .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
-      .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-4, price: large')
-      .replace('{ id: acme/famC-5.5, price', '{ id: acme/famC-5.5, sends: vendor-4-5, price'),
-  )
-  const key = await place.g.key('famC')
-  t.equal((await ask(place, 'chat-completions', { fallbacks: [{ model: 'acme/famC-5.6-sol', api_base: 'https://example.com' }] }, key)).status, 400)
-  place.upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-4-5-20251101' }))
-  const { cost, entry } = await charged(place, 'chat-completions', { fallbacks: [{ model: 'acme/famC-5.6-sol' }] })
-  t.equal(cost, PLAIN)
-  t.same(entry['unpriced'], [])
-})
+t.test(
+  "what stands beside a fallback's name is refused, and a model is not taken for one whose name it continues",
+  async t => {
+    const place = await scene(t, '', yaml =>
+      yaml
+        .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
+        .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-4, price: large')
+        .replace('{ id: acme/famC-5.5, price', '{ id: acme/famC-5.5, sends: vendor-4-5, price'),
+    )
+    const key = await place.g.key('famC')
+    t.equal(
+      (
+        await ask(
+          place,
+          'chat-completions',
+          { fallbacks: [{ model: 'acme/famC-5.6-sol', api_base: 'https://example.com' }] },
+          key,
+        )
+      ).status,
+      400,
+    )
+    place.upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-4-5-20251101' }))
+    const { cost, entry } = await charged(place, 'chat-completions', { fallbacks: [{ model: 'acme/famC-5.6-sol' }] })
+    t.equal(cost, PLAIN)
+    t.same(entry['unpriced'], [])
+  },
+)
 
 t.test('a call whose id changes from event to event is one call', async t => {
   const place = await scene(t, CALLS)
   const event = (name: string, id: string): string =>
-    typed({ type: `response.output_item.${name}`, output_index: 0, item: { type: 'web_search_call', id, action: { type: 'search' } } })
+    typed({
+      type: `response.output_item.${name}`,
+      output_index: 0,
+      item: { type: 'web_search_call', id, action: { type: 'search' } },
+    })
   const last = {
     id: 'r',
     object: 'response',
@@ -1304,32 +1738,58 @@ t.test('a call whose id changes from event to event is one call', async t => {
     output: [{ type: 'web_search_call', id: 'c3', action: { type: 'search' } }],
     usage: { input_tokens: 10, output_tokens: 20 },
   }
-  place.upstream.script = (_received, res) => sse(res, event('added', 'a1') + event('done', 'b2') + typed({ type: 'response.completed', response: last }))
-  t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost, PLAIN + 10_000_000n)
+  place.upstream.script = (_received, res) =>
+    sse(res, event('added', 'a1') + event('done', 'b2') + typed({ type: 'response.completed', response: last }))
+  t.equal(
+    (await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost,
+    PLAIN + 10_000_000n,
+  )
 })
 
-t.test('items without ids are several calls, a list that lacks some takes none back, and long conversations go on', async t => {
-  const place = await scene(t, CALLS)
-  const { upstream } = place
-  const search = (id?: string): object => ({ type: 'web_search_call', ...(id !== undefined && { id }), action: { type: 'search' } })
-  for (const output of [
-    [search(), search(), search()],
-    [search(''), search(''), search('')],
-  ]) {
-    upstream.script = (_received, res) => json(res, reply(RESPONSES, {}, { output }))
-    t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }] })).cost, PLAIN + 30_000_000n)
-  }
-  const done = [0, 1, 2].map(index => typed({ type: 'response.output_item.done', output_index: index, item: search(`w${index}`) })).join('')
-  const last = { id: 'r', object: 'response', status: 'incomplete', output: [search('w0')], usage: { input_tokens: 10, output_tokens: 20 } }
-  upstream.script = (_received, res) => sse(res, done + typed({ type: 'response.incomplete', response: last }))
-  t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost, PLAIN + 30_000_000n)
-  upstream.script = ({ path }, res) => json(res, reply(path))
-  const functions = Array.from({ length: 40 }, (_, index) => ({ type: 'function', name: `f${index}`, parameters: {} }))
-  const found = Array.from({ length: 30 }, (_, index) => ({
-    type: 'tool_search_output',
-    call_id: `c${index}`,
-    tools: [{ type: 'namespace', name: `n${index}`, tools: functions }],
-  }))
-  const { answer } = await charged(place, 'responses', { input: [{ role: 'user', content: 'hi' }, ...found] })
-  t.equal(answer.status, 200, 'what tool searches have found is no limit of a conversation')
-})
+t.test(
+  'items without ids are several calls, a list that lacks some takes none back, and long conversations go on',
+  async t => {
+    const place = await scene(t, CALLS)
+    const { upstream } = place
+    const search = (id?: string): object => ({
+      type: 'web_search_call',
+      ...(id !== undefined && { id }),
+      action: { type: 'search' },
+    })
+    for (const output of [
+      [search(), search(), search()],
+      [search(''), search(''), search('')],
+    ]) {
+      upstream.script = (_received, res) => json(res, reply(RESPONSES, {}, { output }))
+      t.equal((await charged(place, 'responses', { tools: [{ type: 'web_search' }] })).cost, PLAIN + 30_000_000n)
+    }
+    const done = [0, 1, 2]
+      .map(index => typed({ type: 'response.output_item.done', output_index: index, item: search(`w${index}`) }))
+      .join('')
+    const last = {
+      id: 'r',
+      object: 'response',
+      status: 'incomplete',
+      output: [search('w0')],
+      usage: { input_tokens: 10, output_tokens: 20 },
+    }
+    upstream.script = (_received, res) => sse(res, done + typed({ type: 'response.incomplete', response: last }))
+    t.equal(
+      (await charged(place, 'responses', { tools: [{ type: 'web_search' }], stream: true })).cost,
+      PLAIN + 30_000_000n,
+    )
+    upstream.script = ({ path }, res) => json(res, reply(path))
+    const functions = Array.from({ length: 40 }, (_, index) => ({
+      type: 'function',
+      name: `f${index}`,
+      parameters: {},
+    }))
+    const found = Array.from({ length: 30 }, (_, index) => ({
+      type: 'tool_search_output',
+      call_id: `c${index}`,
+      tools: [{ type: 'namespace', name: `n${index}`, tools: functions }],
+    }))
+    const { answer } = await charged(place, 'responses', { input: [{ role: 'user', content: 'hi' }, ...found] })
+    t.equal(answer.status, 200, 'what tool searches have found is no limit of a conversation')
+  },
+)

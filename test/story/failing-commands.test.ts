@@ -48,9 +48,18 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
   for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /has 11 credits now/ })
   t.match((await place.run(...again.split(' '))).out, /These were added before, and not again\.\n$/)
   t.match(JSON.parse((await place.run(...again.split(' '), '--json')).out), { balance: '11', added: false })
-  t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), { code: 1, err: /by this name 10 credits were added already/ })
-  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), { code: 2, err: /letters, digits and/ })
-  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), { code: 0, out: /has 13 credits now/ })
+  t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), {
+    code: 1,
+    err: /by this name 10 credits were added already/,
+  })
+  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), {
+    code: 2,
+    err: /letters, digits and/,
+  })
+  t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), {
+    code: 0,
+    out: /has 13 credits now/,
+  })
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
 })
 
@@ -63,6 +72,9 @@ t.test('a grant that the replicas have not confirmed is not called done', { skip
   const doubtful = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
   t.match(doubtful, { code: 1, err: /only 0 of 1 replicas have it/ })
   t.match(JSON.parse(doubtful.out).key, /^sk-/, 'nobody else knows the secret')
-  t.match(await place.run('keys', 'topup', id, '1'), { code: 1, err: /it is done, but only 0 of 1 replicas have it: do not repeat it/ })
+  t.match(await place.run('keys', 'topup', id, '1'), {
+    code: 1,
+    err: /it is done, but only 0 of 1 replicas have it: do not repeat it/,
+  })
   t.match(JSON.parse((await place.run('keys', 'show', id, '--json')).out), { granted: '2' })
 })

@@ -18,10 +18,22 @@ t.test('a store that is first look only says so, and is refused in production', 
   const [curl = ''] = running.output.split('\n').filter(line => line.startsWith('curl '))
   t.match(spawnSync('sh', ['-c', `${curl} -s`], { encoding: 'utf8' }).stdout, /simulated provider/)
   const [, key = ''] = /Bearer (sk-\w+)/.exec(curl) ?? []
-  const models = (await (await fetch(`${running.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).json()) as { data: { id: string }[] }
-  const body = JSON.stringify({ model: models.data[0]?.id, max_tokens: 10, messages: [{ role: 'user', content: 'hi' }] })
+  const models = (await (
+    await fetch(`${running.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })
+  ).json()) as { data: { id: string }[] }
+  const body = JSON.stringify({
+    model: models.data[0]?.id,
+    max_tokens: 10,
+    messages: [{ role: 'user', content: 'hi' }],
+  })
   const ask = async (): Promise<string> =>
-    (await fetch(`${running.url}/v1/messages`, { method: 'POST', body, headers: { authorization: `Bearer ${key}`, 'idempotency-key': 'once' } })).text()
+    (
+      await fetch(`${running.url}/v1/messages`, {
+        method: 'POST',
+        body,
+        headers: { authorization: `Bearer ${key}`, 'idempotency-key': 'once' },
+      })
+    ).text()
   t.equal(await ask(), await ask(), 'every operation of the ledger is known to it')
   await running.stop('SIGTERM')
   const again = await place.start(t, env)

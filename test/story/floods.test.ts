@@ -14,42 +14,68 @@ const MESSAGE = {
   stop_reason: 'end_turn',
   usage: { input_tokens: 1, output_tokens: 1 },
 }
-const CHUNK = { id: 'c', object: 'chat.completion.chunk', model: 'm', choices: [{ index: 0, delta: { content: 'a' }, finish_reason: null }] }
-const END = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
+const CHUNK = {
+  id: 'c',
+  object: 'chat.completion.chunk',
+  model: 'm',
+  choices: [{ index: 0, delta: { content: 'a' }, finish_reason: null }],
+}
+const END =
+  'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
 
-async function start(t: Test, edit: (yaml: string) => string = yaml => yaml): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
+async function start(
+  t: Test,
+  edit: (yaml: string) => string = yaml => yaml,
+): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
   const upstream = await ScriptedUpstream.start(t)
   return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
 }
 
-t.test('a schema that repeats its own parts by references is refused where it would become several times as large', async t => {
-  const { g, upstream } = await start(t)
-  upstream.script = (_received, res) => json(res, MESSAGE)
-  const key = await g.key('famA', 1000n)
-  const ask = async (levels: number, size: number): Promise<number> => {
-    // Each level holds all those below it, and refers to the next.
-    const path = (level: number): string => `#/properties${'/p/properties'.repeat(level)}/p`
-    let schema: object = { type: 'object', description: 'é'.repeat(size), properties: {} }
-    for (let level = levels; level > 0; level--) schema = { ...(level < levels && { $ref: path(level) }), type: 'object', properties: { p: schema } }
-    const tool = { type: 'function', function: { name: 'f', parameters: { $ref: path(0), type: 'object', properties: { p: schema } } } }
-    const body = { model: FAMA, max_tokens: 1, messages: [{ role: 'user', content: 'x' }], tools: [tool] }
-    return (await g.call(CHAT, { key, body })).status
-  }
-  t.equal(await ask(3, 10), 200)
-  const { length } = upstream.requests
-  t.equal(await ask(25, 30_000), 400)
-  t.equal(await ask(25, 3_000_000), 400, 'on the thread for long jobs as well')
-  t.equal(upstream.requests.length, length)
-})
+t.test(
+  'a schema that repeats its own parts by references is refused where it would become several times as large',
+  async t => {
+    const { g, upstream } = await start(t)
+    upstream.script = (_received, res) => json(res, MESSAGE)
+    const key = await g.key('famA', 1000n)
+    const ask = async (levels: number, size: number): Promise<number> => {
+      // Each level holds all those below it, and refers to the next.
+      const path = (level: number): string => `#/properties${'/p/properties'.repeat(level)}/p`
+      let schema: object = { type: 'object', description: 'é'.repeat(size), properties: {} }
+      for (let level = levels; level > 0; level--)
+        schema = { ...(level < levels && { $ref: path(level) }), type: 'object', properties: { p: schema } }
+      const tool = {
+        type: 'function',
+        function: { name: 'f', parameters: { $ref: path(0), type: 'object', properties: { p: schema } } },
+      }
+      const body = { model: FAMA, max_tokens: 1, messages: [{ role: 'user', content: 'x' }], tools: [tool] }
+      return (await g.call(CHAT, { key, body })).status
+    }
+    t.equal(await ask(3, 10), 200)
+    const { length } = upstream.requests
+    t.equal(await ask(25, 30_000), 400)
+    t.equal(await ask(25, 3_000_000), 400, 'on the thread for long jobs as well')
+    t.equal(upstream.requests.length, length)
+  },
+)
 
 t.test('ids are short, and those that a reply leaves with its provider are remembered up to a number', async t => {
   const { g, upstream } = await start(t)
   const key = await g.key('famC', 1000n)
   const RESPONSES = '/v1/responses'
   const body = (id: string): object => ({ model: 'acme/famC-5.5', input: [{ type: 'item_reference', id }] })
-  t.match(await g.call(RESPONSES, { key, body: body('x'.repeat(513)) }), { status: 400, json: { error: { message: /more than 512 characters/ } } })
+  t.match(await g.call(RESPONSES, { key, body: body('x'.repeat(513)) }), {
+    status: 400,
+    json: { error: { message: /more than 512 characters/ } },
+  })
   const output = Array.from({ length: 3000 }, (_, index) => ({ type: 'reasoning', id: `rs_${index}`, summary: [] }))
-  upstream.script = (_received, res) => json(res, { id: 'r', object: 'response', status: 'completed', output, usage: { input_tokens: 1, output_tokens: 1 } })
+  upstream.script = (_received, res) =>
+    json(res, {
+      id: 'r',
+      object: 'response',
+      status: 'completed',
+      output,
+      usage: { input_tokens: 1, output_tokens: 1 },
+    })
   t.equal((await g.call(RESPONSES, { key, body: { model: 'acme/famC-5.5', input: 'x' } })).status, 200)
   t.equal((await g.call(RESPONSES, { key, body: body('rs_990') })).status, 200)
   t.equal((await g.call(RESPONSES, { key, body: body('rs_1001') })).status, 400)
@@ -66,26 +92,39 @@ t.test('a body in thousands of tiny chunks is refused', async t => {
   t.match(client.answer, /chunks of less than 64 bytes/)
 })
 
-t.test('a stream of very many events for a client that asked for a whole reply fails, and so does one of very many parts', async t => {
-  const { g, upstream } = await start(t)
-  const key = await g.key('famA', 1000n)
-  upstream.script = (_received, res) => sse(res, 'data: {}\n\n'.repeat(260_000))
-  t.equal((await g.call(CHAT, { key, body: { model: FAMA, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] } })).status, 502)
-  const event = (json: { type: string }): string => `event: ${json.type}\ndata: ${JSON.stringify(json)}\n\n`
-  const opened = event({ type: 'message_start', message: { ...MESSAGE, content: [] } } as never)
-  const parts = Array.from({ length: 21_000 }, (_, index) => event({ type: 'content_block_start', index, content_block: { type: 'text', text: 'a' } } as never))
-  upstream.script = (_received, res) => sse(res, opened + parts.join(''))
-  const { text } = await g.call(CHAT, { key, body: { model: FAMA, stream: true, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] } })
-  t.match(text, /"error"/)
-  await g.settled(key)
-})
+t.test(
+  'a stream of very many events for a client that asked for a whole reply fails, and so does one of very many parts',
+  async t => {
+    const { g, upstream } = await start(t)
+    const key = await g.key('famA', 1000n)
+    upstream.script = (_received, res) => sse(res, 'data: {}\n\n'.repeat(260_000))
+    t.equal(
+      (await g.call(CHAT, { key, body: { model: FAMA, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] } }))
+        .status,
+      502,
+    )
+    const event = (json: { type: string }): string => `event: ${json.type}\ndata: ${JSON.stringify(json)}\n\n`
+    const opened = event({ type: 'message_start', message: { ...MESSAGE, content: [] } } as never)
+    const parts = Array.from({ length: 21_000 }, (_, index) =>
+      event({ type: 'content_block_start', index, content_block: { type: 'text', text: 'a' } } as never),
+    )
+    upstream.script = (_received, res) => sse(res, opened + parts.join(''))
+    const { text } = await g.call(CHAT, {
+      key,
+      body: { model: FAMA, stream: true, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] },
+    })
+    t.match(text, /"error"/)
+    await g.settled(key)
+  },
+)
 
 t.test('an event of very many values fails its stream, and harms no other', async t => {
   const { g, upstream } = await start(t, yaml => yaml.replace('memory: auto', 'memory: 8GiB'))
   const key = await g.key('famC', 1000n)
   const ask = (): Promise<{ status: number; text: string }> =>
     g.call(CHAT, { key, body: { model: 'acme/famC-5.5', stream: true, messages: [{ role: 'user', content: 'x' }] } })
-  upstream.script = (_received, res) => sse(res, `data: ${JSON.stringify(CHUNK)}\n\ndata: {"usage":[${'{},'.repeat(400_000)}{}]}\n\n${END}`)
+  upstream.script = (_received, res) =>
+    sse(res, `data: ${JSON.stringify(CHUNK)}\n\ndata: {"usage":[${'{},'.repeat(400_000)}{}]}\n\n${END}`)
   t.match((await ask()).text, /"error"/)
   upstream.script = (_received, res) => sse(res, `${': \n\n'.repeat(20_000)}data: ${JSON.stringify(CHUNK)}\n\n${END}`)
   t.match((await ask()).text, /\[DONE\]/, 'comments are passed over')
@@ -95,21 +134,40 @@ t.test('an event of very many values fails its stream, and harms no other', asyn
 t.test('a header of the upstream that no client would take does not pass', async t => {
   const { g, upstream } = await start(t)
   upstream.script = (_received, res) =>
-    json(res, { choices: [{ finish_reason: 'stop', message: { content: 'a' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } }, 200, {
-      'cache-control': 'x'.repeat(8000),
-    })
-  const { status, headers } = await g.call(CHAT, { key: await g.key('famC'), body: { model: 'acme/famC-5.5', messages: [] } })
+    json(
+      res,
+      {
+        choices: [{ finish_reason: 'stop', message: { content: 'a' } }],
+        usage: { prompt_tokens: 1, completion_tokens: 1 },
+      },
+      200,
+      {
+        'cache-control': 'x'.repeat(8000),
+      },
+    )
+  const { status, headers } = await g.call(CHAT, {
+    key: await g.key('famC'),
+    body: { model: 'acme/famC-5.5', messages: [] },
+  })
   t.equal(status, 200)
   t.equal(headers.get('cache-control'), null)
 })
 
 t.test('as many requests of a key wait for a place as it may have at a time; one more is refused at once', async t => {
   const { g, upstream } = await start(t, yaml =>
-    yaml.replace('formats: [responses, chat-completions, messages]', 'formats: [chat-completions]\n    concurrency: 1\n    concurrencyWait: 10s'),
+    yaml.replace(
+      'formats: [responses, chat-completions, messages]',
+      'formats: [chat-completions]\n    concurrency: 1\n    concurrencyWait: 10s',
+    ),
   )
   const held: (() => void)[] = []
   upstream.script = (_received, res) =>
-    void held.push(() => json(res, { choices: [{ finish_reason: 'stop', message: { content: 'a' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } }))
+    void held.push(() =>
+      json(res, {
+        choices: [{ finish_reason: 'stop', message: { content: 'a' } }],
+        usage: { prompt_tokens: 1, completion_tokens: 1 },
+      }),
+    )
   const key = await g.key('famC')
   const ask = (): Promise<{ status: number }> => g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages: [] } })
   const first = ask()
@@ -119,6 +177,9 @@ t.test('as many requests of a key wait for a place as it may have at a time; one
   held[0]?.()
   await until(() => held.length === 2)
   held[1]?.()
-  t.strictSame([(await first).status, ...(await Promise.all(others)).map(({ status }) => status).sort()], [200, 200, 429])
+  t.strictSame(
+    [(await first).status, ...(await Promise.all(others)).map(({ status }) => status).sort()],
+    [200, 200, 429],
+  )
   await g.settled(key)
 })

@@ -10,38 +10,50 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 
-t.test('two gateways on one Redis, with files of their own, keep the limits and the balance of a key together', { skip }, async t => {
-  const redis = await RealRedis.start(t)
-  const upstream = await ScriptedUpstream.start(t)
-  let open = 0
-  let most = 0
-  upstream.script = async (_received, res) => {
-    most = Math.max(most, ++open)
-    await new Promise(resolve => setTimeout(resolve, 2))
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 60 } })
-    open--
-  }
-  const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
-  const limited = (yaml: string): string => ownPrefix(yaml).replaceAll(/^( {4}default: acme\/famC)/gm, '    concurrency: 5\n$1')
-  const cheap = new Place(t, limited, env)
-  const dear = new Place(t, yaml => limited(yaml).replace('- { id: acme/famC-5.5, price: medium', '- { id: acme/famC-5.5, price: large'), env)
-  const gateways = await Promise.all([cheap.start(t), dear.start(t)])
-  const one = await cheap.key('famC', '0.05')
-  const statuses = new Map<number, number>()
-  await Promise.all(
-    Array.from({ length: 300 }, async (_, index) => {
-      const { status } = await (gateways[index % 2] as Running).chat(one.key, BODY)
-      statuses.set(status, (statuses.get(status) ?? 0) + 1)
-    }),
-  )
-  t.same([...statuses.keys()].sort(), [200, 429])
-  t.ok(most <= 5, `never more than five at a time: ${most}`)
-  await until(async () => (await gateways[0].held(one.key)) === '0')
-  const shown = JSON.parse((await cheap.run('keys', 'show', one.id, '--json')).out)
-  t.ok(Number(shown.balance) >= 0, shown.balance)
-  t.match(await dear.run('audit'), { code: 0 })
-  t.equal(statuses.get(200), upstream.requests.length)
-})
+t.test(
+  'two gateways on one Redis, with files of their own, keep the limits and the balance of a key together',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await ScriptedUpstream.start(t)
+    let open = 0
+    let most = 0
+    upstream.script = async (_received, res) => {
+      most = Math.max(most, ++open)
+      await new Promise(resolve => setTimeout(resolve, 2))
+      json(res, {
+        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 10, completion_tokens: 60 },
+      })
+      open--
+    }
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+    const limited = (yaml: string): string =>
+      ownPrefix(yaml).replaceAll(/^( {4}default: acme\/famC)/gm, '    concurrency: 5\n$1')
+    const cheap = new Place(t, limited, env)
+    const dear = new Place(
+      t,
+      yaml => limited(yaml).replace('- { id: acme/famC-5.5, price: medium', '- { id: acme/famC-5.5, price: large'),
+      env,
+    )
+    const gateways = await Promise.all([cheap.start(t), dear.start(t)])
+    const one = await cheap.key('famC', '0.05')
+    const statuses = new Map<number, number>()
+    await Promise.all(
+      Array.from({ length: 300 }, async (_, index) => {
+        const { status } = await (gateways[index % 2] as Running).chat(one.key, BODY)
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+      }),
+    )
+    t.same([...statuses.keys()].sort(), [200, 429])
+    t.ok(most <= 5, `never more than five at a time: ${most}`)
+    await until(async () => (await gateways[0].held(one.key)) === '0')
+    const shown = JSON.parse((await cheap.run('keys', 'show', one.id, '--json')).out)
+    t.ok(Number(shown.balance) >= 0, shown.balance)
+    t.match(await dear.run('audit'), { code: 0 })
+    t.equal(statuses.get(200), upstream.requests.length)
+  },
+)
 
 t.test('two gateways do not share one managed store', { skip }, async t => {
   const place = new Place(t)

@@ -33,7 +33,8 @@ async function start(t: Test): Promise<{ g: TestGateway; upstream: ScriptedUpstr
             usage: { prompt_tokens: 10, completion_tokens: 5 },
           },
     )
-  const edit = (yaml: string): string => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [chat-completions]')
+  const edit = (yaml: string): string =>
+    yaml.replace('speaks: [responses, chat-completions]', 'speaks: [chat-completions]')
   return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
 }
 
@@ -50,30 +51,48 @@ const said: Readonly<Record<string, (json: any) => string>> = {
   [PATHS.messages]: reply => reply.content[0].text,
 }
 
-t.test('a large request and a large reply pass whole, in every format and direction, and are charged as reported', async t => {
-  const { g, upstream } = await start(t)
-  for (const [type, model] of [
-    ['famC', 'acme/famC-5.5'],
-    ['famA', 'acme/famA-medium-5'],
-  ] as const) {
-    const key = await g.key(type, 1000n)
-    for (const path of Object.values(PATHS)) {
-      const { status, json: reply } = await g.call(path, { key, body: asked(path, model, LARGE) })
-      t.equal(status, 200)
-      t.ok(said[path]?.(reply) === LARGE, `${path} to ${type}: the reply's text is whole`)
-      const { content } = (upstream.last.json['messages'] as { content: any }[]).at(-1) ?? {}
-      t.ok((Array.isArray(content) ? content[0].text : content) === LARGE, `${path} to ${type}: the request's text is whole`)
-      if (path === PATHS.responses) t.match(reply, { metadata: { a: 'b' }, instructions: 'be brief', model }, 'the reply repeats what it is to')
-      const { text } = await g.call(path, { key, body: { ...asked(path, model, 'hi'), stream: true } })
-      t.match(
-        text,
-        path === PATHS.chat ? /\[DONE\]|"finish_reason":"stop"/ : path === PATHS.responses ? /response\.completed/ : /message_stop|"stop_reason":"end_turn"/,
+t.test(
+  'a large request and a large reply pass whole, in every format and direction, and are charged as reported',
+  async t => {
+    const { g, upstream } = await start(t)
+    for (const [type, model] of [
+      ['famC', 'acme/famC-5.5'],
+      ['famA', 'acme/famA-medium-5'],
+    ] as const) {
+      const key = await g.key(type, 1000n)
+      for (const path of Object.values(PATHS)) {
+        const { status, json: reply } = await g.call(path, { key, body: asked(path, model, LARGE) })
+        t.equal(status, 200)
+        t.ok(said[path]?.(reply) === LARGE, `${path} to ${type}: the reply's text is whole`)
+        const { content } = (upstream.last.json['messages'] as { content: any }[]).at(-1) ?? {}
+        t.ok(
+          (Array.isArray(content) ? content[0].text : content) === LARGE,
+          `${path} to ${type}: the request's text is whole`,
+        )
+        if (path === PATHS.responses)
+          t.match(reply, { metadata: { a: 'b' }, instructions: 'be brief', model }, 'the reply repeats what it is to')
+        const { text } = await g.call(path, { key, body: { ...asked(path, model, 'hi'), stream: true } })
+        t.match(
+          text,
+          path === PATHS.chat
+            ? /\[DONE\]|"finish_reason":"stop"/
+            : path === PATHS.responses
+              ? /response\.completed/
+              : /message_stop|"stop_reason":"end_turn"/,
+        )
+      }
+      const entries = await g.settled(key)
+      t.strictSame(
+        [
+          ...new Set(
+            entries.map(({ status, input_tokens, output_tokens }) => `${status} ${input_tokens} ${output_tokens}`),
+          ),
+        ],
+        ['ok 10 5'],
       )
     }
-    const entries = await g.settled(key)
-    t.strictSame([...new Set(entries.map(({ status, input_tokens, output_tokens }) => `${status} ${input_tokens} ${output_tokens}`))], ['ok 10 5'])
-  }
-})
+  },
+)
 
 t.test('a large request that cannot be translated is refused as a small one is', async t => {
   const { g, upstream } = await start(t)
@@ -99,17 +118,24 @@ t.test('a large request that cannot be translated is refused as a small one is',
   t.equal(upstream.requests.length, 0)
 })
 
-t.test('a balance that covers little lowers the output limit of a large translated request as of a small one', async t => {
-  const { g, upstream } = await start(t)
-  const text = 'a'.repeat(100_000)
-  const key = (await g.gateway.keys.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined })).secret
-  const { status, headers } = await g.call(PATHS.chat, { key, body: { ...asked(PATHS.chat, 'acme/famA-medium-5', text), max_tokens: 64_000 } })
-  t.equal(status, 200)
-  const limit = Number(headers.get('x-tollgate-output-limit'))
-  t.ok(limit > 0 && limit < 64_000, String(limit))
-  t.equal(upstream.last.json['max_tokens'], limit)
-  await g.settled(key)
-})
+t.test(
+  'a balance that covers little lowers the output limit of a large translated request as of a small one',
+  async t => {
+    const { g, upstream } = await start(t)
+    const text = 'a'.repeat(100_000)
+    const key = (await g.gateway.keys.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined }))
+      .secret
+    const { status, headers } = await g.call(PATHS.chat, {
+      key,
+      body: { ...asked(PATHS.chat, 'acme/famA-medium-5', text), max_tokens: 64_000 },
+    })
+    t.equal(status, 200)
+    const limit = Number(headers.get('x-tollgate-output-limit'))
+    t.ok(limit > 0 && limit < 64_000, String(limit))
+    t.equal(upstream.last.json['max_tokens'], limit)
+    await g.settled(key)
+  },
+)
 
 /** Ends the gateway's thread for long jobs as soon as it has a job of a kind. @returns what stops that */
 function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
@@ -130,15 +156,18 @@ function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
   return () => void (longJobs.of = of)
 }
 
-t.test('a request that the thread for long jobs does not survive is a failure, and the next one is translated', async t => {
-  const { g } = await start(t)
-  const key = await g.key('famA', 1000n)
-  const stop = endsThreadAt(g, 'request')
-  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 500)
-  stop()
-  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
-  await g.settled(key)
-})
+t.test(
+  'a request that the thread for long jobs does not survive is a failure, and the next one is translated',
+  async t => {
+    const { g } = await start(t)
+    const key = await g.key('famA', 1000n)
+    const stop = endsThreadAt(g, 'request')
+    t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 500)
+    stop()
+    t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
+    await g.settled(key)
+  },
+)
 
 t.test('a reply that the gateway fails to translate costs its customer nothing', async t => {
   const { g } = await start(t)
@@ -150,23 +179,29 @@ t.test('a reply that the gateway fails to translate costs its customer nothing',
   t.equal((await g.balance(key)).exact.used, '0')
 })
 
-t.test('the keys take turns on the thread for long jobs, and a job that takes too long ends with its thread', async t => {
-  const { g } = await start(t)
-  const document = (bytes: number): Uint8Array => Buffer.from(JSON.stringify(Buffer.alloc(bytes, 'text').toString('base64')))
-  const order: string[] = []
-  const weigh = (jobs: LongJobs, key: string, bytes: number): Promise<void> =>
-    jobs
-      .of(key, { whenClosed: () => () => {} })
-      .documents({ documents: [document(bytes)], pageTokens: 1 })
-      .then(() => void order.push(key))
-  await Promise.all(['greedy', 'greedy', 'greedy', 'greedy', 'other', 'third'].map(key => weigh(g.gateway.longJobs, key, 100_000)))
-  t.ok(order.indexOf('third') <= 3, order.join(' '))
-  const hasty = new LongJobs(2 ** 28, () => 1, createLog(new Scrubber(), 'silent', process.stdout))
-  t.teardown(() => hasty.close())
-  const [first, second] = [weigh(hasty, 'a', 20_000_000), weigh(hasty, 'b', 20_000_000)]
-  await t.rejects(first, { code: 'internal' })
-  await t.rejects(second, { code: 'internal' }, 'the next one has a thread of its own')
-})
+t.test(
+  'the keys take turns on the thread for long jobs, and a job that takes too long ends with its thread',
+  async t => {
+    const { g } = await start(t)
+    const document = (bytes: number): Uint8Array =>
+      Buffer.from(JSON.stringify(Buffer.alloc(bytes, 'text').toString('base64')))
+    const order: string[] = []
+    const weigh = (jobs: LongJobs, key: string, bytes: number): Promise<void> =>
+      jobs
+        .of(key, { whenClosed: () => () => {} })
+        .documents({ documents: [document(bytes)], pageTokens: 1 })
+        .then(() => void order.push(key))
+    await Promise.all(
+      ['greedy', 'greedy', 'greedy', 'greedy', 'other', 'third'].map(key => weigh(g.gateway.longJobs, key, 100_000)),
+    )
+    t.ok(order.indexOf('third') <= 3, order.join(' '))
+    const hasty = new LongJobs(2 ** 28, () => 1, createLog(new Scrubber(), 'silent', process.stdout))
+    t.teardown(() => hasty.close())
+    const [first, second] = [weigh(hasty, 'a', 20_000_000), weigh(hasty, 'b', 20_000_000)]
+    await t.rejects(first, { code: 'internal' })
+    await t.rejects(second, { code: 'internal' }, 'the next one has a thread of its own')
+  },
+)
 
 t.test('jobs whose exchange is over, or whose gateway stops, are dropped', async t => {
   const { g } = await start(t)
@@ -174,7 +209,9 @@ t.test('jobs whose exchange is over, or whose gateway stops, are dropped', async
   const document = Buffer.from(JSON.stringify(Buffer.alloc(5_000_000, 'text').toString('base64')))
   const ends: (() => void)[] = []
   const weigh = (): Promise<unknown> =>
-    jobs.of('key', { whenClosed: callback => (ends.push(callback), () => {}) }).documents({ documents: [document], pageTokens: 1 })
+    jobs
+      .of('key', { whenClosed: callback => (ends.push(callback), () => {}) })
+      .documents({ documents: [document], pageTokens: 1 })
   const [first, second, third] = [weigh(), weigh(), weigh()]
   ends[1]?.()
   await t.rejects(second, { code: 'internal' }, 'it still waited')
@@ -199,10 +236,21 @@ t.test('a large reply passes as a small one does: a byte order mark, names that 
     ] as const) {
       for (const text of ['short', LARGE]) {
         upstream.script = (_received, res) => json(res, mark + reply(text, more))
-        t.equal((await g.call(path, { key, body: asked(path, 'acme/famC-5.5', 'hi') })).status, 200, `${path} ${text.length} ${more.slice(0, 20)}`)
+        t.equal(
+          (await g.call(path, { key, body: asked(path, 'acme/famC-5.5', 'hi') })).status,
+          200,
+          `${path} ${text.length} ${more.slice(0, 20)}`,
+        )
       }
     }
   }
   const entries = await g.settled(key)
-  t.strictSame([...new Set(entries.map(({ status, input_tokens, output_tokens }) => `${status} ${input_tokens} ${output_tokens}`))], ['ok 10 5'])
+  t.strictSame(
+    [
+      ...new Set(
+        entries.map(({ status, input_tokens, output_tokens }) => `${status} ${input_tokens} ${output_tokens}`),
+      ),
+    ],
+    ['ok 10 5'],
+  )
 })

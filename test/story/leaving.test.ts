@@ -45,27 +45,34 @@ function streamRequest(key: string): string {
   return `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
 }
 
-t.test('a client that leaves once its stream has said its last, as SDKs do, has had its reply; the connection upstream is kept', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const replies = begun(upstream, DELTA)
-  const g = await startGateway(t, { upstream: upstream.url })
-  const key = await g.key('famC')
-  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` })
-  const ports = new Set<number | undefined>()
-  for (const _time of [1, 2]) {
-    const stream = await client.chat.completions.create({ ...BODY, messages: [{ role: 'user', content: 'hi' }], stream: true })
-    const [reply] = replies.splice(0)
-    ports.add(reply?.socket?.remotePort)
-    reply?.write(FINISH)
-    for await (const _chunk of stream);
-    t.match((await g.settled(key))[0], { status: 'ok', client_disconnected: false, output_tokens: 700 })
-    t.notOk(reply?.destroyed)
-    // The upstream ends when it likes.
-    reply?.end(': as late as that\n\n')
-    await upstream.last.closed
-  }
-  t.equal(ports.size, 1)
-})
+t.test(
+  'a client that leaves once its stream has said its last, as SDKs do, has had its reply; the connection upstream is kept',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const replies = begun(upstream, DELTA)
+    const g = await startGateway(t, { upstream: upstream.url })
+    const key = await g.key('famC')
+    const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` })
+    const ports = new Set<number | undefined>()
+    for (const _time of [1, 2]) {
+      const stream = await client.chat.completions.create({
+        ...BODY,
+        messages: [{ role: 'user', content: 'hi' }],
+        stream: true,
+      })
+      const [reply] = replies.splice(0)
+      ports.add(reply?.socket?.remotePort)
+      reply?.write(FINISH)
+      for await (const _chunk of stream);
+      t.match((await g.settled(key))[0], { status: 'ok', client_disconnected: false, output_tokens: 700 })
+      t.notOk(reply?.destroyed)
+      // The upstream ends when it likes.
+      reply?.end(': as late as that\n\n')
+      await upstream.last.closed
+    }
+    t.equal(ports.size, 1)
+  },
+)
 
 t.test('a stream that its client left is read to its end, and its true usage is charged', async t => {
   const scene = await finishing(t, '')
@@ -73,7 +80,9 @@ t.test('a stream that its client left is read to its end, and its true usage is 
   await until(() => scene.g.gateway.running > 0)
   scene.replies[0]?.write(DELTA.repeat(1000))
   scene.replies[0]?.end(FINISH)
-  t.match(await scene.g.settled(scene.key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 700 }])
+  t.match(await scene.g.settled(scene.key), [
+    { status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 700 },
+  ])
 })
 
 t.test('so is a JSON reply whose client left before the upstream had answered', async t => {
@@ -84,11 +93,16 @@ t.test('so is a JSON reply whose client left before the upstream had answered', 
   upstream.script = async (_received, res) => {
     leave.abort()
     await left
-    json(res, { choices: [{ message: { content: 'Hello' }, finish_reason: 'stop' }], usage: { prompt_tokens: 9, completion_tokens: 8 } })
+    json(res, {
+      choices: [{ message: { content: 'Hello' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 9, completion_tokens: 8 },
+    })
   }
   await t.rejects(g.open(CHAT, { key, body: BODY, signal: leave.signal }))
   gone()
-  t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 8 }])
+  t.match(await g.settled(key), [
+    { status: 'client_gone', usage_source: 'upstream', input_tokens: 9, output_tokens: 8 },
+  ])
 })
 
 t.test('no more replies of a key are read on than may be: one more ends the one that was left first', async t => {
@@ -110,15 +124,18 @@ t.test('no more replies of a key are read on than may be: one more ends the one 
   t.match((await scene.g.settled(scene.key))[0], { usage_source: 'upstream' }, 'its place is free again')
 })
 
-t.test('a reply that takes too long to end is cancelled, and charged what its model may have made in the time', async t => {
-  const scene = await finishing(t, 'timeouts: { finish: 50ms }')
-  await leaves(scene)
-  await scene.upstream.last.closed
-  const [entry] = await scene.g.settled(scene.key)
-  t.match(entry, { status: 'client_gone', usage_source: 'estimated' })
-  // Five bytes of text, and a second in which the upstream may go on.
-  t.ok(entry?.output_tokens >= 153 && entry?.output_tokens < 1000, `${entry?.output_tokens} tokens`)
-})
+t.test(
+  'a reply that takes too long to end is cancelled, and charged what its model may have made in the time',
+  async t => {
+    const scene = await finishing(t, 'timeouts: { finish: 50ms }')
+    await leaves(scene)
+    await scene.upstream.last.closed
+    const [entry] = await scene.g.settled(scene.key)
+    t.match(entry, { status: 'client_gone', usage_source: 'estimated' })
+    // Five bytes of text, and a second in which the upstream may go on.
+    t.ok(entry?.output_tokens >= 153 && entry?.output_tokens < 1000, `${entry?.output_tokens} tokens`)
+  },
+)
 
 t.test('a gateway that stops waits for such replies as for any other, and no longer', async t => {
   const scene = await finishing(t, '')
@@ -130,16 +147,22 @@ t.test('a gateway that stops waits for such replies as for any other, and no lon
   t.equal(scene.g.gateway.running, 0)
 })
 
-t.test('a client that leaves while its key is looked up is not waited for, nor are those behind it on its connection', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  begun(upstream, DELTA)
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('bodyIdle: 15s', 'bodyIdle: 1h') })
-  for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
-    const socket = connect(g.gateway.port, '127.0.0.1')
-    socket.write(streamRequest(key).repeat(3), () => socket.destroy())
-  }
-  // Whatever they have sent is read before this.
-  await g.call('/v1/models')
-  await until(() => g.gateway.running === 0)
-  t.equal(g.gateway.ledger.live, 0)
-})
+t.test(
+  'a client that leaves while its key is looked up is not waited for, nor are those behind it on its connection',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    begun(upstream, DELTA)
+    const g = await startGateway(t, {
+      upstream: upstream.url,
+      edit: yaml => yaml.replace('bodyIdle: 15s', 'bodyIdle: 1h'),
+    })
+    for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
+      const socket = connect(g.gateway.port, '127.0.0.1')
+      socket.write(streamRequest(key).repeat(3), () => socket.destroy())
+    }
+    // Whatever they have sent is read before this.
+    await g.call('/v1/models')
+    await until(() => g.gateway.running === 0)
+    t.equal(g.gateway.ledger.live, 0)
+  },
+)

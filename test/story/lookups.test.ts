@@ -22,14 +22,20 @@ const models = ['acme/famC-5.5', 'acme/famC-5.6-luna']
 const asked: Answer[] = []
 for (let request = 0; request < 9; request++) {
   const model = models[request % 2]
-  asked.push(await g.call(CHAT, { key, body: { ...BODY, model, ...(request === 4 && { stream: true }), ...(request === 7 && { user: 'fail' }) } }))
+  asked.push(
+    await g.call(CHAT, {
+      key,
+      body: { ...BODY, model, ...(request === 4 && { stream: true }), ...(request === 7 && { user: 'fail' }) },
+    }),
+  )
   // One after the other, in the history as well.
   await g.settled(key)
 }
 const ids = asked.map(({ headers }) => headers.get('x-request-id')).toReversed()
 
 const look = (query: string, as = key): Promise<Answer> => g.call(`${HISTORY}?${query}`, { key: as })
-const found = async (query: string): Promise<string[]> => (await look(query)).json.data.map((entry: { request_id: string }) => entry.request_id)
+const found = async (query: string): Promise<string[]> =>
+  (await look(query)).json.data.map((entry: { request_id: string }) => entry.request_id)
 
 t.test('by page, the history is read from the newest to the oldest, each entry once', async t => {
   const pages = await Promise.all([1, 2, 3, 4].map(page => look(`page=${page}&page_size=4`)))
@@ -39,7 +45,14 @@ t.test('by page, the history is read from the newest to the oldest, each entry o
   )
   t.match(
     pages.map(answer => answer.json),
-    [4, 4, 1, 0].map((length, index) => ({ object: 'list', data: { length }, has_more: index < 2, page: index + 1, page_size: 4, total: 9 })),
+    [4, 4, 1, 0].map((length, index) => ({
+      object: 'list',
+      data: { length },
+      has_more: index < 2,
+      page: index + 1,
+      page_size: 4,
+      total: 9,
+    })),
   )
 })
 
@@ -73,7 +86,11 @@ t.test('filters leave what was asked for, through every page', async t => {
   t.same(await found(`from=${newest.created_at}`), [ids[0]])
   t.same(await found(`to=${oldest.created_at}`), [ids[8]])
   const day = newest.created_at.slice(0, 10)
-  t.same(await found(`from=${oldest.created_at.slice(0, 10)}&to=${day}`), ids, 'a date as the end is the whole of its day')
+  t.same(
+    await found(`from=${oldest.created_at.slice(0, 10)}&to=${day}`),
+    ids,
+    'a date as the end is the whole of its day',
+  )
   t.same(await found(`from=${Date.parse(newest.created_at)}`), [ids[0]], 'milliseconds')
   t.equal((await look('stream=false')).json.total, null)
 })
@@ -95,11 +112,23 @@ t.test('an entry tells what was asked, how it ended, what it used and what it co
       cost_nano: '330000',
       usage_source: 'upstream',
     },
-    { request_id: ids[1], type: 'void', status: 'failed', http_status: 502, error_code: 'upstream_failed', cost: 0, cost_nano: '0', usage_source: null },
+    {
+      request_id: ids[1],
+      type: 'void',
+      status: 'failed',
+      http_status: 502,
+      error_code: 'upstream_failed',
+      cost: 0,
+      cost_nano: '0',
+      usage_source: null,
+    },
   ])
   const { balance, exact } = await g.balance(key)
   t.equal(data[0].balance_after, balance)
-  const charged = (await look('')).json.data.reduce((sum: bigint, { cost_nano: nano }: { cost_nano: string }) => sum + BigInt(nano), 0n)
+  const charged = (await look('')).json.data.reduce(
+    (sum: bigint, { cost_nano: nano }: { cost_nano: string }) => sum + BigInt(nano),
+    0n,
+  )
   t.equal(exact.used, String(charged))
 })
 
@@ -130,14 +159,21 @@ t.test('nobody sees the history of another key', async t => {
 })
 
 t.test('a key may look itself up so often in a minute, and others are not held up by it', async t => {
-  const g = await startGateway(t, { edit: yaml => yaml.replace('lookup-limit: { perMinute: 120 }', 'lookup-limit: { perMinute: 3 }') })
+  const g = await startGateway(t, {
+    edit: yaml => yaml.replace('lookup-limit: { perMinute: 120 }', 'lookup-limit: { perMinute: 3 }'),
+  })
   const [attacker, other] = [await g.key('famC'), await g.key('famC')]
-  for (const path of ['/api/v1/keys/lookup/balance', '/api/v1/key-info', HISTORY]) t.equal((await g.call(path, { key: attacker })).status, 200)
+  for (const path of ['/api/v1/keys/lookup/balance', '/api/v1/key-info', HISTORY])
+    t.equal((await g.call(path, { key: attacker })).status, 200)
   const refused = await g.call(HISTORY, { key: attacker })
   t.match(refused, { status: 429, json: { error: { code: 'rate_limit_exceeded' } } })
   t.ok(Number(refused.headers.get('retry-after')) > 0)
   t.equal((await g.call(HISTORY, { key: other })).status, 200)
-  t.equal((await g.call(CHAT, { key: attacker, body: { ...BODY, model: models[0] } })).status, 200, 'the key may still buy')
+  t.equal(
+    (await g.call(CHAT, { key: attacker, body: { ...BODY, model: models[0] } })).status,
+    200,
+    'the key may still buy',
+  )
 })
 
 t.test('look-ups have a connection of their own, and ask for little at a time', async t => {
@@ -149,7 +185,22 @@ t.test('look-ups have a connection of their own, and ask for little at a time', 
   t.teardown(() => client.disconnect())
   const pipeline = client.pipeline()
   for (let entry = 1; entry <= 3000; entry++)
-    pipeline.xadd(`t:{${id}}:x`, `${entry}-0`, 'k', 'settle', 'id', `e${entry}`, 'c', '0', 'p', '0', 'b', '0', 'm', '{"model":"m"}')
+    pipeline.xadd(
+      `t:{${id}}:x`,
+      `${entry}-0`,
+      'k',
+      'settle',
+      'id',
+      `e${entry}`,
+      'c',
+      '0',
+      'p',
+      '0',
+      'b',
+      '0',
+      'm',
+      '{"model":"m"}',
+    )
   await pipeline.exec()
   const names = new Map(
     String(await client.client('LIST'))
@@ -163,7 +214,10 @@ t.test('look-ups have a connection of their own, and ask for little at a time', 
     watcher.disconnect()
     monitor.disconnect()
   })
-  monitor.on('monitor', (_time: string, args: string[], address: string) => void seen.push([names.get(address) ?? '', ...args]))
+  monitor.on(
+    'monitor',
+    (_time: string, args: string[], address: string) => void seen.push([names.get(address) ?? '', ...args]),
+  )
   t.equal((await g.call(`${HISTORY}?page=20&page_size=100`, { key })).json.data.length, 100)
   t.equal((await g.call(`${HISTORY}?model=nobody&page_size=500`, { key })).json.data.length, 0)
   t.equal((await g.call(`${HISTORY}?page=20&page_size=500`, { key })).status, 400, 'further back, a cursor reads on')

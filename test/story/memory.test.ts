@@ -11,14 +11,21 @@ import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 
 const CHAT = '/v1/chat/completions'
 const MODEL = 'acme/famC-5.5'
-const REPLY = { choices: [{ finish_reason: 'stop', message: { content: 'hello' } }], usage: { prompt_tokens: 10, completion_tokens: 5 } }
+const REPLY = {
+  choices: [{ finish_reason: 'stop', message: { content: 'hello' } }],
+  usage: { prompt_tokens: 10, completion_tokens: 5 },
+}
 const BODY = { model: MODEL, messages: [{ role: 'user', content: 'hi' }] }
-const STREAM = 'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n'
+const STREAM =
+  'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n'
 
 async function start(t: Test, memory: string): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = ({ json: asked }, res) => (asked['stream'] === true ? sse(res, STREAM) : json(res, REPLY))
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('memory: auto', `memory: ${memory}`) })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('memory: auto', `memory: ${memory}`),
+  })
   return { g, upstream, key: await g.key('famC') }
 }
 
@@ -27,7 +34,8 @@ async function upload(g: TestGateway, key: string, bytes: number): Promise<RawCl
   const taken = g.gateway.memory.taken
   const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${bytes + 1000}\r\n\r\n`
   const client = new RawClient(g.gateway.port, `${head}{"model":"${MODEL}","messages":"${'a'.repeat(bytes)}`)
-  while (g.gateway.memory.taken < taken + 2 * bytes - 20_000 && client.status === 0) await new Promise(resolve => setImmediate(resolve))
+  while (g.gateway.memory.taken < taken + 2 * bytes - 20_000 && client.status === 0)
+    await new Promise(resolve => setImmediate(resolve))
   return client
 }
 
@@ -51,39 +59,63 @@ t.test('each key may take as much as it leaves free, so who has taken the most i
   t.end()
 })
 
-t.test('when memory runs out new requests get a 503, those of the key with the most in flight first, and running ones go on', async t => {
-  const { g, upstream, key } = await start(t, '8MiB')
-  const customer = await g.key('famC')
-  let finish: () => void = () => {}
-  upstream.script = (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-    finish = () => res.end(STREAM)
-  }
-  const running = await g.open(CHAT, { key: customer, body: { ...BODY, stream: true } })
-  const attackers = [await upload(g, key, 1_400_000), await upload(g, key, 1_400_000), await upload(g, key, 1_400_000)]
-  t.strictSame(
-    attackers.map(({ status }) => status),
-    [0, 503, 503],
-  )
-  t.match(attackers[1]?.answer ?? '', /retry-after: \d[^]*short of memory/)
-  upstream.script = (_received, res) => json(res, REPLY)
-  t.equal((await g.call(CHAT, { key: customer, body: { ...BODY, user: 'x'.repeat(100_000) } })).status, 200, 'another customer is served')
-  finish()
-  t.match(await running.text(), /\[DONE\]/)
-  for (const { socket } of attackers) socket.destroy()
-  await g.settled(key)
-  await g.settled(customer)
-  t.equal(g.gateway.memory.taken, 0, 'all of it is given back')
-})
+t.test(
+  'when memory runs out new requests get a 503, those of the key with the most in flight first, and running ones go on',
+  async t => {
+    const { g, upstream, key } = await start(t, '8MiB')
+    const customer = await g.key('famC')
+    let finish: () => void = () => {}
+    upstream.script = (_received, res) => {
+      res
+        .writeHead(200, { 'content-type': 'text/event-stream' })
+        .write('data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+      finish = () => res.end(STREAM)
+    }
+    const running = await g.open(CHAT, { key: customer, body: { ...BODY, stream: true } })
+    const attackers = [
+      await upload(g, key, 1_400_000),
+      await upload(g, key, 1_400_000),
+      await upload(g, key, 1_400_000),
+    ]
+    t.strictSame(
+      attackers.map(({ status }) => status),
+      [0, 503, 503],
+    )
+    t.match(attackers[1]?.answer ?? '', /retry-after: \d[^]*short of memory/)
+    upstream.script = (_received, res) => json(res, REPLY)
+    t.equal(
+      (await g.call(CHAT, { key: customer, body: { ...BODY, user: 'x'.repeat(100_000) } })).status,
+      200,
+      'another customer is served',
+    )
+    finish()
+    t.match(await running.text(), /\[DONE\]/)
+    for (const { socket } of attackers) socket.destroy()
+    await g.settled(key)
+    await g.settled(customer)
+    t.equal(g.gateway.memory.taken, 0, 'all of it is given back')
+  },
+)
 
 t.test('a body of many values takes memory for each of them, and more where it is translated', async t => {
   const { g, key } = await start(t, '8MiB')
   const many = { ...BODY, metadata: Array.from({ length: 30_000 }, () => 0) }
   t.equal((await g.call(CHAT, { key, body: many })).status, 200)
-  const text = JSON.stringify({ ...BODY, metadata: many.metadata, messages: [{ role: 'user', content: many.metadata }] })
-  t.match(await g.call(CHAT, { key, body: text }), { status: 413, json: { error: { message: /needs 4 MiB of the gateway's memory, and there are 3 MiB/ } } })
+  const text = JSON.stringify({
+    ...BODY,
+    metadata: many.metadata,
+    messages: [{ role: 'user', content: many.metadata }],
+  })
+  t.match(await g.call(CHAT, { key, body: text }), {
+    status: 413,
+    json: { error: { message: /needs 4 MiB of the gateway's memory, and there are 3 MiB/ } },
+  })
   const famA = await g.key('famA')
-  const asked = { model: 'acme/famA-medium-5', messages: [{ role: 'user', content: 'a'.repeat(400_000) }], max_tokens: 1 }
+  const asked = {
+    model: 'acme/famA-medium-5',
+    messages: [{ role: 'user', content: 'a'.repeat(400_000) }],
+    max_tokens: 1,
+  }
   t.not((await g.call(CHAT, { key: famA, body: { ...asked, messages: [{ role: 'user', content: 'a' }] } })).status, 503)
   t.equal((await g.call(CHAT, { key: famA, body: asked })).status, 413, 'a translation takes several copies')
   await g.settled(key)
@@ -94,7 +126,13 @@ t.test('what tools were called with counts as values where it is translated', as
   const { g } = await start(t, '512MiB')
   const call = (values: number): object => ({
     role: 'assistant',
-    tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: `{"a":[${Array.from({ length: values }, () => '{}').join(',')}]}` } }],
+    tool_calls: [
+      {
+        id: 'call_1',
+        type: 'function',
+        function: { name: 'f', arguments: `{"a":[${Array.from({ length: values }, () => '{}').join(',')}]}` },
+      },
+    ],
   })
   const body = (model: string): object => ({
     model,
@@ -114,26 +152,42 @@ t.test('the arguments of a call are nested as deep as a request may be, and esca
   const ask = async (args: string): Promise<number> => {
     const call = `{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"${args}"}}]}`
     const messages = `[{"role":"user","content":"x"},${call},{"role":"tool","tool_call_id":"c","content":"x"}]`
-    return (await g.call(CHAT, { key, body: `{"model":"acme/famA-medium-5","max_tokens":1,"messages":${messages}}` })).status
+    return (await g.call(CHAT, { key, body: `{"model":"acme/famA-medium-5","max_tokens":1,"messages":${messages}}` }))
+      .status
   }
   const nested = (levels: number): string => `{\\"a\\":${'['.repeat(levels)}${']'.repeat(levels)}}`
   upstream.script = (_received, res) =>
-    json(res, { type: 'message', role: 'assistant', content: [], stop_reason: 'end_turn', usage: { input_tokens: 1, output_tokens: 1 } })
+    json(res, {
+      type: 'message',
+      role: 'assistant',
+      content: [],
+      stop_reason: 'end_turn',
+      usage: { input_tokens: 1, output_tokens: 1 },
+    })
   t.equal(await ask(nested(60)), 200)
   for (const levels of [64, 3000, 60_000]) t.equal(await ask(nested(levels)), 400, `${levels} levels`)
   t.equal(await ask(nested(64).replaceAll('[', '\\u005B')), 400)
   t.equal(await ask(`{\\"a\\":[1${'\\u002c1'.repeat(250_000)}]}`), 400)
-  t.equal(await ask(`{\\"a\\":\\"${'[,'.repeat(250_000)}\\\\\\"${'{'.repeat(100)}\\\\\\\\\\"}`), 200, 'a text holds no values')
+  t.equal(
+    await ask(`{\\"a\\":\\"${'[,'.repeat(250_000)}\\\\\\"${'{'.repeat(100)}\\\\\\\\\\"}`),
+    200,
+    'a text holds no values',
+  )
 })
 
 t.test('a stream whose request was translated takes no memory for the translation while it runs', async t => {
   const { g, upstream } = await start(t, '512MiB')
-  const opened = 'event: message_start\ndata: {"type":"message_start","message":{"id":"m","role":"assistant","content":[],"usage":{"input_tokens":1}}}\n\n'
-  const block = 'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}\n\n'
+  const opened =
+    'event: message_start\ndata: {"type":"message_start","message":{"id":"m","role":"assistant","content":[],"usage":{"input_tokens":1}}}\n\n'
+  const block =
+    'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}\n\n'
   const replies = begun(upstream, opened + block)
   const key = await g.key('famA', 1000n)
   const messages = [{ role: 'user', content: 'a'.repeat(1_000_000) }]
-  const reply = await g.open(CHAT, { key, body: { model: 'acme/famA-medium-5', stream: true, max_tokens: 100, messages } })
+  const reply = await g.open(CHAT, {
+    key,
+    body: { model: 'acme/famA-medium-5', stream: true, max_tokens: 100, messages },
+  })
   t.equal(reply.status, 200)
   t.ok(g.gateway.memory.taken < 3_500_000, String(g.gateway.memory.taken))
   replies[0]?.end()
@@ -161,12 +215,16 @@ t.test('a change of the workers divides the memory when they start, and not befo
 t.test('large events, large replies and compressed ones count at their full size, and harm nobody else', async t => {
   const { g, upstream, key } = await start(t, '8MiB')
   const large = `data: {"choices":[{"delta":{"content":"${'a'.repeat(4_000_000)}"}}]}\n\n`
-  const reply = JSON.stringify({ ...REPLY, choices: [{ finish_reason: 'stop', message: { content: 'a'.repeat(4_000_000) } }] })
+  const reply = JSON.stringify({
+    ...REPLY,
+    choices: [{ finish_reason: 'stop', message: { content: 'a'.repeat(4_000_000) } }],
+  })
   upstream.script = ({ json: asked }, res) => {
     if (asked['user'] === 'other') sse(res, STREAM)
     else if (asked['user'] === 'event') sse(res, large)
     else if (asked['user'] === 'reply') json(res, reply)
-    else if (asked['user'] === 'packed') res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(reply))
+    else if (asked['user'] === 'packed')
+      res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(reply))
     else res.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end(gzipSync(large))
   }
   for (const [user, stream] of [
@@ -175,9 +233,17 @@ t.test('large events, large replies and compressed ones count at their full size
     ['packed', false],
     ['packed events', true],
   ] as const)
-    t.match(await g.call(CHAT, { key, body: { ...BODY, stream, user } }), { status: 503, json: { error: { message: /short of memory/ } } }, user)
+    t.match(
+      await g.call(CHAT, { key, body: { ...BODY, stream, user } }),
+      { status: 503, json: { error: { message: /short of memory/ } } },
+      user,
+    )
   upstream.script = (_received, res) => sse(res, `data: {"choices":[{"delta":{"content":"a"}}]}\n\n${large}`)
-  t.match((await g.call(CHAT, { key, body: { ...BODY, stream: true } })).text, /"a"[^]*"error"/, 'a stream that has begun ends with an error')
+  t.match(
+    (await g.call(CHAT, { key, body: { ...BODY, stream: true } })).text,
+    /"a"[^]*"error"/,
+    'a stream that has begun ends with an error',
+  )
   upstream.script = (_received, res) => sse(res, STREAM)
   t.match((await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } })).text, /\[DONE\]/)
   await g.settled(key)

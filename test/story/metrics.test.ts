@@ -4,13 +4,19 @@ import { startGateway, until } from '../gateway.ts'
 const TOKEN = 'a-token-of-some-length'
 
 t.test('metrics tell of the ledger to who has the token, and of no key to anybody', async t => {
-  const edit = (yaml: string): string => yaml.replace('chain:  ', `chain:\n  - metrics: { token: ${TOKEN} }\n#`).replace('auditEvery: 1h', 'auditEvery: 20ms')
+  const edit = (yaml: string): string =>
+    yaml
+      .replace('chain:  ', `chain:\n  - metrics: { token: ${TOKEN} }\n#`)
+      .replace('auditEvery: 1h', 'auditEvery: 20ms')
   const g = await startGateway(t, { edit })
   const key = await g.key('famC')
   const id = await g.id(key)
   t.equal((await g.call('/metrics')).status, 401)
   t.equal((await g.call('/metrics', { key: 'another-token-longer' })).status, 401)
-  await g.call('/v1/chat/completions', { key, body: { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] } })
+  await g.call('/v1/chat/completions', {
+    key,
+    body: { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] },
+  })
   await g.settled(key)
   const read = async (): Promise<string> => (await g.call('/metrics', { key: TOKEN })).text
   t.match(

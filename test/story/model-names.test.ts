@@ -27,7 +27,9 @@ for (const { type, path, asked } of CASES) {
       id: 'r',
       ...(path.includes('responses') ? { object: 'response', status: 'completed', output: [TOOL] } : {}),
       ...(path.includes('messages') ? { type: 'message', content: [TOOL] } : {}),
-      ...(path.includes('chat') ? { choices: [{ index: 0, message: { content: `"model":"${UPSTREAM_NAME}"` }, finish_reason: 'stop' }] } : {}),
+      ...(path.includes('chat')
+        ? { choices: [{ index: 0, message: { content: `"model":"${UPSTREAM_NAME}"` }, finish_reason: 'stop' }] }
+        : {}),
       model: UPSTREAM_NAME,
       service_tier: 'default',
     }
@@ -35,7 +37,11 @@ for (const { type, path, asked } of CASES) {
     upstream.script = (_received, res) => json(res, text)
     const whole = await g.call(path, { key, body })
     const last = text.lastIndexOf(UPSTREAM_NAME)
-    t.equal(whole.text, text.slice(0, last) + asked + text.slice(last + UPSTREAM_NAME.length), 'only the member itself, whatever else bears its name')
+    t.equal(
+      whole.text,
+      text.slice(0, last) + asked + text.slice(last + UPSTREAM_NAME.length),
+      'only the member itself, whatever else bears its name',
+    )
     const named = (name: string): string =>
       path.includes('chat')
         ? `data: {"choices":[],"model":""}\n\ndata: {"model" : "${name}","choices":[{"index":0,"delta":{"content":"${UPSTREAM_NAME}"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n`
@@ -53,6 +59,9 @@ t.test('the member is found however it is spelt and wherever it stands', async t
   const key = await g.key('famA')
   const text = String.raw`{"type":"message","content":[{"type":"tool_use","input":{"model":"up/x","message":{"model":"up/x"}}}],"message_batch":{"model":1}, "model" : "up\/x", "usage":{"input_tokens":1,"output_tokens":1}}`
   upstream.script = (_received, res) => json(res, text)
-  const answer = await g.call('/v1/messages', { key, body: { model: 'acme/famA-medium-5', messages: [], max_tokens: 5 } })
+  const answer = await g.call('/v1/messages', {
+    key,
+    body: { model: 'acme/famA-medium-5', messages: [], max_tokens: 5 },
+  })
   t.equal(answer.text, text.replace(String.raw`"up\/x"`, '"acme/famA-medium-5"'))
 })

@@ -35,7 +35,9 @@ t.test('the list needs no key and holds every model once', async t => {
     object: 'list',
     has_more: false,
     first_id: 'acme/famA-large-5',
-    data: [{ object: 'model', type: 'model', display_name: String, created: Number, created_at: String, owned_by: 'acme' }],
+    data: [
+      { object: 'model', type: 'model', display_name: String, created: Number, created_at: String, owned_by: 'acme' },
+    ],
   })
 })
 
@@ -54,7 +56,8 @@ t.test("with a key it is that key's list; with a wrong one everybody's", async t
 })
 
 t.test('one model is found by its id, with the slash escaped or plain', async t => {
-  for (const path of ['/v1/models/acme%2FfamB-4.5', '/v1/models/acme/famB-4.5']) t.match(await g.call(path), { status: 200, json: { id: 'acme/famB-4.5' } })
+  for (const path of ['/v1/models/acme%2FfamB-4.5', '/v1/models/acme/famB-4.5'])
+    t.match(await g.call(path), { status: 200, json: { id: 'acme/famB-4.5' } })
   t.equal((await g.call('/v1/models/acme%2Fnone')).status, 404)
   t.equal((await g.call('/v1/models/%zz')).status, 404)
 })

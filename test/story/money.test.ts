@@ -9,7 +9,10 @@ const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user
 const CHAT = '/v1/chat/completions'
 /** The model that is asked for here does not reason. */
 const plain = (yaml: string): string => yaml.replace(/(id: acme\/famC-5\.5,.*)reasoning: hidden/, '$1reasoning: none')
-const reply = (usage: unknown): object => ({ choices: [{ message: { content: 'Hello there' }, finish_reason: 'stop' }], usage })
+const reply = (usage: unknown): object => ({
+  choices: [{ message: { content: 'Hello there' }, finish_reason: 'stop' }],
+  usage,
+})
 
 t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10', async t => {
   const upstream = await ScriptedUpstream.start(t)
@@ -22,7 +25,12 @@ t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10
   const g = await startGateway(t, { upstream: upstream.url })
   // What one such request holds: its body at two bytes a token, and its 100 output tokens.
   const held = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
-  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: BigInt(held * 10), expiresAt: undefined })
+  const { secret: key } = await g.gateway.keys.create({
+    type: 'famC',
+    name: '',
+    credits: BigInt(held * 10),
+    expiresAt: undefined,
+  })
   const calls = Array.from({ length: 500 }, () => g.call(CHAT, { key, body: BODY }))
   const refused: number[] = []
   for (const call of calls) void call.then(answer => answer.status === 429 && refused.push(answer.status))
@@ -43,7 +51,12 @@ t.test('every kind of reported usage is charged as it says', async t => {
       'reasoning that the completion count leaves out',
       'famC',
       CHAT,
-      { prompt_tokens: 12, completion_tokens: 2, total_tokens: 354, completion_tokens_details: { reasoning_tokens: 340 } },
+      {
+        prompt_tokens: 12,
+        completion_tokens: 2,
+        total_tokens: 354,
+        completion_tokens_details: { reasoning_tokens: 340 },
+      },
       { input_tokens: 12, output_tokens: 342, reasoning_tokens: 340 },
     ],
     [
@@ -57,8 +70,17 @@ t.test('every kind of reported usage is charged as it says', async t => {
       'cache reads and writes inside the input',
       'famC',
       CHAT,
-      { prompt_tokens: 100, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 60, cache_write_tokens: 30 } },
-      { input_tokens: 100, cache_read_tokens: 60, cache_creation_5m_tokens: 30, cost_nano: String(10 * 3000 + 60 * 300 + 30 * 3750 + 15_000) },
+      {
+        prompt_tokens: 100,
+        completion_tokens: 1,
+        prompt_tokens_details: { cached_tokens: 60, cache_write_tokens: 30 },
+      },
+      {
+        input_tokens: 100,
+        cache_read_tokens: 60,
+        cache_creation_5m_tokens: 30,
+        cost_nano: String(10 * 3000 + 60 * 300 + 30 * 3750 + 15_000),
+      },
     ],
     [
       'more cached than there was',
@@ -78,7 +100,11 @@ t.test('every kind of reported usage is charged as it says', async t => {
         cache_creation: { ephemeral_5m_input_tokens: 10, ephemeral_1h_input_tokens: 20 },
         output_tokens: 7,
       },
-      { input_tokens: 135, cache_creation_1h_tokens: 20, cost_nano: String(5 * 3000 + 100 * 300 + 10 * 3750 + 20 * 6000 + 7 * 15_000) },
+      {
+        input_tokens: 135,
+        cache_creation_1h_tokens: 20,
+        cost_nano: String(5 * 3000 + 100 * 300 + 10 * 3750 + 20 * 6000 + 7 * 15_000),
+      },
     ],
     [
       'a compaction: the passes are billed together',
@@ -101,7 +127,13 @@ t.test('every kind of reported usage is charged as it says', async t => {
       { prompt_tokens: 1, completion_tokens: 4096 },
       { output_tokens: 4096 },
     ],
-    ['zero is zero', 'famC', CHAT, { prompt_tokens: 0, completion_tokens: 0 }, { cost_nano: '0', usage_source: 'upstream' }],
+    [
+      'zero is zero',
+      'famC',
+      CHAT,
+      { prompt_tokens: 0, completion_tokens: 0 },
+      { cost_nano: '0', usage_source: 'upstream' },
+    ],
   ]
   for (const [name, type, path, usage, expected] of cases) {
     upstream.script = (_received, res) =>
@@ -114,7 +146,10 @@ t.test('every kind of reported usage is charged as it says', async t => {
             : { object: 'response', status: 'completed', output: [], usage },
       )
     const key = await g.key(type)
-    const answer = await g.call(path, { key, body: { ...BODY, input: 'x', model: type === 'famA' ? 'acme/famA-medium-5' : 'acme/famC-5.5' } })
+    const answer = await g.call(path, {
+      key,
+      body: { ...BODY, input: 'x', model: type === 'famA' ? 'acme/famA-medium-5' : 'acme/famC-5.5' },
+    })
     t.equal(answer.status, 200, name)
     t.match(await g.settled(key), [{ type: 'settle', status: 'ok', quarantined: false, ...expected }], name)
   }
@@ -139,14 +174,22 @@ t.test('usage that is missing is estimated and marked; usage that cannot be is e
     const key = await g.key('famC')
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
     const [entry] = await g.settled(key)
-    const estimate = { input_tokens: Math.ceil(JSON.stringify(BODY).length / 3), output_tokens: Math.ceil('Hello there'.length / 3) }
+    const estimate = {
+      input_tokens: Math.ceil(JSON.stringify(BODY).length / 3),
+      output_tokens: Math.ceil('Hello there'.length / 3),
+    }
     t.equal((await g.gateway.ledger.summary(await g.id(key))).quarantined, quarantined ? 1 : 0, 'counted')
     t.match(entry, { type: 'settle', usage_source: 'estimated', quarantined, ...estimate, ...told }, name)
   }
-  upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 50_000_000, output_tokens: 1 } })
+  upstream.script = (_received, res) =>
+    json(res, { type: 'message', content: [], usage: { input_tokens: 50_000_000, output_tokens: 1 } })
   const key = await g.key('famA')
   await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5' } })
-  t.match(await g.settled(key), [{ quarantined: true, usage_source: 'estimated' }], 'more than the context window holds')
+  t.match(
+    await g.settled(key),
+    [{ quarantined: true, usage_source: 'estimated' }],
+    'more than the context window holds',
+  )
 })
 
 t.test('what a messages stream tells of its output at its start is not taken for the output', async t => {
@@ -159,7 +202,8 @@ t.test('what a messages stream tells of its output at its start is not taken for
     { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
     { type: 'message_stop' },
   ]
-  upstream.script = (_received, res) => sse(res, events.map(event => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
+  upstream.script = (_received, res) =>
+    sse(res, events.map(event => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5', stream: true } })
@@ -189,31 +233,50 @@ t.test('what fails costs nothing and leaves an entry that says so', async t => {
   t.match(await g.balance(key), { used: 0, held: 0, balance: 10 })
 })
 
-t.test('a client that leaves a model that does not reason cancels the upstream and is charged what it was given', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit: plain })
-  const key = await g.key('famC')
-  upstream.script = (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(`data: {"choices":[{"delta":{"content":"${'x'.repeat(300)}"}}]}\n\n`)
-  }
-  const leave = new AbortController()
-  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
-  await (response.body as ReadableStream).getReader().read()
-  leave.abort()
-  await upstream.last.closed
-  const [entry] = await g.settled(key)
-  t.match(entry, { type: 'settle', status: 'client_gone', usage_source: 'estimated', output_tokens: 100, client_disconnected: true })
-})
+t.test(
+  'a client that leaves a model that does not reason cancels the upstream and is charged what it was given',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const g = await startGateway(t, { upstream: upstream.url, edit: plain })
+    const key = await g.key('famC')
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(`data: {"choices":[{"delta":{"content":"${'x'.repeat(300)}"}}]}\n\n`)
+    }
+    const leave = new AbortController()
+    const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
+    await (response.body as ReadableStream).getReader().read()
+    leave.abort()
+    await upstream.last.closed
+    const [entry] = await g.settled(key)
+    t.match(entry, {
+      type: 'settle',
+      status: 'client_gone',
+      usage_source: 'estimated',
+      output_tokens: 100,
+      client_disconnected: true,
+    })
+  },
+)
 
 t.test('a hold that nobody renews is reaped at its floor, and a late settlement makes the difference good', async t => {
-  const g = await startGateway(t, { edit: yaml => yaml.replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 1h') })
+  const g = await startGateway(t, {
+    edit: yaml => yaml.replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 1h'),
+  })
   const { ledger } = g.gateway
   const key = await g.key('famC', 1n)
   const account = await g.id(key)
   const notes = { requestId: 'r', endpoint: CHAT, model: 'm', stream: true }
   const hold = (id: string): Promise<{ kind: string }> =>
-    ledger.hold({ account, id, amount: 1000n, least: 1000n, version: '1', notes, floor: () => ({ charge: 70n, notes: {} }) })
+    ledger.hold({
+      account,
+      id,
+      amount: 1000n,
+      least: 1000n,
+      version: '1',
+      notes,
+      floor: () => ({ charge: 70n, notes: {} }),
+    })
   t.equal((await hold('lost')).kind, 'held')
   t.equal((await hold('lost')).kind, 'held', 'the same id again changes nothing')
   t.equal((await ledger.balance(account)).held, 1000n)
@@ -237,7 +300,8 @@ t.test('a hold that nobody renews is reaped at its floor, and a late settlement 
 async function forget(ledger: object, id: string): Promise<void> {
   const scripts = (ledger as { scripts: { run: (...args: unknown[]) => Promise<unknown> } }).scripts
   const run = scripts.run.bind(scripts)
-  scripts.run = (name, account, operation, args) => (name === 'renew' && operation === id ? Promise.resolve(['ok']) : run(name, account, operation, args))
+  scripts.run = (name, account, operation, args) =>
+    name === 'renew' && operation === id ? Promise.resolve(['ok']) : run(name, account, operation, args)
   await turn()
 }
 
@@ -255,7 +319,10 @@ t.test('the audit finds every kind of drift', async t => {
 t.test("the editor account's weekly quota applies to all its keys together", async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 100, completion_tokens: 100 }))
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('credits: 500', 'credits: 0.0035') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('credits: 500', 'credits: 0.0035'),
+  })
   const [one, other] = [await g.key('editor'), await g.key('editor')]
   const body = { ...BODY, model: 'acme/famB-4.6' }
   t.equal((await g.call(CHAT, { key: one, body })).status, 200)
@@ -291,7 +358,11 @@ t.test('concurrency of one key is bounded where its type says so', async t => {
   const upstream = await rawUpstream(t, () => {})
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('    default: acme/famC-5.5', '    default: acme/famC-5.5\n    concurrency: 2\n    concurrencyWait: 0s'),
+    edit: yaml =>
+      yaml.replace(
+        '    default: acme/famC-5.5',
+        '    default: acme/famC-5.5\n    concurrency: 2\n    concurrencyWait: 0s',
+      ),
   })
   const key = await g.key('famC')
   const leave = new AbortController()
@@ -385,24 +456,35 @@ t.test('a usage report beyond all windows is quarantined for models whose window
   }
 })
 
-t.test('a client that leaves before its request went out, or while the upstream tells of a failure, pays nothing', async t => {
-  const upstream = await rawUpstream(t, socket => void socket.write('HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"error"'))
-  const g = await startGateway(t, { upstream: upstream.url })
-  const key = await g.key('famC')
-  const leave = new AbortController()
-  const call = g.call(CHAT, { key, body: BODY, signal: leave.signal }).catch(() => undefined)
-  await until(() => upstream.requests.length > 0)
-  await turn()
-  leave.abort()
-  await call
-  t.match(await g.settled(key), [{ type: 'void', cost_nano: '0' }])
-})
+t.test(
+  'a client that leaves before its request went out, or while the upstream tells of a failure, pays nothing',
+  async t => {
+    const upstream = await rawUpstream(
+      t,
+      socket =>
+        void socket.write('HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"error"'),
+    )
+    const g = await startGateway(t, { upstream: upstream.url })
+    const key = await g.key('famC')
+    const leave = new AbortController()
+    const call = g.call(CHAT, { key, body: BODY, signal: leave.signal }).catch(() => undefined)
+    await until(() => upstream.requests.length > 0)
+    await turn()
+    leave.abort()
+    await call
+    t.match(await g.settled(key), [{ type: 'void', cost_nano: '0' }])
+  },
+)
 
 t.test('what the upstream says the request costs the operator is kept, and shown to no customer', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace(/^( {2}famC:\n)/m, '$1    dollar: 2\n') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace(/^( {2}famC:\n)/m, '$1    dollar: 2\n'),
+  })
   const key = await g.key('famC')
-  upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))
+  upstream.script = (_received, res) =>
+    json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))
   await g.call(CHAT, { key, body: BODY })
   t.notMatch(JSON.stringify(await g.settled(key)), '344250')
   const [entry] = await g.gateway.ledger.history(await g.id(key), { from: '-', to: '+', count: 1 })

@@ -17,7 +17,11 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   t.match(first.output, /SIMULATED PROVIDER answers for famA, famB, famC, editor/)
   const lines = first.output.split('\n').filter(line => line.startsWith('curl '))
   t.equal(lines.length, 3)
-  const [reply, stream, balance] = lines.map(line => spawnSync('sh', ['-c', `${line} -s`], SHELL).stdout) as [string, string, string]
+  const [reply, stream, balance] = lines.map(line => spawnSync('sh', ['-c', `${line} -s`], SHELL).stdout) as [
+    string,
+    string,
+    string,
+  ]
   t.match(JSON.parse(reply), { type: 'message', content: [{ text: /Hello/ }] })
   t.match(stream, /^data: .*\n\n[^]*data: \[DONE\]\n\n$/)
   t.match(JSON.parse(balance), { isValid: true, used: /^0\.0001/ })
@@ -32,11 +36,18 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   const upstream = await ScriptedUpstream.start(t)
   const credential = 'upstream-credential-4711'
   upstream.script = (_received, res) =>
-    void res.writeHead(500, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message: `bad ${credential}` } }))
+    void res
+      .writeHead(500, { 'content-type': 'application/json' })
+      .end(JSON.stringify({ error: { message: `bad ${credential}` } }))
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(upstream.url, credential))
   const { key } = await place.key('famC', '5')
-  const hidden = [`/v1/${key.replace('-', '%252D')}`, `/v1/models/x_${key}`, `/v1/models/%73${key.slice(1)}`, `/v1/models/${key.replace('-', '%2d')}`]
+  const hidden = [
+    `/v1/${key.replace('-', '%252D')}`,
+    `/v1/models/x_${key}`,
+    `/v1/models/%73${key.slice(1)}`,
+    `/v1/models/${key.replace('-', '%2d')}`,
+  ]
   for (const path of ['/v1/chat/completions', `/v1/${key}`, `/v1/models/${key}`, ...hidden]) {
     await fetch(running.url + path, {
       method: 'POST',
@@ -66,11 +77,14 @@ t.test('what customers say is not in the log, though an upstream says it again',
   let status = 0
   let message = ''
   upstream.script = (_received, res) =>
-    void res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify({ error: { message, type: 'some_type', code: `"${said}"` } }))
+    void res
+      .writeHead(status, { 'content-type': 'application/json' })
+      .end(JSON.stringify({ error: { message, type: 'some_type', code: `"${said}"` } }))
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')
-  for (status of [400, 500, 503]) for (message of messages) await running.chat(key, { model: 'acme/famC-5.5', messages: [] })
+  for (status of [400, 500, 503])
+    for (message of messages) await running.chat(key, { model: 'acme/famC-5.5', messages: [] })
   await running.stop('SIGTERM')
   t.match(running.output, /"reason":"upstream status 500 some_type Invalid value: …"/)
   t.match(running.output, /"reason":"upstream status 400 some_type"/, 'whose request was at fault is told the words')

@@ -21,16 +21,29 @@ t.test('the bytes of a request pass untouched but for the model', async t => {
     '{ "n" : 1,\n "seed":9007199254740993, "x":1.0e2,"model" : "acme/famB-4.5-latest", "messages":[{"role":"user","content":"\\u00e9\\ud83d ü"}] , "__proto__":{"a":1}}'
   const answer = await g.call('/v1/chat/completions?beta=true', { key, body })
   t.equal(answer.status, 200)
-  t.equal(upstream.last.body, body.replace('acme/famB-4.5-latest', 'acme/famB-4.5'), 'spelling, spaces, big numbers and escapes survive')
+  t.equal(
+    upstream.last.body,
+    body.replace('acme/famB-4.5-latest', 'acme/famB-4.5'),
+    'spelling, spaces, big numbers and escapes survive',
+  )
   t.equal(upstream.last.path, '/v1/chat/completions', 'the query is not forwarded')
   t.equal(upstream.last.headers['content-length'], String(Buffer.byteLength(upstream.last.body)))
-  t.equal(answer.text, JSON.stringify(CHAT_REPLY).replace('acme/famC-5.5', 'acme/famB-4.5-latest'), 'and so do the bytes of the reply')
+  t.equal(
+    answer.text,
+    JSON.stringify(CHAT_REPLY).replace('acme/famC-5.5', 'acme/famB-4.5-latest'),
+    'and so do the bytes of the reply',
+  )
 })
 
 t.test('a limit of output goes upstream by the member that the request has, and by no other', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = ({ path }, res) =>
-    json(res, path === '/v1/responses' ? { id: 'r', object: 'response', status: 'completed', output: [], usage: {} } : CHAT_REPLY)
+    json(
+      res,
+      path === '/v1/responses'
+        ? { id: 'r', object: 'response', status: 'completed', output: [], usage: {} }
+        : CHAT_REPLY,
+    )
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC', 1000n)
   for (const [path, body] of [
@@ -106,7 +119,11 @@ t.test('a request without a version header gets the one every client can live wi
   const g = await startGateway(t, { upstream: upstream.url })
   await g.call('/v1/messages', { key: await g.key('famA'), body: { model: 'acme/famA-medium-5', messages: [] } })
   t.equal(upstream.last.headers['anthropic-version'], '2023-06-01')
-  t.equal(upstream.last.json['max_tokens'], 32_000, 'and max_tokens, which the upstream requires and the interface does not')
+  t.equal(
+    upstream.last.json['max_tokens'],
+    32_000,
+    'and max_tokens, which the upstream requires and the interface does not',
+  )
 })
 
 t.test('usage is metered exactly and shows in balance, key info and history', async t => {
@@ -129,7 +146,11 @@ t.test('usage is metered exactly and shows in balance, key info and history', as
     model: 'acme/famC-5.5',
   })
   const balance = await g.balance(key)
-  t.match(balance, { isValid: true, status: 'active', exact: { balance: String(10_000_000_000 - cost), used: String(cost), held: '0' } })
+  t.match(balance, {
+    isValid: true,
+    status: 'active',
+    exact: { balance: String(10_000_000_000 - cost), used: String(cost), held: '0' },
+  })
   const info = (await g.call('/api/v1/key-info', { key })).json
   t.match(info, {
     key_type: 'famC',
@@ -149,7 +170,9 @@ t.test('a stream flows event by event and is metered by its last events', async 
     res.write('data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}],"usage":null}\n\n')
     await gate
     res.write('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}\n\n')
-    res.end('data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}\n\ndata: [DONE]\n\n')
+    res.end(
+      'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}\n\ndata: [DONE]\n\n',
+    )
   }
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
@@ -157,12 +180,21 @@ t.test('a stream flows event by event and is metered by its last events', async 
   t.equal(response.headers.get('content-length'), null, 'nobody knows how long it will be')
   const reader = (response.body as ReadableStream<Uint8Array>).getReader()
   const first = Buffer.from((await reader.read()).value ?? []).toString()
-  t.equal(first, 'data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}\n\n', 'the first event is here while the upstream waits')
+  t.equal(
+    first,
+    'data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}\n\n',
+    'the first event is here while the upstream waits',
+  )
   t.same(upstream.last.json['stream_options'], { include_usage: true }, 'usage was asked for')
   go()
   let rest = ''
-  for (let part = await reader.read(); !part.done; part = await reader.read()) rest += Buffer.from(part.value).toString()
-  t.equal(rest, 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n', 'and hidden from the client that did not ask')
+  for (let part = await reader.read(); !part.done; part = await reader.read())
+    rest += Buffer.from(part.value).toString()
+  t.equal(
+    rest,
+    'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
+    'and hidden from the client that did not ask',
+  )
   t.match(await g.settled(key), [{ input_tokens: 7, output_tokens: 3, stream: true }])
 })
 

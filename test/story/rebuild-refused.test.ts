@@ -29,12 +29,22 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
   t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
   t.match(await rebuild(trail, exported), { code: 1, err: /a gateway runs on this store: stop it first/ })
   await early.stop('SIGTERM')
-  t.match(await rebuild(trail), { code: 2, err: /every key would get its whole allocation back: name the last export as well, or say --forget-usage/ })
-  t.match(await Promise.all([rebuild(trail, torn), rebuild(join(place.folder, 'nothing')), rebuild(trail, exported, exported)]), [
-    { code: 2, err: /torn\.jsonl is not a whole export/ },
-    { code: 2, err: /cannot be read/ },
-    { code: 1, err: /two exports tell of the history/ },
-  ])
+  t.match(await rebuild(trail), {
+    code: 2,
+    err: /every key would get its whole allocation back: name the last export as well, or say --forget-usage/,
+  })
+  t.match(
+    await Promise.all([
+      rebuild(trail, torn),
+      rebuild(join(place.folder, 'nothing')),
+      rebuild(trail, exported, exported),
+    ]),
+    [
+      { code: 2, err: /torn\.jsonl is not a whole export/ },
+      { code: 2, err: /cannot be read/ },
+      { code: 1, err: /two exports tell of the history/ },
+    ],
+  )
   // As one leaves it that was killed.
   await redis.command('SET', 't:rebuilding', '1')
   const brokenOff = { code: 1, err: /was broken off: empty the store/ }

@@ -16,7 +16,10 @@ const COST = 0.00033
 t.test('a store that is lost comes back from the trail of grants and an export of the history', { skip }, async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 20 } })
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 10, completion_tokens: 20 },
+    })
   const redis = await RealRedis.start(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
   const keys = async (...args: string[]): Promise<any> => JSON.parse((await place.run('keys', ...args, '--json')).out)
@@ -45,8 +48,15 @@ t.test('a store that is lost comes back from the trail of grants and an export o
     out: /2 accounts, 3 grants, 3 entries/,
     err: /grants\.jsonl: 2 lines cannot be read/,
   })
-  const [audited, ...shown] = await Promise.all([place.run('audit', '--reprice'), keys('show', one.id), keys('show', two.id)])
-  t.match(audited, { code: 0, out: /2 accounts, 3 entries, 0 with drift\n3 charges recomputed, 0 from before prices had versions/ })
+  const [audited, ...shown] = await Promise.all([
+    place.run('audit', '--reprice'),
+    keys('show', one.id),
+    keys('show', two.id),
+  ])
+  t.match(audited, {
+    code: 0,
+    out: /2 accounts, 3 entries, 0 with drift\n3 charges recomputed, 0 from before prices had versions/,
+  })
   t.match(shown, [
     { name: 'one', granted: '6', used: String(3 * COST), balance: String(6 - 3 * COST), status: 'active' },
     // The latest that was known of it.

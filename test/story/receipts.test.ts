@@ -18,7 +18,11 @@ t.test('a JSON reply tells its cost and the balance in headers, exactly as they 
   t.equal(Number(answer.headers.get('x-tollgate-cost')), entry?.cost)
   t.equal(Number(answer.headers.get('x-tollgate-balance')), (await g.balance(key)).balance)
   t.equal(answer.headers.get('x-request-id'), entry?.request_id)
-  t.match((await g.call('/v1/chat/completions', { key, body: {} })).headers.get('x-tollgate-cost'), null, 'an error costs nothing and tells nothing')
+  t.match(
+    (await g.call('/v1/chat/completions', { key, body: {} })).headers.get('x-tollgate-cost'),
+    null,
+    'an error costs nothing and tells nothing',
+  )
 })
 
 t.test('a stream tells them in a comment before its last event, in each format', async t => {
@@ -57,11 +61,15 @@ t.test('the SDKs do not notice', async t => {
   const openai = new OpenAI({ apiKey: await g.key('famC'), baseURL: `${g.url}/v1` })
   const model = 'acme/famC-5.5'
   t.equal((await openai.chat.completions.create({ model, messages })).choices[0]?.message.content, HELLO)
-  const chat = await openai.chat.completions.stream({ model, messages, stream_options: { include_usage: true } }).finalChatCompletion()
+  const chat = await openai.chat.completions
+    .stream({ model, messages, stream_options: { include_usage: true } })
+    .finalChatCompletion()
   t.equal(chat.choices[0]?.message.content, HELLO)
   t.ok(chat.usage)
   t.equal((await openai.responses.stream({ model, input: 'Hello' }).finalResponse()).output_text, HELLO)
   const anthropic = new Anthropic({ apiKey: await g.key('famA'), baseURL: g.url })
-  const final = await anthropic.messages.stream({ model: 'acme/famA-medium-5', max_tokens: 99, messages }).finalMessage()
+  const final = await anthropic.messages
+    .stream({ model: 'acme/famA-medium-5', max_tokens: 99, messages })
+    .finalMessage()
   t.match(final.content, [{ type: 'text', text: HELLO }])
 })

@@ -7,8 +7,12 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   const place = new Place(t)
   const running = await place.start(t)
   const yaml = readFileSync(place.file, 'utf8')
-  const models = async (): Promise<string[]> => ((await (await fetch(`${running.url}/v1/models`)).json()) as any).data.map((model: { id: string }) => model.id)
-  const added = yaml.replace('      - { id: acme/famC-5.5,', '      - { id: acme/famC-6, price: large }\n      - { id: acme/famC-5.5,')
+  const models = async (): Promise<string[]> =>
+    ((await (await fetch(`${running.url}/v1/models`)).json()) as any).data.map((model: { id: string }) => model.id)
+  const added = yaml.replace(
+    '      - { id: acme/famC-5.5,',
+    '      - { id: acme/famC-6, price: large }\n      - { id: acme/famC-5.5,',
+  )
   writeFileSync(join(place.folder, 'next.yaml'), added)
   renameSync(join(place.folder, 'next.yaml'), place.file)
   await running.saw(/"generation":2/)
@@ -25,19 +29,25 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
-t.test('the file says what is logged, from the start and from a change on; a level that there is none of is told', async t => {
-  const place = new Place(t, undefined, { LOG_LEVEL: 'warn' })
-  const running = await place.start(t)
-  await fetch(`${running.url}/v1/models?before`)
-  const yaml = readFileSync(place.file, 'utf8')
-  place.write(yaml.replace('!env LOG_LEVEL info', 'info'))
-  await running.saw(/"generation":2/)
-  await fetch(`${running.url}/health`)
-  await running.saw(/"path":"\/health"/)
-  t.notMatch(running.output, '/v1/models')
-  place.write(yaml.replace('!env LOG_LEVEL info', 'loud'))
-  t.match(await place.run('check'), { code: 78, err: /gateway\.yaml:7:6 log: expected one of debug, info, warn, error, silent/ })
-})
+t.test(
+  'the file says what is logged, from the start and from a change on; a level that there is none of is told',
+  async t => {
+    const place = new Place(t, undefined, { LOG_LEVEL: 'warn' })
+    const running = await place.start(t)
+    await fetch(`${running.url}/v1/models?before`)
+    const yaml = readFileSync(place.file, 'utf8')
+    place.write(yaml.replace('!env LOG_LEVEL info', 'info'))
+    await running.saw(/"generation":2/)
+    await fetch(`${running.url}/health`)
+    await running.saw(/"path":"\/health"/)
+    t.notMatch(running.output, '/v1/models')
+    place.write(yaml.replace('!env LOG_LEVEL info', 'loud'))
+    t.match(await place.run('check'), {
+      code: 78,
+      err: /gateway\.yaml:7:6 log: expected one of debug, info, warn, error, silent/,
+    })
+  },
+)
 
 t.test('keys of a type that has gone from the file are refused, and shown as such', async t => {
   const place = new Place(t)
@@ -55,26 +65,29 @@ t.test('keys of a type that has gone from the file are refused, and shown as suc
   t.match(complaint, `127.0.0.1:${port} is in use: name another listen.port`)
 })
 
-t.test('a file that is reached by links is taken up, too: what a link points to is written, or a folder is switched', async t => {
-  const place = new Place(t)
-  const versions = [1, 2, 3].map(version => join(place.folder, `v${version}`))
-  for (const version of versions) mkdirSync(version)
-  const [first = '', second = '', third = ''] = versions
-  renameSync(place.file, join(first, 'gateway.yaml'))
-  const yaml = readFileSync(join(first, 'gateway.yaml'), 'utf8')
-  writeFileSync(join(second, 'gateway.yaml'), `${yaml}\n# another\n`)
-  // As mounted configuration is in Kubernetes: one link is switched, and the file's own never changes.
-  symlinkSync(first, join(place.folder, 'current'))
-  symlinkSync(join('current', 'gateway.yaml'), place.file)
-  const running = await place.start(t)
-  symlinkSync(second, join(place.folder, 'next'))
-  renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
-  await running.saw(/"generation":2/)
-  writeFileSync(join(second, 'gateway.yaml'), yaml.replace('upstream: famC', 'upstream: famX'))
-  await running.saw(/there is no upstream "famX"/)
-  renameSync(join(first, 'gateway.yaml'), join(third, 'gateway.yaml'))
-  symlinkSync(third, join(place.folder, 'next'))
-  renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
-  await running.saw(/"generation":3/)
-  t.equal((await fetch(`${running.url}/health`)).status, 200)
-})
+t.test(
+  'a file that is reached by links is taken up, too: what a link points to is written, or a folder is switched',
+  async t => {
+    const place = new Place(t)
+    const versions = [1, 2, 3].map(version => join(place.folder, `v${version}`))
+    for (const version of versions) mkdirSync(version)
+    const [first = '', second = '', third = ''] = versions
+    renameSync(place.file, join(first, 'gateway.yaml'))
+    const yaml = readFileSync(join(first, 'gateway.yaml'), 'utf8')
+    writeFileSync(join(second, 'gateway.yaml'), `${yaml}\n# another\n`)
+    // As mounted configuration is in Kubernetes: one link is switched, and the file's own never changes.
+    symlinkSync(first, join(place.folder, 'current'))
+    symlinkSync(join('current', 'gateway.yaml'), place.file)
+    const running = await place.start(t)
+    symlinkSync(second, join(place.folder, 'next'))
+    renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
+    await running.saw(/"generation":2/)
+    writeFileSync(join(second, 'gateway.yaml'), yaml.replace('upstream: famC', 'upstream: famX'))
+    await running.saw(/there is no upstream "famX"/)
+    renameSync(join(first, 'gateway.yaml'), join(third, 'gateway.yaml'))
+    symlinkSync(third, join(place.folder, 'next'))
+    renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
+    await running.saw(/"generation":3/)
+    t.equal((await fetch(`${running.url}/health`)).status, 200)
+  },
+)

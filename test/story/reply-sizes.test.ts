@@ -27,7 +27,8 @@ t.test('a reply over limits.reply is a clean error that costs nothing while noth
   const reply = JSON.stringify({ choices: [{ message: { content: 'x'.repeat(TOO_MUCH) } }] })
   upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(reply)
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 502 }, 'a JSON reply')
-  upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(reply))
+  upstream.script = (_received, res) =>
+    void res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(reply))
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 502 }, 'one that is small while it is compressed')
   const streams: [string, string][] = [
     ['an event', `data: ${'x'.repeat(TOO_MUCH)}`],
@@ -55,17 +56,20 @@ t.test('a stream that is longer than limits.reply passes, as no event of it is',
   t.match(await g.settled(key), [{ status: 'ok', input_tokens: 3, output_tokens: 4 }])
 })
 
-t.test('an event over limits.reply in the middle of a stream ends it in its format, and what was delivered is charged', async t => {
-  upstream.script = (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(`${EVENT}data: ${'x\ndata: '.repeat(TOO_MUCH / 8)}`)
-  }
-  const key = await g.key('famC')
-  const { status, text } = await g.call(CHAT, { key, body: STREAM })
-  t.equal(status, 200)
-  t.ok(text.startsWith(`${EVENT}data: {"error":`), text.slice(0, 200))
-  t.match(await g.settled(key), [{ status: 'broken', usage_source: 'estimated' }])
-})
+t.test(
+  'an event over limits.reply in the middle of a stream ends it in its format, and what was delivered is charged',
+  async t => {
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(`${EVENT}data: ${'x\ndata: '.repeat(TOO_MUCH / 8)}`)
+    }
+    const key = await g.key('famC')
+    const { status, text } = await g.call(CHAT, { key, body: STREAM })
+    t.equal(status, 200)
+    t.ok(text.startsWith(`${EVENT}data: {"error":`), text.slice(0, 200))
+    t.match(await g.settled(key), [{ status: 'broken', usage_source: 'estimated' }])
+  },
+)
 
 t.test('comments that come alone before the first event reach the client with it, none lost', async t => {
   const text = KEEPALIVE.repeat(50) + EVENT + END
@@ -87,7 +91,9 @@ t.test('a byte order mark before a JSON reply does not hide the reply', async t 
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, text: reply.slice(1) })
   t.match(await g.settled(key), [{ status: 'ok', input_tokens: 5, output_tokens: 6 }])
   upstream.script = (_received, res) =>
-    void res.writeHead(400, { 'content-type': 'application/json' }).end('\ufeff{"error":{"message":"too long","type":"invalid_request_error"}}')
+    void res
+      .writeHead(400, { 'content-type': 'application/json' })
+      .end('\ufeff{"error":{"message":"too long","type":"invalid_request_error"}}')
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 400, json: { error: { message: 'too long' } } })
 })
 

@@ -26,20 +26,29 @@ interface Scene {
 
 async function scene(t: Test, onDisconnect = 'finish', more = (yaml: string): string => yaml): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
-  const edit = (yaml: string): string => more(yaml.replace('  famC:\n    url', `  famC:\n    onDisconnect: ${onDisconnect}\n    url`))
+  const edit = (yaml: string): string =>
+    more(yaml.replace('  famC:\n    url', `  famC:\n    onDisconnect: ${onDisconnect}\n    url`))
   const g = await startGateway(t, { upstream: upstream.url, edit })
   return { g, upstream, key: await g.key('famC') }
 }
 
 /** A client that leaves before anything came; its request has been with the upstream. Resolves when the gateway knows. */
-async function leaves({ g, upstream, key }: Scene, headers: Record<string, string>, body: object = BODY): Promise<void> {
+async function leaves(
+  { g, upstream, key }: Scene,
+  headers: Record<string, string>,
+  body: object = BODY,
+): Promise<void> {
   const leave = new AbortController()
   const before = upstream.requests.length
   const call = g.open(CHAT, { key, body, headers, signal: leave.signal }).catch(() => undefined)
   await until(() => upstream.requests.length > before)
   leave.abort()
   await call
-  await until(async () => (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b'))) > 0 || g.gateway.running === 0)
+  await until(
+    async () =>
+      (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b'))) > 0 ||
+      g.gateway.running === 0,
+  )
 }
 
 /** Replies that the upstream has been asked for, to be given when the test likes. */
@@ -51,29 +60,40 @@ function withheld(upstream: ScriptedUpstream): (() => void)[] {
 
 const used = async ({ g, key }: Scene): Promise<bigint> => BigInt((await g.balance(key)).exact.used)
 
-t.test('the retry of an SDK whose first attempt timed out gets its reply: one request upstream, one charge', async t => {
-  const place = await scene(t)
-  const { g, upstream, key } = place
-  upstream.script = async (received, res) => {
-    await until(async () => (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b'))) > 0)
-    await answer(received, res)
-  }
-  const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 1000, maxRetries: 2 })
-  t.equal((await client.chat.completions.create(BODY)).choices[0]?.message.content, 'Hello')
-  t.equal(upstream.requests.length, 1)
-  t.match(await g.settled(key), [{ usage_source: 'upstream', waived_nano: '0' }])
-  t.equal(await used(place), COST)
-})
+t.test(
+  'the retry of an SDK whose first attempt timed out gets its reply: one request upstream, one charge',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream, key } = place
+    upstream.script = async (received, res) => {
+      await until(
+        async () =>
+          (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b'))) > 0,
+      )
+      await answer(received, res)
+    }
+    const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, timeout: 1000, maxRetries: 2 })
+    t.equal((await client.chat.completions.create(BODY)).choices[0]?.message.content, 'Hello')
+    t.equal(upstream.requests.length, 1)
+    t.match(await g.settled(key), [{ usage_source: 'upstream', waived_nano: '0' }])
+    t.equal(await used(place), COST)
+  },
+)
 
 t.test('a retry gets a stream from its start, and what follows as it comes', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
-  const delta = (content: string): string => `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
+  const delta = (content: string): string =>
+    `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
   const replies = begun(upstream, delta('Hel'))
   const body = { ...BODY, stream: true, stream_options: { include_usage: true } }
   await leaves(place, { 'x-stainless-retry-count': '0' }, body)
   const retry = await g.open(CHAT, { key, body, headers: { 'x-stainless-retry-count': '1' } })
-  t.equal(await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b')), 0, 'it is no longer abandoned')
+  t.equal(
+    await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b')),
+    0,
+    'it is no longer abandoned',
+  )
   replies[0]?.end(
     delta('lo') +
       'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n',
@@ -104,34 +124,43 @@ t.test('a reply that came when nobody listened any more is kept for the retry', 
 t.test('an attempt that the upstream failed costs nothing, so its retry costs what it costs', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
-  upstream.script = (received, res) => (upstream.requests.length === 1 ? json(res, { error: { message: 'no' } }, 500) : answer(received, res))
+  upstream.script = (received, res) =>
+    upstream.requests.length === 1 ? json(res, { error: { message: 'no' } }, 500) : answer(received, res)
   const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 2 })
   await client.chat.completions.create(BODY)
   t.match(await g.settled(key), [{ type: 'settle', waived_nano: '0' }, { type: 'void' }])
   t.equal(await used(place), COST)
 })
 
-t.test('requests with one idempotency-key are one request: those that come meanwhile wait, those that come later get the same reply', async t => {
-  const place = await scene(t)
-  const { g, upstream, key } = place
-  const replies = withheld(upstream)
-  const headers = { 'idempotency-key': 'order-1' }
-  await leaves(place, headers)
-  const waiting = [1, 2, 3].map(() => g.call(CHAT, { key, body: BODY, headers }))
-  await until(() => g.gateway.running === 4)
-  replies[0]?.()
-  for (const answer of await Promise.all(waiting)) t.match(answer, { status: 200, json: { usage: { prompt_tokens: 1000 } } })
-  t.equal((await g.call(CHAT, { key, body: BODY, headers })).status, 200)
-  t.equal(upstream.requests.length, 1)
-  t.equal((await g.settled(key)).length, 1)
-  t.equal(await used(place), COST)
-  const other = await g.call(CHAT, { key, body: { ...BODY, n: 2 }, headers })
-  t.match(other, { status: 400, json: { error: { message: /another request/ } } })
-  t.equal(other.headers.get('x-should-retry'), 'false')
-  const stranger = await g.key('famC')
-  upstream.script = answer
-  t.equal((await g.call(CHAT, { key: stranger, body: { ...BODY, n: 2 }, headers })).status, 200, 'a key has its names for itself')
-})
+t.test(
+  'requests with one idempotency-key are one request: those that come meanwhile wait, those that come later get the same reply',
+  async t => {
+    const place = await scene(t)
+    const { g, upstream, key } = place
+    const replies = withheld(upstream)
+    const headers = { 'idempotency-key': 'order-1' }
+    await leaves(place, headers)
+    const waiting = [1, 2, 3].map(() => g.call(CHAT, { key, body: BODY, headers }))
+    await until(() => g.gateway.running === 4)
+    replies[0]?.()
+    for (const answer of await Promise.all(waiting))
+      t.match(answer, { status: 200, json: { usage: { prompt_tokens: 1000 } } })
+    t.equal((await g.call(CHAT, { key, body: BODY, headers })).status, 200)
+    t.equal(upstream.requests.length, 1)
+    t.equal((await g.settled(key)).length, 1)
+    t.equal(await used(place), COST)
+    const other = await g.call(CHAT, { key, body: { ...BODY, n: 2 }, headers })
+    t.match(other, { status: 400, json: { error: { message: /another request/ } } })
+    t.equal(other.headers.get('x-should-retry'), 'false')
+    const stranger = await g.key('famC')
+    upstream.script = answer
+    t.equal(
+      (await g.call(CHAT, { key: stranger, body: { ...BODY, n: 2 }, headers })).status,
+      200,
+      'a key has its names for itself',
+    )
+  },
+)
 
 t.test('a retry gets the reply that used its key up', async t => {
   const { g, upstream } = await scene(t)
@@ -148,7 +177,10 @@ t.test('a retry gets the reply that used its key up', async t => {
   t.equal((await g.balance(key)).exact.balance, '0')
   t.equal(upstream.requests.length, 1)
   // Its body is not even read: more of it is announced than comes.
-  for (const other of [{ 'idempotency-key': 'another' }, { 'x-stainless-retry-count': '1' }] as Record<string, string>[]) {
+  for (const other of [{ 'idempotency-key': 'another' }, { 'x-stainless-retry-count': '1' }] as Record<
+    string,
+    string
+  >[]) {
     const [[name, value]] = Object.entries(other) as [[string, string]]
     const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\n${name}: ${value}\r\ncontent-length: 1000000\r\n\r\n`
     const client = new RawClient(g.gateway.port, head)
@@ -161,7 +193,8 @@ t.test('a retry gets the reply that used its key up', async t => {
 t.test('a request whose attempt failed is sent again under its idempotency-key', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
-  const call = (): ReturnType<TestGateway['call']> => g.call(CHAT, { key, body: BODY, headers: { 'idempotency-key': 'order-1' } })
+  const call = (): ReturnType<TestGateway['call']> =>
+    g.call(CHAT, { key, body: BODY, headers: { 'idempotency-key': 'order-1' } })
   upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 500)
   t.equal((await call()).status, 502)
   upstream.script = answer
@@ -173,9 +206,13 @@ t.test('a request whose attempt failed is sent again under its idempotency-key',
 t.test('a reply that is too large to keep cannot be had again: 409, and no second charge', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = answer
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('replyBytes: 1048576', 'replyBytes: 10') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('replyBytes: 1048576', 'replyBytes: 10'),
+  })
   const key = await g.key('famC')
-  const call = (): ReturnType<TestGateway['call']> => g.call(CHAT, { key, body: BODY, headers: { 'idempotency-key': 'order-1' } })
+  const call = (): ReturnType<TestGateway['call']> =>
+    g.call(CHAT, { key, body: BODY, headers: { 'idempotency-key': 'order-1' } })
   t.equal((await call()).status, 200)
   const again = await call()
   t.match(again, { status: 409, json: { error: { code: 'request_conflict' } } })
@@ -183,20 +220,24 @@ t.test('a reply that is too large to keep cannot be had again: 409, and no secon
   t.equal((await g.settled(key)).length, 1)
 })
 
-t.test('an idempotency-key counts across gateways', { skip: findServer(process.env) === undefined && 'no redis-server on PATH' }, async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const redis = await RealRedis.start(t)
-  upstream.script = answer
-  const one = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env: { REDIS_URL: redis.url } })
-  const other = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env: { REDIS_URL: redis.url } })
-  const key = await one.key('famC')
-  const headers = { 'idempotency-key': 'order-1' }
-  t.equal((await one.call(CHAT, { key, body: BODY, headers })).status, 200)
-  t.match(await other.call(CHAT, { key, body: BODY, headers }), { status: 409 })
-  t.match(await other.call(CHAT, { key, body: { ...BODY, n: 2 }, headers }), { status: 400 })
-  t.equal(upstream.requests.length, 1)
-  t.equal((await one.settled(key)).length, 1)
-})
+t.test(
+  'an idempotency-key counts across gateways',
+  { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const redis = await RealRedis.start(t)
+    upstream.script = answer
+    const one = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env: { REDIS_URL: redis.url } })
+    const other = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env: { REDIS_URL: redis.url } })
+    const key = await one.key('famC')
+    const headers = { 'idempotency-key': 'order-1' }
+    t.equal((await one.call(CHAT, { key, body: BODY, headers })).status, 200)
+    t.match(await other.call(CHAT, { key, body: BODY, headers }), { status: 409 })
+    t.match(await other.call(CHAT, { key, body: { ...BODY, n: 2 }, headers }), { status: 400 })
+    t.equal(upstream.requests.length, 1)
+    t.equal((await one.settled(key)).length, 1)
+  },
+)
 
 t.test('a client that does not read holds up none that asks again', async t => {
   const place = await scene(t)
@@ -209,14 +250,17 @@ t.test('a client that does not read holds up none that asks again', async t => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(piece)
     await joined
-    for (let time = 0; time < 1500; time++) if (!res.write(piece)) await new Promise(resolve => res.once('drain', resolve))
+    for (let time = 0; time < 1500; time++)
+      if (!res.write(piece)) await new Promise(resolve => res.once('drain', resolve))
     res.end(
       'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n',
     )
   }
   const deaf = connect(g.gateway.port, '127.0.0.1')
   deaf.pause()
-  deaf.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\nidempotency-key: order-1\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+  deaf.write(
+    `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\nidempotency-key: order-1\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+  )
   await until(() => upstream.requests.length === 1)
   const again = g.call(CHAT, { key, body: { ...BODY, stream: true }, headers: { 'idempotency-key': 'order-1' } })
   await until(() => g.gateway.running === 2)
@@ -230,7 +274,9 @@ t.test('requests that happen to be the same are each charged', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
   upstream.script = answer
-  await Promise.all(Array.from({ length: 5 }, () => g.call(CHAT, { key, body: BODY, headers: { 'x-stainless-retry-count': '0' } })))
+  await Promise.all(
+    Array.from({ length: 5 }, () => g.call(CHAT, { key, body: BODY, headers: { 'x-stainless-retry-count': '0' } })),
+  )
   await g.settled(key)
   t.equal(await used(place), 5n * COST)
 })
@@ -243,31 +289,35 @@ t.test('lost attempts do not waive each other: each is paid for', async t => {
   for (let time = 0; time < 5; time++) await leaves(place, { 'x-stainless-retry-count': '1' }, body)
   const entries = await g.settled(key)
   t.equal(entries.length, 5)
-  for (const { cost_nano: cost, waived_nano: waived } of entries) t.ok(BigInt(cost) > 0n && waived === '0', `${cost}, waived ${waived}`)
+  for (const { cost_nano: cost, waived_nano: waived } of entries)
+    t.ok(BigInt(cost) > 0n && waived === '0', `${cost}, waived ${waived}`)
 })
 
-t.test('a lost attempt is taken off one retry that succeeded, and no key is spared more often than it may be', async t => {
-  const place = await scene(t, 'cancel', yaml => yaml.replace('waivers: 20', 'waivers: 1'))
-  const { g, upstream, key } = place
-  const body = { ...BODY, stream: true }
-  const stream: Script = (_received, res) =>
-    sse(
-      res,
-      'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100}}\n\ndata: [DONE]\n\n',
-    )
-  for (const spared of [true, false]) {
-    upstream.script = () => {}
-    await leaves(place, { 'x-stainless-retry-count': '0' }, body)
-    const [lost] = await g.settled(key)
-    upstream.script = stream
-    for (const count of ['1', '2']) {
-      await g.call(CHAT, { key, body, headers: { 'x-stainless-retry-count': count } })
-      const [entry] = await g.settled(key)
-      const waived = spared && count === '1' ? BigInt(lost?.cost_nano) : 0n
-      t.equal(entry?.waived_nano, String(waived < COST ? waived : COST))
+t.test(
+  'a lost attempt is taken off one retry that succeeded, and no key is spared more often than it may be',
+  async t => {
+    const place = await scene(t, 'cancel', yaml => yaml.replace('waivers: 20', 'waivers: 1'))
+    const { g, upstream, key } = place
+    const body = { ...BODY, stream: true }
+    const stream: Script = (_received, res) =>
+      sse(
+        res,
+        'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100}}\n\ndata: [DONE]\n\n',
+      )
+    for (const spared of [true, false]) {
+      upstream.script = () => {}
+      await leaves(place, { 'x-stainless-retry-count': '0' }, body)
+      const [lost] = await g.settled(key)
+      upstream.script = stream
+      for (const count of ['1', '2']) {
+        await g.call(CHAT, { key, body, headers: { 'x-stainless-retry-count': count } })
+        const [entry] = await g.settled(key)
+        const waived = spared && count === '1' ? BigInt(lost?.cost_nano) : 0n
+        t.equal(entry?.waived_nano, String(waived < COST ? waived : COST))
+      }
     }
-  }
-})
+  },
+)
 
 t.test('it does not matter which of the two is settled first', async t => {
   const place = await scene(t)

@@ -1,5 +1,16 @@
-import Anthropic, { AuthenticationError as AnthropicAuth, NotFoundError as AnthropicNotFound, RateLimitError as AnthropicRateLimit } from '@anthropic-ai/sdk'
-import OpenAI, { APIError, AuthenticationError, BadRequestError, InternalServerError, NotFoundError, RateLimitError } from 'openai'
+import Anthropic, {
+  AuthenticationError as AnthropicAuth,
+  NotFoundError as AnthropicNotFound,
+  RateLimitError as AnthropicRateLimit,
+} from '@anthropic-ai/sdk'
+import OpenAI, {
+  APIError,
+  AuthenticationError,
+  BadRequestError,
+  InternalServerError,
+  NotFoundError,
+  RateLimitError,
+} from 'openai'
 import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
@@ -25,9 +36,12 @@ t.test('chat completions, for the key types that serve them', async t => {
     t.equal(reply.choices[0]?.message.content, HELLO, `${type}: JSON`)
     t.ok((reply.usage?.total_tokens ?? 0) > 0)
     let text = ''
-    for await (const chunk of await client.chat.completions.create({ model, messages, stream: true })) text += chunk.choices[0]?.delta.content ?? ''
+    for await (const chunk of await client.chat.completions.create({ model, messages, stream: true }))
+      text += chunk.choices[0]?.delta.content ?? ''
     t.equal(text, HELLO, `${type}: stream`)
-    const final = await client.chat.completions.stream({ model, messages, stream_options: { include_usage: true } }).finalChatCompletion()
+    const final = await client.chat.completions
+      .stream({ model, messages, stream_options: { include_usage: true } })
+      .finalChatCompletion()
     t.equal(final.choices[0]?.message.content, HELLO)
     t.ok(final.usage)
     const cut = await client.chat.completions.create({ model, messages, max_tokens: 2 })
@@ -54,8 +68,14 @@ t.test('messages, for famA keys, with the key as bearer and as x-api-key', async
   ]) {
     const reply = await client.messages.create({ model: 'acme/famA-medium-5', max_tokens: 64, messages })
     t.match(reply.content[0], { type: 'text', text: HELLO })
-    const final = await client.messages.stream({ model: 'acme/famA-medium-5[1m]', max_tokens: 64, messages }).finalMessage()
-    t.match(final, { content: [{ type: 'text', text: HELLO }], stop_reason: 'end_turn', usage: { input_tokens: Number, output_tokens: 8 } })
+    const final = await client.messages
+      .stream({ model: 'acme/famA-medium-5[1m]', max_tokens: 64, messages })
+      .finalMessage()
+    t.match(final, {
+      content: [{ type: 'text', text: HELLO }],
+      stop_reason: 'end_turn',
+      usage: { input_tokens: Number, output_tokens: 8 },
+    })
   }
 })
 
@@ -75,17 +95,31 @@ t.test('errors arrive as the right exception class, once', async t => {
   const famC = await g.key('famC')
   const model = 'acme/famC-5.5'
   const client = openai(famC, g.url)
-  await rejects(t, openai('sk-wrong', g.url).chat.completions.create({ model, messages }), AuthenticationError, { code: 'invalid_api_key' })
-  await rejects(t, client.chat.completions.create({ model: 'acme/famB-4.5', messages }), NotFoundError, { code: 'model_not_found', param: 'model' })
-  await rejects(t, client.chat.completions.create({ model, messages: 'x' as never }), BadRequestError, { param: 'messages' })
-  await rejects(t, openai(await g.key('famC', 0n), g.url).chat.completions.create({ model, messages }), RateLimitError, { code: 'insufficient_quota' })
+  await rejects(t, openai('sk-wrong', g.url).chat.completions.create({ model, messages }), AuthenticationError, {
+    code: 'invalid_api_key',
+  })
+  await rejects(t, client.chat.completions.create({ model: 'acme/famB-4.5', messages }), NotFoundError, {
+    code: 'model_not_found',
+    param: 'model',
+  })
+  await rejects(t, client.chat.completions.create({ model, messages: 'x' as never }), BadRequestError, {
+    param: 'messages',
+  })
+  await rejects(
+    t,
+    openai(await g.key('famC', 0n), g.url).chat.completions.create({ model, messages }),
+    RateLimitError,
+    { code: 'insufficient_quota' },
+  )
   const famA = { model: 'acme/famA-medium-5', max_tokens: 10, messages }
   await rejects(t, anthropic('sk-wrong', g.url).messages.create(famA), AnthropicAuth)
   await rejects(t, anthropic(await g.key('famA'), g.url).messages.create({ ...famA, model: 'nope' }), AnthropicNotFound)
   await rejects(t, anthropic(await g.key('famA', 0n), g.url).messages.create(famA), AnthropicRateLimit)
   t.equal(upstream.requests.length, 0, 'none of them reached the upstream, none was repeated in vain')
   upstream.script = (_received, res) => json(res, { error: { message: 'boom' } }, 500)
-  await rejects(t, client.chat.completions.create({ model, messages }, { maxRetries: 1 }), InternalServerError, { status: 502 })
+  await rejects(t, client.chat.completions.create({ model, messages }, { maxRetries: 1 }), InternalServerError, {
+    status: 502,
+  })
   t.equal(upstream.requests.length, 2, 'a passing failure is tried again')
 })
 
@@ -100,8 +134,14 @@ t.test('a stream that breaks throws in every SDK', async t => {
   }
   const client = openai(await g.key('famC'), g.url)
   broken('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
-  await rejects(t, client.chat.completions.create({ model: 'acme/famC-5.5', messages, stream: true }).then(drain), APIError)
-  broken('event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"r","object":"response","output":[]}}\n\n')
+  await rejects(
+    t,
+    client.chat.completions.create({ model: 'acme/famC-5.5', messages, stream: true }).then(drain),
+    APIError,
+  )
+  broken(
+    'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"r","object":"response","output":[]}}\n\n',
+  )
   await rejects(t, client.responses.create({ model: 'acme/famC-5.5', input: 'x', stream: true }).then(drain), APIError)
   broken(
     'event: message_start\ndata: {"type":"message_start","message":{"id":"m","type":"message","role":"assistant","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}\n\n',
@@ -123,16 +163,34 @@ t.test('tools pass both ways untouched', async t => {
     json(res, {
       id: 'c',
       object: 'chat.completion',
-      choices: [{ index: 0, message: { role: 'assistant', content: null, tool_calls: [call] }, finish_reason: 'tool_calls' }],
+      choices: [
+        { index: 0, message: { role: 'assistant', content: null, tool_calls: [call] }, finish_reason: 'tool_calls' },
+      ],
       usage: { prompt_tokens: 9, completion_tokens: 9 },
     })
-  const tools = [{ type: 'function' as const, function: { name: 'weather', parameters: { type: 'object', properties: { city: { type: 'string' } } } } }]
-  const reply = await openai(await g.key('famC'), g.url).chat.completions.create({ model: 'acme/famC-5.5', messages, tools })
+  const tools = [
+    {
+      type: 'function' as const,
+      function: { name: 'weather', parameters: { type: 'object', properties: { city: { type: 'string' } } } },
+    },
+  ]
+  const reply = await openai(await g.key('famC'), g.url).chat.completions.create({
+    model: 'acme/famC-5.5',
+    messages,
+    tools,
+  })
   t.same(reply.choices[0]?.message.tool_calls, [call])
   t.same(upstream.last.json['tools'], tools)
   const block = { type: 'tool_use', id: 'toolu_1', name: 'weather', input: { city: 'Köln' } }
   upstream.script = (_received, res) =>
-    json(res, { id: 'm', type: 'message', role: 'assistant', content: [block], stop_reason: 'tool_use', usage: { input_tokens: 9, output_tokens: 9 } })
+    json(res, {
+      id: 'm',
+      type: 'message',
+      role: 'assistant',
+      content: [block],
+      stop_reason: 'tool_use',
+      usage: { input_tokens: 9, output_tokens: 9 },
+    })
   const message = await anthropic(await g.key('famA'), g.url).messages.create({
     model: 'acme/famA-medium-5',
     max_tokens: 99,
@@ -144,7 +202,10 @@ t.test('tools pass both ways untouched', async t => {
 
 t.test('aborting a call cancels the upstream, where it is not to be finished, and is settled', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    onDisconnect: cancel\n    url') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    onDisconnect: cancel\n    url'),
+  })
   const key = await g.key('famC')
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })

@@ -8,29 +8,34 @@ import { ScriptedUpstream } from '../upstream.ts'
 
 const STREAM = { model: 'acme/famC-5.5', messages: [], stream: true }
 
-t.test('SIGTERM lets a running stream end, refuses new connections and ends what takes too long in its format', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const finish: (() => void)[] = []
-  upstream.script = (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
-    finish.push(() => res.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'))
-  }
-  const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
-  const running = await place.start(t, upstreamEnv(upstream.url))
-  const { key, id } = await place.key('famC', '5')
-  const open = (): Promise<Response> => running.chat(key, STREAM)
-  const [short, long] = [await open(), await open()]
-  running.child.kill('SIGTERM')
-  await running.saw(/Draining 2 running requests/)
-  finish[0]?.()
-  t.match(await short.text(), /\[DONE\]/)
-  await t.rejects(open(), 'nobody new is let in')
-  t.match(await long.text(), /data: \{"error":\{"message":"The gateway is restarting\. Try again\."/)
-  t.equal(await running.closed, 0)
-  const history = await place.run('audit', '--key', id)
-  t.match(history, { code: 0, out: /1 accounts, 2 entries, 0 with drift/ }, 'both were settled before the end')
-})
+t.test(
+  'SIGTERM lets a running stream end, refuses new connections and ends what takes too long in its format',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const finish: (() => void)[] = []
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+      finish.push(() =>
+        res.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'),
+      )
+    }
+    const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
+    const running = await place.start(t, upstreamEnv(upstream.url))
+    const { key, id } = await place.key('famC', '5')
+    const open = (): Promise<Response> => running.chat(key, STREAM)
+    const [short, long] = [await open(), await open()]
+    running.child.kill('SIGTERM')
+    await running.saw(/Draining 2 running requests/)
+    finish[0]?.()
+    t.match(await short.text(), /\[DONE\]/)
+    await t.rejects(open(), 'nobody new is let in')
+    t.match(await long.text(), /data: \{"error":\{"message":"The gateway is restarting\. Try again\."/)
+    t.equal(await running.closed, 0)
+    const history = await place.run('audit', '--key', id)
+    t.match(history, { code: 0, out: /1 accounts, 2 entries, 0 with drift/ }, 'both were settled before the end')
+  },
+)
 
 t.test('after kill -9 the next start finds the store, and what was held comes back', async t => {
   const upstream = await ScriptedUpstream.start(t)
@@ -38,7 +43,9 @@ t.test('after kill -9 the next start finds the store, and what was held comes ba
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
   }
-  const place = new Place(t, yaml => yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'))
+  const place = new Place(t, yaml =>
+    yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'),
+  )
   const first = await place.start(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')
   t.equal((await first.chat(key, STREAM)).status, 200)
@@ -64,7 +71,11 @@ t.test(
     await new Promise(resolve => setTimeout(resolve, 2500))
     process.kill(pid, 'SIGCONT')
     t.match(await topup, { code: 0, out: /has 11 credits now/ })
-    t.equal((await running.lookUp('keys/lookup/balance', key)).json.balance, 11, 'the gateway and the command speak to the same server')
+    t.equal(
+      (await running.lookUp('keys/lookup/balance', key)).json.balance,
+      11,
+      'the gateway and the command speak to the same server',
+    )
   },
 )
 

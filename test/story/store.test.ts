@@ -47,65 +47,72 @@ function outboxLines(folder: string): string[] {
 }
 
 /** What an operator sees go wrong with a Redis, and how it comes right again. */
-const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unknown; end(redis: RealRedis): unknown }[] = [
-  { name: 'hangs', begin: redis => redis.signal('SIGSTOP'), end: redis => redis.signal('SIGCONT') },
-  { name: 'is killed and started again', begin: redis => redis.kill(), end: redis => redis.run() },
-  {
-    name: 'has become a replica',
-    begin: redis => redis.command('REPLICAOF', '127.0.0.1', '1'),
-    end: redis => redis.command('REPLICAOF', 'NO', 'ONE'),
-  },
-  {
-    name: 'refuses writes for want of a replica',
-    begin: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '1'),
-    end: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '0'),
-  },
-  {
-    name: 'refuses writes because its disk does',
-    async begin(redis) {
-      mkdirSync(join(redis.folder, 'dump.rdb'))
-      await redis.command('CONFIG', 'SET', 'save', '3600 1')
-      await redis.command('BGSAVE')
-      await until(async () => String(await redis.command('INFO', 'persistence')).includes('rdb_last_bgsave_status:err'))
+const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unknown; end(redis: RealRedis): unknown }[] =
+  [
+    { name: 'hangs', begin: redis => redis.signal('SIGSTOP'), end: redis => redis.signal('SIGCONT') },
+    { name: 'is killed and started again', begin: redis => redis.kill(), end: redis => redis.run() },
+    {
+      name: 'has become a replica',
+      begin: redis => redis.command('REPLICAOF', '127.0.0.1', '1'),
+      end: redis => redis.command('REPLICAOF', 'NO', 'ONE'),
     },
-    end: redis => redis.command('CONFIG', 'SET', 'save', ''),
-  },
-  {
-    name: 'is loading its files',
-    async begin(redis) {
-      await redis.kill()
-      // It takes its time for each key, and answers others meanwhile.
-      redis.launch('--key-load-delay', '150000', '--loading-process-events-interval-bytes', '1024')
+    {
+      name: 'refuses writes for want of a replica',
+      begin: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '1'),
+      end: redis => redis.command('CONFIG', 'SET', 'min-replicas-to-write', '0'),
     },
-    end: redis => redis.command('PING'),
-  },
-]
+    {
+      name: 'refuses writes because its disk does',
+      async begin(redis) {
+        mkdirSync(join(redis.folder, 'dump.rdb'))
+        await redis.command('CONFIG', 'SET', 'save', '3600 1')
+        await redis.command('BGSAVE')
+        await until(async () =>
+          String(await redis.command('INFO', 'persistence')).includes('rdb_last_bgsave_status:err'),
+        )
+      },
+      end: redis => redis.command('CONFIG', 'SET', 'save', ''),
+    },
+    {
+      name: 'is loading its files',
+      async begin(redis) {
+        await redis.kill()
+        // It takes its time for each key, and answers others meanwhile.
+        redis.launch('--key-load-delay', '150000', '--loading-process-events-interval-bytes', '1024')
+      },
+      end: redis => redis.command('PING'),
+    },
+  ]
 
 for (const failure of FAILURES) {
-  t.test(`while the store ${failure.name}, streams end well, nobody new is let in, and each settles once when it is back`, { skip }, async t => {
-    const place = await scene(t)
-    const g = await gatewayOn(t, place)
-    const key = await g.key('famC', 10n)
-    const stream = await opened(g, key)
-    await failure.begin(place.redis)
-    const refused = await g.call(CHAT, { key, body: BODY })
-    t.match(refused, { status: 503, json: { error: { type: String, message: String } } }, 'in the caller’s format')
-    t.ok(Number(refused.headers.get('retry-after')) > 0)
-    place.replies[0]?.end(FINISH)
-    t.match(await stream.text(), /data: \[DONE\]\n\n$/, 'the running stream comes to its own end')
-    await until(() => g.gateway.ledger.waiting > 0)
-    const folder = join(g.gateway.config.store.data, 'outbox')
-    await until(() => outboxLines(folder).length > 0)
-    t.notMatch(outboxLines(folder).join(), key, 'no key on disk')
-    await failure.end(place.redis)
-    await until(() => g.gateway.ledger.waiting === 0)
-    const history = await g.settled(key)
-    // A store that hung takes the refused request's hold when it wakes, and then that it is void.
-    const charged = history.filter(({ type }) => type !== 'void')
-    t.match(charged, [{ type: 'settle', status: 'ok', output_tokens: 100 }])
-    t.equal(charged.length, 1, 'once')
-    await until(() => outboxLines(folder).length === 0)
-  })
+  t.test(
+    `while the store ${failure.name}, streams end well, nobody new is let in, and each settles once when it is back`,
+    { skip },
+    async t => {
+      const place = await scene(t)
+      const g = await gatewayOn(t, place)
+      const key = await g.key('famC', 10n)
+      const stream = await opened(g, key)
+      await failure.begin(place.redis)
+      const refused = await g.call(CHAT, { key, body: BODY })
+      t.match(refused, { status: 503, json: { error: { type: String, message: String } } }, 'in the caller’s format')
+      t.ok(Number(refused.headers.get('retry-after')) > 0)
+      place.replies[0]?.end(FINISH)
+      t.match(await stream.text(), /data: \[DONE\]\n\n$/, 'the running stream comes to its own end')
+      await until(() => g.gateway.ledger.waiting > 0)
+      const folder = join(g.gateway.config.store.data, 'outbox')
+      await until(() => outboxLines(folder).length > 0)
+      t.notMatch(outboxLines(folder).join(), key, 'no key on disk')
+      await failure.end(place.redis)
+      await until(() => g.gateway.ledger.waiting === 0)
+      const history = await g.settled(key)
+      // A store that hung takes the refused request's hold when it wakes, and then that it is void.
+      const charged = history.filter(({ type }) => type !== 'void')
+      t.match(charged, [{ type: 'settle', status: 'ok', output_tokens: 100 }])
+      t.equal(charged.length, 1, 'once')
+      await until(() => outboxLines(folder).length === 0)
+    },
+  )
 }
 
 t.test('a store that is full lets nobody new in and takes every settlement', { skip }, async t => {

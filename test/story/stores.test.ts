@@ -24,7 +24,10 @@ const COST = 10n * 3000n + 20n * 15_000n
 async function answering(t: Test): Promise<ScriptedUpstream> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 20 } })
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 10, completion_tokens: 20 },
+    })
   return upstream
 }
 
@@ -32,7 +35,10 @@ t.test('a store is named in one line', t => {
   const none = { username: undefined, password: undefined, tls: false, db: 0, master: '' }
   const cases: [string, object | undefined][] = [
     ['redis://h', { ...none, kind: 'single', nodes: [{ host: 'h', port: 6379 }] }],
-    ['rediss://me:p%40ss@h:1/2', { ...none, kind: 'single', nodes: [{ host: 'h', port: 1 }], tls: true, username: 'me', password: 'p@ss', db: 2 }],
+    [
+      'rediss://me:p%40ss@h:1/2',
+      { ...none, kind: 'single', nodes: [{ host: 'h', port: 1 }], tls: true, username: 'me', password: 'p@ss', db: 2 },
+    ],
     ['redis://:secret@[::1]:7', { ...none, kind: 'single', nodes: [{ host: '::1', port: 7 }], password: 'secret' }],
     [
       'redis+cluster://a:1,b:2',
@@ -75,15 +81,25 @@ t.test('a three-node cluster: every account is on one node, and holds up under l
   const [first] = nodes as [RealRedis]
   const third = Math.ceil(16_384 / 3)
   for (const [index, node] of nodes.entries()) {
-    await node.command('CLUSTER', 'ADDSLOTSRANGE', String(index * third), String(Math.min((index + 1) * third, 16_384) - 1))
+    await node.command(
+      'CLUSTER',
+      'ADDSLOTSRANGE',
+      String(index * third),
+      String(Math.min((index + 1) * third, 16_384) - 1),
+    )
     if (node !== first) await first.command('CLUSTER', 'MEET', '127.0.0.1', String(node.port))
   }
-  for (const node of nodes) await until(async () => /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await node.command('CLUSTER', 'INFO'))))
+  for (const node of nodes)
+    await until(async () =>
+      /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await node.command('CLUSTER', 'INFO'))),
+    )
   const upstream = await answering(t)
   const url = `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
   const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: url }, edit: ownPrefix })
   const keys = await Promise.all(Array.from({ length: 12 }, () => g.key('famC', 1n)))
-  const answers = await Promise.all(keys.flatMap(key => Array.from({ length: 20 }, () => g.call(CHAT, { key, body: BODY }))))
+  const answers = await Promise.all(
+    keys.flatMap(key => Array.from({ length: 20 }, () => g.call(CHAT, { key, body: BODY }))),
+  )
   t.same([...new Set(answers.map(({ status }) => status))], [200])
   for (const key of keys) {
     await g.settled(key)
@@ -132,38 +148,51 @@ const MASTER_FAILURES: readonly (readonly [how: string, fail: (master: RealRedis
 ]
 
 for (const [how, fail] of MASTER_FAILURES) {
-  t.test(`a master ${how} in mid-load: what was acknowledged is there on the replica that takes over`, { skip }, async t => {
-    const { master } = await replicated(t)
-    const port = await sentinel(t, master)
-    const upstream = await answering(t)
-    // Keys are looked up anew, so that those who wait for a master that hangs are not its scripts alone.
-    const edit = (yaml: string): string => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('keyCache: 10s', 'keyCache: 1ms')
-    const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` }, edit })
-    const keys = await Promise.all([1, 2, 3, 4].map(() => g.key('famC', 10n)))
-    const served = new Map(keys.map(key => [key, 0]))
-    let killed = false
-    const customer = async (key: string): Promise<void> => {
-      for (let after = 0; after < 10;) {
-        const { status } = await g.call(CHAT, { key, body: BODY })
-        if (status === 200) served.set(key, (served.get(key) as number) + 1)
-        else await new Promise(resolve => setTimeout(resolve, 20))
-        if (killed && status === 200) after++
+  t.test(
+    `a master ${how} in mid-load: what was acknowledged is there on the replica that takes over`,
+    { skip },
+    async t => {
+      const { master } = await replicated(t)
+      const port = await sentinel(t, master)
+      const upstream = await answering(t)
+      // Keys are looked up anew, so that those who wait for a master that hangs are not its scripts alone.
+      const edit = (yaml: string): string =>
+        ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('keyCache: 10s', 'keyCache: 1ms')
+      const g = await startGateway(t, {
+        upstream: upstream.url,
+        env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` },
+        edit,
+      })
+      const keys = await Promise.all([1, 2, 3, 4].map(() => g.key('famC', 10n)))
+      const served = new Map(keys.map(key => [key, 0]))
+      let killed = false
+      const customer = async (key: string): Promise<void> => {
+        for (let after = 0; after < 10;) {
+          const { status } = await g.call(CHAT, { key, body: BODY })
+          if (status === 200) served.set(key, (served.get(key) as number) + 1)
+          else await new Promise(resolve => setTimeout(resolve, 20))
+          if (killed && status === 200) after++
+        }
       }
-    }
-    const customers = keys.map(customer)
-    await until(() => [...served.values()].every(count => count > 20))
-    await fail(master)
-    killed = true
-    await Promise.all(customers)
-    await until(() => g.gateway.ledger.waiting === 0)
-    for (const key of keys) {
-      await g.settled(key)
-      const { exact } = await g.balance(key)
-      t.equal(exact.used, String(BigInt(served.get(key) as number) * COST), 'each reply that was served is charged, once')
-      t.equal(exact.granted, String(10n * NANO))
-    }
-    t.match((await audit(g.gateway.ledger)).drifts, [])
-  })
+      const customers = keys.map(customer)
+      await until(() => [...served.values()].every(count => count > 20))
+      await fail(master)
+      killed = true
+      await Promise.all(customers)
+      await until(() => g.gateway.ledger.waiting === 0)
+      for (const key of keys) {
+        await g.settled(key)
+        const { exact } = await g.balance(key)
+        t.equal(
+          exact.used,
+          String(BigInt(served.get(key) as number) * COST),
+          'each reply that was served is charged, once',
+        )
+        t.equal(exact.granted, String(10n * NANO))
+      }
+      t.match((await audit(g.gateway.ledger)).drifts, [])
+    },
+  )
 }
 
 t.test('a sentinel that hangs is passed over', { skip }, async t => {
@@ -172,6 +201,10 @@ t.test('a sentinel that hangs is passed over', { skip }, async t => {
   const hung = await rawUpstream(t, () => {})
   const nodes = `${hung.url.replace('http://', '')},127.0.0.1:${port}`
   const upstream = await answering(t)
-  const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: `redis+sentinel://${nodes}/mine` }, edit: ownPrefix })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    env: { REDIS_URL: `redis+sentinel://${nodes}/mine` },
+    edit: ownPrefix,
+  })
   t.equal((await g.call(CHAT, { key: await g.key('famC', 10n), body: BODY })).status, 200)
 })

@@ -12,7 +12,13 @@ t.test('names that hold line breaks and control characters are printed as escape
   const list = await place.run('keys', 'list')
   t.equal(list.out.split('\n').filter(line => line.includes('key_forged')).length, 1)
   t.match(list.out, `a\\nkey_forged  sk-...0000  famC  active\\u001b[2J\\u009b1A\\u202e\\u000d\n`)
-  for (const command of [['keys', 'list'], ['keys', 'show', id], ['keys', 'list', '--json'], ['export'], ['keys', 'show', 'key_\u001b[2Jx']]) {
+  for (const command of [
+    ['keys', 'list'],
+    ['keys', 'show', id],
+    ['keys', 'list', '--json'],
+    ['export'],
+    ['keys', 'show', 'key_\u001b[2Jx'],
+  ]) {
     const { out, err } = await place.run(...command)
     t.notMatch(out + err, /(?![\t\n])[\p{Cc}\p{Bidi_Control}]/u, command.join(' '))
   }

@@ -19,44 +19,59 @@ const edit = (yaml: string): string =>
     .replace(/(acme\/famA-large-5, price: )medium/, '$1large')
     .replace(/(medium: .*)calls: \{ webSearch: 0\.01 \},\n.*/, `$1${PRICES}`)
 
-t.test(`no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`, { timeout: TIME_MS + 60_000 }, async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  // One gateway reads on for those who leave where much is unknown, the other cancels for all.
-  const gateways = [
-    await startGateway(t, { upstream: upstream.url, edit }),
-    await startGateway(t, { upstream: upstream.url, edit: yaml => edit(yaml).replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1') }),
-  ] as const
-  const provider = new Provider(upstream)
-  const customersAtOnce = fc.array(customer, { minLength: CROWD, maxLength: CROWD })
-  const until = Date.now() + TIME_MS
-  let served = 0
-  for (const customers of fc.sample(customersAtOnce, { seed: SEED, numRuns: 400 })) {
-    if (Date.now() > until) break
-    const wrong = await serve(gateways[served % (2 * CROWD) === 0 ? 0 : 1], provider, customers)
-    served += customers.length
-    if (wrong.length > 0) return t.fail(wrong.join('\n'))
-  }
-  t.ok(served >= CROWD, `${served} customers`)
-})
+t.test(
+  `no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`,
+  { timeout: TIME_MS + 60_000 },
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    // One gateway reads on for those who leave where much is unknown, the other cancels for all.
+    const gateways = [
+      await startGateway(t, { upstream: upstream.url, edit }),
+      await startGateway(t, {
+        upstream: upstream.url,
+        edit: yaml => edit(yaml).replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'),
+      }),
+    ] as const
+    const provider = new Provider(upstream)
+    const customersAtOnce = fc.array(customer, { minLength: CROWD, maxLength: CROWD })
+    const until = Date.now() + TIME_MS
+    let served = 0
+    for (const customers of fc.sample(customersAtOnce, { seed: SEED, numRuns: 400 })) {
+      if (Date.now() > until) break
+      const wrong = await serve(gateways[served % (2 * CROWD) === 0 ? 0 : 1], provider, customers)
+      served += customers.length
+      if (wrong.length > 0) return t.fail(wrong.join('\n'))
+    }
+    t.ok(served >= CROWD, `${served} customers`)
+  },
+)
 
-t.test('five hundred requests at once take a key no further below zero than it can end by what is declared', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit })
-  const provider = new Provider(upstream)
-  const wishes = fc.sample(customer, { seed: SEED, numRuns: 500 })
-  for (const name of ['famC', 'famA']) {
-    const type = g.gateway.config.keyTypes.get(name)
-    const { secret: key } = await g.gateway.keys.create({ type: name, name: '', credits: 200_000_000n, expiresAt: undefined })
-    const places = PLACES.filter(place => place.type === name)
-    await crowd(
-      g,
-      provider,
-      key,
-      wishes.map((wish, index) => ({ ...wish, place: places[index % places.length] ?? wish.place, times: 1 })),
-    )
-    const balance = BigInt((await g.balance(key)).exact.balance)
-    const most = type ? mostBelowZero(type, RATE) : 0n
-    t.ok(balance >= -most, `${name}: ${balance}, and ${-most} at the least`)
-    t.ok(balance < 200_000_000n, `it was used: ${balance}`)
-  }
-})
+t.test(
+  'five hundred requests at once take a key no further below zero than it can end by what is declared',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const g = await startGateway(t, { upstream: upstream.url, edit })
+    const provider = new Provider(upstream)
+    const wishes = fc.sample(customer, { seed: SEED, numRuns: 500 })
+    for (const name of ['famC', 'famA']) {
+      const type = g.gateway.config.keyTypes.get(name)
+      const { secret: key } = await g.gateway.keys.create({
+        type: name,
+        name: '',
+        credits: 200_000_000n,
+        expiresAt: undefined,
+      })
+      const places = PLACES.filter(place => place.type === name)
+      await crowd(
+        g,
+        provider,
+        key,
+        wishes.map((wish, index) => ({ ...wish, place: places[index % places.length] ?? wish.place, times: 1 })),
+      )
+      const balance = BigInt((await g.balance(key)).exact.balance)
+      const most = type ? mostBelowZero(type, RATE) : 0n
+      t.ok(balance >= -most, `${name}: ${balance}, and ${-most} at the least`)
+      t.ok(balance < 200_000_000n, `it was used: ${balance}`)
+    }
+  },
+)

@@ -25,7 +25,15 @@ const ADVICE = 1000
 /** Nano-credits for one search. */
 const SEARCH = 10_000_000n
 /** Factors in tenths, by the condition's name; a tier that has no price must never arrive. */
-const FACTORS: Readonly<Record<string, bigint>> = { priority: 20n, flex: 5n, fast: 60n, us: 11n, default: 10n, standard: 10n, standard_only: 10n }
+const FACTORS: Readonly<Record<string, bigint>> = {
+  priority: 20n,
+  flex: 5n,
+  fast: 60n,
+  us: 11n,
+  default: 10n,
+  standard: 10n,
+  standard_only: 10n,
+}
 const NEVER = 10_000n
 /** Tokens of the sound that a customer sends. */
 const SOUND = 50
@@ -111,7 +119,10 @@ export const PLACES = [
 
 const script = fc.record({
   bytesPerToken: fc.constantFrom(2, 3, 4, 5),
-  phases: fc.array(fc.record({ hiddenMs: fc.constantFrom(0, 0, 300, 500), words: fc.nat(20) }), { minLength: 1, maxLength: 3 }),
+  phases: fc.array(fc.record({ hiddenMs: fc.constantFrom(0, 0, 300, 500), words: fc.nat(20) }), {
+    minLength: 1,
+    maxLength: 3,
+  }),
   sealed: fc.boolean(),
 })
 
@@ -123,7 +134,10 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
   search: fc.boolean(),
   n: fc.constantFrom(1, 1, 2),
   extra: fc.oneof(fc.constant('none'), fc.constantFrom(...Object.keys(EXTRAS))),
-  limits: fc.tuple(fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }), fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined })),
+  limits: fc.tuple(
+    fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }),
+    fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }),
+  ),
   leave: fc.constantFrom('never', 'at once', 'after a word', 'after the text', 'after the usage'),
   retry: fc.constantFrom('none', 'counted', 'named', 'forged'),
   times: fc.integer({ min: 1, max: 3 }),
@@ -167,16 +181,42 @@ export class Provider {
     const name = /customer-\d+/.exec(body)?.[0] ?? ''
     const { bytesPerToken, phases, sealed } = this.scripts.get(name) as Script
     const text = /said: ([^"\\]*)/.exec(body)?.[1] ?? ''
-    const limit = Math.max(0, ...['max_tokens', 'max_completion_tokens', 'max_output_tokens'].map(member => Number(json[member] ?? 0))) || Infinity
+    const limit =
+      Math.max(
+        0,
+        ...['max_tokens', 'max_completion_tokens', 'max_output_tokens'].map(member => Number(json[member] ?? 0)),
+      ) || Infinity
     const choices = Number(json['n'] ?? 1)
     const image = /https:\/\/example\.com/.test(body) ? IMAGE : 0
     const found = body.includes('web_search') ? FOUND : 0
-    const asked = ['service_tier', 'speed', 'inference_geo'].flatMap(member => (typeof json[member] === 'string' ? [[member, json[member]] as const] : []))
+    const asked = ['service_tier', 'speed', 'inference_geo'].flatMap(member =>
+      typeof json[member] === 'string' ? [[member, json[member]] as const] : [],
+    )
     // What may come to anything comes to one thing or the other.
-    const conditions = Object.fromEntries(asked.map(([member, name]) => [member, name === 'auto' ? (text.length % 2 === 0 ? 'priority' : 'default') : name]))
-    const forbidden = ['background', 'deferred', 'models', 'fallbacks', 'route', 'provider', 'plugins', 'api_base', 'api_key'].some(member => member in json)
-    const dearest = asked.map(([, name]) => (name === 'auto' ? 20n : (FACTORS[name] ?? NEVER))).map(factor => (factor > 10n ? factor : 10n))
-    const otherwise = Object.keys(json).some(member => /[^a-z_]/.test(member)) || body.includes('code_interpreter') || body.includes('"model":"acme/strange"')
+    const conditions = Object.fromEntries(
+      asked.map(([member, name]) => [
+        member,
+        name === 'auto' ? (text.length % 2 === 0 ? 'priority' : 'default') : name,
+      ]),
+    )
+    const forbidden = [
+      'background',
+      'deferred',
+      'models',
+      'fallbacks',
+      'route',
+      'provider',
+      'plugins',
+      'api_base',
+      'api_key',
+    ].some(member => member in json)
+    const dearest = asked
+      .map(([, name]) => (name === 'auto' ? 20n : (FACTORS[name] ?? NEVER)))
+      .map(factor => (factor > 10n ? factor : 10n))
+    const otherwise =
+      Object.keys(json).some(member => /[^a-z_]/.test(member)) ||
+      body.includes('code_interpreter') ||
+      body.includes('"model":"acme/strange"')
     const sound = body.includes('input_audio') ? SOUND : 0
     const bill: Bill = {
       conditions: forbidden || otherwise ? { service_tier: 'never' } : conditions,
@@ -231,7 +271,8 @@ export class Provider {
     left -= bill.rejected
     if (res.destroyed) {
       // Nobody reads any more, and the model goes on for a moment.
-      if (reasons) bill.output = Math.min(limit * choices, bill.output + Math.floor((STOP_LAG_MS * 0.9 * RATE) / 1000) * choices)
+      if (reasons)
+        bill.output = Math.min(limit * choices, bill.output + Math.floor((STOP_LAG_MS * 0.9 * RATE) / 1000) * choices)
     } else await reply.end(left <= 0)
     bill.ended = performance.now()
   }
@@ -261,13 +302,32 @@ class Reply {
     if (this.#path === '/v1/messages') {
       this.#event({
         type: 'message_start',
-        message: { type: 'message', id: 'm', role: 'assistant', content: [], usage: { input_tokens: this.#bill.input - this.#bill.found, output_tokens: 1 } },
+        message: {
+          type: 'message',
+          id: 'm',
+          role: 'assistant',
+          content: [],
+          usage: { input_tokens: this.#bill.input - this.#bill.found, output_tokens: 1 },
+        },
       })
       this.#event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } })
     } else if (this.#path === '/v1/responses') {
-      this.#event({ type: 'response.created', sequence_number: 0, response: { id: 'r', object: 'response', status: 'in_progress', output: [] } })
-      this.#event({ type: 'response.output_item.added', output_index: 0, item: { id: 'i', type: 'message', role: 'assistant', content: [] } })
-      this.#event({ type: 'response.content_part.added', output_index: 0, content_index: 0, part: { type: 'output_text', text: '', annotations: [] } })
+      this.#event({
+        type: 'response.created',
+        sequence_number: 0,
+        response: { id: 'r', object: 'response', status: 'in_progress', output: [] },
+      })
+      this.#event({
+        type: 'response.output_item.added',
+        output_index: 0,
+        item: { id: 'i', type: 'message', role: 'assistant', content: [] },
+      })
+      this.#event({
+        type: 'response.content_part.added',
+        output_index: 0,
+        content_index: 0,
+        part: { type: 'output_text', text: '', annotations: [] },
+      })
     } else this.#chunk({ role: 'assistant', content: '' }, 0)
   }
 
@@ -285,7 +345,12 @@ class Reply {
 
   /** Tells that the provider has asked the advisor. */
   advise(): void {
-    if (this.#stream) this.#event({ type: 'content_block_start', index: 20, content_block: { type: 'server_tool_use', id: 'a', name: 'advisor', input: {} } })
+    if (this.#stream)
+      this.#event({
+        type: 'content_block_start',
+        index: 20,
+        content_block: { type: 'server_tool_use', id: 'a', name: 'advisor', input: {} },
+      })
   }
 
   #searchItem(index: number): object {
@@ -296,15 +361,21 @@ class Reply {
     this.#text[choice] += piece
     this.#bill.sent += piece.length
     if (!this.#stream) return
-    if (this.#path === '/v1/messages') this.#event({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: piece } })
-    else if (this.#path === '/v1/responses') this.#event({ type: 'response.output_text.delta', output_index: 0, content_index: 0, delta: piece })
+    if (this.#path === '/v1/messages')
+      this.#event({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: piece } })
+    else if (this.#path === '/v1/responses')
+      this.#event({ type: 'response.output_text.delta', output_index: 0, content_index: 0, delta: piece })
     else this.#chunk({ content: piece }, choice)
   }
 
   /** Tells of reasoning by its encrypted text, whose size goes with it. */
   seal(tokens: number): void {
     if (!this.#stream || this.#path !== '/v1/messages') return
-    this.#event({ type: 'content_block_delta', index: 0, delta: { type: 'signature_delta', signature: 's'.repeat(tokens * 4) } })
+    this.#event({
+      type: 'content_block_delta',
+      index: 0,
+      delta: { type: 'signature_delta', signature: 's'.repeat(tokens * 4) },
+    })
   }
 
   async end(cut: boolean): Promise<void> {
@@ -312,9 +383,19 @@ class Reply {
     const { service_tier } = conditions
     const tier = service_tier === undefined ? {} : { service_tier }
     const found = Array.from({ length: searches }, (_, index) => this.#searchItem(index))
-    const whole = this.#text.map((content, index) => ({ index, message: { role: 'assistant', content }, finish_reason: cut ? 'length' : 'stop' }))
+    const whole = this.#text.map((content, index) => ({
+      index,
+      message: { role: 'assistant', content },
+      finish_reason: cut ? 'length' : 'stop',
+    }))
     const status = cut ? 'incomplete' : 'completed'
-    const item = { id: 'i', type: 'message', role: 'assistant', status: 'completed', content: [{ type: 'output_text', text: this.#text[0], annotations: [] }] }
+    const item = {
+      id: 'i',
+      type: 'message',
+      role: 'assistant',
+      status: 'completed',
+      content: [{ type: 'output_text', text: this.#text[0], annotations: [] }],
+    }
     const response = {
       id: 'r',
       object: 'response',
@@ -326,7 +407,12 @@ class Reply {
     }
     const stop = cut ? 'max_tokens' : 'end_turn'
     const own = { input_tokens: input, output_tokens: output }
-    const advice = { type: 'advisor_message', model: ADVISOR.model, input_tokens: ADVISOR.takes, output_tokens: ADVISOR.says }
+    const advice = {
+      type: 'advisor_message',
+      model: ADVISOR.model,
+      input_tokens: ADVISOR.takes,
+      output_tokens: ADVISOR.says,
+    }
     const usage = {
       ...own,
       ...conditions,
@@ -343,7 +429,14 @@ class Reply {
     if (!this.#stream) {
       const reply =
         this.#path === '/v1/messages'
-          ? { type: 'message', id: 'm', role: 'assistant', content: [{ type: 'text', text: this.#text[0] }], stop_reason: stop, usage }
+          ? {
+              type: 'message',
+              id: 'm',
+              role: 'assistant',
+              content: [{ type: 'text', text: this.#text[0] }],
+              stop_reason: stop,
+              usage,
+            }
           : this.#path === '/v1/responses'
             ? response
             : { id: 'c', object: 'chat.completion', choices: whole, ...tier, usage: chatUsage }
@@ -362,7 +455,9 @@ class Reply {
     } else {
       for (let choice = 0; choice < this.#choices; choice++) this.#chunk({}, choice, cut ? 'length' : 'stop')
       await sleep(USAGE_AFTER_MS)
-      this.#res.write(`data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...tier, usage: chatUsage })}\n\ndata: [DONE]\n\n`)
+      this.#res.write(
+        `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...tier, usage: chatUsage })}\n\ndata: [DONE]\n\n`,
+      )
     }
     this.#res.end()
   }
@@ -372,14 +467,21 @@ class Reply {
   }
 
   #chunk(delta: object, index: number, finish: string | null = null): void {
-    this.#res.write(`data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index, delta, finish_reason: finish }] })}\n\n`)
+    this.#res.write(
+      `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index, delta, finish_reason: finish }] })}\n\n`,
+    )
   }
 }
 
 let customers = 0
 
 /** Lets customers do what they do, all at once and with one key; resolves when all has settled. Most will be refused. */
-export async function crowd(g: TestGateway, provider: Provider, key: string, wishes: readonly Customer[]): Promise<void> {
+export async function crowd(
+  g: TestGateway,
+  provider: Provider,
+  key: string,
+  wishes: readonly Customer[],
+): Promise<void> {
   await Promise.all(
     wishes.map(async wish => {
       const name = `customer-${++customers}`
@@ -411,7 +513,13 @@ export async function serve(g: TestGateway, provider: Provider, wishes: readonly
   return wrong
 }
 
-async function compare(g: TestGateway, provider: Provider, name: string, key: string, wish: Customer): Promise<string[]> {
+async function compare(
+  g: TestGateway,
+  provider: Provider,
+  name: string,
+  key: string,
+  wish: Customer,
+): Promise<string[]> {
   const entries = (await g.settled(key)).filter(({ type }) => type !== 'void')
   const bills = provider.bills.get(name) ?? []
   const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((all, amount) => all + amount, 0n)
@@ -450,8 +558,14 @@ function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken 
   const time = ended - began + STOP_LAG_MS + 500
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
   const input = BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS)
-  const tokens = input * LONG.input + BigInt(SOUND * 4) * PRICE.sound + BigInt(output + 100) * (spoken ? PRICE.spoken : LONG.output)
-  return (tokens * dearest) / 10n + input * ADVISOR.input + BigInt(ADVICE) * ADVISOR.output + BigInt(Math.max(searches, 1)) * SEARCH
+  const tokens =
+    input * LONG.input + BigInt(SOUND * 4) * PRICE.sound + BigInt(output + 100) * (spoken ? PRICE.spoken : LONG.output)
+  return (
+    (tokens * dearest) / 10n +
+    input * ADVISOR.input +
+    BigInt(ADVICE) * ADVISOR.output +
+    BigInt(Math.max(searches, 1)) * SEARCH
+  )
 }
 
 /** Bytes that a request has at the most. */
@@ -472,16 +586,28 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
           : {}
   const content =
     path === '/v1/responses'
-      ? [{ type: 'input_text', text }, ...(wish.image ? [{ type: 'input_image', image_url: 'https://example.com/a.png' }] : [])]
+      ? [
+          { type: 'input_text', text },
+          ...(wish.image ? [{ type: 'input_image', image_url: 'https://example.com/a.png' }] : []),
+        ]
       : path === '/v1/messages'
-        ? [{ type: 'text', text }, ...(wish.image ? [{ type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } }] : [])]
-        : [{ type: 'text', text }, ...(wish.image ? [{ type: 'image_url', image_url: { url: 'https://example.com/a.png' } }] : [])]
+        ? [
+            { type: 'text', text },
+            ...(wish.image ? [{ type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } }] : []),
+          ]
+        : [
+            { type: 'text', text },
+            ...(wish.image ? [{ type: 'image_url', image_url: { url: 'https://example.com/a.png' } }] : []),
+          ]
   const sounds = wish.extra === 'sound' && path === '/v1/chat/completions'
   const sound = { type: 'input_audio', input_audio: { data: 'A'.repeat(SOUND * 64), format: 'wav' } }
   const said = [{ role: 'user', content: sounds ? [...content, sound] : content }]
-  const advisor = wish.extra === 'advisor' ? ADVISOR.model : wish.extra === 'an advisor of others' ? 'acme/strange' : undefined
+  const advisor =
+    wish.extra === 'advisor' ? ADVISOR.model : wish.extra === 'an advisor of others' ? 'acme/strange' : undefined
   const tools = [
-    ...(path === '/v1/messages' && advisor !== undefined ? [{ type: 'advisor_20260301', name: 'advisor', model: advisor }] : []),
+    ...(path === '/v1/messages' && advisor !== undefined
+      ? [{ type: 'advisor_20260301', name: 'advisor', model: advisor }]
+      : []),
     ...(path === '/v1/responses' && wish.extra === 'interpreter'
       ? [
           { type: 'code_interpreter', container: { type: 'auto' } },

@@ -2,7 +2,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import Anthropic, { APIError as AnthropicError, BadRequestError as AnthropicBadRequest, OverloadedError } from '@anthropic-ai/sdk'
+import Anthropic, {
+  APIError as AnthropicError,
+  BadRequestError as AnthropicBadRequest,
+  OverloadedError,
+} from '@anthropic-ai/sdk'
 import OpenAI, { APIError, BadRequestError, InternalServerError } from 'openai'
 import t from 'tap'
 import { startGateway, until, type TestGateway } from '../gateway.ts'
@@ -25,12 +29,20 @@ const famC = { model: 'acme/famC-5.5', max_tokens: 100, messages: MESSAGES }
 const openai = (key: string): OpenAI => new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
 const anthropic = (key: string): Anthropic => new Anthropic({ apiKey: key, baseURL: g.url, maxRetries: 0 })
 
-const event = (type: string, members: object = {}): string => `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`
+const event = (type: string, members: object = {}): string =>
+  `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`
 const START = event('message_start', {
-  message: { id: 'msg_1', type: 'message', role: 'assistant', content: [], usage: { input_tokens: 1000, output_tokens: 1 } },
+  message: {
+    id: 'msg_1',
+    type: 'message',
+    role: 'assistant',
+    content: [],
+    usage: { input_tokens: 1000, output_tokens: 1 },
+  },
 })
 const OPEN = event('content_block_start', { index: 0, content_block: { type: 'text', text: '' } })
-const text = (said: string): string => event('content_block_delta', { index: 0, delta: { type: 'text_delta', text: said } })
+const text = (said: string): string =>
+  event('content_block_delta', { index: 0, delta: { type: 'text_delta', text: said } })
 const end = (output: number): string =>
   event('content_block_stop', { index: 0 }) +
   event('message_delta', { delta: { stop_reason: 'end_turn' }, usage: { output_tokens: output } }) +
@@ -39,8 +51,16 @@ const end = (output: number): string =>
 t.test('a prompt that is too long is told in the words that make the client shorten it', async t => {
   const [a, c] = [await g.key('famA'), await g.key('famC')]
   upstream.script = (_received, res) =>
-    json(res, { type: 'error', error: { type: 'invalid_request_error', message: 'prompt is too long: 210000 tokens > 200000 maximum' } }, 400)
-  const chatWords = /maximum context length is 200000 tokens\. However, your messages resulted in 210000 tokens\. Please reduce the length of the messages/
+    json(
+      res,
+      {
+        type: 'error',
+        error: { type: 'invalid_request_error', message: 'prompt is too long: 210000 tokens > 200000 maximum' },
+      },
+      400,
+    )
+  const chatWords =
+    /maximum context length is 200000 tokens\. However, your messages resulted in 210000 tokens\. Please reduce the length of the messages/
   await rejects(t, openai(a).chat.completions.create(famA), BadRequestError, {
     code: 'context_length_exceeded',
     type: 'invalid_request_error',
@@ -52,18 +72,35 @@ t.test('a prompt that is too long is told in the words that make the client shor
   })
   const words =
     "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens. Please reduce the length of the messages."
-  upstream.script = (_received, res) => json(res, { error: { message: words, type: 'invalid_request_error', code: 'context_length_exceeded' } }, 400)
+  upstream.script = (_received, res) =>
+    json(res, { error: { message: words, type: 'invalid_request_error', code: 'context_length_exceeded' } }, 400)
   const answer = await g.call('/v1/messages', { key: c, body: famC })
   t.match(answer, {
     status: 400,
-    json: { type: 'error', error: { type: 'invalid_request_error', message: /^prompt is too long: 130000 tokens > 128000 maximum$/ } },
+    json: {
+      type: 'error',
+      error: { type: 'invalid_request_error', message: /^prompt is too long: 130000 tokens > 128000 maximum$/ },
+    },
   })
   upstream.script = (_received, res) =>
-    json(res, { error: { message: 'Your input exceeds the context window of this model.', code: 'context_length_exceeded' } }, 400)
+    json(
+      res,
+      { error: { message: 'Your input exceeds the context window of this model.', code: 'context_length_exceeded' } },
+      400,
+    )
   t.equal((await g.call('/v1/messages', { key: c, body: famC })).json.error.message, 'Input is too long.')
   upstream.script = (_received, res) =>
-    sse(res, event('response.failed', { sequence_number: 0, response: { status: 'failed', error: { code: 'context_length_exceeded', message: 'Too much.' } } }))
-  t.match(await g.call('/v1/messages', { key: c, body: { ...famC, stream: true } }), { status: 400, json: { error: { message: 'Input is too long.' } } })
+    sse(
+      res,
+      event('response.failed', {
+        sequence_number: 0,
+        response: { status: 'failed', error: { code: 'context_length_exceeded', message: 'Too much.' } },
+      }),
+    )
+  t.match(await g.call('/v1/messages', { key: c, body: { ...famC, stream: true } }), {
+    status: 400,
+    json: { error: { message: 'Input is too long.' } },
+  })
 })
 
 t.test('the upstream’s other rejections keep their words and lose what only its own clients understand', async t => {
@@ -71,11 +108,22 @@ t.test('the upstream’s other rejections keep their words and lose what only it
   upstream.script = (_received, res) =>
     json(
       res,
-      { error: { message: 'Invalid schema for function f', type: 'invalid_request_error', param: 'tools[0].parameters', code: 'invalid_function_parameters' } },
+      {
+        error: {
+          message: 'Invalid schema for function f',
+          type: 'invalid_request_error',
+          param: 'tools[0].parameters',
+          code: 'invalid_function_parameters',
+        },
+      },
       400,
     )
-  await rejects(t, anthropic(key).messages.create(famC), AnthropicBadRequest, { type: 'invalid_request_error', message: /Invalid schema for function f/ })
-  upstream.script = (_received, res) => json(res, { error: { message: 'org-1 is out', type: 'insufficient_quota' } }, 429)
+  await rejects(t, anthropic(key).messages.create(famC), AnthropicBadRequest, {
+    type: 'invalid_request_error',
+    message: /Invalid schema for function f/,
+  })
+  upstream.script = (_received, res) =>
+    json(res, { error: { message: 'org-1 is out', type: 'insufficient_quota' } }, 429)
   await rejects(t, anthropic(key).messages.create(famC), OverloadedError, { status: 529, message: /overloaded/ })
   upstream.script = (_received, res) => json(res, { error: { message: 'bad key', code: 'invalid_api_key' } }, 401)
   await rejects(t, anthropic(key).messages.create(famC), AnthropicError, { status: 502 })
@@ -85,8 +133,15 @@ t.test('an editor-only model answers another client with the upstream’s words'
   upstream.script = (_received, res) => json(res, { error: 'This model is only available inside the editor.' }, 400)
   const key = await g.key('editor')
   for (const path of [CHAT, '/v1/responses', '/v1/messages']) {
-    const { status, json } = await g.call(path, { key, body: { model: 'acme/famD-2.5', messages: MESSAGES, input: 'x', max_tokens: 5 } })
-    t.match({ status, message: json.error.message }, { status: 400, message: 'This model is only available inside the editor.' }, path)
+    const { status, json } = await g.call(path, {
+      key,
+      body: { model: 'acme/famD-2.5', messages: MESSAGES, input: 'x', max_tokens: 5 },
+    })
+    t.match(
+      { status, message: json.error.message },
+      { status: 400, message: 'This model is only available inside the editor.' },
+      path,
+    )
   }
 })
 
@@ -108,9 +163,15 @@ t.test('a stream that breaks or fails throws in the client’s SDK, whatever the
       APIError,
       { message: /provider/i },
     )
-    await rejects(t, openai(a).responses.create({ model: famA.model, input: 'x', stream: true }).then(drain), APIError, { message: /provider/i })
+    await rejects(
+      t,
+      openai(a).responses.create({ model: famA.model, input: 'x', stream: true }).then(drain),
+      APIError,
+      { message: /provider/i },
+    )
   }
-  upstream.script = (_received, res) => sse(res, event('response.created', { sequence_number: 0, response: { id: 'resp_1' } }))
+  upstream.script = (_received, res) =>
+    sse(res, event('response.created', { sequence_number: 0, response: { id: 'resp_1' } }))
   const drained = anthropic(c).messages.stream(famC).finalMessage()
   await rejects(t, drained, AnthropicError, { message: /broke off/ })
 })
@@ -118,10 +179,18 @@ t.test('a stream that breaks or fails throws in the client’s SDK, whatever the
 t.test('what cannot be translated is refused by name and costs nothing; what is left out is named', async t => {
   const key = await g.key('famA')
   const before = upstream.requests.length
-  await rejects(t, openai(key).chat.completions.create({ ...famA, n: 2 }), BadRequestError, { param: 'n', code: 'invalid_request_body' })
-  await rejects(t, openai(key).responses.create({ model: famA.model, input: 'x', previous_response_id: 'resp_1' }), BadRequestError, {
-    param: 'previous_response_id',
+  await rejects(t, openai(key).chat.completions.create({ ...famA, n: 2 }), BadRequestError, {
+    param: 'n',
+    code: 'invalid_request_body',
   })
+  await rejects(
+    t,
+    openai(key).responses.create({ model: famA.model, input: 'x', previous_response_id: 'resp_1' }),
+    BadRequestError,
+    {
+      param: 'previous_response_id',
+    },
+  )
   t.equal(upstream.requests.length, before)
   upstream.script = (_received, res) => sse(res, START + OPEN + text('x') + end(1))
   const stream = await g.call(CHAT, { key, body: { ...famA, seed: 7, 'x\r\ny': 1, stream: true } })
@@ -141,7 +210,14 @@ t.test('money is read on the upstream’s side; the client sees the same in its 
     output_tokens: 50,
   }
   upstream.script = (_received, res) =>
-    json(res, { id: 'msg_1', type: 'message', role: 'assistant', content: [{ type: 'text', text: 'Hi' }], stop_reason: 'end_turn', usage })
+    json(res, {
+      id: 'msg_1',
+      type: 'message',
+      role: 'assistant',
+      content: [{ type: 'text', text: 'Hi' }],
+      stop_reason: 'end_turn',
+      usage,
+    })
   const reply = await openai(key).chat.completions.create(famA)
   t.match(reply.usage, {
     prompt_tokens: 1400,
@@ -150,13 +226,21 @@ t.test('money is read on the upstream’s side; the client sees the same in its 
     prompt_tokens_details: { cached_tokens: 1000, cache_write_tokens: 300 },
   })
   const [entry] = await g.settled(key)
-  t.match(entry, { input_tokens: 1400, cache_read_tokens: 1000, output_tokens: 50, usage_source: 'upstream', status: 'ok', endpoint: CHAT })
+  t.match(entry, {
+    input_tokens: 1400,
+    cache_read_tokens: 1000,
+    output_tokens: 50,
+    usage_source: 'upstream',
+    status: 'ok',
+    endpoint: CHAT,
+  })
   // 100 at 3, 1000 at 0.3, 100 at 3.75, 200 at 6 and 50 at 15 credits a million.
   t.equal(entry?.['cost_nano'], '2925000')
 })
 
 t.test('a balance that runs out ends a translated stream by its length, with the usage so far', async t => {
-  const thin = (await g.gateway.keys.create({ type: 'famA', name: 'thin', credits: 20_000_000n, expiresAt: undefined })).secret
+  const thin = (await g.gateway.keys.create({ type: 'famA', name: 'thin', credits: 20_000_000n, expiresAt: undefined }))
+    .secret
   let cancelled = false
   upstream.script = async (received, res) => {
     void received.closed.then(() => (cancelled = true))
@@ -195,7 +279,13 @@ t.test('a client that leaves cancels the upstream', async t => {
 t.test('headers of another provider’s client stay here; its session becomes the key of the cache', async t => {
   const key = await g.key('famC')
   upstream.script = (_received, res) =>
-    json(res, { id: 'resp_1', object: 'response', status: 'completed', output: [], usage: { input_tokens: 1, output_tokens: 1 } })
+    json(res, {
+      id: 'resp_1',
+      object: 'response',
+      status: 'completed',
+      output: [],
+      usage: { input_tokens: 1, output_tokens: 1 },
+    })
   const headers = {
     'anthropic-beta': 'x-1',
     'anthropic-version': '2026-10-21',
@@ -216,7 +306,10 @@ t.test('headers of another provider’s client stay here; its session becomes th
   })
   const a = await g.key('famA')
   upstream.script = (_received, res) => json(res, { id: 'm', type: 'message', content: [], usage: {} })
-  await g.call('/v1/responses', { key: a, body: { model: 'acme/famA-medium-5[1m]', input: 'x', prompt_cache_key: 'thread-1' } })
+  await g.call('/v1/responses', {
+    key: a,
+    body: { model: 'acme/famA-medium-5[1m]', input: 'x', prompt_cache_key: 'thread-1' },
+  })
   t.match(upstream.last, {
     path: '/v1/messages',
     headers: { 'anthropic-version': '2023-06-01', 'anthropic-beta': 'context-1m-2025-08-07' },
@@ -227,7 +320,13 @@ t.test('headers of another provider’s client stay here; its session becomes th
 t.test('a JSON reply to a request for a stream becomes one, and an error under 200 keeps its status', async t => {
   const key = await g.key('famA')
   upstream.script = (_received, res) =>
-    json(res, { id: 'msg_1', type: 'message', content: [{ type: 'text', text: 'Hi' }], stop_reason: 'end_turn', usage: { input_tokens: 1, output_tokens: 2 } })
+    json(res, {
+      id: 'msg_1',
+      type: 'message',
+      content: [{ type: 'text', text: 'Hi' }],
+      stop_reason: 'end_turn',
+      usage: { input_tokens: 1, output_tokens: 2 },
+    })
   const answer = await g.call(CHAT, { key, body: { ...famA, stream: true } })
   t.equal(answer.headers.get('content-type'), 'text/event-stream')
   t.match(answer.text, /"content":"Hi"[^]*"finish_reason":"stop"[^]*data: \[DONE\]\n\n$/)
@@ -238,18 +337,27 @@ t.test('a JSON reply to a request for a stream becomes one, and an error under 2
 })
 
 t.test('an end without its last word is one all the same, once the upstream falls silent', async t => {
-  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 300ms') })
+  const own = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 300ms'),
+  })
   const key = await own.key('editor')
   const chunk = (delta: object, finish: string | null = null): string =>
     `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
   begun(upstream, chunk({ content: 'Hi' }) + chunk({}, 'stop'))
-  const { text: told } = await own.call('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 5, messages: MESSAGES, stream: true } })
+  const { text: told } = await own.call('/v1/messages', {
+    key,
+    body: { model: 'acme/famB-4.6', max_tokens: 5, messages: MESSAGES, stream: true },
+  })
   t.match(told, /"stop_reason":"end_turn"[^]*event: message_stop\ndata: \{"type":"message_stop"\}\n\n$/)
   t.match((await own.settled(key))[0], { status: 'ok' })
 })
 
 t.test('a client hears of a reply at once, and of silence that only pings fill', async t => {
-  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 200ms') })
+  const own = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 200ms'),
+  })
   const key = await own.key('famA')
   let heard = false
   upstream.script = async (_received, res) => {
@@ -276,9 +384,13 @@ t.test('a stream in answer to a request for JSON is gathered, and one without it
   upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(7))
   const answer = await g.call(CHAT, { key, body: famA })
   t.match(answer.headers.get('content-type'), /^application\/json/)
-  t.match(answer.json, { choices: [{ message: { content: 'Hi' }, finish_reason: 'stop' }], usage: { prompt_tokens: 1000, completion_tokens: 7 } })
+  t.match(answer.json, {
+    choices: [{ message: { content: 'Hi' }, finish_reason: 'stop' }],
+    usage: { prompt_tokens: 1000, completion_tokens: 7 },
+  })
   t.match((await g.settled(key))[0], { status: 'ok', input_tokens: 1000, output_tokens: 7 })
-  upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(7).replace(/event: message_stop[^]*/, ''))
+  upstream.script = (_received, res) =>
+    sse(res, START + OPEN + text('Hi') + end(7).replace(/event: message_stop[^]*/, ''))
   t.equal((await g.call(CHAT, { key, body: famA })).status, 502)
 })
 
@@ -300,10 +412,15 @@ t.test('a stage that cannot rewrite even the end does not keep it from the clien
 })
 
 t.test('usage that comes a little after the finish is waited for, whatever the client got meanwhile', async t => {
-  const own = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 4s') })
+  const own = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 4s'),
+  })
   const key = await own.key('editor')
   const chunk = (members: object): string => `data: ${JSON.stringify({ id: 'c', ...members })}\n\n`
-  const choice = (delta: object, finish_reason: string | null): object => ({ choices: [{ index: 0, delta, finish_reason }] })
+  const choice = (delta: object, finish_reason: string | null): object => ({
+    choices: [{ index: 0, delta, finish_reason }],
+  })
   let told = ''
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -312,9 +429,14 @@ t.test('usage that comes a little after the finish is waited for, whatever the c
     await sleep(2000)
     res.write(chunk(choice({}, 'length')))
     await until(() => told.includes(': keepalive'))
-    res.end(`${chunk({ choices: [], usage: { prompt_tokens: 100, completion_tokens: 77, total_tokens: 177 } })}data: [DONE]\n\n`)
+    res.end(
+      `${chunk({ choices: [], usage: { prompt_tokens: 100, completion_tokens: 77, total_tokens: 177 } })}data: [DONE]\n\n`,
+    )
   }
-  const response = await own.open('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 77, messages: MESSAGES, stream: true } })
+  const response = await own.open('/v1/messages', {
+    key,
+    body: { model: 'acme/famB-4.6', max_tokens: 77, messages: MESSAGES, stream: true },
+  })
   for await (const part of response.body as unknown as AsyncIterable<Uint8Array>) told += Buffer.from(part).toString()
   t.match(told, /"stop_reason":"max_tokens"[^]*"output_tokens":77/)
   t.match((await own.settled(key))[0], { type: 'settle', status: 'ok', input_tokens: 100, output_tokens: 77 })
@@ -323,8 +445,14 @@ t.test('usage that comes a little after the finish is waited for, whatever the c
 t.test('a reply whose provider does not say why it ended is told and kept as broken', async t => {
   const key = await g.key('editor')
   upstream.script = (_received, res) =>
-    sse(res, `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'Half' }, finish_reason: null }] })}\n\ndata: [DONE]\n\n`)
-  const { text: told } = await g.call('/v1/messages', { key, body: { model: 'acme/famB-4.6', max_tokens: 7, messages: MESSAGES, stream: true } })
+    sse(
+      res,
+      `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'Half' }, finish_reason: null }] })}\n\ndata: [DONE]\n\n`,
+    )
+  const { text: told } = await g.call('/v1/messages', {
+    key,
+    body: { model: 'acme/famB-4.6', max_tokens: 7, messages: MESSAGES, stream: true },
+  })
   t.match(told, /event: error\ndata: [^]*without a reason/)
   t.match((await g.settled(key))[0], { status: 'broken', usage_source: 'estimated' })
 })

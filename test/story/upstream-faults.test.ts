@@ -14,7 +14,8 @@ const chunk = (text: string): string => `${Buffer.byteLength(text).toString(16)}
 const encoded = (encoding: string) => (socket: Socket) =>
   void socket.end(`${head(`content-type: application/json\r\ncontent-encoding: ${encoding}\r\ncontent-length: 3`)}{"a`)
 /** Short patience, so that an upstream that hangs is given up while the test looks on. */
-const impatient = (yaml: string): string => yaml.replaceAll('speaks:', 'timeouts: { connect: 300ms, firstByte: 400ms, idle: 300ms }\n    speaks:')
+const impatient = (yaml: string): string =>
+  yaml.replaceAll('speaks:', 'timeouts: { connect: 300ms, firstByte: 400ms, idle: 300ms }\n    speaks:')
 
 t.test('whatever an upstream does before its reply begins is a clean error, and costs nothing', async t => {
   const cases: [string, (socket: Socket) => void, number][] = [
@@ -22,22 +23,50 @@ t.test('whatever an upstream does before its reply begins is a clean error, and 
     ['resets', socket => void socket.resetAndDestroy(), 502],
     ['talks nonsense', socket => void socket.end('SSH-2.0-OpenSSH_9.6\r\n\r\n'), 502],
     ['sends a head that is no head', socket => void socket.end('HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n'), 502],
-    ['switches protocols', socket => void socket.write('HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n'), 502],
+    [
+      'switches protocols',
+      socket =>
+        void socket.write('HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n'),
+      502,
+    ],
     ['says nothing', () => {}, 504],
     ['closes in the head', socket => void socket.end('HTTP/1.1 200 OK\r\ncontent-ty'), 502],
-    ['closes behind the head of a stream', socket => void socket.end(head('content-type: text/event-stream\r\ntransfer-encoding: chunked')), 502],
-    ['lies about the length', socket => void socket.end(`${head('content-type: application/json\r\ncontent-length: 500')}${JSON_REPLY}`), 502],
-    ['stops in the middle of a JSON reply', socket => void socket.write(`${head('content-type: application/json\r\ncontent-length: 500')}${JSON_REPLY}`), 504],
-    ['redirects', socket => void socket.end('HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n'), 502],
+    [
+      'closes behind the head of a stream',
+      socket => void socket.end(head('content-type: text/event-stream\r\ntransfer-encoding: chunked')),
+      502,
+    ],
+    [
+      'lies about the length',
+      socket => void socket.end(`${head('content-type: application/json\r\ncontent-length: 500')}${JSON_REPLY}`),
+      502,
+    ],
+    [
+      'stops in the middle of a JSON reply',
+      socket => void socket.write(`${head('content-type: application/json\r\ncontent-length: 500')}${JSON_REPLY}`),
+      504,
+    ],
+    [
+      'redirects',
+      socket => void socket.end('HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n'),
+      502,
+    ],
     ['answers in HTML', socket => void socket.end(head('content-type: text/html\r\ncontent-length: 0')), 502],
-    ['answers with JSON that is none', socket => void socket.end(`${head('content-type: application/json\r\ncontent-length: 3')}{"a`), 502],
+    [
+      'answers with JSON that is none',
+      socket => void socket.end(`${head('content-type: application/json\r\ncontent-length: 3')}{"a`),
+      502,
+    ],
     ['answers an encoding nobody knows', encoded('rot13'), 502],
     ['answers an encoding with the name of what every object has', encoded('constructor'), 502],
     ['answers broken gzip', encoded('gzip'), 502],
   ]
   let behave: (socket: Socket) => void = () => {}
   const upstream = await rawUpstream(t, socket => behave(socket))
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => impatient(yaml).replace('freeEntries: 10', 'freeEntries: 100') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => impatient(yaml).replace('freeEntries: 10', 'freeEntries: 100'),
+  })
   const key = await g.key('famC')
   for (const [name, misbehave, status] of cases) {
     behave = misbehave
@@ -62,7 +91,10 @@ t.test('a stream that dies in the middle ends in its format, never in an invente
   let first = EVENT
   const upstream = await rawUpstream(t, socket => {
     // The beginning of a second event stays unsent: only whole events go out.
-    socket.write(`${head('content-type: text/event-stream\r\ntransfer-encoding: chunked')}${chunk(`${first}event: half\ndata: {"never`)}`, () => end(socket))
+    socket.write(
+      `${head('content-type: text/event-stream\r\ntransfer-encoding: chunked')}${chunk(`${first}event: half\ndata: {"never`)}`,
+      () => end(socket),
+    )
   })
   const g = await startGateway(t, { upstream: upstream.url, edit: impatient })
   const deaths: [string, (socket: Socket) => void][] = [
@@ -77,9 +109,17 @@ t.test('a stream that dies in the middle ends in its format, never in an invente
     const famC = await g.key('famC')
     const chat = await g.call(CHAT, { key: famC, body: { ...BODY, stream: true } })
     t.ok(chat.text.startsWith(EVENT), `${name}: what came is delivered`)
-    t.match(chat.text.slice(EVENT.length), /^data: \{"error":\{"message":"[^"]+","type":"server_error",/, `${name}: chat ends with its error event`)
+    t.match(
+      chat.text.slice(EVENT.length),
+      /^data: \{"error":\{"message":"[^"]+","type":"server_error",/,
+      `${name}: chat ends with its error event`,
+    )
     t.notMatch(chat.text, /half|DONE/)
-    t.match(await g.settled(famC), [{ type: 'settle', status: 'broken', usage_source: 'estimated' }], `${name}: charged what was delivered`)
+    t.match(
+      await g.settled(famC),
+      [{ type: 'settle', status: 'broken', usage_source: 'estimated' }],
+      `${name}: charged what was delivered`,
+    )
     first =
       'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","output":[]}}\n\nevent: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":7,"delta":"x"}\n\n'
     const responses = await g.call('/v1/responses', { key: await g.key('famC'), body: { ...BODY, stream: true } })
@@ -127,53 +167,95 @@ t.test("an upstream's words about the request pass, its words about the account 
   })
   t.equal(overflow.status, 400)
   t.same(overflow.json, {
-    error: { message: "This model's maximum context length is 10 tokens.", type: 'invalid_request_error', param: 'messages', code: 'context_length_exceeded' },
+    error: {
+      message: "This model's maximum context length is 10 tokens.",
+      type: 'invalid_request_error',
+      param: 'messages',
+      code: 'context_length_exceeded',
+    },
   })
-  t.notMatch((await chat(400, { message: `bad key ${secret}`, type: 'invalid_request_error' })).text, secret, 'an echo of our credential is scrubbed')
+  t.notMatch(
+    (await chat(400, { message: `bad key ${secret}`, type: 'invalid_request_error' })).text,
+    secret,
+    'an echo of our credential is scrubbed',
+  )
   upstream.script = (_received, res) =>
     json(
       res,
-      { type: 'error', error: { type: 'invalid_request_error', message: long, details: { error_code: 'prompt_too_long' } }, request_id: 'req_theirs' },
+      {
+        type: 'error',
+        error: { type: 'invalid_request_error', message: long, details: { error_code: 'prompt_too_long' } },
+        request_id: 'req_theirs',
+      },
       400,
     )
   const messages = await g.call('/v1/messages', { key: famA, body: MESSAGES })
   t.match(messages, {
     status: 400,
-    json: { type: 'error', error: { type: 'invalid_request_error', message: long, details: { error_code: 'prompt_too_long' } } },
+    json: {
+      type: 'error',
+      error: { type: 'invalid_request_error', message: long, details: { error_code: 'prompt_too_long' } },
+    },
   })
   t.notMatch(messages.text, 'req_theirs')
   t.equal((await chat(413, { message: 'too big' })).status, 413)
   for (const status of [401, 402, 403, 404, 500]) {
-    const answer = await chat(status, { message: `organization org-1 with ${secret}`, type: 'authentication_error', code: 'invalid_api_key' })
-    t.match(answer, { status: 502, json: { error: { type: 'server_error', code: 'upstream_failed' } } }, `${status} is the operator's trouble`)
+    const answer = await chat(status, {
+      message: `organization org-1 with ${secret}`,
+      type: 'authentication_error',
+      code: 'invalid_api_key',
+    })
+    t.match(
+      answer,
+      { status: 502, json: { error: { type: 'server_error', code: 'upstream_failed' } } },
+      `${status} is the operator's trouble`,
+    )
     t.notMatch(answer.text, 'org-1')
   }
-  const limited = await chat(429, { message: 'org-1 is over its limit', code: 'insufficient_quota' }, { 'retry-after': '37800' })
+  const limited = await chat(
+    429,
+    { message: 'org-1 is over its limit', code: 'insufficient_quota' },
+    { 'retry-after': '37800' },
+  )
   t.match(limited, { status: 503, json: { error: { code: 'server_is_overloaded' } } })
   t.equal(limited.headers.get('retry-after'), '60', 'a wait of hours is not passed on')
-  upstream.script = (_received, res) => json(res, { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }, 529)
-  t.match(await g.call('/v1/messages', { key: famA, body: MESSAGES }), { status: 529, json: { error: { type: 'overloaded_error' } } })
+  upstream.script = (_received, res) =>
+    json(res, { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }, 529)
+  t.match(await g.call('/v1/messages', { key: famA, body: MESSAGES }), {
+    status: 529,
+    json: { error: { type: 'overloaded_error' } },
+  })
 })
 
 t.test('an error inside a stream is told in words fit for customers', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
-  upstream.script = (_received, res) => sse(res, `${EVENT}data: {"error":{"message":"org-1 is out of credit","type":"insufficient_quota"}}\n\n`)
+  upstream.script = (_received, res) =>
+    sse(res, `${EVENT}data: {"error":{"message":"org-1 is out of credit","type":"insufficient_quota"}}\n\n`)
   const chat = await g.call(CHAT, { key, body: { ...BODY, stream: true } })
   t.match(chat.text, /"type":"server_error"/)
   t.notMatch(chat.text, 'org-1')
-  const created = 'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response"}}\n\n'
+  const created =
+    'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response"}}\n\n'
   upstream.script = (_received, res) =>
     sse(
       res,
       `${created}event: response.failed\ndata: {"type":"response.failed","sequence_number":1,"response":{"id":"resp_1","status":"failed","error":{"code":"context_length_exceeded","message":"Your input exceeds the context window of this model."}}}\n\n`,
     )
   const responses = await g.call('/v1/responses', { key, body: { ...BODY, stream: true } })
-  t.match(responses.text, /"code":"context_length_exceeded","message":"Your input exceeds the context window/, 'what agents act on passes')
+  t.match(
+    responses.text,
+    /"code":"context_length_exceeded","message":"Your input exceeds the context window/,
+    'what agents act on passes',
+  )
   const entries = await g.settled(key)
   t.match(entries[0], { type: 'void', cost_nano: '0' }, 'a failure without output costs nothing')
-  t.match(entries[1], { type: 'settle', status: 'failed', usage_source: 'estimated' }, 'output before a failure is charged')
+  t.match(
+    entries[1],
+    { type: 'settle', status: 'failed', usage_source: 'estimated' },
+    'output before a failure is charged',
+  )
 })
 
 t.test('compressed replies are read and passed on plain', async t => {
@@ -181,15 +263,19 @@ t.test('compressed replies are read and passed on plain', async t => {
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const stream = `${EVENT}data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n`
-  upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end(gzipSync(stream))
+  upstream.script = (_received, res) =>
+    void res.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end(gzipSync(stream))
   const answer = await g.call(CHAT, { key, body: { ...BODY, stream: true, stream_options: { include_usage: true } } })
   t.equal(answer.text, stream)
   t.equal(answer.headers.get('content-encoding'), null)
   upstream.script = (_received, res) =>
-    void res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'br' }).end(brotliCompressSync(JSON_REPLY))
+    void res
+      .writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'br' })
+      .end(brotliCompressSync(JSON_REPLY))
   t.equal((await g.call(CHAT, { key, body: BODY })).text, JSON_REPLY)
   const repeated = ['content-type', 'application/json', 'content-encoding', 'br']
-  upstream.script = (_received, res) => void res.writeHead(200, [...repeated, ...repeated]).end(brotliCompressSync(JSON_REPLY))
+  upstream.script = (_received, res) =>
+    void res.writeHead(200, [...repeated, ...repeated]).end(brotliCompressSync(JSON_REPLY))
   const twice = await g.call(CHAT, { key, body: BODY })
   t.equal(twice.text, JSON_REPLY, 'with headers that a proxy repeats')
   t.equal(twice.headers.get('content-type'), 'application/json')
@@ -220,7 +306,10 @@ t.test('silence in a stream is bridged with comments', async t => {
     res.write(EVENT)
     finish = () => res.end('data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
   }
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 30ms') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 30ms'),
+  })
   const key = await g.key('famC')
   const response = await g.open(CHAT, { key, body: { ...BODY, stream: true } })
   let text = ''
@@ -245,11 +334,16 @@ t.test('a reader that does not read holds the upstream back and is cut in the en
       if (!res.write(event)) await Promise.race([new Promise(resolve => res.once('drain', resolve)), closed])
     }
   }
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 1s') })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 1s'),
+  })
   const key = await g.key('famC')
   const body = JSON.stringify({ ...BODY, stream: true })
   const socket = connect(g.gateway.port, '127.0.0.1', () => {
-    socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+    socket.write(
+      `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    )
     socket.pause()
   })
   // What nobody takes fills every buffer on the way, and then stands still.
@@ -273,12 +367,20 @@ t.test('a stream whose end comes in the middle of an event loses that half event
 
 t.test('a connection that breaks behind the last event of a reply has broken nothing', async t => {
   let events = ''
-  const upstream = await rawUpstream(t, socket => void socket.end(`${head('content-type: text/event-stream\r\ntransfer-encoding: chunked')}${chunk(events)}`))
+  const upstream = await rawUpstream(
+    t,
+    socket =>
+      void socket.end(`${head('content-type: text/event-stream\r\ntransfer-encoding: chunked')}${chunk(events)}`),
+  )
   const g = await startGateway(t, { upstream: upstream.url })
   const chat = `${EVENT}data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n`
-  const typed = (...all: object[]): string => all.map(event => `event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`).join('')
+  const typed = (...all: object[]): string =>
+    all.map(event => `event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`).join('')
   const message = typed(
-    { type: 'message_start', message: { id: 'm', type: 'message', role: 'assistant', content: [], usage: { input_tokens: 1 } } },
+    {
+      type: 'message_start',
+      message: { id: 'm', type: 'message', role: 'assistant', content: [], usage: { input_tokens: 1 } },
+    },
     { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
     { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'whole' } },
     { type: 'content_block_stop', index: 0 },
@@ -288,7 +390,10 @@ t.test('a connection that breaks behind the last event of a reply has broken not
   const response = typed(
     { type: 'response.created', response: { id: 'r', status: 'in_progress', output: [] } },
     { type: 'response.output_text.delta', delta: 'whole' },
-    { type: 'response.completed', response: { id: 'r', status: 'completed', output: [], usage: { input_tokens: 1, output_tokens: 1 } } },
+    {
+      type: 'response.completed',
+      response: { id: 'r', status: 'completed', output: [], usage: { input_tokens: 1, output_tokens: 1 } },
+    },
   )
   const cases: [string, string, string, object][] = [
     [chat, 'editor', CHAT, { ...BODY, model: 'acme/famB-4.5', stream_options: { include_usage: true } }],
@@ -333,7 +438,10 @@ t.test('comments before a failure do not commit to a reply', async t => {
     setImmediate(() => res.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n'))
   }
   const g = await startGateway(t, { upstream: upstream.url })
-  t.match(await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } }), { status: 503, json: { error: { code: 'server_is_overloaded' } } })
+  t.match(await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } }), {
+    status: 503,
+    json: { error: { code: 'server_is_overloaded' } },
+  })
 })
 
 t.test('no member of an upstream error carries its credential or its account to the customer', async t => {
@@ -341,11 +449,13 @@ t.test('no member of an upstream error carries its credential or its account to 
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const secret = 'upstream-secret-0123456789'
-  upstream.script = (_received, res) => json(res, { error: { message: 'no', type: secret, code: secret, param: secret } }, 400)
+  upstream.script = (_received, res) =>
+    json(res, { error: { message: 'no', type: secret, code: secret, param: secret } }, 400)
   const refused = await g.call(CHAT, { key, body: BODY })
   t.equal(refused.status, 400)
   t.notMatch(refused.text, secret)
-  upstream.script = (_received, res) => sse(res, `${EVENT}data: {"error":{"message":"x"},"debug":"Bearer ${secret}","account":"org-77"}\n\n`)
+  upstream.script = (_received, res) =>
+    sse(res, `${EVENT}data: {"error":{"message":"x"},"debug":"Bearer ${secret}","account":"org-77"}\n\n`)
   const broken = await g.call(CHAT, { key, body: { ...BODY, stream: true } })
   t.notMatch(broken.text, /org-77|upstream-secret/)
 })
@@ -353,15 +463,25 @@ t.test('no member of an upstream error carries its credential or its account to 
 t.test('a client that takes none of a JSON reply is cut, and pays what the upstream reported', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x'.repeat(30_000_000) }, finish_reason: 'stop' }], usage: { prompt_tokens: 2, completion_tokens: 3 } })
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 100ms') })
+    json(res, {
+      choices: [{ message: { content: 'x'.repeat(30_000_000) }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 2, completion_tokens: 3 },
+    })
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 100ms'),
+  })
   const key = await g.key('famC')
   const body = JSON.stringify(BODY)
   const socket = connect(g.gateway.port, '127.0.0.1', () => {
-    socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+    socket.write(
+      `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    )
     socket.pause()
   })
   await until(() => upstream.requests.length > 0)
-  t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'upstream', input_tokens: 2, output_tokens: 3 }])
+  t.match(await g.settled(key), [
+    { status: 'client_gone', usage_source: 'upstream', input_tokens: 2, output_tokens: 3 },
+  ])
   socket.destroy()
 })

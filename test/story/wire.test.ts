@@ -13,7 +13,8 @@ const BODY = '{"model":"acme/famC-5.5","messages":[]}'
 
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) => json(res, { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
   g = await startGateway(t, {
     upstream: upstream.url,
     edit: yaml =>
@@ -49,7 +50,11 @@ t.test('malformed requests are refused and the connection closes', async t => {
     ['a NUL in a header', post('x-a: \0'), 400],
     ['a bad chunk size', post('transfer-encoding: chunked', 'zz\r\n'), 400],
     ['two hosts', post(`host: y\r\ncontent-length: ${BODY.length}\r\nconnection: close`), 400],
-    ['two credentials', post(`authorization: Bearer sk-other\r\ncontent-length: ${BODY.length}\r\nconnection: close`), 400],
+    [
+      'two credentials',
+      post(`authorization: Bearer sk-other\r\ncontent-length: ${BODY.length}\r\nconnection: close`),
+      400,
+    ],
     ['no host', 'GET /health HTTP/1.1\r\n\r\n', 400],
     ['headers without end', `GET /health HTTP/1.1\r\nhost: x\r\n${'x-a: 1\r\n'.repeat(10_000)}\r\n`, 431],
     ['a long URL', `GET /${'a'.repeat(9000)} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`, 414],
@@ -79,13 +84,25 @@ t.test('a request hidden in an unread body is never answered', async t => {
 t.test('bodies over the limit are refused by their length and by their bytes', async t => {
   t.equal(status(await raw(post('content-length: 5000\r\nconnection: close', 'x'))), 413)
   const chunk = `400\r\n${' '.repeat(1024)}\r\n`
-  t.equal(status(await raw(post('transfer-encoding: chunked\r\nconnection: close', ''), chunk, chunk, chunk, chunk, chunk)), 413)
-  t.equal(status(await raw(post('transfer-encoding: chunked\r\nconnection: close', `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`))), 200)
+  t.equal(
+    status(await raw(post('transfer-encoding: chunked\r\nconnection: close', ''), chunk, chunk, chunk, chunk, chunk)),
+    413,
+  )
+  t.equal(
+    status(
+      await raw(
+        post('transfer-encoding: chunked\r\nconnection: close', `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`),
+      ),
+    ),
+    200,
+  )
 })
 
 t.test('a client that asks before it sends is told to go on only when its body is wanted', async t => {
   const ask = 'expect: 100-continue\r\nconnection: close\r\ncontent-length'
-  const wrong = await raw(`POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-wrong\r\n${ask}: 10\r\n\r\n`)
+  const wrong = await raw(
+    `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-wrong\r\n${ask}: 10\r\n\r\n`,
+  )
   t.equal(status(wrong), 401)
   t.notMatch(wrong, '100 Continue')
   const large = await raw(post(`${ask}: 5000`, ''))
@@ -99,7 +116,11 @@ t.test('a client that asks before it sends is told to go on only when its body i
 t.test('slow headers, slow bodies and idle connections are cut', async t => {
   t.equal(status(await raw('GET /health HT')), 408)
   t.equal(status(await raw(post('content-length: 100', '{'))), 408)
-  t.equal(status(await raw('GET /health HTTP/1.1\r\nhost: x\r\n\r\n')), 200, 'an idle connection is closed after its answer')
+  t.equal(
+    status(await raw('GET /health HTTP/1.1\r\nhost: x\r\n\r\n')),
+    200,
+    'an idle connection is closed after its answer',
+  )
   t.equal(status(await raw('')), 408, 'so is one that never says anything')
 })
 
@@ -116,7 +137,12 @@ t.test('HTTP/1.0 gets a reply and a closed connection', async t => {
 })
 
 t.test('a client that resets its connection at any moment does not take the gateway with it', async t => {
-  for (const bytes of ['CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n', 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', post('content-length: 100', '{'), 'GET /']) {
+  for (const bytes of [
+    'CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n',
+    'GET /health HTTP/1.1\r\nhost: x\r\n\r\n',
+    post('content-length: 100', '{'),
+    'GET /',
+  ]) {
     for (let times = 0; times < 20; times++) {
       await new Promise<void>(resolve => {
         const socket = connect(g.gateway.port, '127.0.0.1', () => {

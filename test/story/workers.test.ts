@@ -10,7 +10,8 @@ const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user
 /** What such a request holds, in nano-credits. */
 const HELD = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
 const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
-const FINISH = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
+const FINISH =
+  'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
 
 t.test('two workers on one port admit what the balance pays for, and no more', async t => {
   const upstream = await ScriptedUpstream.start(t)
@@ -18,7 +19,10 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
   const gate = new Promise<void>(resolve => (release = resolve))
   upstream.script = async (_received, res) => {
     await gate
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 10 } })
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 10, completion_tokens: 10 },
+    })
   }
   const { place, running } = await startWorkers(t, upstream.url)
   const one = await place.key('famC', String((HELD * 10) / 1e9))
@@ -64,7 +68,8 @@ t.test('lines of the log are whole, whoever writes at the same time and however 
   const path = `/${'x-'.repeat(99)}`
   const asked = 1500
   // Each connection is one worker's.
-  const ask = async (): Promise<void> => fetch(url + path, { headers: { connection: 'close' } }).then(async reply => void (await reply.arrayBuffer()))
+  const ask = async (): Promise<void> =>
+    fetch(url + path, { headers: { connection: 'close' } }).then(async reply => void (await reply.arrayBuffer()))
   for (let at = 0; at < asked; at += 10) await Promise.all(Array.from({ length: 10 }, ask))
   child.stdout?.resume()
   await running.stop('SIGTERM')

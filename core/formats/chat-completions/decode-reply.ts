@@ -45,11 +45,20 @@ function contentText(content: unknown): string {
 }
 
 function callsOf(message: Json): Call[] {
-  const calls = Array.isArray(message['tool_calls']) ? message['tool_calls'] : message['function_call'] ? [{ function: message['function_call'] }] : []
+  const calls = Array.isArray(message['tool_calls'])
+    ? message['tool_calls']
+    : message['function_call']
+      ? [{ function: message['function_call'] }]
+      : []
   return calls.map((value): Call => {
     const call = object(value)
     const called = object(call?.['function'])
-    return { kind: 'call', id: text(call?.['id']) ?? '', name: text(called?.['name']) ?? '', input: text(called?.['arguments']) ?? '' }
+    return {
+      kind: 'call',
+      id: text(call?.['id']) ?? '',
+      name: text(called?.['name']) ?? '',
+      input: text(called?.['arguments']) ?? '',
+    }
   })
 }
 
@@ -80,7 +89,11 @@ class ChatDecoder implements Decoder {
     if (!chunk) return []
     const out: NeutralEvent[] = []
     const id = text(chunk['id']) ?? ''
-    const choice = object(Array.isArray(chunk['choices']) ? chunk['choices'].find(each => indexOf(object(each)?.['index']) === 0) : undefined)
+    const choice = object(
+      Array.isArray(chunk['choices'])
+        ? chunk['choices'].find(each => indexOf(object(each)?.['index']) === 0)
+        : undefined,
+    )
     // What comes before the reply itself may bear no name yet.
     if (!this.#begun && (id !== '' || choice)) {
       this.#begun = true
@@ -98,7 +111,11 @@ class ChatDecoder implements Decoder {
     if (content !== '') out.push(...this.#say('text', content))
     const refusal = text(delta['refusal'])
     if (refusal) out.push(...this.#say('refusal', refusal))
-    const fragments = Array.isArray(delta['tool_calls']) ? delta['tool_calls'] : delta['function_call'] ? [{ index: 0, function: delta['function_call'] }] : []
+    const fragments = Array.isArray(delta['tool_calls'])
+      ? delta['tool_calls']
+      : delta['function_call']
+        ? [{ index: 0, function: delta['function_call'] }]
+        : []
     for (const fragment of fragments) out.push(...this.#call(object(fragment) ?? {}))
     const finish = text(choice['finish_reason'])
     if (finish) out.push(...this.#stop(finish))
@@ -134,14 +151,19 @@ class ChatDecoder implements Decoder {
     call.name ||= text(called?.['name']) ?? ''
     const prose = this.#closeProse()
     call.input += input
-    if (call.part !== undefined) return input === '' ? prose : [...prose, { kind: 'delta', part: call.part, text: input }]
+    if (call.part !== undefined)
+      return input === '' ? prose : [...prose, { kind: 'delta', part: call.part, text: input }]
     return [...prose, ...this.#openKnown()]
   }
 
   /** Opens the calls whose id and name have come, in their order: one that waits for its own holds back those behind it. */
   #openKnown(): NeutralEvent[] {
     const out: NeutralEvent[] = []
-    for (let call = this.#calls[this.#opened]; call && call.id !== '' && call.name !== ''; call = this.#calls[this.#opened]) {
+    for (
+      let call = this.#calls[this.#opened];
+      call && call.id !== '' && call.name !== '';
+      call = this.#calls[this.#opened]
+    ) {
       for (const event of this.#open(call)) out.push(event)
     }
     return out
@@ -152,7 +174,12 @@ class ChatDecoder implements Decoder {
    * neither indexes nor ids, does a name after input that is whole.
    */
   #callOf(index: unknown, id: string, name: string): Fragments {
-    const known = typeof index === 'number' ? this.#byIndex.get(index) : id === '' ? this.#calls.at(-1) : this.#calls.find(call => call.id === id)
+    const known =
+      typeof index === 'number'
+        ? this.#byIndex.get(index)
+        : id === ''
+          ? this.#calls.at(-1)
+          : this.#calls.find(call => call.id === id)
     const further = typeof index !== 'number' && id === '' && name !== '' && isWhole(known?.input)
     if (known && !further && (id === '' || known.id === '' || known.id === id)) return known
     const call: Fragments = { part: undefined, id: '', name: '', input: '' }

@@ -43,10 +43,14 @@ export const REFUSES = {
 export function decodeRequest(body: Json, dropped: DroppedFields): Request {
   if ((number(body['n']) ?? 1) > 1) throw untranslatable('n', 'the other formats give one reply')
   refuseAll(body, REFUSES)
-  if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text')) throw untranslatable('modalities', 'the other formats put out text')
+  if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text'))
+    throw untranslatable('modalities', 'the other formats put out text')
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
   const tools = distinct(
-    [...decodeTools(body['tools'], dropped), ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`))],
+    [
+      ...decodeTools(body['tools'], dropped),
+      ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`)),
+    ],
     dropped,
   )
   const choice = decodeChoice(body['tool_choice'] ?? body['function_call'], tools)
@@ -61,7 +65,10 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
     toolChoice: choice.choice,
     parallelTools: boolean(body['parallel_tool_calls']),
     maxOutput: positive(body['max_completion_tokens']) ?? positive(body['max_tokens']),
-    stops: typeof body['stop'] === 'string' ? [body['stop']] : arrayAt(body['stop'], 'stop').map((stop, at) => textAt(stop, `stop[${at}]`)),
+    stops:
+      typeof body['stop'] === 'string'
+        ? [body['stop']]
+        : arrayAt(body['stop'], 'stop').map((stop, at) => textAt(stop, `stop[${at}]`)),
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
     thinking: effort === undefined ? undefined : { on: effort !== 'none', effort, shown: true },
@@ -93,7 +100,13 @@ function decodeMessages(messages: readonly unknown[], dropped: DroppedFields): I
         return assistantItems(message, at, calls)
       }
       case 'tool':
-        return [{ kind: 'result', id: restoreId(textAt(message['tool_call_id'], `${at}.tool_call_id`)), ...resultOf(message, at) }]
+        return [
+          {
+            kind: 'result',
+            id: restoreId(textAt(message['tool_call_id'], `${at}.tool_call_id`)),
+            ...resultOf(message, at),
+          },
+        ]
       case 'function':
         return [{ kind: 'result', id: legacy, ...resultOf(message, at) }]
       default:
@@ -108,7 +121,10 @@ function resultOf(message: Json, at: string): { parts: Part[]; failed: boolean }
 
 function assistantItems(message: Json, at: string, calls: readonly Call[]): Item[] {
   const refusal = text(message['refusal'])
-  const parts = [...decodeParts(message['content'], `${at}.content`), ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : [])]
+  const parts = [
+    ...decodeParts(message['content'], `${at}.content`),
+    ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
+  ]
   const items: Item[] = []
   let [rest, said, called]: [readonly Part[], number, number] = [parts, 0, 0]
   for (const { reasoning, place } of reasoningsOf(message)) {
@@ -147,12 +163,31 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
     const call = objectAt(value, place)
     const id = restoreId(textAt(call['id'], `${place}.id`))
     const custom = object(call['custom'])
-    if (custom) return { kind: 'call', id, name: textAt(custom['name'], `${place}.custom.name`), input: wrappedInput(text(custom['input']) ?? '') }
+    if (custom)
+      return {
+        kind: 'call',
+        id,
+        name: textAt(custom['name'], `${place}.custom.name`),
+        input: wrappedInput(text(custom['input']) ?? ''),
+      }
     const called = objectAt(call['function'], `${place}.function`)
-    return { kind: 'call', id, name: textAt(called['name'], `${place}.function.name`), input: text(called['arguments']) ?? '' }
+    return {
+      kind: 'call',
+      id,
+      name: textAt(called['name'], `${place}.function.name`),
+      input: text(called['arguments']) ?? '',
+    }
   })
   if (!old) return calls
-  return [...calls, { kind: 'call', id: `function_${index}`, name: textAt(old['name'], `${at}.function_call.name`), input: text(old['arguments']) ?? '' }]
+  return [
+    ...calls,
+    {
+      kind: 'call',
+      id: `function_${index}`,
+      name: textAt(old['name'], `${at}.function_call.name`),
+      input: text(old['arguments']) ?? '',
+    },
+  ]
 }
 
 function decodeParts(content: unknown, at: string): Part[] {
@@ -172,13 +207,22 @@ function decodePart(part: Json, at: string): Part {
     }
     case 'input_audio': {
       const audio = objectAt(part['input_audio'], `${at}.input_audio`)
-      return { kind: 'audio', data: textAt(audio['data'], `${at}.input_audio.data`), encoding: text(audio['format']) ?? 'wav' }
+      return {
+        kind: 'audio',
+        data: textAt(audio['data'], `${at}.input_audio.data`),
+        encoding: text(audio['format']) ?? 'wav',
+      }
     }
     case 'file': {
       const file = objectAt(part['file'], `${at}.file`)
-      if (file['file_data'] === undefined) throw untranslatable(`${at}.file.file_id`, 'the file lies with another provider; send it as file_data')
+      if (file['file_data'] === undefined)
+        throw untranslatable(`${at}.file.file_id`, 'the file lies with another provider; send it as file_data')
       const data = textAt(file['file_data'], `${at}.file.file_data`)
-      return present({ kind: 'file' as const, source: sourceOf(data, `${at}.file.file_data`), name: text(file['filename']) })
+      return present({
+        kind: 'file' as const,
+        source: sourceOf(data, `${at}.file.file_data`),
+        name: text(file['filename']),
+      })
     }
     default:
       throw unknownType(at, part['type'])
@@ -211,7 +255,8 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
   const some = object(json?.['allowed_tools'])
   if (some) {
     const names = arrayAt(some['tools'], 'tool_choice.allowed_tools.tools').map(
-      tool => text((object(object(tool)?.['function']) ?? object(object(tool)?.['custom']) ?? object(tool))?.['name']) ?? '',
+      tool =>
+        text((object(object(tool)?.['function']) ?? object(object(tool)?.['custom']) ?? object(tool))?.['name']) ?? '',
     )
     return { choice: { kind: some['mode'] === 'required' ? 'any' : 'auto' }, tools: allowed(tools, names) }
   }

@@ -34,7 +34,14 @@ export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext
     ...(calls.length > 0 && { tool_calls: calls }),
   }
   const choices = [{ index: 0, message, logprobs: null, finish_reason: FINISHES[reply.stop.reason] }]
-  return { id: renameId(reply, 'chatcmpl-'), object: 'chat.completion', created: context.at, model: context.model, choices, usage }
+  return {
+    id: renameId(reply, 'chatcmpl-'),
+    object: 'chat.completion',
+    created: context.at,
+    model: context.model,
+    choices,
+    usage,
+  }
 }
 
 /** The sealed reasonings of a reply, each with its place among the rest of it. */
@@ -64,7 +71,9 @@ function encodeCall({ id, name, input }: Call, { tools }: ReplyContext): Json {
 
 /** What is open of a part: prose has no state here, calls are numbered among themselves. */
 type Open =
-  { kind: 'prose'; member: string; said: string[] } | { kind: 'call'; index: number; empty: boolean } | { kind: 'freeform'; index: number; input: string }
+  | { kind: 'prose'; member: string; said: string[] }
+  | { kind: 'call'; index: number; empty: boolean }
+  | { kind: 'freeform'; index: number; input: string }
 
 const MEMBERS = { text: 'content', refusal: 'refusal', reasoning: 'reasoning_content' } as const
 
@@ -101,7 +110,11 @@ class ChatEncoder implements Encoder {
 
   end(usage: RawUsage): readonly OutgoingEvent[] {
     const asked = this.#context.usageAsked
-    return [this.#chunk({}, this.#finish), ...(asked ? [this.#event({ choices: [], usage })] : []), { type: '', data: DONE }]
+    return [
+      this.#chunk({}, this.#finish),
+      ...(asked ? [this.#event({ choices: [], usage })] : []),
+      { type: '', data: DONE },
+    ]
   }
 
   fail(error: GatewayError): readonly OutgoingEvent[] {
@@ -123,7 +136,9 @@ class ChatEncoder implements Encoder {
     const { id, name } = what
     const freeform = this.#context.tools.get(name)?.freeform
     this.#open.set(part, freeform ? { kind: 'freeform', index, input: '' } : { kind: 'call', index, empty: true })
-    const call = freeform ? { index, id, type: 'custom', custom: { name, input: '' } } : { index, id, type: 'function', function: { name, arguments: '' } }
+    const call = freeform
+      ? { index, id, type: 'custom', custom: { name, input: '' } }
+      : { index, id, type: 'function', function: { name, arguments: '' } }
     return [this.#chunk({ tool_calls: [call] })]
   }
 
@@ -149,10 +164,17 @@ class ChatEncoder implements Encoder {
     this.#open.delete(part)
     // What clients parse must be JSON.
     if (open?.kind === 'call' && open.empty) return this.#delta(open, '{}')
-    if (open?.kind === 'freeform') return [this.#chunk({ tool_calls: [{ index: open.index, custom: { input: freeformInput(open.input) } }] })]
+    if (open?.kind === 'freeform')
+      return [this.#chunk({ tool_calls: [{ index: open.index, custom: { input: freeformInput(open.input) } }] })]
     if (!signature) return []
     const text = open?.kind === 'prose' ? open.said.join('') : ''
-    return [this.#chunk({ reasoning_details: [signatureDetail({ text, signature }, this.#details++, { ...this.#place, calls: this.#calls })] })]
+    return [
+      this.#chunk({
+        reasoning_details: [
+          signatureDetail({ text, signature }, this.#details++, { ...this.#place, calls: this.#calls }),
+        ],
+      }),
+    ]
   }
 
   #chunk(delta: Json, finish: string | null = null): OutgoingEvent {
@@ -162,7 +184,10 @@ class ChatEncoder implements Encoder {
 
   #event(members: Json): OutgoingEvent {
     const { at, model } = this.#context
-    return { type: '', data: JSON.stringify({ id: this.#id, object: 'chat.completion.chunk', created: at, model, ...members }) }
+    return {
+      type: '',
+      data: JSON.stringify({ id: this.#id, object: 'chat.completion.chunk', created: at, model, ...members }),
+    }
   }
 }
 

@@ -1,7 +1,16 @@
 /** Requests in the chat-completions format, out of the neutral form. */
 import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import { type Item, type Part, type Request, type Role, type AnswerFormat, textOf, type Tool, type ToolChoice } from '../translate/neutral.ts'
+import {
+  type Item,
+  type Part,
+  type Request,
+  type Role,
+  type AnswerFormat,
+  textOf,
+  type Tool,
+  type ToolChoice,
+} from '../translate/neutral.ts'
 import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
@@ -95,7 +104,11 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
   const begun = turn ?? { role: 'assistant', content: null }
   if (item.kind === 'reasoning') return Object.assign(begun, spelledReasoning(item))
   if (item.kind === 'call') {
-    const call = { id: shortId(item.id, MOST_ID), type: 'function', function: { name: fitName(item.name), arguments: item.input || '{}' } }
+    const call = {
+      id: shortId(item.id, MOST_ID),
+      type: 'function',
+      function: { name: fitName(item.name), arguments: item.input || '{}' },
+    }
     begun.tool_calls ??= []
     begun.tool_calls.push(call)
     return begun
@@ -128,7 +141,8 @@ function encodeParts(parts: readonly Part[]): Json[] {
       case 'audio':
         return { type: 'input_audio', input_audio: { data: part.data, format: part.encoding } }
       case 'file':
-        if (part.source.from === 'url') throw untranslatable('messages', 'a file behind a URL has no equal there; send its data')
+        if (part.source.from === 'url')
+          throw untranslatable('messages', 'a file behind a URL has no equal there; send its data')
         return { type: 'file', file: { filename: part.name ?? 'file', file_data: urlOf(part.source) } }
     }
   })

@@ -27,7 +27,9 @@ const hideUsage: Rewriter = {
       const { usage: _usage, ...rest } = chunk
       // Quotes inside JSON strings are escaped, so what stands once can only be the member itself.
       const once = event.data.indexOf('"usage"') === event.data.lastIndexOf('"usage"')
-      const data = once ? event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '') : JSON.stringify(rest)
+      const data = once
+        ? event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '')
+        : JSON.stringify(rest)
       return [{ type: event.type, data }]
     }
     return Array.isArray(chunk['choices']) && chunk['choices'].length === 0 ? [] : undefined
@@ -43,9 +45,16 @@ function read(json: unknown): Reading {
     return { failure: failureOf(chunk['error']), last: true, ...(usage && { usage, final: true }) }
   }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
-  const closes = choices.map(object).flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
+  const closes = choices
+    .map(object)
+    .flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
   const final = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
-  return { ...(usage && { usage }), ...(serviceTier !== undefined && { serviceTier }), ...(final && { final }), ...(closes.length > 0 && { closes }) }
+  return {
+    ...(usage && { usage }),
+    ...(serviceTier !== undefined && { serviceTier }),
+    ...(final && { final }),
+    ...(closes.length > 0 && { closes }),
+  }
 }
 
 const USAGE: InclusiveNames = {
@@ -112,7 +121,10 @@ export const chatCompletions: Format = {
   },
   truncate(usage, { opening, choices, closed }) {
     const { id, object: kind, created, model } = object(opening?.json) ?? {}
-    const chunk = (members: Json): OutgoingEvent => ({ type: '', data: JSON.stringify({ id, object: kind, created, model, ...members }) })
+    const chunk = (members: Json): OutgoingEvent => ({
+      type: '',
+      data: JSON.stringify({ id, object: kind, created, model, ...members }),
+    })
     const open = Array.from({ length: choices }, (_, index) => index).filter(index => !closed.has(index))
     return [
       ...open.map(index => chunk({ choices: [{ index, delta: {}, finish_reason: 'length' }] })),

@@ -31,7 +31,8 @@ const FIRST: Place = { said: 0, calls: 0 }
 export function reasoningsOf(message: Json): Placed[] {
   const details = Array.isArray(message['reasoning_details']) ? message['reasoning_details'] : undefined
   const through = (details ?? []).flatMap(detail => unwrapSignature(text(object(detail)?.['data']) ?? '') ?? [])
-  if (through.length > 0) return through.flatMap(({ reasoning, place }) => (reasoning ? [{ reasoning, place: place ?? FIRST }] : []))
+  if (through.length > 0)
+    return through.flatMap(({ reasoning, place }) => (reasoning ? [{ reasoning, place: place ?? FIRST }] : []))
   return ownReasoning(message).map(reasoning => ({ reasoning, place: FIRST }))
 }
 

@@ -1,7 +1,15 @@
 /** Replies in the messages format, whole and as streams, into the neutral form. */
 import { contentsOf, noReply, parseExact, stopOf } from '../translate/decoding.ts'
 import type { ReplyEvent } from '../events.ts'
-import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature, Stop } from '../translate/neutral.ts'
+import type {
+  Decoder,
+  NeutralEvent,
+  Opening,
+  Reply,
+  ReplyPart,
+  ReasoningSignature,
+  Stop,
+} from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
@@ -37,11 +45,20 @@ function decodeBlock(block: Json): ReplyPart[] {
     case 'text':
       return [{ kind: 'text', text: text(block['text']) ?? '' }]
     case 'thinking':
-      return [{ kind: 'reasoning', text: text(block['thinking']) ?? '', ...signatureFrom({ signature: block['signature'] }) }]
+      return [
+        { kind: 'reasoning', text: text(block['thinking']) ?? '', ...signatureFrom({ signature: block['signature'] }) },
+      ]
     case 'redacted_thinking':
       return [{ kind: 'reasoning', text: '', ...signatureFrom({ redacted: block['data'] }) }]
     case 'tool_use':
-      return [{ kind: 'call', id: text(block['id']) ?? '', name: text(block['name']) ?? '', input: JSON.stringify(block['input'] ?? {}) }]
+      return [
+        {
+          kind: 'call',
+          id: text(block['id']) ?? '',
+          name: text(block['name']) ?? '',
+          input: JSON.stringify(block['input'] ?? {}),
+        },
+      ]
     default:
       // Tools that the provider ran: what they found is in the text.
       return []
@@ -96,7 +113,12 @@ class MessagesDecoder implements Decoder {
     const part = this.#count++
     // Most send an empty object and the input in pieces; some the whole input here.
     const input = what.kind === 'call' && what.input !== '{}' ? what.input : ''
-    this.#blocks.set(index, { part, kind: what.kind, input, signature: what.kind === 'reasoning' ? what.signature : undefined })
+    this.#blocks.set(index, {
+      part,
+      kind: what.kind,
+      input,
+      signature: what.kind === 'reasoning' ? what.signature : undefined,
+    })
     if (what.kind !== 'call') {
       const open: NeutralEvent = { kind: 'open', part, what: { kind: what.kind } }
       return what.text === '' ? [open] : [open, { kind: 'delta', part, text: what.text }]

@@ -45,7 +45,9 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   const toolChoice = decodeChoice(choice)
   checkChoice(toolChoice, tools)
   const system = decodeSystem(body['system'], dropped)
-  const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) => decodeMessage(message, `messages[${index}]`, dropped))
+  const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) =>
+    decodeMessage(message, `messages[${index}]`, dropped),
+  )
   // Of tiers only the wish for the standard one has an equal elsewhere.
   const standard = body['service_tier'] === 'standard_only'
   if (!standard) dropped.have(body, ['service_tier'])
@@ -55,7 +57,10 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
     usageAsked: true,
-    items: pairToolResults(system.length > 0 ? [{ kind: 'message', role: 'system', parts: system }, ...messages] : messages, dropped),
+    items: pairToolResults(
+      system.length > 0 ? [{ kind: 'message', role: 'system', parts: system }, ...messages] : messages,
+      dropped,
+    ),
     tools,
     toolChoice,
     parallelTools: choice?.['disable_parallel_tool_use'] === true ? false : undefined,
@@ -65,7 +70,10 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     topP: number(body['top_p']),
     topK: number(body['top_k']),
     thinking: decodeThinking(object(body['thinking']), text(object(body['output_config'])?.['effort'])),
-    answerFormat: format?.['type'] === 'json_schema' ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] } : undefined,
+    answerFormat:
+      format?.['type'] === 'json_schema'
+        ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] }
+        : undefined,
     user: userId,
     serviceTier: standard ? 'default' : undefined,
     cacheKey: text(headers['x-claude-code-session-id']) ?? sessionOf(userId),
@@ -95,7 +103,8 @@ function decodeSystem(value: unknown, dropped: DroppedFields): Part[] {
 function decodeMessage(value: unknown, at: string, dropped: DroppedFields): Item[] {
   const message = objectAt(value, at)
   const role = message['role']
-  if (role !== 'user' && role !== 'assistant' && role !== 'system') throw refused(`${at}.role`, `"${at}.role" must be user, assistant or system.`)
+  if (role !== 'user' && role !== 'assistant' && role !== 'system')
+    throw refused(`${at}.role`, `"${at}.role" must be user, assistant or system.`)
   const blocks = blocksOf(message['content'], `${at}.content`)
   const items: Item[] = []
   let parts: Part[] = []
@@ -124,7 +133,9 @@ function blocksOf(content: unknown, at: string): readonly unknown[] {
 }
 
 function decodeParts(content: unknown, at: string, dropped: DroppedFields): Part[] {
-  return blocksOf(content, at).flatMap((entry, index) => decodePart(objectAt(entry, `${at}[${index}]`), `${at}[${index}]`, dropped))
+  return blocksOf(content, at).flatMap((entry, index) =>
+    decodePart(objectAt(entry, `${at}[${index}]`), `${at}[${index}]`, dropped),
+  )
 }
 
 /** A block that is an item of its own. */
@@ -143,7 +154,12 @@ function decodeItem(block: Json, at: string, dropped: DroppedFields): Item | und
       }
     case 'tool_result': {
       const parts = decodeParts(block['content'], `${at}.content`, dropped)
-      return { kind: 'result', id: restoreId(textAt(block['tool_use_id'], `${at}.tool_use_id`)), parts, failed: block['is_error'] === true }
+      return {
+        kind: 'result',
+        id: restoreId(textAt(block['tool_use_id'], `${at}.tool_use_id`)),
+        parts,
+        failed: block['is_error'] === true,
+      }
     }
     default:
       return undefined
@@ -159,7 +175,8 @@ function decodePart(block: Json, at: string, dropped: DroppedFields): Part[] {
     const said = textAt(block['text'], `${at}.text`)
     return said === '' ? [] : [{ kind: 'text', text: said }]
   }
-  if (type === 'image') return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
+  if (type === 'image')
+    return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
   if (type === 'document') return decodeDocument(block, at, dropped)
   if (type === 'compaction') return [{ kind: 'text', text: textAt(block['content'], `${at}.content`) }]
   if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
@@ -177,14 +194,22 @@ function decodeSource(source: Json, at: string): Source {
 function decodeDocument(block: Json, at: string, dropped: DroppedFields): Part[] {
   const source = objectAt(block['source'], `${at}.source`)
   const title = text(block['title'])
-  const heads = [title, text(block['context'])].flatMap(head => (head ? [{ kind: 'text' as const, text: `${head}\n\n` }] : []))
+  const heads = [title, text(block['context'])].flatMap(head =>
+    head ? [{ kind: 'text' as const, text: `${head}\n\n` }] : [],
+  )
   if (source['type'] === 'text') return [...heads, { kind: 'text', text: textAt(source['data'], `${at}.source.data`) }]
-  if (source['type'] === 'content') return [...heads, ...decodeParts(source['content'], `${at}.source.content`, dropped)]
-  return [...heads.slice(title ? 1 : 0), present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title })]
+  if (source['type'] === 'content')
+    return [...heads, ...decodeParts(source['content'], `${at}.source.content`, dropped)]
+  return [
+    ...heads.slice(title ? 1 : 0),
+    present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title }),
+  ]
 }
 
 function searchResult(block: Json): string {
-  const content = Array.isArray(block['content']) ? block['content'].map(part => text(object(part)?.['text']) ?? '') : []
+  const content = Array.isArray(block['content'])
+    ? block['content'].map(part => text(object(part)?.['text']) ?? '')
+    : []
   return [text(block['title']), text(block['source']), ...content].filter(line => line).join('\n')
 }
 

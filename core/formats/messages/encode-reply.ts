@@ -4,7 +4,17 @@ import { NO_USAGE } from '../../money/usage.ts'
 import { inputObject } from '../translate/decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage, Json } from '../terms.ts'
-import type { Encoder, NeutralEvent, Opening, Reasoning, Reply, ReplyPart, ReasoningSignature, Stop, ReplyContext } from '../translate/neutral.ts'
+import type {
+  Encoder,
+  NeutralEvent,
+  Opening,
+  Reasoning,
+  Reply,
+  ReplyPart,
+  ReasoningSignature,
+  Stop,
+  ReplyContext,
+} from '../translate/neutral.ts'
 import { renameId, writtenSignature } from '../translate/passthrough.ts'
 import { envelope } from './errors.ts'
 import { tell } from './usage.ts'
@@ -31,7 +41,15 @@ export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext
 }
 
 function begun(id: string, { model }: ReplyContext): Json {
-  return { id: renameId({ id }, 'msg_'), type: 'message', role: 'assistant', model, content: [], stop_reason: null, stop_sequence: null }
+  return {
+    id: renameId({ id }, 'msg_'),
+    type: 'message',
+    role: 'assistant',
+    model,
+    content: [],
+    stop_reason: null,
+    stop_sequence: null,
+  }
 }
 
 function encodeBlock(part: ReplyPart): Json {
@@ -88,7 +106,10 @@ class MessagesEncoder implements Encoder {
   }
 
   end(usage: RawUsage): readonly OutgoingEvent[] {
-    return [typedEvent({ type: 'message_delta', delta: stopMembers(this.#stop, this.#refused), usage }), typedEvent({ type: 'message_stop' })]
+    return [
+      typedEvent({ type: 'message_delta', delta: stopMembers(this.#stop, this.#refused), usage }),
+      typedEvent({ type: 'message_stop' }),
+    ]
   }
 
   fail(error: GatewayError, requestId: string): readonly OutgoingEvent[] {
@@ -107,7 +128,8 @@ class MessagesEncoder implements Encoder {
     this.#kind = what.kind
     this.#said = []
     this.#refused ||= what.kind === 'refusal'
-    const block = what.kind === 'call' ? { type: 'tool_use', id: what.id, name: what.name, input: {} } : BLOCKS[what.kind]
+    const block =
+      what.kind === 'call' ? { type: 'tool_use', id: what.id, name: what.name, input: {} } : BLOCKS[what.kind]
     return typedEvent({ type: 'content_block_start', index: this.#index, content_block: block })
   }
 
@@ -132,10 +154,14 @@ class MessagesEncoder implements Encoder {
 
   /** What is said of a part when it closes: what proves a reasoning, and the input of a call. */
   #last(text: string, signature: ReasoningSignature | undefined): Json | undefined {
-    if (this.#kind === 'reasoning') return { type: 'signature_delta', signature: signatureOf({ text, ...(signature && { signature }) }) }
+    if (this.#kind === 'reasoning')
+      return { type: 'signature_delta', signature: signatureOf({ text, ...(signature && { signature }) }) }
     if (this.#kind !== 'call' || text.trim() === '') return undefined
     const input = inputObject(text)
-    return { type: 'input_json_delta', partial_json: 'INVALID_JSON' in input || text.trim() === 'null' ? JSON.stringify(input) : text }
+    return {
+      type: 'input_json_delta',
+      partial_json: 'INVALID_JSON' in input || text.trim() === 'null' ? JSON.stringify(input) : text,
+    }
   }
 
   #piece(delta: Json): OutgoingEvent {

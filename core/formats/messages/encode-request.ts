@@ -1,5 +1,13 @@
 /** Requests in the messages format, out of the neutral form. */
-import { inputObject, ownReasoning, present, refused, sampling, textOnly, untranslatable } from '../translate/decoding.ts'
+import {
+  inputObject,
+  ownReasoning,
+  present,
+  refused,
+  sampling,
+  textOnly,
+  untranslatable,
+} from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Item, ModelLimits, Part, Request, Source, Tool } from '../translate/neutral.ts'
 import { fitId, fitName } from '../translate/passthrough.ts'
@@ -18,7 +26,12 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
     if (value !== undefined) dropped.add(name)
   }
   if (request.answerFormat?.kind === 'json') dropped.add('response_format')
-  if (request.items.some(item => 'parts' in item && item.parts.some(part => part.kind === 'image' && (part.detail ?? 'auto') !== 'auto'))) dropped.add('detail')
+  if (
+    request.items.some(
+      item => 'parts' in item && item.parts.some(part => part.kind === 'image' && (part.detail ?? 'auto') !== 'auto'),
+    )
+  )
+    dropped.add('detail')
   if (request.tools.some(loosened)) dropped.add('strict')
   const stops = request.stops.filter(stop => stop.trim() !== '')
   if (stops.length < request.stops.length) dropped.add('stop')
@@ -26,7 +39,10 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
   const maxTokens = request.maxOutput ?? limits.output
   const thinking = encodeThinking(request, turns, maxTokens, limits)
   if (request.thinking?.on && thinking?.spelled['type'] === 'disabled') dropped.add('reasoning_effort')
-  const shape = request.answerFormat?.kind === 'schema' ? { format: { type: 'json_schema', schema: request.answerFormat.schema } } : {}
+  const shape =
+    request.answerFormat?.kind === 'schema'
+      ? { format: { type: 'json_schema', schema: request.answerFormat.schema } }
+      : {}
   const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
   const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)
   // The prompt is cached only up to a mark, and whoever names a cache wants one: behind what never changes, and at the end.
@@ -44,13 +60,15 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
     thinking: thinking?.spelled,
     service_tier: standard ? 'standard_only' : undefined,
     output_config: Object.keys(config).length > 0 ? config : undefined,
-    metadata: (request.user ?? request.cacheKey) === undefined ? undefined : { user_id: request.user ?? request.cacheKey },
+    metadata:
+      (request.user ?? request.cacheKey) === undefined ? undefined : { user_id: request.user ?? request.cacheKey },
   })
 }
 
 function mark(blocks: readonly (Json | undefined)[]): void {
   for (const block of blocks)
-    if (block && block['type'] !== 'thinking' && block['type'] !== 'redacted_thinking') Object.assign(block, { cache_control: { type: 'ephemeral' } })
+    if (block && block['type'] !== 'thinking' && block['type'] !== 'redacted_thinking')
+      Object.assign(block, { cache_control: { type: 'ephemeral' } })
 }
 
 /** Hotter than 1 does not exist here, and of the two ways to say it the models take one. */
@@ -83,19 +101,26 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
   }
   const leading = items.findIndex(item => !isSystem(item))
   const rest = leading === -1 ? [] : items.slice(leading)
-  const system = items.slice(0, leading === -1 ? items.length : leading).flatMap(item => (isSystem(item) ? encodeTexts(textOnly(item.parts, item.role)) : []))
+  const system = items
+    .slice(0, leading === -1 ? items.length : leading)
+    .flatMap(item => (isSystem(item) ? encodeTexts(textOnly(item.parts, item.role)) : []))
   for (const item of rest) {
     if (item.kind === 'result') add('user', [encodeResult(item)])
     else if (item.kind === 'reasoning') add('assistant', [encodeReasoning(item)])
-    else if (item.kind === 'call') add('assistant', [{ type: 'tool_use', id: fitId(item.id), name: fitName(item.name), input: inputObject(item.input) }])
+    else if (item.kind === 'call')
+      add('assistant', [
+        { type: 'tool_use', id: fitId(item.id), name: fitName(item.name), input: inputObject(item.input) },
+      ])
     else if (isSystem(item)) add('user', encodeTexts(textOnly(item.parts, item.role)).map(reminder))
     else if (item.role === 'assistant') add('assistant', encodeTexts(textOnly(item.parts, item.role)))
     else add('user', encodeParts(item.parts))
   }
   // There must be a question: where only the operator speaks, what he says is it.
-  if (turns.length === 0 && system.length === 0) throw refused('messages', 'The request says nothing: there must be a message that is not empty.')
+  if (turns.length === 0 && system.length === 0)
+    throw refused('messages', 'The request says nothing: there must be a message that is not empty.')
   if (turns.length === 0) return { system: [], turns: [{ role: 'user', content: system }] }
-  if (turns[0]?.role === 'assistant') turns.unshift({ role: 'user', content: [{ type: 'text', text: '(The conversation begins.)' }] })
+  if (turns[0]?.role === 'assistant')
+    turns.unshift({ role: 'user', content: [{ type: 'text', text: '(The conversation begins.)' }] })
   trimLast(turns)
   return { system, turns }
 }
@@ -118,11 +143,18 @@ function trimLast(turns: readonly EncodedTurn[]): void {
 
 function encodeReasoning(item: Extract<Item, { kind: 'reasoning' }>): Json {
   const { signature, redacted } = item.signature?.data ?? {}
-  return redacted === undefined ? { type: 'thinking', thinking: item.text, signature } : { type: 'redacted_thinking', data: redacted }
+  return redacted === undefined
+    ? { type: 'thinking', thinking: item.text, signature }
+    : { type: 'redacted_thinking', data: redacted }
 }
 
 function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>): Json {
-  return present({ type: 'tool_result', tool_use_id: fitId(id), content: encodeParts(parts), is_error: failed || undefined })
+  return present({
+    type: 'tool_result',
+    tool_use_id: fitId(id),
+    content: encodeParts(parts),
+    is_error: failed || undefined,
+  })
 }
 
 function encodeTexts(texts: readonly string[]): Json[] {
@@ -146,7 +178,9 @@ function encodeParts(parts: readonly Part[]): Json[] {
 }
 
 function encodeSource(source: Source): Json {
-  return source.from === 'url' ? { type: 'url', url: source.url } : { type: 'base64', media_type: source.mediaType, data: source.data }
+  return source.from === 'url'
+    ? { type: 'url', url: source.url }
+    : { type: 'base64', media_type: source.mediaType, data: source.data }
 }
 
 function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
@@ -202,14 +236,19 @@ function encodeThinking(
   const display = thinking.shown ? {} : { display: 'omitted' }
   const effort = effortOf(thinking)
   if (limits.thinking === 'adaptive')
-    return { spelled: { type: 'adaptive', ...display }, ...(effort !== undefined && { effort: effort === 'minimal' ? 'low' : effort }) }
+    return {
+      spelled: { type: 'adaptive', ...display },
+      ...(effort !== undefined && { effort: effort === 'minimal' ? 'low' : effort }),
+    }
   const budget = budgetOf(thinking, maxTokens)
   return budget === undefined ? off : { spelled: { type: 'enabled', budget_tokens: budget, ...display } }
 }
 
 /** The running turn, behind the last thing the user himself said, has calls but does not begin with reasoning. */
 function unexplainedCalls(turns: readonly EncodedTurn[]): boolean {
-  const asked = turns.findLastIndex(({ role, content }) => role === 'user' && content.some(block => block['type'] !== 'tool_result'))
+  const asked = turns.findLastIndex(
+    ({ role, content }) => role === 'user' && content.some(block => block['type'] !== 'tool_result'),
+  )
   const running = turns.slice(asked + 1).filter(({ role }) => role === 'assistant')
   const [first] = running.flatMap(({ content }) => content)
   const calls = running.some(({ content }) => content.some(block => block['type'] === 'tool_use'))

@@ -77,7 +77,11 @@ export const messages: Format = {
   reportsCalls: true,
   storesByDefault: false,
   limitCalls(body, most) {
-    body.change('tools', tool => (takesLimit(object(tool)) && positive(object(tool)?.['max_uses']) === undefined ? { ...object(tool), max_uses: most } : tool))
+    body.change('tools', tool =>
+      takesLimit(object(tool)) && positive(object(tool)?.['max_uses']) === undefined
+        ? { ...object(tool), max_uses: most }
+        : tool,
+    )
   },
   mayBeComplete: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
@@ -95,7 +99,15 @@ export const messages: Format = {
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
     return undefined
   },
-  signals: ['"message_start"', '"message_delta"', '"message_stop"', '"error"', '"content_block_start"', '"content_block_stop"', '"signature_delta"'],
+  signals: [
+    '"message_start"',
+    '"message_delta"',
+    '"message_stop"',
+    '"error"',
+    '"content_block_start"',
+    '"content_block_stop"',
+    '"signature_delta"',
+  ],
   text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
   read,
   replyMember: 'message',
@@ -107,12 +119,31 @@ export const messages: Format = {
   error: envelope,
   replaceError: (_json, error, requestId) => envelope(error, requestId),
   errorEvent: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
-  overflow: (tokens, most) => (tokens === undefined || most === undefined ? 'Input is too long.' : `prompt is too long: ${tokens} tokens > ${most} maximum`),
-  codec: { translates: CARRIES, refuses: REFUSES, repeats: [], decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  overflow: (tokens, most) =>
+    tokens === undefined || most === undefined
+      ? 'Input is too long.'
+      : `prompt is too long: ${tokens} tokens > ${most} maximum`,
+  codec: {
+    translates: CARRIES,
+    refuses: REFUSES,
+    repeats: [],
+    decodeRequest,
+    encodeRequest,
+    decodeReply,
+    encodeReply,
+    decoder,
+    encoder,
+  },
   truncate(usage, { opened, closed }) {
     return [
-      ...[...opened].filter(index => !closed.has(index)).map(index => typedEvent({ type: 'content_block_stop', index })),
-      typedEvent({ type: 'message_delta', delta: { stop_reason: 'max_tokens', stop_sequence: null }, usage: messages.encodeUsage(usage) }),
+      ...[...opened]
+        .filter(index => !closed.has(index))
+        .map(index => typedEvent({ type: 'content_block_stop', index })),
+      typedEvent({
+        type: 'message_delta',
+        delta: { stop_reason: 'max_tokens', stop_sequence: null },
+        usage: messages.encodeUsage(usage),
+      }),
       typedEvent({ type: 'message_stop' }),
     ]
   },

@@ -49,7 +49,9 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   return {
     usage: passes.reduce((sum, { usage }) => plus(sum, usage), NO_USAGE),
     valid: counter.sound,
-    complete: counted.every(pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined),
+    complete: counted.every(
+      pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined,
+    ),
     ...(conditions && { conditions }),
     ...(told.length > 0 && { passes }),
     ...(unknown.length > 0 && { unknown: [...new Set(unknown)] }),

@@ -1,7 +1,15 @@
 /** Replies in the responses format, whole and as streams, into the neutral form. */
 import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
 import type { ReplyEvent } from '../events.ts'
-import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature, Stop } from '../translate/neutral.ts'
+import type {
+  Decoder,
+  NeutralEvent,
+  Opening,
+  Reply,
+  ReplyPart,
+  ReasoningSignature,
+  Stop,
+} from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
 import { indexOf, object, text } from '../json.ts'
 
@@ -36,7 +44,14 @@ function decodeItem(item: Json): ReplyPart[] {
       return [{ kind: 'reasoning', text: reasoningText(item), ...(signature && { signature }) }]
     }
     case 'function_call':
-      return [{ kind: 'call', id: text(item['call_id']) ?? '', name: text(item['name']) ?? '', input: text(item['arguments']) ?? '' }]
+      return [
+        {
+          kind: 'call',
+          id: text(item['call_id']) ?? '',
+          name: text(item['name']) ?? '',
+          input: text(item['arguments']) ?? '',
+        },
+      ]
     default:
       // Tools that the provider ran: what they found is in the text.
       return []
@@ -145,7 +160,9 @@ class ResponsesDecoder implements Decoder {
   }
 
   #furtherSummary(event: Json): NeutralEvent[] {
-    return indexOf(event['summary_index']) > 0 ? this.#say({ output_index: event['output_index'], delta: '\n\n' }, 'reasoning') : []
+    return indexOf(event['summary_index']) > 0
+      ? this.#say({ output_index: event['output_index'], delta: '\n\n' }, 'reasoning')
+      : []
   }
 
   /** A part once more and whole: told now, where it was not told in pieces. */

@@ -34,7 +34,12 @@ export const CARRIES = words(`
 const STORED = 'it refers to what the provider has stored; send the whole conversation as input'
 
 /** The members that only a provider of this format can act on, and why. */
-export const REFUSES = { previous_response_id: STORED, conversation: STORED, prompt: STORED, background: 'replies are not kept here' }
+export const REFUSES = {
+  previous_response_id: STORED,
+  conversation: STORED,
+  prompt: STORED,
+  background: 'replies are not kept here',
+}
 
 export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
@@ -42,14 +47,21 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   if (body['store'] === true) dropped.add('store')
   if (body['truncation'] === 'auto') dropped.add('truncation')
   if (arrayAt(body['include'], 'include').some(name => name !== 'reasoning.encrypted_content')) dropped.add('include')
-  const input = typeof body['input'] === 'string' ? [{ role: 'user', content: body['input'] }] : arrayAt(body['input'], 'input')
-  const added = input.flatMap((item, at) => (object(item)?.['type'] === 'additional_tools' ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : []))
+  const input =
+    typeof body['input'] === 'string' ? [{ role: 'user', content: body['input'] }] : arrayAt(body['input'], 'input')
+  const added = input.flatMap((item, at) =>
+    object(item)?.['type'] === 'additional_tools' ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : [],
+  )
   const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], dropped), dropped)
   const { choice, tools } = decodeChoice(body['tool_choice'], all)
   checkChoice(choice, tools)
-  const items = input.flatMap((item, index) => decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, dropped))
+  const items = input.flatMap((item, index) =>
+    decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, dropped),
+  )
   const instructions = text(body['instructions'])
-  const told = instructions ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }] : []
+  const told = instructions
+    ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }]
+    : []
   const format = object(body['text'])
   const shape = object(format?.['format'])
   return present({
@@ -75,7 +87,8 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
 }
 
 /** What tools that the provider ran have left in the history: what they found has become part of what was said. */
-const PROVIDER_ITEM = /^(?:web_search|file_search|image_generation|code_interpreter|tool_search|mcp)_|^program|^additional_tools$/
+const PROVIDER_ITEM =
+  /^(?:web_search|file_search|image_generation|code_interpreter|tool_search|mcp)_|^program|^additional_tools$/
 
 function decodeItem(item: Json, at: string, dropped: DroppedFields): Item[] {
   const type = text(item['type']) ?? 'message'

@@ -3,7 +3,17 @@ import type { GatewayError } from '../../errors.ts'
 import { freeformInput } from '../translate/decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage, Json } from '../terms.ts'
-import type { Call, Encoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature, Stop, ReplyContext } from '../translate/neutral.ts'
+import type {
+  Call,
+  Encoder,
+  NeutralEvent,
+  Opening,
+  Reply,
+  ReplyPart,
+  ReasoningSignature,
+  Stop,
+  ReplyContext,
+} from '../translate/neutral.ts'
 import { renameId, writtenSignature } from '../translate/passthrough.ts'
 import { openaiError } from '../openai-errors.ts'
 import { homeName } from './tools.ts'
@@ -15,9 +25,14 @@ const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
 }
 
 /** The members of a response that tell how it ended. */
-function ending({ reason }: Stop): { status: 'completed' | 'incomplete'; incomplete_details: { reason: string } | null } {
+function ending({ reason }: Stop): {
+  status: 'completed' | 'incomplete'
+  incomplete_details: { reason: string } | null
+} {
   const incomplete = INCOMPLETE[reason]
-  return incomplete === undefined ? { status: 'completed', incomplete_details: null } : { status: 'incomplete', incomplete_details: { reason: incomplete } }
+  return incomplete === undefined
+    ? { status: 'completed', incomplete_details: null }
+    : { status: 'incomplete', incomplete_details: { reason: incomplete } }
 }
 
 export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
@@ -25,7 +40,12 @@ export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext
   return { ...responseObject(reply.id, context), ...ending(reply.stop), output, usage }
 }
 
-const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = { text: 'msg_', refusal: 'msg_', reasoning: 'rs_', call: 'fc_' }
+const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = {
+  text: 'msg_',
+  refusal: 'msg_',
+  reasoning: 'rs_',
+  call: 'fc_',
+}
 
 /** The id of an item: of its reply and its place in it. */
 function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
@@ -37,10 +57,21 @@ function encodeItem(part: ReplyPart, id: string, context: ReplyContext): Json {
   switch (part.kind) {
     case 'text':
     case 'refusal':
-      return { id, type: 'message', status: 'completed', role: 'assistant', content: [contentPart(part.kind, part.text)] }
+      return {
+        id,
+        type: 'message',
+        status: 'completed',
+        role: 'assistant',
+        content: [contentPart(part.kind, part.text)],
+      }
     case 'reasoning': {
       const summary = part.text === '' ? [] : [{ type: 'summary_text', text: part.text }]
-      return { id, type: 'reasoning', summary, ...(part.signature && { encrypted_content: writtenSignature(part, 'responses', 'encrypted') }) }
+      return {
+        id,
+        type: 'reasoning',
+        summary,
+        ...(part.signature && { encrypted_content: writtenSignature(part, 'responses', 'encrypted') }),
+      }
     }
     case 'call':
       return encodeCall(part, id, context)
@@ -48,14 +79,17 @@ function encodeItem(part: ReplyPart, id: string, context: ReplyContext): Json {
 }
 
 function contentPart(kind: 'text' | 'refusal', said: string): Json {
-  return kind === 'refusal' ? { type: 'refusal', refusal: said } : { type: 'output_text', annotations: [], logprobs: [], text: said }
+  return kind === 'refusal'
+    ? { type: 'refusal', refusal: said }
+    : { type: 'output_text', annotations: [], logprobs: [], text: said }
 }
 
 /** A call as the client declared the tool: freeform with its bare input, in its namespace. */
 function encodeCall({ id: call_id, name, input }: Call, id: string, { tools }: ReplyContext): Json {
   const tool = tools.get(name)
   const named = homeName(name, tool)
-  if (tool?.freeform) return { id, type: 'custom_tool_call', status: 'completed', call_id, ...named, input: freeformInput(input) }
+  if (tool?.freeform)
+    return { id, type: 'custom_tool_call', status: 'completed', call_id, ...named, input: freeformInput(input) }
   return { id, type: 'function_call', status: 'completed', arguments: input || '{}', call_id, ...named }
 }
 
@@ -169,8 +203,13 @@ class ResponsesEncoder implements Encoder {
 
   /** The item as it stands when it begins. */
   #blank({ what, id }: Writing): Json {
-    const whole = encodeItem(what.kind === 'call' ? { ...what, input: '' } : { kind: what.kind, text: '' }, id, this.#context)
-    if (what.kind === 'call') return { ...whole, status: 'in_progress', ...('arguments' in whole ? { arguments: '' } : { input: '' }) }
+    const whole = encodeItem(
+      what.kind === 'call' ? { ...what, input: '' } : { kind: what.kind, text: '' },
+      id,
+      this.#context,
+    )
+    if (what.kind === 'call')
+      return { ...whole, status: 'in_progress', ...('arguments' in whole ? { arguments: '' } : { input: '' }) }
     return what.kind === 'reasoning' ? whole : { ...whole, status: 'in_progress', content: [] }
   }
 
@@ -189,18 +228,27 @@ class ResponsesEncoder implements Encoder {
       }
       case 'call':
         // What a freeform tool is given stands inside JSON here: it is told when that is whole.
-        return this.#freeform(item) ? [] : [this.#event('response.function_call_arguments.delta', { ...at(item), delta })]
+        return this.#freeform(item)
+          ? []
+          : [this.#event('response.function_call_arguments.delta', { ...at(item), delta })]
     }
   }
 
   #close(item: Writing, signature: ReasoningSignature | undefined): OutgoingEvent[] {
     const { what, said, id } = item
     const empty = what.kind === 'call' && said === '' && !this.#freeform(item) ? this.#delta(item, '{}') : []
-    const part: ReplyPart = what.kind === 'call' ? { ...what, input: item.said } : { kind: what.kind, text: said, ...(signature && { signature }) }
+    const part: ReplyPart =
+      what.kind === 'call'
+        ? { ...what, input: item.said }
+        : { kind: what.kind, text: said, ...(signature && { signature }) }
     const whole = encodeItem(part, id, this.#context)
     this.#item = undefined
     this.#output.push(whole)
-    return [...empty, ...this.#finished(item), this.#event('response.output_item.done', { output_index: item.index, item: whole })]
+    return [
+      ...empty,
+      ...this.#finished(item),
+      this.#event('response.output_item.done', { output_index: item.index, item: whole }),
+    ]
   }
 
   #finished(item: Writing): OutgoingEvent[] {
@@ -212,13 +260,19 @@ class ResponsesEncoder implements Encoder {
           what.kind === 'text'
             ? this.#event('response.output_text.done', { ...within(item), text: said, logprobs: [] })
             : this.#event('response.refusal.done', { ...within(item), refusal: said })
-        return [done, this.#event('response.content_part.done', { ...within(item), part: contentPart(what.kind, said) })]
+        return [
+          done,
+          this.#event('response.content_part.done', { ...within(item), part: contentPart(what.kind, said) }),
+        ]
       }
       case 'reasoning':
         if (said === '') return []
         return [
           this.#event('response.reasoning_summary_text.done', { ...summary(item), text: said }),
-          this.#event('response.reasoning_summary_part.done', { ...summary(item), part: { type: 'summary_text', text: said } }),
+          this.#event('response.reasoning_summary_part.done', {
+            ...summary(item),
+            part: { type: 'summary_text', text: said },
+          }),
         ]
       case 'call': {
         if (!this.#freeform(item))

@@ -19,7 +19,9 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
     0,
     items.findIndex(item => item.kind !== 'message' || item.role !== 'system'),
   )
-  const instructions = items.slice(0, split).map(item => ('parts' in item ? textOnly(item.parts, 'system').join('\n\n') : ''))
+  const instructions = items
+    .slice(0, split)
+    .map(item => ('parts' in item ? textOnly(item.parts, 'system').join('\n\n') : ''))
   const thinking = request.thinking
   const format = request.answerFormat && encodeShape(request.answerFormat)
   const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
@@ -40,7 +42,8 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
     parallel_tool_calls: tools ? request.parallelTools : undefined,
     temperature,
     top_p: topP,
-    reasoning: effort === undefined && !summary ? undefined : present({ effort, summary: summary ? 'auto' : undefined }),
+    reasoning:
+      effort === undefined && !summary ? undefined : present({ effort, summary: summary ? 'auto' : undefined }),
     text: Object.keys(said).length > 0 ? said : undefined,
     prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
     safety_identifier: request.user === undefined ? undefined : shortened(request.user),
@@ -53,18 +56,27 @@ function encodeItem(item: Item): Json[] {
   switch (item.kind) {
     case 'message':
       if (item.parts.length === 0) return []
-      return [{ type: 'message', role: item.role, content: item.role === 'assistant' ? encodeSaid(item.parts) : encodeParts(item.parts) }]
+      return [
+        {
+          type: 'message',
+          role: item.role,
+          content: item.role === 'assistant' ? encodeSaid(item.parts) : encodeParts(item.parts),
+        },
+      ]
     case 'reasoning': {
       const { encrypted, id, summary = item.text === '' ? [] : [item.text] } = item.signature?.data ?? {}
       const told = (Array.isArray(summary) ? summary : []).map(part => ({ type: 'summary_text', text: String(part) }))
       return [present({ type: 'reasoning', id: text(id), summary: told, encrypted_content: encrypted })]
     }
     case 'call':
-      return [{ type: 'function_call', call_id: shortId(item.id), name: fitName(item.name), arguments: item.input || '{}' }]
+      return [
+        { type: 'function_call', call_id: shortId(item.id), name: fitName(item.name), arguments: item.input || '{}' },
+      ]
     case 'result': {
       const parts = resultParts(item.parts, item.failed)
       const [only] = parts
-      const output = parts.length === 0 ? '' : parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
+      const output =
+        parts.length === 0 ? '' : parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
       return [{ type: 'function_call_output', call_id: shortId(item.id), output }]
     }
   }

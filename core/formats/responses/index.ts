@@ -24,7 +24,9 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const image = object(object(response['tool_usage'])?.['image_gen'])
   const usage = told && image ? { ...told, image_gen: image } : told
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  const calls = list(response['output']).flatMap((item, index) => callOfItem(object(item), text(object(item)?.['id']) || index) ?? [])
+  const calls = list(response['output']).flatMap(
+    (item, index) => callOfItem(object(item), text(object(item)?.['id']) || index) ?? [],
+  )
   return {
     last: true,
     terminal: true,
@@ -46,7 +48,10 @@ function read(json: unknown): Reading {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'
     const call = callOfItem(item, event['output_index'], !done)
-    return { ...(call && { calls: [call] }), ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }) }
+    return {
+      ...(call && { calls: [call] }),
+      ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }),
+    }
   }
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
@@ -70,7 +75,13 @@ function withImages(counted: CountedUsage | undefined, image: Json | undefined):
   const [asked, made] = [positive(image?.['input_tokens']) ?? 0, positive(image?.['output_tokens']) ?? 0]
   if (!counted || asked + made === 0) return counted
   const seen = Math.min(positive(object(image?.['input_tokens_details'])?.['image_tokens']) ?? 0, asked)
-  const pass: Usage = { ...NO_USAGE, input: asked, output: made, ...(seen > 0 && { imageInput: seen }), ...(made > 0 && { imageOutput: made }) }
+  const pass: Usage = {
+    ...NO_USAGE,
+    input: asked,
+    output: made,
+    ...(seen > 0 && { imageInput: seen }),
+    ...(made > 0 && { imageOutput: made }),
+  }
   const passes = [
     { model: undefined, usage: counted.usage },
     { model: undefined, usage: pass, aside: true },
@@ -100,16 +111,26 @@ export const responses: Format = {
   reportsCalls: true,
   storesByDefault: true,
   limitCalls(body, most) {
-    if (positive(body.get('max_tool_calls')) === undefined && body.contents.providerTools.length > 0) body.set('max_tool_calls', most)
+    if (positive(body.get('max_tool_calls')) === undefined && body.contents.providerTools.length > 0)
+      body.set('max_tool_calls', most)
   },
   // Each item ends with events of its own, and what begins after it does so with others.
-  mayBeComplete: recent => recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
+  mayBeComplete: recent =>
+    recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
   prepare(body) {
     levelLimits(body, responses.outputLimit(body))
     return undefined
   },
-  signals: ['"response.created"', '"response.completed"', '"response.incomplete"', '"response.failed"', '"error"', '"encrypted_content"', '_call"'],
+  signals: [
+    '"response.created"',
+    '"response.completed"',
+    '"response.incomplete"',
+    '"response.failed"',
+    '"error"',
+    '"encrypted_content"',
+    '_call"',
+  ],
   text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
   read,
   replyMember: 'response',
@@ -126,7 +147,20 @@ export const responses: Format = {
     if (!response) return { type: 'error', code, message, param, sequence_number }
     // Only what names the reply: the rest of a failed response may tell of the operator's account.
     const { id, object: kind, created_at, model, output } = response
-    return { type, sequence_number, response: { id, object: kind, created_at, status: 'failed', model, output, error: { code, message }, usage: null } }
+    return {
+      type,
+      sequence_number,
+      response: {
+        id,
+        object: kind,
+        created_at,
+        status: 'failed',
+        model,
+        output,
+        error: { code, message },
+        usage: null,
+      },
+    }
   },
   errorEvent(error, _requestId, running) {
     const { message, code } = openaiError(error)
@@ -139,11 +173,26 @@ export const responses: Format = {
     )
   },
   overflow: () => 'Your input exceeds the context window of this model. Please adjust your input and try again.',
-  codec: { translates: CARRIES, refuses: REFUSES, repeats: ECHOES, decodeRequest, encodeRequest, decodeReply, encodeReply, decoder, encoder },
+  codec: {
+    translates: CARRIES,
+    refuses: REFUSES,
+    repeats: ECHOES,
+    decodeRequest,
+    encodeRequest,
+    decodeReply,
+    encodeReply,
+    decoder,
+    encoder,
+  },
   truncate(usage, running) {
     // Without `output`, of which the text went out in deltas that nobody here kept: the SDK fills in what it has gathered.
     const { output: _none, ...rest } = begun(running)
-    const response = { ...rest, status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, usage: responses.encodeUsage(usage) }
+    const response = {
+      ...rest,
+      status: 'incomplete',
+      incomplete_details: { reason: 'max_output_tokens' },
+      usage: responses.encodeUsage(usage),
+    }
     return [typedEvent({ type: 'response.incomplete', sequence_number: nextNumber(running), response })]
   },
 }

@@ -19,7 +19,11 @@ function decodePart(part: Json, at: string): Part {
       return { kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }
     case 'input_image': {
       if (typeof part['image_url'] !== 'string') throw elsewhere(`${at}.file_id`)
-      return present({ kind: 'image' as const, source: sourceOf(part['image_url'], `${at}.image_url`), detail: text(part['detail']) })
+      return present({
+        kind: 'image' as const,
+        source: sourceOf(part['image_url'], `${at}.image_url`),
+        detail: text(part['detail']),
+      })
     }
     case 'input_file': {
       const name = text(part['filename'])

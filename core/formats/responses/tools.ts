@@ -24,7 +24,13 @@ export function decodeTools(value: readonly unknown[], dropped: DroppedFields): 
   return tools
 }
 
-function decodeTool(entry: unknown, at: string, space: string | undefined, skippedTools: { type: string; param: string }[], dropped: DroppedFields): Tool[] {
+function decodeTool(
+  entry: unknown,
+  at: string,
+  space: string | undefined,
+  skippedTools: { type: string; param: string }[],
+  dropped: DroppedFields,
+): Tool[] {
   const tool = objectAt(entry, at)
   const type = text(tool['type']) ?? ''
   switch (type) {
@@ -36,7 +42,9 @@ function decodeTool(entry: unknown, at: string, space: string | undefined, skipp
       const name = textAt(tool['name'], `${at}.name`)
       // What a namespace is for is told nowhere else: each of its tools must speak for itself.
       if (tool['description']) dropped.add('tools.namespace.description')
-      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) => decodeTool(inner, `${at}.tools[${index}]`, name, skippedTools, dropped))
+      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) =>
+        decodeTool(inner, `${at}.tools[${index}]`, name, skippedTools, dropped),
+      )
     }
     default:
       skippedTools.push({ type, param: at })

@@ -12,7 +12,10 @@ export function refused(param: string, message: string): GatewayError {
 
 /** What only the provider of a format can do, asked of another's: the message names the member and the reason. */
 export function untranslatable(param: string, what: string): GatewayError {
-  return refused(param, `"${param}" cannot be translated: ${what}. The model behind this key speaks another wire format.`)
+  return refused(
+    param,
+    `"${param}" cannot be translated: ${what}. The model behind this key speaks another wire format.`,
+  )
 }
 
 /** What is of a type that only the client's own format has. */
@@ -32,7 +35,13 @@ export function shapeOf(type: unknown, schema: () => Json): AnswerFormat | undef
   if (type === 'json_object') return { kind: 'json' }
   if (type !== 'json_schema') return undefined
   const { name, schema: json, strict, description } = schema()
-  return present({ kind: 'schema' as const, name: text(name) ?? 'reply', schema: json, strict: boolean(strict), description: text(description) })
+  return present({
+    kind: 'schema' as const,
+    name: text(name) ?? 'reply',
+    schema: json,
+    strict: boolean(strict),
+    description: text(description),
+  })
 }
 
 /** A member that must be an object where it is there. @throws GatewayError invalid_body */
@@ -71,7 +80,8 @@ export function textAt(value: unknown, param: string): string {
 export function refuseAll(body: Json, members: Readonly<Record<string, string>>): void {
   for (const [name, why] of Object.entries(members)) {
     const value = body[name]
-    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0)) continue
+    if (value === undefined || value === null || value === false || (Array.isArray(value) && value.length === 0))
+      continue
     throw untranslatable(name, why)
   }
 }
@@ -166,12 +176,18 @@ export function parseExact(json: string): unknown {
   if (!rawJSON || !BIG_NUMBER.test(json)) return JSON.parse(json)
   return exact.parse(json, (_key, value, context) => {
     const source = context?.source
-    return typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source) ? rawJSON(source) : value
+    return typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source)
+      ? rawJSON(source)
+      : value
   })
 }
 
 /** Whether a model was told to do a thing that only its provider could do for it: the request is about nothing else. */
-export function providerTools(skippedTools: readonly { type: string; param: string }[], tools: readonly Tool[], dropped: DroppedFields): void {
+export function providerTools(
+  skippedTools: readonly { type: string; param: string }[],
+  tools: readonly Tool[],
+  dropped: DroppedFields,
+): void {
   const [first] = skippedTools
   if (first && tools.length === 0) throw untranslatable(first.param, `"${first.type}" is a tool of the provider's own`)
   for (const { type } of skippedTools) dropped.add(`tools.${type}`)
@@ -188,7 +204,10 @@ export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[
 /** A choice that names a tool which is not there would be refused by every provider. @throws GatewayError invalid_body */
 export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool[]): void {
   if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
-    throw refused('tool_choice', `"tool_choice" names "${choice.name.slice(0, 100)}", which is none of the tools that can be translated.`)
+    throw refused(
+      'tool_choice',
+      `"tool_choice" names "${choice.name.slice(0, 100)}", which is none of the tools that can be translated.`,
+    )
   }
 }
 
@@ -225,14 +244,19 @@ export function resultParts(parts: readonly Part[], failed: boolean): readonly P
   const [first, ...rest] = parts
   const known = first?.kind === 'text' && /^\W*\w*error/i.test(first.text)
   if (!failed || known) return parts
-  return first?.kind === 'text' ? [{ kind: 'text', text: `Error: ${first.text}` }, ...rest] : [{ kind: 'text', text: 'Error' }, ...parts]
+  return first?.kind === 'text'
+    ? [{ kind: 'text', text: `Error: ${first.text}` }, ...rest]
+    : [{ kind: 'text', text: 'Error' }, ...parts]
 }
 
 /** Sampling that the request asks for and a reasoning model would refuse. */
 export function sampling(request: Request, dropped: DroppedFields): Pick<Request, 'temperature' | 'topP'> {
   const reasons = request.thinking?.on === true
   if (!reasons)
-    return { ...(request.temperature !== undefined && { temperature: request.temperature }), ...(request.topP !== undefined && { topP: request.topP }) }
+    return {
+      ...(request.temperature !== undefined && { temperature: request.temperature }),
+      ...(request.topP !== undefined && { topP: request.topP }),
+    }
   if (request.temperature !== undefined) dropped.add('temperature')
   if (request.topP !== undefined) dropped.add('top_p')
   return {}

@@ -32,7 +32,9 @@ export class DroppedFields {
   /** The names, fit for a header. */
   toString(): string {
     const all = [...this.#names].map(name => name.replaceAll(/[^\w.:-]/g, '_').slice(0, 64))
-    return all.length > MOST_NAMED ? `${all.slice(0, MOST_NAMED).join(', ')}, and ${all.length - MOST_NAMED} more` : all.join(', ')
+    return all.length > MOST_NAMED
+      ? `${all.slice(0, MOST_NAMED).join(', ')}, and ${all.length - MOST_NAMED} more`
+      : all.join(', ')
   }
 }
 

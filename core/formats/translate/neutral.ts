@@ -84,7 +84,13 @@ export interface Thinking {
 /** The form the answer must have: any JSON, or what a schema admits. */
 export type AnswerFormat =
   | { readonly kind: 'json' }
-  | { readonly kind: 'schema'; readonly name: string; readonly schema: unknown; readonly strict?: boolean; readonly description?: string }
+  | {
+      readonly kind: 'schema'
+      readonly name: string
+      readonly schema: unknown
+      readonly strict?: boolean
+      readonly description?: string
+    }
 
 export interface Request {
   readonly model: string
@@ -113,7 +119,8 @@ export interface Request {
 
 /** Why a reply ended. `sequence` carries the stop sequence that was met. */
 export type Stop =
-  { readonly reason: 'stop' | 'length' | 'calls' | 'filtered' | 'paused' | 'context' } | { readonly reason: 'sequence'; readonly sequence: string | null }
+  | { readonly reason: 'stop' | 'length' | 'calls' | 'filtered' | 'paused' | 'context' }
+  | { readonly reason: 'sequence'; readonly sequence: string | null }
 
 /** What a reply is made of, in order. */
 export type ReplyPart = { readonly kind: 'text' | 'refusal'; readonly text: string } | Reasoning | Call
@@ -125,7 +132,9 @@ export interface Reply {
 }
 
 /** What kind of part begins; of a call all but its input. */
-export type Opening = { readonly kind: 'text' | 'refusal' | 'reasoning' } | { readonly kind: 'call'; readonly id: string; readonly name: string }
+export type Opening =
+  | { readonly kind: 'text' | 'refusal' | 'reasoning' }
+  | { readonly kind: 'call'; readonly id: string; readonly name: string }
 
 /** One event of a reply. Parts are numbered by the decoder and may overlap; `Sequence` puts them one after the other. */
 export type NeutralEvent =

@@ -70,7 +70,11 @@ export function eventsOf({ id, parts, stop }: Reply): NeutralEvent[] {
     const text = item.kind === 'call' ? item.input : item.text
     const signature = item.kind === 'reasoning' ? item.signature : undefined
     return [
-      { kind: 'open', part, what: item.kind === 'call' ? { kind: 'call', id: item.id, name: item.name } : { kind: item.kind } },
+      {
+        kind: 'open',
+        part,
+        what: item.kind === 'call' ? { kind: 'call', id: item.id, name: item.name } : { kind: item.kind },
+      },
       ...(text === '' ? [] : [{ kind: 'delta' as const, part, text }]),
       { kind: 'close', part, ...(signature && { signature }) },
     ]
@@ -104,5 +108,7 @@ interface Writable {
 
 function partOf({ what, text, signature }: Writable): Reply['parts'][number] {
   const said = text.join('')
-  return what.kind === 'call' ? { ...what, input: said } : { kind: what.kind, text: said, ...(signature && { signature }) }
+  return what.kind === 'call'
+    ? { ...what, input: said }
+    : { kind: what.kind, text: said, ...(signature && { signature }) }
 }

@@ -16,7 +16,9 @@ const SEALED = 'tollgate.'
  * @param place where in its reply the reasoning stands, for clients that do not keep the order
  */
 export function wrapSignature({ text, signature }: Omit<Reasoning, 'kind'>, place?: Place): string {
-  return signature ? `${SEALED}${signature.by}.${base64url(JSON.stringify({ text, data: signature.data, place }))}` : `${SEALED}none`
+  return signature
+    ? `${SEALED}${signature.by}.${base64url(JSON.stringify({ text, data: signature.data, place }))}`
+    : `${SEALED}none`
 }
 
 /** The reasoning in a string that `wrapSignature` made, without one for what is not sealed; undefined for a vendor's own string. */
@@ -31,7 +33,10 @@ export function unwrapSignature(string: string): { reasoning?: Reasoning; place?
   if (!PROVES[format](proof)) return {}
   const place = object(json['place'])
   const [said, calls] = [indexOf(place?.['said']), indexOf(place?.['calls'])]
-  return { reasoning: { kind: 'reasoning', text: text(json['text']) ?? '', signature: { by: format, data: proof } }, place: { said, calls } }
+  return {
+    reasoning: { kind: 'reasoning', text: text(json['text']) ?? '', signature: { by: format, data: proof } },
+    place: { said, calls },
+  }
 }
 
 /** Whether the data of a signature are such as its format makes. */

@@ -17,12 +17,17 @@ export function objectSchema(schema: Json = {}): Json {
   if (plain) return { ...schema, type: 'object', properties: object(schema['properties']) ?? {} }
   const members = new Members(schema)
   const required = members.of(schema, 0) ?? new Set()
-  const rest = Object.entries(schema).filter(([name]) => !(COMBINING as readonly string[]).includes(name) && name !== 'additionalProperties')
+  const rest = Object.entries(schema).filter(
+    ([name]) => !(COMBINING as readonly string[]).includes(name) && name !== 'additionalProperties',
+  )
   return {
     ...Object.fromEntries(rest),
     type: 'object',
     properties: Object.fromEntries(
-      [...members.properties].map(([name, schemas]) => [name, schemas.size === 1 ? schemas.values().next().value : { anyOf: [...schemas.values()] }]),
+      [...members.properties].map(([name, schemas]) => [
+        name,
+        schemas.size === 1 ? schemas.values().next().value : { anyOf: [...schemas.values()] },
+      ]),
     ),
     ...(required.size > 0 && { required: [...required] }),
   }
@@ -83,7 +88,11 @@ class Members {
     const known = this.properties.get(name)
     if (known?.has(text)) return
     this.#left -= text.length
-    if (this.#left < 0) throw refused('tools', 'The schema of a tool refers to its own parts so often that it becomes several times as large.')
+    if (this.#left < 0)
+      throw refused(
+        'tools',
+        'The schema of a tool refers to its own parts so often that it becomes several times as large.',
+      )
     if (known) known.set(text, schema)
     else this.properties.set(name, new Map([[text, schema]]))
   }
@@ -108,5 +117,8 @@ function refersTo(ref: unknown, root: Json): unknown {
     .slice(2)
     .split('/')
     .map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-  return steps.reduce<unknown>((at, step) => (object(at) && Object.hasOwn(at as object, step) ? (at as Json)[step] : undefined), root)
+  return steps.reduce<unknown>(
+    (at, step) => (object(at) && Object.hasOwn(at as object, step) ? (at as Json)[step] : undefined),
+    root,
+  )
 }

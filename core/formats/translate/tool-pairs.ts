@@ -43,7 +43,11 @@ function answersTo(items: readonly Item[], dropped: DroppedFields): Map<Item, { 
 }
 
 /** Each call in its place and, behind the calls of a turn, their answers. */
-function inTurns(items: readonly Item[], answers: ReadonlyMap<Item, { call: Call; result: Result }>, dropped: DroppedFields): Item[] {
+function inTurns(
+  items: readonly Item[],
+  answers: ReadonlyMap<Item, { call: Call; result: Result }>,
+  dropped: DroppedFields,
+): Item[] {
   const result: Item[] = []
   let due: Item[] = []
   const answer = (): void => {
@@ -84,7 +88,8 @@ function led(items: readonly Item[], dropped: DroppedFields): Item[] {
       dropped.add('reasoning')
       continue
     }
-    follows = item.kind === 'reasoning' || item.kind === 'call' || (item.kind === 'message' && item.role === 'assistant')
+    follows =
+      item.kind === 'reasoning' || item.kind === 'call' || (item.kind === 'message' && item.role === 'assistant')
     result.push(item)
   }
   return result.reverse()

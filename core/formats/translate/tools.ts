@@ -15,7 +15,13 @@ export const FREEFORM_SCHEMA: Json = {
 /** A tool that takes JSON, as every format declares one but for what it calls the schema. */
 export function functionTool(tool: Json, schema: unknown, at: string): Tool {
   const { name, description, strict } = tool
-  return present({ name: textAt(name, `${at}.name`), description: text(description), schema: object(schema), strict: boolean(strict), freeform: false })
+  return present({
+    name: textAt(name, `${at}.name`),
+    description: text(description),
+    schema: object(schema),
+    strict: boolean(strict),
+    freeform: false,
+  })
 }
 
 /** A tool that takes text; its grammar, if it has one, becomes part of what the model is told. */
@@ -24,7 +30,11 @@ export function freeformTool(tool: Json, at: string): Tool {
   const definition = text(grammar?.['definition']) ?? text(object(grammar?.['grammar'])?.['definition'])
   const rule = definition === undefined ? '' : `\n\nThe input must match this grammar:\n${definition}`
   const description = (text(tool['description']) ?? '') + rule
-  return present({ name: textAt(tool['name'], `${at}.name`), description: description === '' ? undefined : description, freeform: true })
+  return present({
+    name: textAt(tool['name'], `${at}.name`),
+    description: description === '' ? undefined : description,
+    freeform: true,
+  })
 }
 
 /** Tokens of reasoning for those who count them. */

@@ -39,7 +39,10 @@ export interface ReplyJob extends Parties {
 export function translateReply({ client, upstream, requestId, bytes, stream, context }: ReplyJob): Uint8Array {
   const members = new Map(context.members)
   const member = (name: string): unknown => (members.has(name) ? parseExact(members.get(name) ?? '') : undefined)
-  const replies = new ReplyTranslation({ client, upstream, requestId }, { ...context, member, tools: byName(context.tools) })
+  const replies = new ReplyTranslation(
+    { client, upstream, requestId },
+    { ...context, member, tools: byName(context.tools) },
+  )
   const event = new ReplyEvent(upstream, '', bufferOf(bytes).toString('utf8'))
   const events = stream ? replies.toStream(event) : [replies.reply(event)]
   return Buffer.from(events.map(({ type, data }) => (stream ? frame(type, data) : data)).join(''))
@@ -78,7 +81,9 @@ export class ReplyTranslation {
     const { upstream } = this.#between
     const decoder = upstream.codec.decoder()
     const reply = replyOf(events.flatMap(event => decoder.read(event)))
-    const ended = events.some(({ reading }) => reading.last === true || upstream.isComplete(reading.closes?.length ?? 0, 1))
+    const ended = events.some(
+      ({ reading }) => reading.last === true || upstream.isComplete(reading.closes?.length ?? 0, 1),
+    )
     if (!reply || !ended) throw noReply('a stream without its end')
     return this.#told(this.#named(reply), events)
   }
@@ -169,7 +174,9 @@ export class StreamTranslation {
     // A reply without a stop reason may be incomplete.
     if (!this.#stopped && !this.#over) {
       this.unfinished = true
-      return this.fail(new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }))
+      return this.fail(
+        new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }),
+      )
     }
     return this.#end(this.#tally.usage()?.usage ?? NO_USAGE)
   }
@@ -187,12 +194,16 @@ export class StreamTranslation {
   #write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly ReplyEvent[] {
     if (this.#over || this.#stopped) return []
     if (event.kind === 'stop') this.#stopped = true
-    return this.#sent(this.#sequence.push(this.#named(event)).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))))
+    return this.#sent(
+      this.#sequence.push(this.#named(event)).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))),
+    )
   }
 
   #named(event: NeutralEvent): NeutralEvent {
     if (event.kind === 'start') return { ...event, id: (this.#id = event.id || this.#id) }
-    return event.kind === 'open' && event.what.kind === 'call' ? { ...event, what: this.#calls.named(event.what, this.#id) } : event
+    return event.kind === 'open' && event.what.kind === 'call'
+      ? { ...event, what: this.#calls.named(event.what, this.#id) }
+      : event
   }
 
   #end(usage: Usage): readonly ReplyEvent[] {

@@ -47,12 +47,24 @@ export function byName(tools: readonly CalledTool[]): ReadonlyMap<string, Called
 }
 
 /** Translates a request. @throws GatewayError invalid_body when it asks for what the upstream's format cannot carry */
-export function translateRequest({ client, upstream, bytes, headers, limits, maxOutput }: TranslationJob): TranslatedRequest {
+export function translateRequest({
+  client,
+  upstream,
+  bytes,
+  headers,
+  limits,
+  maxOutput,
+}: TranslationJob): TranslatedRequest {
   const dropped = new DroppedFields()
   const text = bufferOf(bytes).toString('utf8')
   const request = client.codec.decodeRequest(object(parseExact(text)) as Json, headers, dropped)
-  if (request.items.length === 0) throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request says nothing: there must be a message.')
-  const encoded = upstream.codec.encodeRequest({ ...request, ...(maxOutput !== undefined && { maxOutput }) }, dropped, limits)
+  if (request.items.length === 0)
+    throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request says nothing: there must be a message.')
+  const encoded = upstream.codec.encodeRequest(
+    { ...request, ...(maxOutput !== undefined && { maxOutput }) },
+    dropped,
+    limits,
+  )
   return {
     bytes: Buffer.from(JSON.stringify(encoded)),
     streams: request.stream,

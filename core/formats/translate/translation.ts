@@ -109,5 +109,11 @@ export class Translation {
 }
 
 function jobOf({ client, upstream, body, headers, limits }: Between): TranslationJob {
-  return { client, upstream, headers, limits: { output: limits.output, thinking: limits.thinking }, bytes: body.bytes() }
+  return {
+    client,
+    upstream,
+    headers,
+    limits: { output: limits.output, thinking: limits.thinking },
+    bytes: body.bytes(),
+  }
 }

@@ -9,7 +9,8 @@ export function escapeEnd(bytes: Buffer, at: number): number {
   if (ESCAPES[escaped] === 1) return at + 2
   if (escaped !== 0x75) throw new JsonError({ kind: 'syntax' })
   if (at + 5 >= bytes.length) return 0
-  for (let digit = at + 2; digit < at + 6; digit++) if (!isHex(bytes[digit] as number)) throw new JsonError({ kind: 'syntax' })
+  for (let digit = at + 2; digit < at + 6; digit++)
+    if (!isHex(bytes[digit] as number)) throw new JsonError({ kind: 'syntax' })
   return at + 6
 }
 
@@ -29,7 +30,11 @@ const STEP_BYTES = 65_536
  * @param start of the string, at its quote
  * @returns how many values it holds, and how deep it is nested; a text that is no JSON counts as if it were
  */
-export function* measuring(bytes: Buffer, start: number, end: number): Generator<void, { readonly values: number; readonly depth: number }> {
+export function* measuring(
+  bytes: Buffer,
+  start: number,
+  end: number,
+): Generator<void, { readonly values: number; readonly depth: number }> {
   let values = 1
   let depth = 0
   let deepest = 0

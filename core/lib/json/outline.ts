@@ -58,7 +58,11 @@ export class Outline {
     for (const name of path) view = view?.member(name)
     if (!view?.isString) return this
     const { start, end } = view
-    return new Outline(this.#scanned, this.view, replaced(this.json, path, text), { start, end, bytes: Buffer.from(JSON.stringify(text)) })
+    return new Outline(this.#scanned, this.view, replaced(this.json, path, text), {
+      start,
+      end,
+      bytes: Buffer.from(JSON.stringify(text)),
+    })
   }
 }
 

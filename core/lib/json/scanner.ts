@@ -166,7 +166,12 @@ export class JsonScanner {
     const start = this.#string
     this.#string = -1
     if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
-      if (entry > 0 && this.#named[this.#depth] !== -1 && says(bytes, tape.start(entry - 1), tape.end(entry - 1), ARGUMENTS)) this.inner.push(start, end)
+      if (
+        entry > 0 &&
+        this.#named[this.#depth] !== -1 &&
+        says(bytes, tape.start(entry - 1), tape.end(entry - 1), ARGUMENTS)
+      )
+        this.inner.push(start, end)
       return this.#ended()
     }
     this.#state = AFTER_NAME
@@ -198,7 +203,8 @@ export class JsonScanner {
   #begin(at: number): number {
     if (this.#state !== VALUE && this.#state !== FIRST_ELEMENT) throw new JsonError({ kind: 'syntax' })
     if (++this.values > this.#limits.values) throw new JsonError({ kind: 'values' })
-    if (this.tape.size >= this.#memberEnd) throw new JsonError({ kind: 'member', name: [...this.names.keys()].at(-1) ?? '' })
+    if (this.tape.size >= this.#memberEnd)
+      throw new JsonError({ kind: 'member', name: [...this.names.keys()].at(-1) ?? '' })
     return this.tape.add(at)
   }
 
@@ -215,7 +221,8 @@ export class JsonScanner {
     const inObject = this.#named[this.#depth] !== -1
     if (byte === COLON && state === AFTER_NAME) this.#state = VALUE
     else if (byte === COMMA && state === AFTER_VALUE) this.#state = inObject ? NAME : VALUE
-    else if (byte === CLOSE_OBJECT && inObject && this.#depth > 0 && (state === AFTER_VALUE || state === FIRST_NAME)) this.#shut(behind)
+    else if (byte === CLOSE_OBJECT && inObject && this.#depth > 0 && (state === AFTER_VALUE || state === FIRST_NAME))
+      this.#shut(behind)
     else if (byte === CLOSE_ARRAY && !inObject && (state === AFTER_VALUE || state === FIRST_ELEMENT)) this.#shut(behind)
     else throw new JsonError({ kind: 'syntax' })
   }
@@ -271,7 +278,13 @@ function indexOf(bytes: Buffer, byte: number, from: number): number {
 function wordEnd(bytes: Buffer, at: number): number {
   for (; at < bytes.length; at++) {
     const byte = bytes[at] as number
-    const part = (byte >= 0x30 && byte <= 0x39) || (byte >= 0x61 && byte <= 0x7a) || byte === MINUS || byte === 0x2e || byte === 0x2b || byte === 0x45
+    const part =
+      (byte >= 0x30 && byte <= 0x39) ||
+      (byte >= 0x61 && byte <= 0x7a) ||
+      byte === MINUS ||
+      byte === 0x2e ||
+      byte === 0x2b ||
+      byte === 0x45
     if (!part) return at
   }
   return at
@@ -287,5 +300,6 @@ function checkWord(bytes: Buffer, at: number, end: number, strict: boolean): voi
   const text = bytes.toString('latin1', at, end)
   if (!NUMBER.test(text)) throw new JsonError({ kind: 'syntax' })
   // Beyond the range of a double some readers take it for infinity, and others for itself.
-  if (strict && text.length > 4 && !Number.isFinite(Number(text))) throw new JsonError({ kind: 'range', text: text.slice(0, 32) })
+  if (strict && text.length > 4 && !Number.isFinite(Number(text)))
+    throw new JsonError({ kind: 'range', text: text.slice(0, 32) })
 }

@@ -8,7 +8,9 @@ export const NAME_MAX = 200
 export function stringAt(bytes: Buffer, start: number, end: number): string {
   if (end - start > NAME_MAX) {
     const text = bytes.subarray(start, end)
-    return text.includes(BACKSLASH) ? (JSON.parse(text.toString('utf8')) as string) : text.toString('utf8', 1, text.length - 1)
+    return text.includes(BACKSLASH)
+      ? (JSON.parse(text.toString('utf8')) as string)
+      : text.toString('utf8', 1, text.length - 1)
   }
   for (let at = start; at < end; at++) {
     const byte = bytes[at] as number

@@ -80,7 +80,8 @@ export class JsonView {
     const tape = this.#tape
     const end = tape.next(this.#entry)
     let found = -1
-    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1)) if (this.#says(entry, name)) found = entry + 1
+    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1))
+      if (this.#says(entry, name)) found = entry + 1
     return found === -1 ? undefined : new JsonView(this.#bytes, this.#tape, found)
   }
 
@@ -94,7 +95,8 @@ export class JsonView {
       for (let value = entry + 1 + nameEntries; value < end; value = tape.next(value) + nameEntries) {
         const start = tape.start(value)
         if (this.#bytes[start] !== QUOTE) walk(value)
-        else if (nameEntries === 1 && names.some(name => this.#says(value - 1, name))) total += tape.end(value) - start - 2
+        else if (nameEntries === 1 && names.some(name => this.#says(value - 1, name)))
+          total += tape.end(value) - start - 2
       }
     }
     walk(this.#entry)
@@ -106,7 +108,8 @@ export class JsonView {
     if (!this.isObject) return
     const tape = this.#tape
     const end = tape.next(this.#entry)
-    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1)) yield stringAt(this.#bytes, tape.start(entry), tape.end(entry))
+    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1))
+      yield stringAt(this.#bytes, tape.start(entry), tape.end(entry))
   }
 
   /** The elements of a list; nothing for anything else. */
@@ -119,7 +122,8 @@ export class JsonView {
     const tape = this.#tape
     const end = tape.next(this.#entry)
     const nameEntries = this.isObject ? 1 : 0
-    for (let entry = this.#entry + 1 + nameEntries; entry < end; entry = tape.next(entry) + nameEntries) yield new JsonView(this.#bytes, this.#tape, entry)
+    for (let entry = this.#entry + 1 + nameEntries; entry < end; entry = tape.next(entry) + nameEntries)
+      yield new JsonView(this.#bytes, this.#tape, entry)
   }
 
   /** Whether the string at an entry says this. */
