@@ -1,17 +1,17 @@
 /**
- * The one table of the gateway's own errors, the error every stage throws, and the reply every stage may give.
- * How an error is spelt on the wire is the business of the wire formats; this file knows none of them.
+ * The one table of the gateway's own errors, the error that stages throw, and the reply that stages may give. The wire
+ * formats decide how an error is spelled on the wire.
  */
 
-/** One row of the table. `retry` says whether the same request can succeed a little later. */
+/** One row of the table. `retry` tells whether the same request can succeed a little later. */
 interface ErrorRow {
   readonly status: number
   readonly retry: boolean
-  /** What the customer reads unless the thrower says something more exact. */
+  /** The message that the customer gets, unless the code that throws gives a more exact one. */
   readonly words: string
 }
 
-/** Every code the gateway can answer with. README's table is checked against it. */
+/** Every code that the gateway can answer with. A test compares the table in the documentation with it. */
 export const ERRORS = {
   missing_key: {
     status: 401,
@@ -58,27 +58,27 @@ export const ERRORS = {
 /** A code of the table. */
 export type ErrorCode = keyof typeof ERRORS
 
-/** What the thrower knows beyond the table's row. */
+/** What the code that throws knows beyond the row of the table. */
 export interface ErrorDetails {
-  /** Replaces the row's words; must carry no secret. */
+  /** Replaces the words of the row. It must not hold a secret. */
   readonly message?: string
-  /** The request member that is at fault, for formats that name it. */
+  /** The request member at fault, for formats that name it. */
   readonly param?: string
-  /** Replaces the row's status: only for an upstream's own rejection, whose status passes. */
+  /** Replaces the status of the row. Only for the rejection of an upstream, whose own status passes. */
   readonly status?: number
-  /** Milliseconds after which a retry makes sense; sent as `retry-after` and `retry-after-ms`. */
+  /** Milliseconds after which a retry makes sense. The client gets them as `retry-after` and `retry-after-ms`. */
   readonly retryAfterMs?: number
-  /** False makes an otherwise passing failure final. */
+  /** False makes a failure final that is retryable otherwise. */
   readonly retry?: boolean
-  /** The upstream's own `type`, `code` and `error_code`, which clients act on; only for `upstream_rejected`. */
+  /** The upstream's own `type`, `code` and `error_code`, which clients act on. Only for `upstream_rejected`. */
   readonly upstream?: { readonly type?: string; readonly code?: string; readonly errorCode?: string }
-  /** More reply headers, such as `allow`. */
+  /** Further reply headers, such as `allow`. */
   readonly headers?: Readonly<Record<string, string>>
-  /** What really happened: for the log alone. */
+  /** The real cause, for the log alone. */
   readonly cause?: unknown
 }
 
-/** The gateway's own "no", rendered in the wire format of the path that was called. */
+/** An error of the gateway's own. The client gets it in the wire format of the path that it called. */
 export class GatewayError extends Error {
   readonly code: ErrorCode
   readonly status: number
@@ -95,13 +95,16 @@ export class GatewayError extends Error {
     this.details = details
   }
 
-  /** Any thrown thing as a GatewayError: a stranger becomes `internal`, its text kept for the log as the cause. */
+  /**
+   * Turns anything thrown into a GatewayError. Anything else becomes `internal`; its text is kept as the cause, for the
+   * log.
+   */
   static from(thrown: unknown): GatewayError {
     return thrown instanceof GatewayError ? thrown : new GatewayError('internal', { cause: thrown })
   }
 }
 
-/** The headers that an error is sent with. */
+/** The headers that go with an error. */
 export function errorHeaders(error: GatewayError): Record<string, string> {
   const headers: Record<string, string> = {
     'content-type': 'application/json; charset=utf-8',
@@ -116,12 +119,15 @@ export function errorHeaders(error: GatewayError): Record<string, string> {
   return headers
 }
 
-/** Milliseconds after which what failed for a moment may be tried again, jittered so that not all who wait come at once. */
+/**
+ * Milliseconds after which to try again what failed for a moment: 1,000 to 3,000 at random, so that clients do not come
+ * back all at once.
+ */
 export function soonMs(): number {
   return 1000 + Math.floor(Math.random() * 2000)
 }
 
-/** A whole answer given by a stage: it ends the way down. */
+/** A whole reply that a stage gives. It ends the way down. */
 export class Reply {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
@@ -133,7 +139,7 @@ export class Reply {
     this.headers = headers
   }
 
-  /** A JSON answer; `headers` are added to its content type. */
+  /** A JSON reply. @param headers further headers beside the content type */
   static json(body: unknown, headers: Record<string, string> = {}, status = 200): Reply {
     return new Reply(status, JSON.stringify(body), { 'content-type': 'application/json; charset=utf-8', ...headers })
   }

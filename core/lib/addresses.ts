@@ -23,8 +23,8 @@ export class TrustedProxies {
   }
 
   /**
-   * The address of the client that sent a request. Behind trusted proxies it is the last address of `x-forwarded-for` that is
-   * not a trusted proxy itself: what stands before it may be the client's own invention.
+   * The address of the client that sent a request. Behind trusted proxies it is the last address of `x-forwarded-for`
+   * that is not a trusted proxy itself. A client can invent the addresses before that one.
    */
   clientOf({ socket, headers }: Pick<IncomingMessage, 'socket' | 'headers'>): string {
     let client = plain(socket.remoteAddress ?? '')
@@ -40,7 +40,7 @@ export class TrustedProxies {
   }
 }
 
-/** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8, and not all addresses there are. */
+/** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8. A subnet of all addresses is refused. */
 export function isRange(text: string): boolean {
   const [address = '', prefix, more] = text.split('/')
   const version = isIP(address)
@@ -48,12 +48,14 @@ export function isRange(text: string): boolean {
   return prefix === undefined || (/^[1-9]\d{0,2}$/.test(prefix) && Number(prefix) <= (version === 4 ? 32 : 128))
 }
 
-/** An IPv4 address that is written as IPv6 is the same address. */
+/** An address without the IPv6 form of an IPv4 address. */
 function plain(address: string): string {
   return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address
 }
 
-/** What counts as one address: of IPv6, the /64 network that one customer is given. */
+/**
+ * The group that an address counts in where addresses have limits: for IPv6 the /64 network, which one customer gets.
+ */
 export function groupOf(address: string): string {
   if (!address.includes(':')) return plain(address)
   const [head = '', tail = ''] = plain(address).split('::')

@@ -2,16 +2,16 @@
 export const NOTHING = Buffer.alloc(0)
 
 /**
- * Bytes that come bit by bit. They are put together as they come: however small the bits are, they take no more than
- * about twice the memory of their bytes, and are copied no more than about twice.
+ * Bytes that arrive in pieces and are joined as they arrive. However small the pieces are, they take at most about
+ * twice the memory of their bytes, and each byte is copied about twice at most.
  */
 export class ByteBuffer {
-  /** The bytes, and room for more behind them; a single piece stays where it came. */
+  /** The bytes, with space for more behind them. A single piece is not copied. */
   #room: Buffer = NOTHING
   #length = 0
   readonly #expected: number
 
-  /** @param expected how many bytes there will be at most, where that is known */
+  /** @param expected how many bytes there will be at most, if that is known */
   constructor(expected = Infinity) {
     this.#expected = expected
   }
@@ -20,7 +20,7 @@ export class ByteBuffer {
     return this.#length
   }
 
-  /** @returns how many bytes there are now */
+  /** Adds a piece. @returns the number of bytes so far */
   push(piece: Buffer): number {
     const length = this.#length + piece.length
     if (this.#length === 0) this.#room = piece
@@ -35,17 +35,17 @@ export class ByteBuffer {
     return (this.#length = length)
   }
 
-  /** All there are: bytes that come later do not change them. */
+  /** All bytes so far. Bytes that arrive later do not change them. */
   get all(): Buffer {
     return this.#room.subarray(0, this.#length)
   }
 
-  /** A copy of all there are. */
+  /** A copy of all bytes so far. */
   copy(): Buffer {
     return Buffer.from(this.#room.subarray(0, this.#length))
   }
 
-  /** All there are; none are left. */
+  /** Takes all bytes out. */
   take(): Buffer {
     const bytes = this.#room.subarray(0, this.#length)
     this.#room = NOTHING
@@ -54,10 +54,13 @@ export class ByteBuffer {
   }
 }
 
-/** Bytes of a room: what is in one is not copied when more comes. */
+/** Bytes of one chunk. A full chunk is not copied when more bytes arrive. */
 const ROOM_BYTES = 1024 * 1024
 
-/** Bytes that come bit by bit and are asked for once: many of them are put together at the end, and not at all where they are given up. */
+/**
+ * Bytes that arrive in pieces and are needed once, at the end. They are joined then, or not at all if they are given
+ * up.
+ */
 export class ChunkList {
   #full: Buffer[] | undefined
   readonly #room = new ByteBuffer(ROOM_BYTES)
@@ -67,7 +70,7 @@ export class ChunkList {
     return this.#length
   }
 
-  /** @returns how many bytes there are now */
+  /** Adds a piece. @returns the number of bytes so far */
   push(piece: Buffer): number {
     if (this.#room.length > 0 && this.#room.length + piece.length > ROOM_BYTES)
       (this.#full ??= []).push(this.#room.take())
@@ -75,7 +78,7 @@ export class ChunkList {
     return (this.#length += piece.length)
   }
 
-  /** All there are; none are left. */
+  /** Takes all bytes out. */
   take(): Buffer {
     const last = this.#room.take()
     const full = this.#full

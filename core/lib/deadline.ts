@@ -1,25 +1,28 @@
 /**
- * Time limits that are hardly ever reached. A request is under several, one after the other, and a timer of Node's for
- * each costs more than what it guards. Here a limit is a place in a roster: all of one length share an interval, which
- * looks over them eight times in that length. So a limit is never early, and up to an eighth of its length late.
- *
- * When the process itself was stopped, or busy for long, what it waited for may have come and lies in its sockets. Node
- * looks at timers before it reads, and would tell of an upstream or a store that never was late; a limit that is up then
- * is told of at the next look.
+ * Time limits that are rarely reached. A request is under several of them, one after the other, and a timer of Node's
+ * for each would cost more than what it guards. Here all limits of one length share an interval, which checks them
+ * eight times in that length. So a limit is never early, and it is late by an eighth of its length at most.
+ * When the process was stopped, or was busy for long, the data that it waited for may lie in its sockets. Node runs
+ * timers before it reads them. So a limit that is up right after such a pause fires at the next check only.
  */
 import { SwapList, type Indexed } from './swap-list.ts'
 
-/** How often a limit is looked at in its length. */
+/** Checks within the length of a limit. */
 const LOOKS = 8
 
+/** A running time limit. */
 export interface Deadline {
-  /** The time begins anew, also after it was up; not after `clear`. */
+  /** Starts the time again, also after it was up. Does nothing after `clear`. */
   refresh(): void
-  /** The limit holds no longer. */
+  /** Cancels the limit. */
   clear(): void
 }
 
-/** Calls back once when the time is up, unless it is cleared before. It keeps no process alive. @param ms more than 0 */
+/**
+ * Starts a time limit. It calls back once when the time is up, unless it is cleared before, and does not keep the
+ * process alive.
+ * @param ms more than 0
+ */
 export function deadline(ms: number, late: () => void): Deadline {
   let watch = watches.get(ms)
   if (!watch) watches.set(ms, (watch = new Watch(ms)))
@@ -29,7 +32,7 @@ export function deadline(ms: number, late: () => void): Deadline {
 class Watched implements Deadline, Indexed {
   index = -1
   due = 0
-  /** It was up when the process came back from a pause. */
+  /** The limit was up when the process came back from a pause. */
   spared = false
   readonly late: () => void
   readonly #watch: Watch
@@ -54,11 +57,11 @@ class Watched implements Deadline, Indexed {
 /** All limits of one length. */
 class Watch {
   readonly #ms: number
-  /** Milliseconds between two looks. */
+  /** Milliseconds between two checks. */
   readonly #every: number
   readonly #running = new SwapList<Watched>()
   #interval: NodeJS.Timeout | undefined
-  /** When it was last looked. */
+  /** When the last check was. */
   #looked = 0
 
   constructor(ms: number) {
@@ -85,7 +88,7 @@ class Watch {
     const paused = now - this.#looked > 2 * this.#every
     this.#looked = now
     for (const limit of this.#running.all()) {
-      // One that is late may clear others.
+      // The callback of one limit may clear others.
       if (limit.due > now || !this.#running.has(limit)) continue
       if (paused && !limit.spared) {
         limit.spared = true

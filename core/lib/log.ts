@@ -1,79 +1,85 @@
 /**
- * The log: JSON lines, several in a write. What is written is scrubbed of customers' keys and of the upstreams' credentials,
- * so that no call of it can leak one by mistake.
+ * The log: lines of JSON. Customers' keys and upstreams' credentials are removed from everything that is written, so
+ * that no call can leak one by mistake.
  */
 import type { Writable } from 'node:stream'
 import { pino, type Logger, type LogFn } from 'pino'
 
+/** The log, as all code uses it: pino's interface. */
 export type Log = Logger
 
-/** Removes secrets from text: whatever looks like a customer key, and the given credentials wherever they stand. */
+/** Removes secrets from text: everything that looks like a customer's key, and the credentials that it was given. */
 export class Scrubber {
   #secrets: readonly string[] = []
 
-  /** The credentials to remove from now on; short words are left alone, as they would mutilate ordinary text. */
+  /** Adds credentials to remove. Short words are ignored, as removing them would mutilate ordinary text. */
   watch(secrets: readonly string[]): void {
     const long = secrets.filter(secret => secret.length >= 8)
-    // In a line of JSON it may stand in other characters.
+    // In a line of JSON a credential may be written with escapes.
     this.#secrets = [
       ...new Set([...this.#secrets, ...long, ...long.map(secret => JSON.stringify(secret).slice(1, -1))]),
     ]
   }
 
   scrub(text: string): string {
-    // Most lines have none, and saying so is cheaper than looking for one.
+    // Most lines have no key, and this test is cheaper than a search.
     let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}|sk-[A-Za-z0-9_-]{20,}/g, 'sk-***') : text
     for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
     return clean
   }
 }
 
-/** An error for the log, without the command to the store that it may come with: it can be the one that tells the password. */
+/** An error for the log, without the Redis command that it may carry: that can be the one that sends the password. */
 function withoutCommands(cause: unknown): unknown {
   if (typeof cause !== 'object' || cause === null) return cause
   const { command: _command, ...others } = cause as Record<string, unknown>
   return Object.fromEntries(Object.entries(others).map(([name, part]) => [name, withoutCommands(part)]))
 }
 
-/** Why something failed, in a line, where a stack would say no more: what an upstream or the store has answered is no defect. */
+/** Why something failed, in one line. For failures of an upstream or the store, where a stack trace would not help. */
 export function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
   const { message, code } = cause as NodeJS.ErrnoException
-  // Node tells of the addresses that it has tried one by one, and of all together by a code alone.
+  // Node reports the addresses that it has tried one by one, and all of them together by a code only.
   if (cause instanceof AggregateError && message === '') return cause.errors.map(reasonOf).join('; ')
   return code === undefined || message.includes(code) ? message : `${message} (${code})`
 }
 
-/** Bytes of lines that go out as one: 4 KiB, with a line break before them, a pipe takes whole, whichever other process writes to it. */
+/**
+ * Bytes of the lines that are written at once. With a line break before them they are the 4 KiB that a pipe takes in
+ * one piece.
+ */
 const PIECE = 4095
 /** Milliseconds that a line waits for others. */
 const PIECE_MS = 500
-/** Bytes that may wait for whoever reads the log: lines that come beyond them are lost. */
+/** Bytes that may wait for the reader of the log. Further lines are lost. */
 const BACKLOG = 16 * 1024 * 1024
 const LOST = 'lines were lost here: they could not be written, or whoever reads them did not keep up'
 
 interface Piece {
   readonly text: string
-  /** Lines in it, or told by it to be lost. */
+  /** Lines in the text, or lines that the text reports as lost. */
   readonly count: number
 }
 
-/** Lines on their way out. A reader that went away costs log lines and nothing else, as do one that does not keep up and a full disk. */
+/**
+ * Lines on their way out. If the reader goes away or does not keep up, or the disk is full, only log lines are lost.
+ */
 class LineBuffer {
   readonly #scrubber: Scrubber
   readonly #out: Writable
   readonly #now: () => number
-  /** Lines that are to go out as one. */
+  /** Lines that will be written at once. */
   #lines = ''
   #bytes = 0
   #count = 0
   #timer: NodeJS.Timeout | undefined
-  /** What goes out when the piece before has: a stream that has several writes them together. */
+  /** Pieces that are written when the one before has been written. */
   readonly #waiting: Piece[] = []
   #waitingBytes = 0
   #writing = false
   #lost = 0
-  /** What went out last may lack its end. */
+  /** The last piece may have been written in part. */
   #torn = false
   #whenRead: (() => void) | undefined
 
@@ -92,7 +98,7 @@ class LineBuffer {
     this.#timer ??= setTimeout(this.#finish, PIECE_MS).unref()
   }
 
-  /** @param read called when nothing waits for its reader, here or in the stream */
+  /** Writes everything out. @param read called when nothing waits for the reader any more */
   flush(read: () => void): void {
     this.#whenRead = read
     this.#finish()
@@ -124,7 +130,7 @@ class LineBuffer {
   }
 
   #next(): void {
-    // A loss is told of as soon as there is room, where there may be any.
+    // A loss is reported as soon as there is room.
     if (this.#waiting.length === 0 && !this.#torn) this.#tellLoss()
     const piece = this.#waiting.shift()
     this.#writing = piece !== undefined
@@ -142,7 +148,7 @@ class LineBuffer {
   }
 }
 
-/** The members of a line that JSON.stringify writes as pino does, without their opening brace; undefined for what needs pino. */
+/** The members of a line as pino would write them, without the opening brace; undefined for values that need pino. */
 function membersOf(said: object): string | undefined {
   if (Object.getPrototypeOf(said) !== Object.prototype || 'err' in said) return undefined
   try {
@@ -153,10 +159,14 @@ function membersOf(said: object): string | undefined {
   }
 }
 
-/** A log of JSON lines. @param level pino's level names; `silent` for none */
+/**
+ * Makes a log of JSON lines.
+ * @param level one of pino's level names; `silent` for none
+ * @param now milliseconds since the epoch
+ */
 export function createLog(scrubber: Scrubber, level: string, out: Writable, now: () => number = Date.now): Log {
   const lines = new LineBuffer(scrubber, out, now)
-  // Most lines, one for each exchange, have members alone, and pino takes twice as long for them.
+  // Most lines, one for each exchange, have members only. Pino takes twice as long for them.
   function logMethod(this: Log, said: Parameters<LogFn>, log: LogFn, number: number): void {
     const [first, ...others] = said
     const members =

@@ -1,8 +1,8 @@
-/** Counts what each of many does in a minute. */
+/** Counts how often each of many names does something in a minute. */
 import { LRUCache } from 'lru-cache'
 
 const MINUTE_MS = 60_000
-/** How many are remembered at a time: those that were counted longest ago are forgotten first. */
+/** Names that are remembered. The names that were counted longest ago are forgotten first. */
 const NAMES_MAX = 100_000
 
 interface Seen {
@@ -10,6 +10,7 @@ interface Seen {
   readonly since: number
 }
 
+/** Counts by name, each over a minute of its own. */
 export class PerMinute {
   readonly #seen = new LRUCache<string, Seen>({ max: NAMES_MAX })
   readonly #now: () => number
@@ -19,7 +20,7 @@ export class PerMinute {
     this.#now = now
   }
 
-  /** Counts once for a name. The minute of a name begins with the first count in it. */
+  /** Counts once for a name. Its minute begins with the first count. */
   add(name: string): void {
     const now = this.#now()
     const seen = this.#seen.get(name)
@@ -27,14 +28,17 @@ export class PerMinute {
     else this.#seen.set(name, { count: 1, since: now })
   }
 
-  /** Counts once for a name that may be counted `most` times in a minute. @returns milliseconds to wait where it may not; 0 where it was counted */
+  /**
+   * Counts once for a name, unless it was counted `most` times in its minute. @returns milliseconds to wait; 0 if it
+   * was counted
+   */
   take(name: string, most: number): number {
     const waitMs = this.waitMs(name, most)
     if (waitMs === 0) this.add(name)
     return waitMs
   }
 
-  /** Milliseconds until the minute of a name that has been counted `most` times is over; 0 when it may go on. */
+  /** Milliseconds until the minute of a name is over that was counted `most` times; 0 if it may go on. */
   waitMs(name: string, most: number): number {
     const seen = this.#seen.get(name)
     if (!seen || seen.count < most) return 0

@@ -1,6 +1,9 @@
-/** Items that wait, by owner. Owners are served in rotation: however many items one of them has, another waits for one. */
+/**
+ * Items that wait, by owner. The owners are served in rotation: however many items one owner has, another owner waits
+ * for one of them at most.
+ */
 export class Rotation<T> {
-  /** The owner who is served next comes first. */
+  /** The owner at the front is served next. */
   readonly #waiting = new Map<string, T[]>()
 
   get empty(): boolean {

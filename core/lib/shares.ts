@@ -1,46 +1,53 @@
 /**
- * What there is only so much of, for all exchanges together: memory, and places. Each key, and each address, may take as much as it
- * leaves free, so when it becomes scarce, who has taken the most is refused first, and others still get their share.
+ * A limited supply that all exchanges share: memory, or places. Each key and each address may take as much as it leaves
+ * free. So when the supply becomes scarce, the one that has taken the most is refused first, and others still get their
+ * share.
  */
 
-/** A key, and an address, may take so many times what it leaves free. Behind a proxy many customers may share an address. */
+/**
+ * How many times what it leaves free a key, or an address, may take. Many customers may share the address of a proxy.
+ */
 const KEY_SHARE = 1
 const ADDRESS_SHARE = 4
 
-/** Who takes a share. */
+/** The key and the address that a share counts for. */
 export interface Taker {
   /** The key's id; undefined for a request without one. */
   readonly key: string | undefined
   readonly address: string
 }
 
+/** The supply, and who has taken how much of it. */
 export class Shares {
-  /** How much there is in all. */
+  /** The whole supply. */
   total: number
   #taken = 0
   readonly #byKey = new Map<string, number>()
   readonly #byAddress = new Map<string, number>()
-  /** How often somebody was refused since the start. */
+  /** How often a request for a share was refused since the start. */
   refused = 0
 
   constructor(total: number) {
     this.total = total
   }
 
-  /** How much is taken at this moment. */
+  /** How much is taken now. */
   get taken(): number {
     return this.#taken
   }
 
-  /** The most that one key can take while all others have nothing. @param part of the total that may be taken for this */
+  /**
+   * The most that one key can take while all others have nothing. @param part the part of the supply that may be used
+   * for this
+   */
   most(part: number): number {
     return (this.total * part * KEY_SHARE) / (1 + KEY_SHARE)
   }
 
   /**
    * Takes an amount.
-   * @param part of the total that may be taken for this
-   * @returns false when there is not so much left for this taker; then nothing is taken
+   * @param part the part of the supply that may be used for this
+   * @returns false if too little is left for this taker; then nothing is taken
    */
   take({ key, address }: Taker, amount: number, part: number): boolean {
     const left = this.total * part - this.#taken - amount
@@ -70,7 +77,7 @@ function subtract(counts: Map<string, number>, name: string, amount: number): vo
   else counts.delete(name)
 }
 
-/** What one exchange has taken. */
+/** The share of one exchange. */
 export class Share {
   readonly #shares: Shares
   readonly #taker: Taker
@@ -86,7 +93,7 @@ export class Share {
     return this.#amount
   }
 
-  /** Takes an amount. @returns false as `Shares.take` does */
+  /** Takes an amount. @returns false if too little is left */
   take(amount: number, part = 1): boolean {
     if (!this.#shares.take(this.#taker, amount, part)) return false
     this.#amount += amount
@@ -100,7 +107,7 @@ export class Share {
     if (given > 0) this.#shares.give(this.#taker, given)
   }
 
-  /** The exchange is over. */
+  /** Gives everything back. */
   close(): void {
     this.give(this.#amount)
   }

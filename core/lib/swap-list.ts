@@ -1,13 +1,14 @@
 /**
- * Things that come and go with every request. A Set or Map would do, but for what V8 does with one that churns: each
- * table it outgrew points to the next, so once one of them is old, all that ever stood in a later one is kept until the
- * next full collection, and copied on the way there. A plain array that is filled from its end has no such past.
+ * A list of things that come and go with every request. A Set or a Map would keep garbage alive: V8 links each table
+ * that they outgrow to the next one, so an old table keeps everything that ever stood in a later one until a full
+ * collection. An array that is filled from its end has no such history.
  */
 export interface Indexed {
-  /** Its place in the roster that it is in. */
+  /** Its index in the list that holds it; managed by the list. */
   index: number
 }
 
+/** A list without order, in which adding, removing and looking up cost the same however long it is. */
 export class SwapList<T extends Indexed> {
   readonly #items: T[] = []
 
@@ -23,7 +24,7 @@ export class SwapList<T extends Indexed> {
     return this.#items[item.index] === item
   }
 
-  /** Takes an item out, if it is in; the last one gets its place. */
+  /** Removes an item if it is in the list. The last item takes its place. */
   delete(item: T): void {
     if (this.#items[item.index] !== item) return
     const last = this.#items.pop() as T
@@ -32,7 +33,7 @@ export class SwapList<T extends Indexed> {
     last.index = item.index
   }
 
-  /** All at this moment; what the caller does with them may change the roster. */
+  /** A copy of the list. The caller may change the list while it goes through the copy. */
   all(): readonly T[] {
     return [...this.#items]
   }

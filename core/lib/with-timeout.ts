@@ -1,9 +1,10 @@
-/** A promise that must not keep others waiting for ever. */
+/** A promise with a time limit. */
 
 /**
- * The promise's own outcome, if it comes in time.
- * @param ms time limit in milliseconds
- * @throws Error naming `what` when it does not
+ * Resolves or rejects as the promise does, if it does so in time.
+ * @param ms the limit in milliseconds
+ * @param what the name for the error
+ * @throws Error if the limit is reached
  */
 export async function withTimeout<T>(promise: T | Promise<T>, ms: number, what: string): Promise<T> {
   let timer: NodeJS.Timeout | undefined

@@ -1,7 +1,7 @@
 /**
- * Prices, and what usage costs at them. A price has rates for each class of tokens, higher rates for long input, factors for the
- * conditions under which a provider serves a request, and fees for tools that the provider runs. All arithmetic is exact; a request is
- * rounded once, up.
+ * Prices, and what usage costs. A price has a rate for each class of tokens, higher rates for long input, factors for
+ * the conditions under which a provider serves a request, and fees for the tools that the provider runs. All arithmetic
+ * is exact. A charge is rounded once, up.
  */
 import { createHash } from 'node:crypto'
 import { inputTokens, type Usage } from './usage.ts'
@@ -23,13 +23,13 @@ export interface Rates {
   readonly rejected: bigint
   /** Defaults to `input`: most providers count images as input. */
   readonly imageInput: bigint
-  /** Without a rate, such tokens are charged as `input` or `output`, and the entry is marked `unpriced`. */
+  /** Without a rate, such tokens are charged as `input` or `output`, and the history entry is marked `unpriced`. */
   readonly audioInput?: bigint
   readonly audioOutput?: bigint
   readonly imageOutput?: bigint
 }
 
-/** The names of `Rates`: each is a setting of a price in gateway.yaml. */
+/** The names of the rates. Each is a setting of a price in gateway.yaml. */
 export const RATE_NAMES = [
   'input',
   'cacheRead',
@@ -44,8 +44,9 @@ export const RATE_NAMES = [
   'imageOutput',
 ] as const satisfies readonly (keyof Rates)[]
 
-/** The conditions under which a provider serves a request and that change its bill, as prices and entries name them. */
+/** The conditions that change a bill, as prices and history entries name them. */
 export const CONDITION_NAMES = ['serviceTier', 'speed', 'inferenceGeo'] as const
+/** A condition that changes a bill. */
 export type ConditionName = (typeof CONDITION_NAMES)[number]
 
 /** The kinds of tools that a provider runs and bills by the call. */
@@ -58,37 +59,44 @@ export const CALL_NAMES = [
   'mcp',
   'otherTools',
 ] as const
+/** A kind of tool that a provider bills by the call. */
 export type CallName = (typeof CALL_NAMES)[number]
 
 /** How often each kind of tool was run. */
 export type Calls = Readonly<Partial<Record<CallName, number>>>
 
-/** Under which conditions tokens were used, and which tools the provider ran. */
+/** The conditions under which tokens were used, and the tools that the provider ran. */
 export interface Conditions extends Readonly<Partial<Record<ConditionName, string>>> {
   readonly calls?: Calls
 }
 
 /** What an operator charges for a model. */
 export interface Price extends Rates {
-  /** Rates of a whole request whose input is above so many tokens, lowest first; undefined where the file does not say. */
+  /**
+   * Rates for long input, by their threshold, lowest first; undefined if the file does not say. They hold for the whole
+   * request.
+   */
   readonly tiers: readonly Tier[] | undefined
-  /** Factors in nano-units (`NANO` is one) that all rates are multiplied by, by condition and the name it is reported by. */
+  /**
+   * Factors that all rates are multiplied by, in nano-units (`NANO` stands for 1). By condition, and by the name that a
+   * reply reports.
+   */
   readonly factors: Readonly<Partial<Record<ConditionName, ReadonlyMap<string, bigint>>>>
-  /** Nano-credits for one call. */
+  /** Nano-credits for each call. */
   readonly calls: Readonly<Partial<Record<CallName, bigint>>>
-  /** Stands for all of these numbers: the same numbers have the same version. */
+  /** A name for exactly these numbers: the same numbers have the same version. */
   readonly version: string
 }
 
 /** Rates for long input. */
 export interface Tier extends Rates {
-  /** Input tokens, cached ones included. */
+  /** Input tokens, including cached ones, above which the rates hold. */
   readonly above: number
 }
 
 const PER = 1_000_000n
 
-/** Names by which providers report that nothing special applied, or was asked for. */
+/** Names by which providers report that nothing special applied. */
 const STANDARD: ReadonlySet<string> = new Set([
   'default',
   'standard',
@@ -100,35 +108,39 @@ const STANDARD: ReadonlySet<string> = new Set([
   '',
 ])
 
-/** Whether a condition's name stands for what the plain rates are for. */
+/** Whether the plain rates apply under a condition of this name. */
 export function isStandard(name: string | undefined): boolean {
   return name === undefined || STANDARD.has(name)
 }
 
-/** How many whole tokens an amount pays for, at nano-credits for a million; Infinity when they are free. */
+/**
+ * How many whole tokens an amount pays for.
+ * @param perMillion nano-credits for a million tokens
+ * @returns Infinity if they are free
+ */
 export function tokensFor(nano: bigint, perMillion: bigint): number {
   if (perMillion === 0n) return Infinity
   return nano <= 0n ? 0 : Number((nano * PER) / perMillion)
 }
 
-/** A usage with the price it has. */
+/** A usage with its price. */
 export interface PricedUsage {
   readonly usage: Usage
   readonly price: Price
   readonly conditions?: Conditions | undefined
 }
 
-/** A usage as it is billed; `model` is the upstream's name where it is another than was asked for. */
+/** A usage as it is billed. `model` is the upstream's name of the model, if that is not the one that was asked for. */
 export interface BilledUsage extends PricedUsage {
   readonly model?: string
 }
 
 /**
- * What a usage costs in nano-credits: the sum over classes and calls, rounded up once and capped at MAX_AMOUNT.
- * @throws RangeError when a count is no whole number of tokens: usage is checked before it is priced
+ * What a usage costs, in nano-credits: the sum over classes and calls, rounded up once and capped at MAX_AMOUNT.
+ * @throws RangeError if a count is not a whole number: usage must be checked before it is priced
  */
 export function charge(usage: Usage, price: Price, conditions?: Conditions): bigint {
-  // Nearly all usage is plain, and is priced for every piece of a stream.
+  // This runs for every piece of a stream, and nearly all usage is plain.
   return conditions === undefined ? rounded(tokensOf(usage, price), PER) : chargeAll([{ usage, price, conditions }])
 }
 
@@ -136,7 +148,10 @@ function least(...numbers: readonly bigint[]): bigint {
   return numbers.reduce((a, b) => (a < b ? a : b))
 }
 
-/** What the smallest request costs at the cheapest of these prices, in nano-credits: one token of input and one of output. */
+/**
+ * What the smallest request costs at the cheapest of these prices, in nano-credits: one input token and one output
+ * token.
+ */
 export function leastCharge(prices: readonly Price[]): bigint {
   return least(
     ...prices.map(({ input, cacheWrite5m, cacheWrite1h, output }) =>
@@ -145,7 +160,10 @@ export function leastCharge(prices: readonly Price[]): bigint {
   )
 }
 
-/** What several usages of one request cost together, rounded up once. @throws RangeError as `charge` does */
+/**
+ * What several usages of one request cost together, in nano-credits, rounded up once. @throws RangeError as `charge`
+ * does
+ */
 export function chargeAll(usages: readonly PricedUsage[]): bigint {
   const [first] = usages
   if (usages.length === 1 && first && first.conditions === undefined)
@@ -157,7 +175,7 @@ export function chargeAll(usages: readonly PricedUsage[]): bigint {
       exact *= factor
       per *= NANO
     }
-    // Factors are for tokens: a call costs what it costs.
+    // Factors apply to tokens, and not to fees.
     return { exact: exact + feesOf(price, conditions.calls) * per, per }
   })
   const per = parts.reduce((most, part) => (part.per > most ? part.per : most), PER)
@@ -172,13 +190,13 @@ function rounded(exact: bigint, per: bigint): bigint {
   return nano > MAX_AMOUNT ? MAX_AMOUNT : nano
 }
 
-/** The rates that a request with so much input is charged at. */
+/** The rates for a request with this much input. */
 export function ratesAt(price: Price, inputCount: number): Rates {
   if (price.tiers === undefined || price.tiers.length === 0) return price
   return price.tiers.findLast(({ above }) => inputCount > above) ?? price
 }
 
-/** Nano-credits, times a million. */
+/** The exact cost of the tokens, in millionths of a nano-credit. */
 function tokensOf(usage: Usage, price: Price): bigint {
   const rates = price.tiers === undefined || price.tiers.length === 0 ? price : ratesAt(price, inputTokens(usage))
   const { audioInput = 0, imageInput = 0, audioOutput = 0, imageOutput = 0, rejected = 0 } = usage
@@ -197,12 +215,12 @@ function tokensOf(usage: Usage, price: Price): bigint {
   return sum
 }
 
-/** Most classes are empty, and a number is turned into a BigInt at some cost. */
+/** Most classes are empty, and turning a number into a BigInt costs time. */
 function times(tokens: number, rate: bigint): bigint {
   return tokens === 0 ? 0n : BigInt(tokens) * rate
 }
 
-/** The factors that apply under some conditions; a condition without a factor has none. */
+/** The factors that apply under these conditions. A condition without a factor has none. */
 export function factorsOf(price: Price, conditions: Conditions): bigint[] {
   return CONDITION_NAMES.flatMap(name => {
     const told = conditions[name]
@@ -214,7 +232,10 @@ function feesOf({ calls: fees }: Price, calls: Calls = {}): bigint {
   return Object.entries(calls).reduce((sum, [name, count]) => sum + BigInt(count) * (fees[name as CallName] ?? 0n), 0n)
 }
 
-/** What of a usage has no price of its own, by the names of the settings that are missing: `audioInput`, `serviceTier.flex`, `calls.webSearch`. */
+/**
+ * What of a usage has no price: the names of the missing settings, such as `audioInput`, `serviceTier.flex` or
+ * `calls.webSearch`.
+ */
 export function unpricedOf({ usage, price, conditions = {} }: PricedUsage): string[] {
   const rates = ratesAt(price, inputTokens(usage))
   const classes = (['audioInput', 'audioOutput', 'imageOutput'] as const).filter(
@@ -230,18 +251,18 @@ export function unpricedOf({ usage, price, conditions = {} }: PricedUsage): stri
 /** A price without its version. */
 export type PriceNumbers = Omit<Price, 'version'>
 
-/** A price with the version that its numbers have. */
+/** A price with its version. */
 export function versioned(numbers: PriceNumbers): Price {
   const text = JSON.stringify(priceText(numbers))
   return { ...numbers, version: createHash('sha256').update(text).digest('hex').slice(0, 12) }
 }
 
-/** The numbers of a price as JSON that `priceFromText` reads: plain decimals, in credits. */
+/** The numbers of a price as JSON, which `priceFromText` reads. */
 export function writePrice(price: Price): string {
   return JSON.stringify(priceText(price))
 }
 
-/** A price from what `writePrice` wrote. @throws SyntaxError, TypeError for anything else */
+/** Reads a price that `writePrice` wrote. @throws SyntaxError or TypeError for anything else */
 export function priceFromText(text: string): Price {
   const { tiers, factors, calls, ...rates } = JSON.parse(text) as PriceText
   return versioned({
@@ -260,7 +281,7 @@ export function priceFromText(text: string): Price {
 /** Rates in credits per million tokens, as decimals. */
 export type RatesText = Partial<Record<keyof Rates, string>>
 
-/** A price in decimals: what is kept of each version, and what customers are shown. */
+/** A price in decimals: what is stored for each version, and what customers see. */
 export interface PriceText extends RatesText {
   readonly tiers?: readonly (RatesText & { readonly above: number })[]
   readonly factors: Partial<Record<ConditionName, Record<string, string>>>
@@ -294,7 +315,7 @@ export function ratesText(rates: Rates): RatesText {
   )
 }
 
-/** Rates with what they fall back to. @param of a rate by its name; undefined where none is given */
+/** Rates with their defaults filled in. @param of reads a rate by its name; undefined if it is not given */
 export function ratesOf(of: (name: keyof Rates) => bigint | undefined): Rates {
   const input = of('input') ?? 0n
   const output = of('output') ?? 0n

@@ -1,8 +1,11 @@
-/** Escapes in the strings of JSON, and JSON that stands in such a string. */
+/** Escapes in JSON strings, and the size of JSON that is itself the text of a JSON string. */
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError } from './limits.ts'
 
-/** The index behind the escape that begins at `at`; 0 where it is not there as a whole yet. */
+/**
+ * The index after the escape that begins at `at`; 0 if the bytes end within it. @throws JsonError for an escape that
+ * JSON does not have
+ */
 export function escapeEnd(bytes: Buffer, at: number): number {
   const escaped = bytes[at + 1]
   if (escaped === undefined) return 0
@@ -18,7 +21,7 @@ function isHex(byte: number): boolean {
   return (byte >= 0x30 && byte <= 0x39) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66)
 }
 
-/** By byte: 1 for one of `"\/bfnrt`, which stand behind a backslash. */
+/** By byte: 1 for one of `"\/bfnrt`, which may follow a backslash. */
 const ESCAPES = new Uint8Array(256)
 for (const letter of '"\\/bfnrt') ESCAPES[letter.charCodeAt(0)] = 1
 
@@ -26,9 +29,10 @@ for (const letter of '"\\/bfnrt') ESCAPES[letter.charCodeAt(0)] = 1
 const STEP_BYTES = 65_536
 
 /**
- * Measures the JSON that a string holds, step by step.
- * @param start of the string, at its quote
- * @returns how many values it holds, and how deep it is nested; a text that is no JSON counts as if it were
+ * Measures the JSON inside a string, step by step.
+ * @param start the index of the opening quote
+ * @param end the index after the closing quote
+ * @returns the number of values, and how deep they are nested; text that is not JSON is counted in the same way
  */
 export function* measuring(
   bytes: Buffer,
@@ -49,7 +53,7 @@ export function* measuring(
     const behind = byte === BACKSLASH ? escapeEnd(bytes, at) : at + 1
     if (byte === BACKSLASH) byte = unescaped(bytes, at)
     at = behind
-    // Of an escape within the inner text, what is escaped is read with it.
+    // In the inner JSON a backslash takes the next character with it.
     if (byte === BACKSLASH) at = bytes[at] === BACKSLASH ? escapeEnd(bytes, at) : at + 1
     else if (byte === QUOTE) quoted = !quoted
     else if (quoted) continue
@@ -62,7 +66,7 @@ export function* measuring(
   return { values, depth: deepest }
 }
 
-/** The character that an escape stands for, where it is one of a byte; 0 for others. */
+/** The ASCII character that an escape stands for; 0 for others. */
 function unescaped(bytes: Buffer, at: number): number {
   const escaped = bytes[at + 1] as number
   if (escaped !== 0x75) return escaped === QUOTE || escaped === BACKSLASH ? escaped : 0

@@ -1,23 +1,23 @@
-/** What JSON may hold, and why some is not taken. */
+/** How much JSON may hold, and why a text is refused. */
 
-/** How much JSON may hold. */
+/** How much a JSON text may hold. */
 export interface JsonLimits {
-  /** Nesting of objects and lists. */
+  /** Levels of nesting. */
   readonly depth: number
-  /** Values in all, those in objects and lists included. */
+  /** Values in all, including those in objects and lists. */
   readonly values: number
 }
 
-/** For JSON that the gateway itself has made. */
+/** For JSON that the gateway made itself. */
 export const UNLIMITED: JsonLimits = { depth: Infinity, values: Infinity }
 
-/** Names that must not stand twice in one object, at most 31 of them. */
+/** Names that an object may have only once: 31 at most. */
 export class SingleNames {
-  /** By name, a bit of its own. */
+  /** A bit for each name. */
   readonly bits: ReadonlyMap<string, number>
-  /** Their first letters: most other names are told from them by these. */
+  /** The first letters of the names. Most other names are ruled out by these. */
   readonly letters: ReadonlySet<number>
-  /** Their lengths. */
+  /** The lengths of the names. */
   readonly lengths: ReadonlySet<number>
 
   constructor(names: readonly string[]) {
@@ -27,7 +27,7 @@ export class SingleNames {
   }
 }
 
-/** Why bytes are not taken: they are not JSON, or they are too much. */
+/** Why a text is refused: it is not JSON, or it is too much. */
 export type JsonFault =
   | { readonly kind: 'syntax' }
   | { readonly kind: 'depth' | 'values' }
@@ -35,7 +35,7 @@ export type JsonFault =
   | { readonly kind: 'range'; readonly text: string }
   | { readonly kind: 'twice'; readonly name: string; readonly outermost: boolean }
 
-/** Thrown by the scanner. */
+/** Thrown by the scanner when it refuses a text. */
 export class JsonError extends Error {
   readonly fault: JsonFault
 

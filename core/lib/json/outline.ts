@@ -1,4 +1,4 @@
-/** A large JSON text without its long strings: all else of it is parsed as ever, in a fraction of the time. */
+/** A large JSON text without its long strings. What is left is parsed in a fraction of the time. */
 import { turn } from '../turns.ts'
 import { OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError } from './limits.ts'
@@ -7,34 +7,34 @@ import type { Tape } from './tape.ts'
 import { says } from './text.ts'
 import { JsonView } from './view.ts'
 
-/** Bytes that are scanned in one go. */
+/** Bytes that are scanned at a time. */
 const SLICE_BYTES = 256 * 1024
-/** Levels of nesting. */
+/** Most levels of nesting. */
 const DEPTH_MAX = 1000
-/** Bytes from which on a string is long. */
+/** Bytes from which a string counts as long. */
 const LONG = 4096
-/** Values and names from which on a member is left out that says nothing of what a reply is, or costs. */
+/** Values and names from which a member is left out if it matters neither to the reply nor to its cost. */
 const MANY = 10_000
-/** Values and names that are parsed at most: they are parsed in one go. */
+/** Most values and names. They are parsed in one go. */
 const PARSED_MAX = 500_000
-/** A member, wherever it stands, that says nothing of what a reply is or costs. */
+/** A member that matters neither to the reply nor to its cost, wherever it stands. */
 const DETAIL = 'logprobs'
-/** Members that hold what a reply says. */
+/** Members that hold the content of a reply: they are never left out. */
 const TELLING: ReadonlySet<string> = new Set(['choices', 'output', 'content'])
-/** What stands in the place of what is left out. */
+/** What replaces a string, an object or a list that is left out. */
 const EMPTY = { string: Buffer.from('""'), object: Buffer.from('{}'), list: Buffer.from('[]') }
 
-/** What stands in the place of some of a text's bytes. */
+/** Bytes that replace a range of a text. */
 interface Splice {
   readonly start: number
   readonly end: number
   readonly bytes: Buffer
 }
 
-/** A text that has been scanned. */
+/** A text that has been scanned and parsed in outline. */
 export class Outline {
   readonly view: JsonView
-  /** It as parsed; long strings, and large members that say nothing of what a reply is or costs, are empty. */
+  /** The parsed text. Long strings, and large members that do not matter, are empty. */
   readonly json: unknown
   readonly #scanned: Buffer
   readonly #splice: Splice | undefined
@@ -52,7 +52,11 @@ export class Outline {
     return Buffer.concat([this.#scanned.subarray(0, start), bytes, this.#scanned.subarray(end)])
   }
 
-  /** It with another text as the value of the member at a path; as it is where no text stands there. It can be changed once. */
+  /**
+   * A copy in which the string at a path is another one; the same outline if no string stands there. Only one string
+   * can be replaced.
+   * @param path names of members, from the root on
+   */
   with(path: readonly string[], text: string): Outline {
     let view: JsonView | undefined = this.view
     for (const name of path) view = view?.member(name)
@@ -66,7 +70,7 @@ export class Outline {
   }
 }
 
-/** Whether an entry is the value of a member that is a detail. */
+/** Whether an entry is the value of a member named DETAIL. */
 function isDetail(bytes: Buffer, tape: Tape, entry: number): boolean {
   if (entry === 0) return false
   const end = tape.end(entry - 1)
@@ -74,7 +78,7 @@ function isDetail(bytes: Buffer, tape: Tape, entry: number): boolean {
   return between.trim() === ':' && says(bytes, tape.start(entry - 1), end, DETAIL)
 }
 
-/** A value with another one at a path. */
+/** A value in which the value at a path is another one. */
 function replaced(json: unknown, [name, ...path]: readonly string[], value: unknown): unknown {
   if (name === undefined) return value
   const object = json as Record<string, unknown>
@@ -82,9 +86,9 @@ function replaced(json: unknown, [name, ...path]: readonly string[], value: unkn
 }
 
 /**
- * Reads a JSON text in slices, between which others have their turn.
- * @param owner with whom long work takes turns
- * @returns undefined for what is not JSON, names a member twice, or is larger or nested deeper than any reply
+ * Scans a JSON text in slices. Other work gets its turn between them.
+ * @param owner whose work it is, as in `turn`
+ * @returns undefined if the text is not JSON, names a member twice, or is larger or deeper than any reply
  */
 export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline | undefined> {
   const scanner = new JsonScanner({ depth: DEPTH_MAX, values: Infinity })

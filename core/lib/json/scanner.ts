@@ -1,7 +1,7 @@
 /**
- * Reads JSON without building its objects. A scanner goes over the bytes once, bit by bit as they arrive: it checks that they are
- * JSON and within limits, and notes on a tape where each value begins and ends. What a value says is read from its bytes when
- * somebody asks.
+ * Reads JSON without building objects. A scanner goes over the bytes once, as they arrive. It checks that they are JSON
+ * and within the limits, and notes on a tape where each value begins and ends. A value is parsed only when it is
+ * needed.
  */
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COLON, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { JsonError, type JsonLimits, type SingleNames } from './limits.ts'
@@ -10,7 +10,7 @@ import { escapeEnd } from './escapes.ts'
 import { hasEscape, NAME_MAX, says, stringAt } from './text.ts'
 
 const MINUS = 0x2d
-/** Characters of the longest number: more digits than any reader heeds. */
+/** Most characters of a number. No reader uses more digits. */
 const NUMBER_MAX = 1000
 const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
 const LITERALS: ReadonlyMap<number, string> = new Map([
@@ -19,7 +19,7 @@ const LITERALS: ReadonlyMap<number, string> = new Map([
   [0x6e, 'null'],
 ])
 
-/** What may come next. */
+/** States: what may come next. */
 const VALUE = 0
 /** A value, or the end of an empty list. */
 const FIRST_ELEMENT = 1
@@ -27,42 +27,46 @@ const FIRST_ELEMENT = 1
 const FIRST_NAME = 2
 const NAME = 3
 const AFTER_NAME = 4
-/** A comma, or the end of what is open. */
+/** A comma, or the end of the object or list. */
 const AFTER_VALUE = 5
 const NOTHING_MORE = 6
 
-/** One pass over the bytes of one JSON text. */
+/** A scan of one JSON text. */
 export class JsonScanner {
   readonly tape = new Tape()
-  /** Values so far. */
+  /** The number of values so far. */
   values = 0
-  /** Where the texts of members `arguments` stand, which are JSON themselves: the index of each one's quote, and the index behind it. */
+  /**
+   * Where the strings of members named `arguments` stand, whose text is JSON: for each one the index of its quote, and
+   * the index after it.
+   */
   readonly inner: number[] = []
   readonly #limits: JsonLimits
   readonly #single: SingleNames | undefined
   readonly #largest: (name: string) => number
-  /** The entry that the member of the outermost object must not reach. */
+  /** The tape may not grow beyond this entry within the current top-level member. */
   #memberEnd = Infinity
   #state = VALUE
   #at = 0
-  /** Where the string begins that is being read; -1 while none is. */
+  /** Where the string begins that is being read; -1 if none is. */
   #string = -1
-  /** None of the bytes that are read now is a control character. */
+  /** The bytes that are read now contain no control character. */
   #clean = false
-  /** The indices of the next quote and the next backslash; -1 before a search, and the number of bytes if none follows. */
+  /** The indices of the next quote and the next backslash: -1 before a search, the number of bytes if there is none. */
   #quote = -1
   #slash = -1
   #depth = 0
   /** The entries of the objects and lists that are open. */
   readonly #open: number[] = []
-  /** Of the objects that are open, which single names they have, as bits; -1 for a list. */
+  /** For each open object, the single names that it has, as bits; -1 for a list. */
   readonly #named: number[] = []
-  /** The names of the outermost object. */
+  /** The top-level names, each with its entry on the tape. */
   readonly names = new Map<string, number>()
 
   /**
-   * @param single names that must not stand twice in any object; of the outermost, no name may. Without them all is taken that `JSON.parse` takes
-   * @param largest how many values and names a member of the outermost object may hold
+   * @param single names that no object may have twice; a top-level name may never come twice then. Without it, the
+   * scanner accepts what `JSON.parse` accepts
+   * @param largest how many values and names a top-level member may hold
    */
   constructor(limits: JsonLimits, single?: SingleNames, largest: (name: string) => number = () => Infinity) {
     this.#limits = limits
@@ -72,17 +76,17 @@ export class JsonScanner {
 
   /**
    * Reads on.
-   * @param bytes all that have come so far; those that were there before are the same
-   * @param final no more will come
-   * @param most values that are read at once
-   * @returns false where there is more to read at once
+   * @param bytes all bytes so far; those of earlier calls must be unchanged
+   * @param final no more bytes will follow
+   * @param most values to read at once
+   * @returns false if there is more to read
    * @throws JsonError
    */
   push(bytes: Buffer, final: boolean, most = Infinity): boolean {
     const { length } = bytes
     const until = this.values + most
     let at = this.#at
-    // What was found before may not hold of what has come since.
+    // Results of earlier searches may not hold for the new bytes.
     this.#quote = -1
     this.#slash = -1
     this.#clean = length - at > MANY && !hasControl(bytes, at)
@@ -115,7 +119,7 @@ export class JsonScanner {
         continue
       }
       const end = wordEnd(bytes, at)
-      // The rest of it may be still to come.
+      // The rest of the word may still arrive.
       if (end === length && !final) {
         if (this.#single && end - at > NUMBER_MAX) throw new JsonError({ kind: 'syntax' })
         break
@@ -129,7 +133,10 @@ export class JsonScanner {
     return true
   }
 
-  /** The index behind the quote that ends a string whose text is read from `at` on; `~at` of where to read on, where it is not there yet. */
+  /**
+   * The index after the quote that ends the string that is read from `at` on. If the string does not end yet: `~at` of
+   * the index to go on from.
+   */
   #stringEnd(bytes: Buffer, at: number): number {
     const { length } = bytes
     for (let near = at + NEAR; ; near = at + NEAR) {
@@ -144,7 +151,7 @@ export class JsonScanner {
         else at++
       }
       if (at >= length) return ~at
-      // Each is looked for once, however often the other comes first.
+      // Each is searched for once, however often the other comes first.
       if (this.#quote < at) this.#quote = indexOf(bytes, QUOTE, at)
       if (this.#slash < at) this.#slash = indexOf(bytes, BACKSLASH, at)
       if (this.#slash >= this.#quote) return this.#quote === length ? ~length : this.#quote + 1
@@ -189,7 +196,7 @@ export class JsonScanner {
   #checkName(bytes: Buffer, start: number, end: number, { bits, letters, lengths }: SingleNames): void {
     const first = bytes[start + 1] as number
     if (end - start > NAME_MAX || (first !== BACKSLASH && !letters.has(first))) return
-    // Only one with an escape has another length than it reads.
+    // Only a name with an escape has another length on the wire.
     if (!lengths.has(end - start - 2) && !hasEscape(bytes, start, end)) return
     const name = stringAt(bytes, start, end)
     const bit = bits.get(name)
@@ -199,7 +206,7 @@ export class JsonScanner {
     this.#named[this.#depth] = named | bit
   }
 
-  /** A value begins. @returns its entry */
+  /** Notes the beginning of a value. @returns its entry */
   #begin(at: number): number {
     if (this.#state !== VALUE && this.#state !== FIRST_ELEMENT) throw new JsonError({ kind: 'syntax' })
     if (++this.values > this.#limits.values) throw new JsonError({ kind: 'values' })
@@ -247,15 +254,15 @@ export class JsonScanner {
   }
 }
 
-/** The member whose text is JSON itself: what a tool is called with. */
+/** The member whose text is JSON itself: the arguments of a tool call. */
 const ARGUMENTS = 'arguments'
 
-/** Bytes of a string that are looked at one by one before they are searched. */
+/** Bytes of a string that are tested one by one before the rest is searched. */
 const NEAR = 32
-/** Bytes from which on it pays to look for control characters in all of them at once. */
+/** Bytes from which it pays to look for control characters in all of them at once. */
 const MANY = 256
 
-/** Whether any of these bytes is a control character, which no string may hold as it stands. */
+/** Whether any byte is a control character, which a JSON string may not contain. */
 function hasControl(bytes: Buffer, from: number): boolean {
   let at = from
   for (; (bytes.byteOffset + at) % 4 !== 0; at++) if ((bytes[at] as number) < 0x20) return true
@@ -268,13 +275,13 @@ function hasControl(bytes: Buffer, from: number): boolean {
   return false
 }
 
-/** Where a byte stands next; the number of bytes where it does not. */
+/** The index of the next such byte; the number of bytes if there is none. */
 function indexOf(bytes: Buffer, byte: number, from: number): number {
   const index = bytes.indexOf(byte, from)
   return index === -1 ? bytes.length : index
 }
 
-/** The index behind the letters, digits, signs and points from `at` on. */
+/** The index after the letters, digits, signs and points that begin at `at`. */
 function wordEnd(bytes: Buffer, at: number): number {
   for (; at < bytes.length; at++) {
     const byte = bytes[at] as number
@@ -299,7 +306,7 @@ function checkWord(bytes: Buffer, at: number, end: number, strict: boolean): voi
   if (end - at === 1 && first !== MINUS) return
   const text = bytes.toString('latin1', at, end)
   if (!NUMBER.test(text)) throw new JsonError({ kind: 'syntax' })
-  // Beyond the range of a double some readers take it for infinity, and others for itself.
+  // Some readers take a number beyond the range of a double for infinity, and others do not.
   if (strict && text.length > 4 && !Number.isFinite(Number(text)))
     throw new JsonError({ kind: 'range', text: text.slice(0, 32) })
 }

@@ -1,12 +1,18 @@
-/** Where the values of a JSON text stand: what a scanner notes, and what views are read from. */
+/** Where the values of a JSON text stand. A scanner writes the tape, and views read it. */
 
-/** Entries of a segment, as a power of two: a tape grows by segments, so nothing of it is copied, and each is small enough to be young garbage. */
+/**
+ * Entries of a segment, as a power of two. A tape grows by segments, so that nothing is copied and a segment is
+ * collected cheaply.
+ */
 const SEGMENT_BITS = 10
 const IN_SEGMENT = (1 << SEGMENT_BITS) - 1
-/** Numbers of an entry: the index of its first byte, the index behind its last, and the entry behind it and all that is in it. */
+/**
+ * Numbers of an entry: the index of its first byte, the index after its last byte, and the entry after it and
+ * everything in it.
+ */
 const NUMBERS = 3
 
-/** Where each value stands. Each name of an object has an entry before that of its value. */
+/** The positions of all values. Each name of an object has an entry before the one of its value. */
 export class Tape {
   size = 0
   #last: number[] = []
@@ -32,12 +38,12 @@ export class Tape {
     return (this.#segments[entry >> SEGMENT_BITS] as number[])[(entry & IN_SEGMENT) * NUMBERS] as number
   }
 
-  /** The index behind an entry's last byte. */
+  /** The index after the last byte of an entry. */
   end(entry: number): number {
     return (this.#segments[entry >> SEGMENT_BITS] as number[])[(entry & IN_SEGMENT) * NUMBERS + 1] as number
   }
 
-  /** The entry behind an entry and all that is in it. */
+  /** The entry after an entry and everything in it. */
   next(entry: number): number {
     return (this.#segments[entry >> SEGMENT_BITS] as number[])[(entry & IN_SEGMENT) * NUMBERS + 2] as number
   }

@@ -1,10 +1,10 @@
-/** Texts of JSON strings and words, read from their bytes. */
+/** Reads the text of JSON strings from their bytes. */
 import { BACKSLASH } from './bytes.ts'
 
-/** The most bytes of a name that anybody looks for, each letter of it as an escape. */
+/** The most bytes of a name that matters, if each of its letters is written as an escape. */
 export const NAME_MAX = 200
 
-/** The text of the JSON string that stands in these bytes, its quotes included. */
+/** The text of a JSON string. @param start the index of its opening quote */
 export function stringAt(bytes: Buffer, start: number, end: number): string {
   if (end - start > NAME_MAX) {
     const text = bytes.subarray(start, end)
@@ -19,12 +19,12 @@ export function stringAt(bytes: Buffer, start: number, end: number): string {
   return bytes.toString('latin1', start + 1, end - 1)
 }
 
-/** Whether the JSON string that stands in these bytes, its quotes included, says this. @param text printable ASCII without quotes and backslashes */
+/** Whether a JSON string has this text. @param text printable ASCII without quotes and backslashes */
 export function says(bytes: Buffer, start: number, end: number, text: string): boolean {
   const { length } = text
   const more = end - start - 2 - length
   if (more < 0) return false
-  // Only one with an escape says less than its length.
+  // Only a string with an escape has more bytes than its text.
   if (more > 0) return hasEscape(bytes, start, end) && stringAt(bytes, start, end) === text
   for (let at = 0; at < length; at++) if (bytes[start + 1 + at] !== text.charCodeAt(at)) return false
   return true

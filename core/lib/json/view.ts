@@ -1,4 +1,4 @@
-/** JSON values as they stand in a scanned text: what they say is read from their bytes when somebody asks. */
+/** Values of a JSON text that has been scanned. They are parsed only when they are needed. */
 import { OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { UNLIMITED } from './limits.ts'
 import { JsonScanner } from './scanner.ts'
@@ -17,14 +17,14 @@ export class JsonView {
     this.#entry = entry
   }
 
-  /** All of a text that is known to be JSON. */
+  /** Scans text that is known to be JSON. */
   static of(bytes: Buffer): JsonView {
     const scanner = new JsonScanner(UNLIMITED)
     scanner.push(bytes, true)
     return new JsonView(bytes, scanner.tape, 0)
   }
 
-  /** Where it stands: the index of its first byte, and the index behind its last. */
+  /** The index of the first byte of the value, and the index after its last one. */
   get start(): number {
     return this.#tape.start(this.#entry)
   }
@@ -33,12 +33,12 @@ export class JsonView {
     return this.#tape.end(this.#entry)
   }
 
-  /** Its bytes as they came. */
+  /** The bytes of the value, unchanged. */
   get bytes(): Buffer {
     return this.#bytes.subarray(this.start, this.end)
   }
 
-  /** Values and names in it, itself included. */
+  /** The number of values and names in it, the value itself included. */
   get entries(): number {
     return this.#tape.next(this.#entry) - this.#entry
   }
@@ -64,17 +64,20 @@ export class JsonView {
     return this.isString ? stringAt(this.#bytes, this.start, this.end) : undefined
   }
 
-  /** It as parsed. */
+  /** The value, parsed. */
   get json(): unknown {
     return this.isString ? this.text : JSON.parse(this.#bytes.toString('utf8', this.start, this.end))
   }
 
-  /** Whether it is a string that says this. @param text printable ASCII */
+  /** Whether it is a string with this text. @param text printable ASCII */
   is(text: string): boolean {
     return this.isString && this.#says(this.#entry, text)
   }
 
-  /** The member of an object, the last one where several have the name; undefined where there is none. @param name printable ASCII */
+  /**
+   * A member of the object: the last one if several have the name, undefined if there is none. @param name printable
+   * ASCII
+   */
   member(name: string): JsonView | undefined {
     if (!this.isObject) return undefined
     const tape = this.#tape
@@ -85,7 +88,9 @@ export class JsonView {
     return found === -1 ? undefined : new JsonView(this.#bytes, this.#tape, found)
   }
 
-  /** Bytes of all strings in it that are members of these names, without their quotes. */
+  /**
+   * The bytes of all strings in it, at any depth, that are values of members with these names; quotes are not counted.
+   */
   textBytes(names: readonly string[]): number {
     const tape = this.#tape
     let total = 0
@@ -103,7 +108,7 @@ export class JsonView {
     return total
   }
 
-  /** The names of an object's members, in their order. */
+  /** The names of the object's members, in order. */
   *names(): Generator<string> {
     if (!this.isObject) return
     const tape = this.#tape
@@ -112,7 +117,7 @@ export class JsonView {
       yield stringAt(this.#bytes, tape.start(entry), tape.end(entry))
   }
 
-  /** The elements of a list; nothing for anything else. */
+  /** The elements of a list; none for anything else. */
   *elements(): Generator<JsonView> {
     if (this.isList) yield* this.children()
   }
@@ -126,7 +131,7 @@ export class JsonView {
       yield new JsonView(this.#bytes, this.#tape, entry)
   }
 
-  /** Whether the string at an entry says this. */
+  /** Whether the string at an entry has this text. */
   #says(entry: number, text: string): boolean {
     return says(this.#bytes, this.#tape.start(entry), this.#tape.end(entry), text)
   }
