@@ -5,7 +5,8 @@ export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
 export { GatewayError, Reply } from './errors.ts'
 export type { Config, KeyType, ModelEntry, Upstream } from './config/config.ts'
-export { Body, BodyReader } from './formats/body.ts'
+export { Body } from './formats/body.ts'
+export { BodyReader } from './formats/body-reader.ts'
 export type { JsonView } from './lib/json/view.ts'
 
 // Helpers: credentials, retries and time.

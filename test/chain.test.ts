@@ -4,10 +4,11 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import authPlugin from '../plugins/auth.ts'
 import gatePlugin from '../plugins/model-gate.ts'
-import { Body, GatewayError } from '../core/plugin.ts'
+import { GatewayError } from '../core/plugin.ts'
 import { drive } from './drive.ts'
 import { startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
+import { bodyOf } from '../core/formats/body-reader.ts'
 
 /** A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through `globalThis`. */
 async function withProbe(
@@ -199,7 +200,7 @@ t.test('a stage can be driven without a socket', async t => {
   t.match(missing.thrown, { code: 'missing_key' })
   const famC = { name: 'famC', formats: [], models: new Map(), default: { id: 'x' } }
   const config = { keyTypes: new Map([['famC', famC]]) }
-  const facts = { key: { type: 'famC' }, body: Body.of(Buffer.from('{"model":"a"}')) }
+  const facts = { key: { type: 'famC' }, body: bodyOf(Buffer.from('{"model":"a"}')) }
   const gate = await drive(gatePlugin, { host: { config: config as never }, facts: facts as never })
   t.ok(gate.thrown instanceof GatewayError)
   t.match(gate.thrown, { code: 'format_not_allowed', status: 404 })

@@ -1,31 +1,17 @@
 /** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
-import {
-  CALL_NAMES,
-  CONDITION_NAMES,
-  isStandard,
-  type Price,
-  RATE_NAMES,
-  type Rates,
-  ratesOf,
-  versioned,
-} from '../money/price.ts'
+import { ratesOf, versioned } from '../money/price-text.ts'
+import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates } from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import { type Path, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
+import type { SectionReader } from './section-reader.ts'
 
 type RawPrice = RawConfig['prices'][string]
 type RawRates = Pick<RawPrice, (typeof RATE_NAMES)[number]>
 
-/** What a section's reader needs of the whole file's. */
-export interface Reader {
-  readonly add: (path: Path, message: string, hint?: string, at?: 'key') => void
-  /** The exact nano-units of a decimal, read from its source text. */
-  readonly decimal: (path: Path) => bigint
-}
-
 /** One entry of `prices`. */
-export function priceFromFile(raw: RawPrice, path: Path, reader: Reader): Price {
+export function priceFromFile(raw: RawPrice, path: Path, reader: SectionReader): Price {
   const tiers = raw.tiers?.map((tier, index) => {
     const at = [...path, 'tiers', index]
     const missingPrices = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
@@ -65,8 +51,8 @@ export function priceFromFile(raw: RawPrice, path: Path, reader: Reader): Price 
   })
 }
 
-function readRates(raw: RawRates, path: Path, { decimal }: Reader): Rates {
-  return ratesOf(name => (raw[name] === undefined ? undefined : decimal([...path, name])))
+function readRates(raw: RawRates, path: Path, reader: SectionReader): Rates {
+  return ratesOf(name => (raw[name] === undefined ? undefined : reader.decimal([...path, name])))
 }
 
 /** The `cost` of an upstream. */
@@ -74,7 +60,7 @@ export function costFromFile(
   raw: Readonly<Record<string, string>>,
   path: Path,
   prices: ReadonlyMap<string, Price>,
-  reader: Reader,
+  reader: SectionReader,
 ): ReadonlyMap<string, Price> {
   const known = Object.entries(raw).flatMap(([model, name]) => {
     const price = prices.get(name)
@@ -107,7 +93,7 @@ export function checkPolicy(
   policy: Readonly<Partial<Record<PolicyName, string>>>,
   models: ReadonlyMap<string, Pick<ModelEntry, 'price' | 'priceName'>>,
   path: Path,
-  reader: Reader,
+  reader: SectionReader,
 ): void {
   const prices = new Map(
     [...models.values()].flatMap(({ price, priceName }) => (price ? [[priceName, price] as const] : [])),

@@ -2,25 +2,13 @@
  * A request's JSON body: checked once, while it arrives, and sent on as the very bytes that came, with single top-level members
  * spliced. What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
  */
-import { isUtf8 } from 'node:buffer'
-import { GatewayError } from '../errors.ts'
 import { type Contents, ContentsReader } from './contents.ts'
-import { OPEN_OBJECT } from '../lib/json/bytes.ts'
 import { measuring } from '../lib/json/escapes.ts'
-import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } from '../lib/json/limits.ts'
-import { JsonScanner } from '../lib/json/scanner.ts'
+import type { JsonScanner } from '../lib/json/scanner.ts'
 import type { Tape } from '../lib/json/tape.ts'
 import { JsonView } from '../lib/json/view.ts'
 import { turn } from '../lib/turns.ts'
 
-/** Most top-level members. */
-const MEMBERS_MAX = 1000
-/** Members that hold the conversation, which may be as large as the body. */
-const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'])
-/** Most values and names in any other member: such a member is parsed in one go. */
-const MEMBER_ENTRIES_MAX = 50_000
-/** Values that are read before others get their turn. */
-const VALUES_AT_ONCE = 2000
 /** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
 const SLICE_MS = 1
 const STEPS = 8
@@ -37,82 +25,8 @@ interface Edit {
   readonly elements?: readonly Buffer[]
 }
 
-/** Reads a body while it arrives. */
-export class BodyReader {
-  readonly #limits: JsonLimits
-  readonly #scanner: JsonScanner
-
-  constructor(limits: JsonLimits) {
-    this.#limits = limits
-    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, name =>
-      CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX,
-    )
-  }
-
-  /** Values so far. */
-  get values(): number {
-    return this.#scanner.values
-  }
-
-  /**
-   * Reads on.
-   * @param bytes all that have come so far
-   * @returns false where there is more to read, when others have had their turn
-   * @throws GatewayError invalid_body for what can be no body, whatever follows
-   */
-  push(bytes: Buffer): boolean {
-    return this.#read(bytes, false, VALUES_AT_ONCE)
-  }
-
-  /**
-   * The body, when all of it has come.
-   * @throws GatewayError invalid_body for anything but a JSON object in UTF-8 with distinct top-level members, within the limits,
-   * whose numbers are all finite
-   */
-  body(bytes: Buffer): Body {
-    this.#read(bytes, true, Infinity)
-    if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
-    if (bytes[this.#scanner.tape.start(0) ?? 0] !== OPEN_OBJECT)
-      throw invalid('The request body must be a JSON object.')
-    return new Body(bytes, this.#scanner)
-  }
-
-  #read(bytes: Buffer, final: boolean, most: number): boolean {
-    let all: boolean
-    try {
-      all = this.#scanner.push(bytes, final, most)
-    } catch (thrown) {
-      throw thrown instanceof JsonError ? this.#refusal(thrown.fault) : thrown
-    }
-    if (this.#scanner.names.size > MEMBERS_MAX) throw invalid(`The request body has more than ${MEMBERS_MAX} members.`)
-    return all
-  }
-
-  #refusal(fault: JsonFault): GatewayError {
-    const { depth, values } = this.#limits
-    switch (fault.kind) {
-      case 'syntax':
-        return invalid('The request body is not valid JSON.')
-      case 'depth':
-        return invalid(`The request body is nested more than ${depth} levels deep.`)
-      case 'values':
-        return invalid(`The request body holds more than ${values} values.`)
-      case 'range':
-        return invalid(`The request body holds a number out of range: ${fault.text}`)
-      case 'member':
-        return invalid(
-          `"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`,
-          fault.name.slice(0, 64),
-        )
-      case 'twice': {
-        const name = fault.name.slice(0, 64)
-        return fault.outermost
-          ? invalid(`The request body names "${name}" twice.`, name)
-          : invalid(`The request body names "${name}" twice in one object.`)
-      }
-    }
-  }
-}
+/** Members that hold the conversation, which may be as large as the body. */
+export const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'])
 
 export class Body {
   /** The bytes as they came. */
@@ -129,11 +43,6 @@ export class Body {
   readonly #parsed = new Map<string, unknown>()
   readonly #contentsReader = new ContentsReader(this)
   #contents: Contents | undefined
-
-  /** A body that has arrived whole, of any depth and number of values. @throws GatewayError invalid_body as `BodyReader` does */
-  static of(received: Buffer): Body {
-    return new BodyReader(UNLIMITED).body(received)
-  }
 
   /** @param scanner that has read all of it */
   constructor(received: Buffer, scanner: JsonScanner) {
@@ -312,39 +221,3 @@ export class Body {
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
 }
-
-function invalid(message: string, param?: string): GatewayError {
-  return new GatewayError('invalid_body', { message, ...(param !== undefined && { param }) })
-}
-
-/**
- * Names that say what a part of a request is, what it refers to, or what it costs. Of a name that stands twice some parsers believe
- * the first, and others the last.
- */
-const SINGLE_NAMES = new SingleNames([
-  'type',
-  'id',
-  'file_id',
-  'model',
-  'role',
-  'content',
-  'source',
-  'container',
-  'container_id',
-  'environment',
-  'vector_store_ids',
-  'file_ids',
-  'skill_id',
-  'skills',
-  'tools',
-  'file',
-  'audio',
-  'audio_url',
-  'image_url',
-  'input_audio',
-  'input_image_mask',
-  'memory_limit',
-  'max_uses',
-  'cache_control',
-  'ttl',
-])

@@ -4,17 +4,17 @@
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
-import { type Log, reasonOf } from '../lib/log.ts'
+import { reasonOf } from '../lib/log.ts'
 import { SwapList } from '../lib/swap-list.ts'
-import { onTakeover, type Store } from '../store/store.ts'
+import { onTakeover } from '../store/connect.ts'
+import { type Store } from '../store/store.ts'
 import { inputTokens } from '../money/usage.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { Accounts } from './accounts.ts'
 import { BROKEN_OFF, WINDOW_MS } from './reads.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
-import { stored } from './scripts.ts'
 import type { Environment } from '../lib/environment.ts'
+import { Maintenance } from './maintenance.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
 
@@ -22,22 +22,12 @@ type Settings = Pick<Config, 'store' | 'ledger'>
 const REPEAT_AFTER_MS = 500
 
 const TRIM_EVERY_MS = 3_600_000
-/** Entries that one call of the script looks at: the store must not be kept from others for long. */
-const TRIM_PAGE = 200
-/** Holds that one call ends, likewise. */
-const REAP_PAGE = 1000
 
-/** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
-const OPEN_FOR = 7200
-
-export class Ledger extends Accounts {
+export class Ledger extends Maintenance {
   readonly #config: LedgerConfig
-  readonly #log: Log
   readonly #live = new SwapList<Hold>()
   /** Those of the live ones whose clients have left. */
   readonly #abandoned = new Map<string, Hold>()
-  /** Accounts noted as open, and when, in seconds; noted again after half the time they stay noted. */
-  readonly #noted = new Map<string, number>()
   /** Settlements under way, and who waits for the last of them. */
   #settling = 0
   #settled: (() => void) | undefined
@@ -55,9 +45,8 @@ export class Ledger extends Accounts {
     outboxFolder?: string,
   ) {
     const { log } = environment
-    super(store, place, config, environment.now)
+    super(store, place, config, environment)
     this.#config = config
-    this.#log = log
     const send = async (settlement: Settlement): Promise<void> => {
       await this.#send(settlement)
       this.#recent?.add(settlement)
@@ -86,7 +75,7 @@ export class Ledger extends Accounts {
     if (await this.halfRebuilt()) throw new Error(BROKEN_OFF)
     await this.#outbox?.adopt()
     const every = (ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout =>
-      setInterval(() => void work().catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`)), ms)
+      setInterval(() => void work().catch((cause: unknown) => this.log.warn({ err: cause }, `${name} failed`)), ms)
     this.#timers = [
       setInterval(() => this.#renewAll(), this.#config.lease / 3),
       every(this.#config.reapEvery, 'reaping', () => this.reapAll()),
@@ -115,7 +104,7 @@ export class Ledger extends Accounts {
   /** @throws GatewayError unavailable; then the hold is taken back at once, or ends with its lease and costs nothing */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
     const { account, id, amount, least, version, quota } = request
-    this.#note(account)
+    this.noteOpen(account)
     const args = [
       id,
       String(amount),
@@ -226,7 +215,7 @@ export class Ledger extends Accounts {
       await this.#send(settlement)
       if (!again) this.#recent?.add(settlement)
     } catch (cause) {
-      this.#log.warn(
+      this.log.warn(
         { exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) },
         'settlement waits for the store',
       )
@@ -258,50 +247,12 @@ export class Ledger extends Accounts {
     return { account, id, args, at: this.now(), ...(attempt && { request: attempt.request }) }
   }
 
-  /** Ends the expired holds of every account that had any lately. */
-  async reapAll(): Promise<number> {
-    const { redis } = this.scripts
-    const open = this.scripts.shared('open')
-    const accounts = await stored(redis.zrange(open, '0', '-1', 'WITHSCORES'))
-    const old = this.now() / 1000 - OPEN_FOR
-    let ended = 0
-    for (let at = 0; at < accounts.length; at += 2) {
-      const [account = '', noted = '0'] = [accounts[at], accounts[at + 1]]
-      let live = '0'
-      for (let page = REAP_PAGE; page === REAP_PAGE; ended += page) {
-        const [, reaped = '0', left = '0'] = (await this.scripts.run('reap', account, '', [
-          String(REAP_PAGE),
-        ])) as string[]
-        page = Number(reaped)
-        live = left
-      }
-      if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
-    }
-    if (ended > 0)
-      this.#log.warn({ holds: ended }, 'holds that nobody renewed are ended; what was delivered is charged')
-    return ended
-  }
-
-  /** Folds entries of the history that are older than it is kept into their sums. @returns how many */
-  async trimAll(): Promise<number> {
-    const { history, remember } = this.#config
-    const args = [String(this.now() - history), String(TRIM_PAGE), String(remember)]
-    let trimmed = 0
-    for (const account of await this.accounts()) {
-      for (let more = TRIM_PAGE; more === TRIM_PAGE; trimmed += more) {
-        const [, count = '0'] = (await this.scripts.run('trim', account, '', args)) as string[]
-        more = Number(count)
-      }
-    }
-    return trimmed
-  }
-
   /** A server that took over may lack what the one before had taken last. Those that it knows change nothing. */
   #repeat(): void {
     this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
     if (recent.length > 0)
-      this.#log.info(
+      this.log.info(
         { settlements: recent.length },
         'the last settlements are sent again, as the store has changed hands',
       )
@@ -335,14 +286,6 @@ export class Ledger extends Accounts {
         },
       )
     }
-  }
-
-  /** Puts an account on the list that the reaper goes through. */
-  #note(account: string): void {
-    const now = Math.floor(this.now() / 1000)
-    if ((this.#noted.get(account) ?? 0) > now - OPEN_FOR / 2) return
-    this.#noted.set(account, now)
-    this.scripts.redis.zadd(this.scripts.shared('open'), now, account).catch(() => this.#noted.delete(account))
   }
 }
 

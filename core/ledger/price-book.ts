@@ -1,6 +1,7 @@
 /** The numbers of every price that was ever in force, by version: entries name versions, and are recomputed from them. */
 import { LRUCache } from 'lru-cache'
-import { type Price, priceFromText, writePrice } from '../money/price.ts'
+import { priceFromText, writePrice } from '../money/price-text.ts'
+import type { Price } from '../money/price.ts'
 import { type Scripts, stored } from './scripts.ts'
 
 /** The key that all versions are kept under. */

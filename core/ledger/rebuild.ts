@@ -1,6 +1,6 @@
 /** Takes a ledger out of its store, and puts one into an empty store from what was taken out and from the trail. */
 import type { Ledger } from './ledger.ts'
-import { priceFromText } from '../money/price.ts'
+import { priceFromText } from '../money/price-text.ts'
 import { BROKEN_OFF, REBUILDING } from './reads.ts'
 import { fieldMap } from './records.ts'
 import { stored } from './scripts.ts'

@@ -7,15 +7,8 @@ import { chargeParts } from '../ledger/entries.ts'
 import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { PriceBook } from '../ledger/price-book.ts'
-import {
-  type CallName,
-  type ConditionName,
-  type Price,
-  ratesAt,
-  type PriceText,
-  priceText,
-  ratesText,
-} from '../money/price.ts'
+import { type PriceText, priceText, ratesText } from '../money/price-text.ts'
+import { type CallName, type ConditionName, type Price, ratesAt } from '../money/price.ts'
 
 /** No look-up may be kept by anybody on the way. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const

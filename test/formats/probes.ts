@@ -1,7 +1,7 @@
 /** Requests that hold one thing each, and what becomes of it on its way to each format. */
-import { Body } from '../../core/formats/body.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
+import { bodyOf } from '../../core/formats/body-reader.ts'
 
 export interface Probe {
   /** The request by the format it is in: one that holds the thing, for each upstream that is not of that format. */
@@ -243,7 +243,7 @@ export function fates({ from, sign, loss }: Probe): string[] {
       const between = {
         client: FORMATS[format as FormatName],
         upstream: FORMATS[to],
-        body: Body.of(Buffer.from(JSON.stringify(body))),
+        body: bodyOf(Buffer.from(JSON.stringify(body))),
       }
       const limits = { output: 100, thinking: 'adaptive' } as const
       const translation = new Translation({ ...between, headers: {}, asked: 'm', limits, requestId: 'r', startedAt: 0 })

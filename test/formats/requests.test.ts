@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
-import { Body } from '../../core/formats/body.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
+import { bodyOf } from '../../core/formats/body-reader.ts'
 
 /**
  * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json` is
@@ -30,7 +30,7 @@ export function become(
     const translation = new Translation({
       client: FORMATS[from],
       upstream: FORMATS[to],
-      body: Body.of(Buffer.from(text)),
+      body: bodyOf(Buffer.from(text)),
       headers,
       asked: 'm',
       limits: { output: 32_000, thinking: 'adaptive' },
@@ -75,7 +75,7 @@ t.test('whole numbers that no double can hold survive inside what tools are give
 
 t.test('an output limit that is lowered keeps what is reasoned below it', t => {
   const lowered = (tokens: number, budget: number): unknown => {
-    const body = Body.of(
+    const body = bodyOf(
       Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })),
     )
     FORMATS.messages.limitOutput(body, tokens)

@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { Body } from '../../core/formats/body.ts'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
 import { PassThroughFilter } from '../../core/upstream/stream-filter.ts'
+import { bodyOf } from '../../core/formats/body-reader.ts'
 
 t.test('what is taken out of events unparsed is what is taken out of parsed ones', t => {
   const format = FORMATS['chat-completions']
-  const hide = format.prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
+  const hide = format.prepare(bodyOf(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
   const { removes: _strikes, ...parsing } = hide
   const lines = [
     'data: {"choices":[{"delta":{"content":"a"}}],"usage":null}',
@@ -217,7 +217,7 @@ const LONG: Readonly<Record<string, string>> = {
 
 for (const [name, text] of Object.entries(LONG)) {
   t.test(`a megabyte of ${name} passes as it is`, t => {
-    const hide = FORMATS['chat-completions'].prepare(Body.of(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
+    const hide = FORMATS['chat-completions'].prepare(bodyOf(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
     const scanner = new PassThroughFilter(FORMATS['chat-completions'], {
       all: false,
       rewriters: [hide],

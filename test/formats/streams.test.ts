@@ -1,9 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
-import { Body } from '../../core/formats/body.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { STREAMS, type RecordedStream } from './streams.ts'
+import { bodyOf } from '../../core/formats/body-reader.ts'
 
 const LAYOUTS: [string, (events: readonly string[]) => string][] = [
   ['as the vendor sends it', events => `${events.join('\n\n')}\n\n`],
@@ -117,7 +117,7 @@ t.test('a body changes only where it is told to', t => {
     ['{"n":1}', { model: 'b', max_tokens: 5 }, '{"model":"b","max_tokens":5,"n":1}'],
   ]
   for (const [text, edits, expected] of cases) {
-    const body = Body.of(Buffer.from(text))
+    const body = bodyOf(Buffer.from(text))
     for (const [name, value] of Object.entries(edits)) body.set(name, value)
     t.equal(body.bytes().toString(), expected)
   }

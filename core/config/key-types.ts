@@ -1,0 +1,169 @@
+/** Reads the `keyTypes:` section: models, aliases and their prices. */
+
+import type { Price } from '../money/price.ts'
+import type { KeyType, ModelEntry, Upstream } from './config.ts'
+import { suggest, didYouMean, type Path } from './locate.ts'
+import { checkPolicy } from './prices.ts'
+import type { RawConfig } from './schema.ts'
+import { formatsNamed, type SectionReader } from './section-reader.ts'
+import { duration } from './units.ts'
+
+type RawKeyType = RawConfig['keyTypes'][string]
+type RawModel = RawKeyType['models'][number]
+
+/** Settings that describe the model itself, whichever of its names is used. */
+const OF_THE_MODEL = ['thinking', 'reasoning', 'reasoningInLimit', 'outputRate', 'overhead'] as const
+
+/** Reads key types one by one. */
+export class KeyTypeReader {
+  readonly #reader: SectionReader
+  readonly #prices: ReadonlyMap<string, Price>
+  /** Names of prices that do not exist: where the first one stands, and how many models have it. */
+  readonly #missing = new Map<string, { readonly path: Path; models: number }>()
+
+  constructor(prices: ReadonlyMap<string, Price>, reader: SectionReader) {
+    this.#prices = prices
+    this.#reader = reader
+  }
+
+  /** Reports each price that does not exist, once. To be called when all key types have been read. */
+  reportMissingPrices(): void {
+    for (const [name, { path, models }] of this.#missing) {
+      const message = `there is no price "${name}"${models > 1 ? `, which ${models} models have` : ''}`
+      this.#reader.add(path, message, suggest(name, this.#prices.keys()))
+    }
+  }
+
+  /** Reads one entry of `keyTypes`. */
+  read(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>): KeyType {
+    const path = ['keyTypes', name]
+    const upstream = upstreams.get(raw.upstream)
+    if (!upstream)
+      this.#reader.add(
+        [...path, 'upstream'],
+        `there is no upstream "${raw.upstream}"`,
+        suggest(raw.upstream, upstreams.keys()),
+      )
+    const models = this.#models(raw, path, upstream?.defaultOutput ?? 0)
+    checkPolicy(raw.policy ?? {}, models, [...path, 'policy'], this.#reader)
+    const standard = models.get(raw.default)
+    if (!standard)
+      this.#reader.add(
+        [...path, 'default'],
+        `this key type has no model "${raw.default}"`,
+        suggest(raw.default, models.keys()),
+      )
+    return {
+      name,
+      upstream: upstream as Upstream,
+      formats: formatsNamed(raw.formats),
+      default: standard as ModelEntry,
+      fillDefault: raw.fillDefault,
+      concurrency: raw.concurrency,
+      concurrencyWait: duration(raw.concurrencyWait),
+      abandoned: raw.abandoned,
+      onDisabled: raw.onDisabled,
+      holdAhead: raw.holdAhead,
+      clampOutput: raw.clampOutput,
+      policy: raw.policy ?? {},
+      models,
+    }
+  }
+
+  #models(raw: RawKeyType, path: Path, defaultOutput: number): ReadonlyMap<string, ModelEntry> {
+    const byId = new Map<string, RawModel>()
+    raw.models.forEach((model, index) => {
+      if (byId.has(model.id))
+        this.#reader.add([...path, 'models', index, 'id'], `"${model.id}" stands twice in this list`)
+      byId.set(model.id, model)
+    })
+    this.#warn(
+      raw,
+      path,
+      'reasoning',
+      'say hidden, shown or none: hidden is assumed where the upstream does not tell, and holds grow with the clock',
+    )
+    this.#warn(
+      raw,
+      path,
+      'maxOutput',
+      'name the most output tokens of one reply: without it a JSON request without a limit is held for unlimitedOutput tokens',
+    )
+    const models = new Map<string, ModelEntry>()
+    raw.models.forEach((model, index) => {
+      const entry = this.#model(model, [...path, 'models', index], byId)
+      if (entry) models.set(model.id, { ...entry, output: Math.min(entry.maxOutput ?? Infinity, defaultOutput) })
+    })
+    return models
+  }
+
+  /** Warns once for each key type about a setting that its models lack. */
+  #warn(raw: RawKeyType, path: Path, name: 'reasoning' | 'maxOutput', hint: string): void {
+    const lacking = raw.models.filter(model => model.as === undefined && model[name] === undefined)
+    const [first] = lacking
+    if (!first) return
+    const others = lacking.length > 1 ? ` and ${lacking.length - 1} more` : ''
+    const message = `"${first.id}"${others} of this key type ${others === '' ? 'has' : 'have'} no "${name}"`
+    this.#reader.warn([...path, 'models', raw.models.indexOf(first)], message, hint)
+  }
+
+  #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>): Omit<ModelEntry, 'output'> | undefined {
+    const target = raw.as === undefined ? raw : byId.get(raw.as)
+    if (!target) {
+      this.#reader.add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
+      return undefined
+    }
+    if (target.as !== undefined) {
+      this.#reader.add(
+        [...path, 'as'],
+        `"${raw.as}" is an alias itself`,
+        target.as === raw.id ? 'name another model' : didYouMean(target.as),
+      )
+      return undefined
+    }
+    for (const member of OF_THE_MODEL) {
+      if (raw.as !== undefined && raw[member] !== undefined)
+        this.#reader.add([...path, member], `an alias has the "${member}" of what it is an alias of`)
+    }
+    const context = raw.context ?? target.context
+    const maxOutput = raw.maxOutput ?? target.maxOutput
+    const named = (['maxOutput', 'context'] as const).find(member => raw[member] !== undefined)
+    if (named && (maxOutput ?? 0) > (context ?? Infinity))
+      this.#reader.add([...path, named], `${maxOutput} tokens of output do not fit into a context window of ${context}`)
+    const sends = raw.sends ?? target.sends ?? target.id
+    const ownModel = raw.as !== undefined && sends !== (target.sends ?? target.id)
+    if (ownModel && raw.price === undefined)
+      this.#reader.add(
+        [...path, 'sends'],
+        `"${raw.id}" sends another model than "${raw.as}", and has no price of its own`,
+        `add price: one of ${[...this.#prices.keys()].join(', ')}`,
+      )
+    if (raw.as !== undefined && !ownModel && raw.price !== undefined)
+      this.#reader.add([...path, 'price'], 'an alias has the price of what it is an alias of')
+    const priceName = ownModel ? raw.price : target.price
+    const price = priceName === undefined ? undefined : this.#prices.get(priceName)
+    if (priceName === undefined) {
+      if (raw.as === undefined)
+        this.#reader.add(path, `"price" is missing: every model has one`, suggest('', this.#prices.keys()))
+    } else if (!price && (raw.as === undefined || ownModel)) {
+      const known = this.#missing.get(priceName)
+      if (known) known.models++
+      else this.#missing.set(priceName, { path: [...path, 'price'], models: 1 })
+    }
+    return {
+      id: raw.id,
+      sends,
+      price: price as Price,
+      priceName: priceName ?? '',
+      context,
+      maxOutput,
+      reasoning: target.reasoning,
+      reasoningInLimit: target.reasoningInLimit ?? true,
+      outputRate: target.outputRate,
+      overhead: target.overhead,
+      thinking: target.thinking ?? 'adaptive',
+      // One that sends another model is a model of its own.
+      aliasOf: ownModel ? undefined : raw.as,
+    }
+  }
+}

@@ -1,0 +1,16 @@
+/** Parts that the schemas of several sections share. */
+
+import { FORMAT_NAMES } from '../formats/terms.ts'
+
+/** An object with exactly these members, all of them optional. */
+export const section = <const P>(description: string, properties: P) =>
+  ({ type: 'object', description, additionalProperties: false, default: {}, properties }) as const
+
+/** A list of wire formats. */
+export const FORMAT_LIST = {
+  type: 'array',
+  minItems: 1,
+  uniqueItems: true,
+  description: `a list of wire formats: ${FORMAT_NAMES.join(', ')}`,
+  items: { type: 'string', enum: FORMAT_NAMES, description: `one of ${FORMAT_NAMES.join(', ')}` },
+} as const

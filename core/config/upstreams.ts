@@ -1,0 +1,114 @@
+/** Reads the `upstreams:` section: addresses, accounts, quotas and costs. */
+import type { Price } from '../money/price.ts'
+import type { Account, Upstream } from './config.ts'
+import type { Path } from './locate.ts'
+import { costFromFile } from './prices.ts'
+import type { RawConfig } from './schema.ts'
+import { formatsNamed, type SectionReader } from './section-reader.ts'
+import { asksTheShell } from './syntax.ts'
+import { duration } from './units.ts'
+
+type RawUpstream = RawConfig['upstreams'][string]
+
+/** The word that asks for the simulated provider, as a url and as the key of its account. */
+const SIMULATED = 'simulated'
+
+/** Reads one entry of `upstreams`. @param production whether the simulated provider is refused */
+export function upstreamFromFile(
+  raw: RawUpstream,
+  name: string,
+  prices: ReadonlyMap<string, Price>,
+  reader: SectionReader,
+  production: boolean,
+): Upstream {
+  const path = ['upstreams', name]
+  const url = urlFromFile(raw, path, reader, production)
+  return {
+    name,
+    url,
+    speaks: formatsNamed(raw.speaks),
+    defaultOutput: raw.defaultOutput,
+    accounts: raw.accounts.map((account, index) => {
+      const at = [...path, 'accounts', index]
+      // An account without a key, and an invalid url, are reported elsewhere.
+      if (account.key && (url !== undefined || raw.url === SIMULATED))
+        checkSimulated(raw, account.key, path, at, reader)
+      return accountFromFile(account, `${name}/${index + 1}`, at, reader)
+    }),
+    onDisconnect: raw.onDisconnect,
+    cost: costFromFile(raw.cost ?? {}, [...path, 'cost'], prices, reader),
+    dollar: raw.dollar === undefined ? undefined : reader.decimal([...path, 'dollar']),
+    timeouts: {
+      connect: duration(raw.timeouts.connect),
+      keepAlive: duration(raw.timeouts.keepAlive),
+      firstByte: duration(raw.timeouts.firstByte),
+      idle: duration(raw.timeouts.idle),
+      total: duration(raw.timeouts.total),
+      finish: duration(raw.timeouts.finish),
+      usage: duration(raw.timeouts.usage),
+    },
+  }
+}
+
+/** Reports a simulated url with a real key, and the other way round. */
+function checkSimulated(raw: RawUpstream, key: string, path: Path, accountPath: Path, reader: SectionReader): void {
+  if (asksTheShell(key) || (key === SIMULATED) === (raw.url === SIMULATED)) return
+  reader.add(
+    key === SIMULATED ? [...accountPath, 'key'] : [...path, 'url'],
+    'a simulated url goes with a simulated key, a real one with a real one',
+    'set both the URL and the key, in the environment or here, or neither',
+  )
+}
+
+function accountFromFile(
+  raw: RawUpstream['accounts'][number],
+  name: string,
+  path: Path,
+  reader: SectionReader,
+): Account {
+  const quota = raw.quota && { amount: reader.amount([...path, 'quota', 'credits']), per: raw.quota.per }
+  return { name, key: raw.key, header: raw.header, quota }
+}
+
+/** The base address of an upstream; undefined for the simulated provider, and if it is not valid. */
+function urlFromFile(raw: RawUpstream, path: Path, reader: SectionReader, production: boolean): URL | undefined {
+  const at = [...path, 'url']
+  if (raw.url === SIMULATED) {
+    if (production) reader.add(at, 'the simulated provider is refused in production', 'set the upstream URL')
+    return undefined
+  }
+  const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined
+  if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+    const hint = /^[\w.-]+(?::\d+)?(?:\/|$)/.test(raw.url) ? 'begin it with https://' : undefined
+    reader.add(at, 'expected an http:// or https:// URL, or simulated', hint)
+    return undefined
+  }
+  const [message, hint] = urlFault(url, raw.allowPrivate) ?? []
+  if (message !== undefined) reader.add(at, message, hint)
+  return url
+}
+
+/** What is wrong with the URL of an upstream, and what to write instead. */
+function urlFault(url: URL, allowPrivate: boolean): readonly [message: string, hint?: string] | undefined {
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
+    return ['expected a URL without credentials, query or fragment']
+  }
+  if (/\/v1(?:\/(?:chat\/completions|responses|messages))?\/?$/.test(url.pathname)) {
+    return ['the URL must not end in /v1: the formats add it, and what follows it', 'leave out everything from /v1 on']
+  }
+  if (allowPrivate) return undefined
+  if (isLinkLocal(url.hostname)) return ['link-local addresses are refused', 'allowPrivate: true permits them']
+  if (url.protocol === 'http:' && !isLoopback(url.hostname)) {
+    const message = 'plain http to another host would show the account key to the network'
+    return [message, 'use https, or say allowPrivate: true']
+  }
+  return undefined
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(host)
+}
+
+function isLinkLocal(host: string): boolean {
+  return host.startsWith('169.254.') || /^\[fe[89ab]/i.test(host) || host === 'metadata.google.internal'
+}

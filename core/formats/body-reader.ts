@@ -1,0 +1,132 @@
+/** Reads and checks the JSON of a request body while it arrives. */
+import { isUtf8 } from 'node:buffer'
+import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } from '../lib/json/limits.ts'
+import { JsonScanner } from '../lib/json/scanner.ts'
+import { Body, CONVERSATION } from './body.ts'
+import { OPEN_OBJECT } from '../lib/json/bytes.ts'
+import { GatewayError } from '../errors.ts'
+
+/** Most top-level members. */
+const MEMBERS_MAX = 1000
+/** Most values and names in any other member: such a member is parsed in one go. */
+const MEMBER_ENTRIES_MAX = 50_000
+/** Values that are read before others get their turn. */
+const VALUES_AT_ONCE = 2000
+
+/** Reads a body while it arrives. */
+export class BodyReader {
+  readonly #limits: JsonLimits
+  readonly #scanner: JsonScanner
+
+  constructor(limits: JsonLimits) {
+    this.#limits = limits
+    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, name =>
+      CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX,
+    )
+  }
+
+  /** Values so far. */
+  get values(): number {
+    return this.#scanner.values
+  }
+
+  /**
+   * Reads on.
+   * @param bytes all that have come so far
+   * @returns false where there is more to read, when others have had their turn
+   * @throws GatewayError invalid_body for what can be no body, whatever follows
+   */
+  push(bytes: Buffer): boolean {
+    return this.#read(bytes, false, VALUES_AT_ONCE)
+  }
+
+  /**
+   * The body, when all of it has come.
+   * @throws GatewayError invalid_body for anything but a JSON object in UTF-8 with distinct top-level members, within the limits,
+   * whose numbers are all finite
+   */
+  body(bytes: Buffer): Body {
+    this.#read(bytes, true, Infinity)
+    if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
+    if (bytes[this.#scanner.tape.start(0) ?? 0] !== OPEN_OBJECT)
+      throw invalid('The request body must be a JSON object.')
+    return new Body(bytes, this.#scanner)
+  }
+
+  #read(bytes: Buffer, final: boolean, most: number): boolean {
+    let all: boolean
+    try {
+      all = this.#scanner.push(bytes, final, most)
+    } catch (thrown) {
+      throw thrown instanceof JsonError ? this.#refusal(thrown.fault) : thrown
+    }
+    if (this.#scanner.names.size > MEMBERS_MAX) throw invalid(`The request body has more than ${MEMBERS_MAX} members.`)
+    return all
+  }
+
+  #refusal(fault: JsonFault): GatewayError {
+    const { depth, values } = this.#limits
+    switch (fault.kind) {
+      case 'syntax':
+        return invalid('The request body is not valid JSON.')
+      case 'depth':
+        return invalid(`The request body is nested more than ${depth} levels deep.`)
+      case 'values':
+        return invalid(`The request body holds more than ${values} values.`)
+      case 'range':
+        return invalid(`The request body holds a number out of range: ${fault.text}`)
+      case 'member':
+        return invalid(
+          `"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`,
+          fault.name.slice(0, 64),
+        )
+      case 'twice': {
+        const name = fault.name.slice(0, 64)
+        return fault.outermost
+          ? invalid(`The request body names "${name}" twice.`, name)
+          : invalid(`The request body names "${name}" twice in one object.`)
+      }
+    }
+  }
+}
+
+/** The body in these bytes, of any depth and number of values. @throws GatewayError invalid_body as `BodyReader` does */
+export function bodyOf(bytes: Buffer): Body {
+  return new BodyReader(UNLIMITED).body(bytes)
+}
+
+function invalid(message: string, param?: string): GatewayError {
+  return new GatewayError('invalid_body', { message, ...(param !== undefined && { param }) })
+}
+
+/**
+ * Names that say what a part of a request is, what it refers to, or what it costs. Of a name that stands twice some parsers believe
+ * the first, and others the last.
+ */
+const SINGLE_NAMES = new SingleNames([
+  'type',
+  'id',
+  'file_id',
+  'model',
+  'role',
+  'content',
+  'source',
+  'container',
+  'container_id',
+  'environment',
+  'vector_store_ids',
+  'file_ids',
+  'skill_id',
+  'skills',
+  'tools',
+  'file',
+  'audio',
+  'audio_url',
+  'image_url',
+  'input_audio',
+  'input_image_mask',
+  'memory_limit',
+  'max_uses',
+  'cache_control',
+  'ttl',
+])
