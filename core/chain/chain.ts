@@ -1,4 +1,7 @@
-/** Down, up, settle: the heart. A request goes down the stages, its reply comes up those it passed, last one first. */
+/**
+ * The heart of the gateway. A request goes down the stages of its chain. Its reply comes up through the stages that the
+ * request passed, the last one first. When the exchange has ended, each of them settles.
+ */
 import { deadline } from '../lib/deadline.ts'
 import { GatewayError, Reply } from '../errors.ts'
 import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
@@ -7,29 +10,29 @@ import { type Log, reasonOf } from '../lib/log.ts'
 import type { Plugin, Stage } from './stage.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 
-/** A stage in its place. */
+/** A stage with the plugin that it was set up by. */
 export interface PlacedStage {
   readonly plugin: Plugin
   readonly stage: Stage<Fact, Fact>
 }
 
-/** Sends a request that no stage answered to its upstream and relays the reply. */
+/** Sends a request to its upstream and relays the reply. */
 export type Forward = (x: HttpExchange, up: ReplyHooks) => Promise<Outcome>
 
-/** The order check at load has made sure that the facts a hook's type promises are there. */
+/** When the chain was loaded, the gateway checked that every hook finds the facts that its type promises. */
 type Known = With<Fact>
 
 function known(x: HttpExchange): Known {
   return x as unknown as Known
 }
 
-/** The stages of a chain that have a hook for a reply, last one first: what comes from an upstream has passed all of them. */
+/** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */
 class HookLists {
   readonly response: readonly PlacedStage[]
   readonly rewrite: readonly PlacedStage[]
   readonly event: readonly PlacedStage[]
   readonly progress: readonly PlacedStage[]
-  /** Whether an event hook wants all events, not only the telling ones. */
+  /** Whether an event hook wants all events, and not only those with signals. */
   readonly wantsAll: boolean
 
   constructor(stages: readonly PlacedStage[]) {
@@ -43,7 +46,7 @@ class HookLists {
   }
 }
 
-/** The way up, in the order opposite to the way down. */
+/** The way up: the hooks of the stages, in the opposite order. */
 export class ReplyHooks {
   readonly #x: HttpExchange
   readonly #stages: readonly PlacedStage[]
@@ -61,12 +64,16 @@ export class ReplyHooks {
     this.#limit = limit
   }
 
-  /** A stage has let the request pass, once its request hook has resolved. */
+  /** Notes that a stage let the request pass: its request hook has resolved. */
   passed(): void {
     this.#passed++
   }
 
-  /** @throws GatewayError from a stage that replaces the upstream's reply; Instead, when it does so by a reply of its own */
+  /**
+   * Runs the response hooks.
+   * @throws GatewayError from a stage that turns the reply into an error; ReplyOverride if a stage gives a reply of its
+   * own
+   */
   response(head: Head): void {
     for (const { stage } of this.#hooks.response) {
       const reply = stage.response?.(known(this.#x), head)
@@ -94,7 +101,7 @@ export class ReplyHooks {
     }
   }
 
-  /** The stages that watch a stream's progress, as one call that answers with what to wait for, if anything; undefined when none does. */
+  /** The progress hooks as one function, which returns what to wait for; undefined if no stage has such a hook. */
   progress(): (() => readonly Promise<unknown>[] | undefined) | undefined {
     const watching = this.#hooks.progress
     if (watching.length === 0) return undefined
@@ -112,7 +119,7 @@ export class ReplyHooks {
     }
   }
 
-  /** Tells the stages whether anybody listens to a reply that is read on. */
+  /** Tells the stages whether a client listens to a reply that is read on. */
   listening(anybody: boolean): void {
     for (const placed of this.#stages) {
       try {
@@ -123,7 +130,7 @@ export class ReplyHooks {
     }
   }
 
-  /** What a hook throws on the way up is logged; the bytes go on. */
+  /** Logs what a hook throws on the way up. The reply goes on. */
   #hookFailed({ plugin }: PlacedStage, cause: unknown, message: string): void {
     this.log.error({ exchange: this.#x.id, stage: plugin.name, err: cause }, message)
   }
@@ -141,7 +148,7 @@ export class ReplyHooks {
   }
 }
 
-/** A stage's own reply in the place of the upstream's. */
+/** Thrown when a stage replaces the upstream's reply by its own. */
 class ReplyOverride extends Error {
   readonly reply: Reply | Promise<Reply>
 
@@ -158,7 +165,7 @@ export class Chain {
   readonly #log: Log
   readonly #limit: number
 
-  /** @param limit milliseconds that one request hook may take */
+  /** @param limit milliseconds that a request hook, or a settle hook, may take */
   constructor(stages: readonly PlacedStage[], log: Log, limit: number) {
     this.#stages = stages
     this.#hooks = new HookLists(stages)
@@ -166,7 +173,7 @@ export class Chain {
     this.#limit = limit
   }
 
-  /** Takes an exchange to its end, whatever it is. Never rejects. */
+  /** Takes an exchange to its end. Never rejects. */
   async run(x: HttpExchange, forward: Forward): Promise<void> {
     const up = new ReplyHooks(x, this.#stages, this.#hooks, this.#log, this.#limit)
     let outcome: Outcome
@@ -179,7 +186,7 @@ export class Chain {
     await up.settle(outcome)
   }
 
-  /** What goes to the client when something was thrown on the way to its reply. */
+  /** Answers the client when something was thrown before the reply began. */
   async #instead(x: HttpExchange, thrown: unknown): Promise<Outcome> {
     try {
       if (thrown instanceof ReplyOverride) return await x.answer(await thrown.reply)
@@ -206,8 +213,8 @@ export class Chain {
   }
 
   /**
-   * A hook that never resolves must not hold its exchange for ever; the time a client takes to send is not the hook's. One
-   * that resolves after all has let the request pass too late, and is settled at once: it may have set something aside.
+   * Limits the time of a request hook. The time that a client takes to send its body does not count. A hook that
+   * resolves after the limit has let the request pass too late: it is settled at once, as it may have set money aside.
    */
   #limited(result: Promise<unknown>, x: HttpExchange, placed: PlacedStage): Promise<unknown> {
     const { plugin, stage } = placed

@@ -1,4 +1,7 @@
-/** The `chain:` list: that each word is a plugin, its options fit, and every fact a stage needs was given above it. */
+/**
+ * Checks the `chain:` list: each name is a plugin, its options are valid, and stages above it give every fact that it
+ * needs.
+ */
 import { covers, endpointsOf } from './routes.ts'
 import type { Plugin } from './stage.ts'
 import type { ChainEntry } from '../config/config.ts'
@@ -12,11 +15,11 @@ interface Placed {
   readonly path: Path
 }
 
-/** Checks the `chain:` list of a file against the built-in plugins and those in the file's own folders. */
+/** Checks the list against the built-in plugins and those in the folders that the file names. */
 export const checkChain: CheckChain = async (source, chain, folders) => {
   const { plugins, faults } = await findPlugins(folders)
   const problems: Problem[] = []
-  /** Plugins that were meant by names that are none. */
+  /** Plugins that misspelled names were probably meant to be. */
   const meant = new Set<string>()
   const asked = new Set<PluginFault>()
   const entries: ChainEntry[] = []
@@ -54,8 +57,8 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
 }
 
 /**
- * At each endpoint, every needed fact must have been given by a stage above, and none twice. A stage that is missing is
- * told of once, and one that was only misspelt not again.
+ * Checks each endpoint: a stage above must give every needed fact, and no two stages give the same one. A missing stage
+ * is reported once, and a misspelled one not again.
  */
 function checkFacts(
   source: Source,
@@ -71,7 +74,7 @@ function checkFacts(
   for (const endpoint of endpointsOf(placed.map(({ plugin }) => plugin.on))) {
     const stages = placed.filter(({ plugin }) => covers(plugin.on, endpoint))
     const given = new Map<string, string>()
-    // What only counts a request's tokens is free.
+    // Counting the tokens of a request costs nothing.
     const free = covers('counting', endpoint)
     const metered = stages.some(({ plugin }) => plugin.meters) || meters.some(name => meant.has(name))
     if (!free && !metered && stages.some(({ plugin }) => plugin.gives.includes('route'))) {

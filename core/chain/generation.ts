@@ -1,4 +1,7 @@
-/** A configuration in force: its stages set up, its endpoints decided, and how many exchanges still travel it. */
+/**
+ * A generation: a configuration in force, with its stages set up and its endpoints fixed, until its last exchange has
+ * ended.
+ */
 import { Chain, type PlacedStage } from './chain.ts'
 import type { Config } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
@@ -6,18 +9,19 @@ import type { Host, Plugin } from './stage.ts'
 import { covers, endpointsOf, RouteTable } from './routes.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 
+/** A configuration in force. */
 export class Generation {
   readonly number: number
   readonly config: Config
   readonly routes: RouteTable<Chain>
-  /** Stages that only watch: they see requests that no endpoint takes, too. */
+  /** The stages that only watch. They also see requests for which there is no endpoint. */
   readonly watchers: Chain
   readonly #stages: readonly PlacedStage[]
   readonly #log: Log
   #running = 0
   #retired = false
   #drained: () => void = () => {}
-  /** Resolves when it was retired and its last exchange has ended. */
+  /** Resolves when the generation was retired and its last exchange has ended. */
   readonly drained: Promise<void>
 
   private constructor(number: number, config: Config, stages: readonly PlacedStage[], log: Log) {
@@ -34,7 +38,10 @@ export class Generation {
     this.watchers = chain(stages.filter(({ plugin, stage }) => plugin.on === 'all' && !stage.request))
   }
 
-  /** Sets up the stages of a checked configuration, in order. @throws what a plugin's setup throws; what was set up is closed */
+  /**
+   * Sets up the stages of a checked configuration, in order.
+   * @throws what the setup of a plugin throws; the stages that were set up before it are closed
+   */
   static async build(
     number: number,
     config: Config,
@@ -73,7 +80,7 @@ export class Generation {
     return this.#running
   }
 
-  /** No new exchange will enter; when the last one has left, the stages are closed. */
+  /** Lets no new exchange enter, and closes the stages when the last one has left. */
   async retire(): Promise<void> {
     this.#retired = true
     this.#checkDrained()

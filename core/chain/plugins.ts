@@ -1,11 +1,11 @@
-/** Finds plugins: the folder is the registry, the file's name is the word in `chain:`. */
+/** Finds plugins. The folder is the registry: the name of a file is the word in `chain:`. */
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type { Plugin } from './stage.ts'
 
-/** What plugins import, from whichever folder they stand in, and whether or not Tollgate is installed there. */
+/** The module that plugins import, from any folder, whether or not Tollgate is installed there. */
 const AUTHORS_MODULE = 'tollgate/plugin'
 
 registerHooks({
@@ -17,19 +17,20 @@ registerHooks({
 
 const BUILT_IN = fileURLToPath(new URL('../../plugins', import.meta.url))
 
-/** A plugin's file that cannot be used. */
+/** A plugin file that cannot be used. */
 export interface PluginFault {
-  /** By which names the chain may ask for it. */
+  /** The names by which a chain may ask for it. */
   readonly words: readonly string[]
   readonly message: string
 }
 
+/** The plugins by name, and the files that cannot be used. */
 export interface FoundPlugins {
   readonly plugins: ReadonlyMap<string, Plugin>
   readonly faults: readonly PluginFault[]
 }
 
-/** Every plugin of the built-in folder and of the given ones, by name; what cannot be used is a fault. */
+/** Finds the plugins of the built-in folder and of the given ones. A file that cannot be used is a fault. */
 export async function findPlugins(folders: readonly string[]): Promise<FoundPlugins> {
   const plugins = new Map<string, Plugin>()
   const faults: PluginFault[] = []
@@ -44,7 +45,7 @@ export async function findPlugins(folders: readonly string[]): Promise<FoundPlug
   return { plugins, faults }
 }
 
-/** One file each, `.ts` or `.js`; or one folder each with an index file. */
+/** The plugin files of a folder: `.ts` and `.js` files, and folders with an index file. */
 function pluginFiles(folder: string): string[] {
   return readdirSync(folder)
     .sort()

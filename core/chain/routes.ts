@@ -1,11 +1,12 @@
 /**
- * The endpoints of a configuration, decided from its chain before any request runs: each is a method and an exact raw
- * path, or everything below a path. Nothing is decoded or normalised, so what is routed is what was authorised.
+ * The endpoints of a configuration, fixed by its chain before any request runs. Each is a method and an exact raw path,
+ * or everything below a path. Paths are not decoded or normalised, so the path that is routed is the one that is
+ * authorised.
  */
 import { FORMATS } from '../formats/index.ts'
 import type { Scope } from './stage.ts'
 
-/** An endpoint as scopes name it: `POST /v1/messages` or `GET /v1/models/*`. */
+/** An endpoint as scopes name it, such as `POST /v1/messages` or `GET /v1/models/*`. */
 export type Endpoint = `${string} /${string}`
 
 const INFERENCE = new Set<string>(Object.values(FORMATS).map(format => `POST ${format.path}`))
@@ -13,7 +14,7 @@ const COUNTING = new Set<string>(
   Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`])),
 )
 
-/** Whether a stage of this scope takes part in exchanges at the endpoint. */
+/** Whether a stage with this scope takes part in exchanges at the endpoint. */
 export function covers(scope: Scope, endpoint: Endpoint): boolean {
   if (typeof scope !== 'string') return scope.some(part => covers(part, endpoint))
   if (scope === 'all') return true
@@ -21,7 +22,9 @@ export function covers(scope: Scope, endpoint: Endpoint): boolean {
   return scope === 'inference' ? INFERENCE.has(endpoint) : scope === endpoint
 }
 
-/** The endpoints that scopes name; `inference` and `counting` name those of every format, `all` none. */
+/**
+ * The endpoints that scopes name. `inference` and `counting` name the endpoints of every format, and `all` names none.
+ */
 export function endpointsOf(scopes: readonly Scope[]): Set<Endpoint> {
   const named = scopes.flatMap(function flat(scope): string[] {
     if (typeof scope !== 'string') return scope.flatMap(flat)
@@ -32,7 +35,7 @@ export function endpointsOf(scopes: readonly Scope[]): Set<Endpoint> {
   return new Set(named as Endpoint[])
 }
 
-/** Finds what serves a request. */
+/** Finds the target of a request by its method and path. */
 export class RouteTable<T> {
   readonly #exact = new Map<string, Map<string, T>>()
   readonly #below: { prefix: string; methods: Map<string, T> }[] = []
@@ -44,12 +47,12 @@ export class RouteTable<T> {
     this.#methodsOf(path).set(method, target)
   }
 
-  /** The target, or the methods the path would take: an empty list when there is no such path. */
+  /** The target. If there is none: the methods that the path accepts, none for an unknown path. */
   find(method: string, path: string): { target: T } | { allow: readonly string[] } {
     const methods =
       this.#exact.get(path) ?? this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods
     if (!methods) return { allow: [] }
-    // A HEAD is answered as its GET; the HTTP server leaves the body out.
+    // HEAD is answered like GET; the HTTP server omits the body.
     const target = methods.get(method) ?? (method === 'HEAD' ? methods.get('GET') : undefined)
     return target === undefined ? { allow: [...methods.keys()] } : { target }
   }

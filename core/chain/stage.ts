@@ -1,4 +1,7 @@
-/** The plugin contract: what a plugin declares, the hooks of the stage that it sets up, and what it is lent. */
+/**
+ * The plugin contract: what a plugin declares, the hooks of the stage that it sets up, and what the gateway provides to
+ * it.
+ */
 import type { FromSchema, JSONSchema } from 'json-schema-to-ts'
 import type { Config } from '../config/config.ts'
 import type { Reply } from '../errors.ts'
@@ -10,81 +13,97 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { Log } from '../lib/log.ts'
 import type { MeterState } from '../metering/meter-state.ts'
 
+/** A value, or a promise of it. */
 export type Awaitable<T> = T | Promise<T>
 
-/** What a request hook returns: the facts it promised, or nothing when it promised none. */
+/** What a request hook returns: the facts that the plugin gives, or nothing if it gives none. */
 export type Given<G extends Fact> = [G] extends [never] ? void : { readonly [K in G]: Facts[K] }
 
 /**
- * The exchanges a stage takes part in: all of them, the inference endpoints, those that count a request's tokens, or
- * single endpoints. A path may end in `/*` for everything below it.
+ * The exchanges that a stage takes part in: all, those at inference endpoints, those at endpoints that count tokens, or
+ * those at single endpoints. A path that ends in `/*` stands for everything below it.
  */
 export type Scope =
   'all' | 'inference' | 'counting' | `${'GET' | 'POST' | 'DELETE' | 'PATCH'} /${string}` | readonly Scope[]
 
-/** A plugin set up: its hooks, all optional. README draws the order in which they run. */
+/** The hooks of a plugin that has been set up. All of them are optional. */
 export interface Stage<N extends Fact = never, G extends Fact = never> {
-  /** Down: learn, throw a GatewayError, or answer with a Reply. */
+  /**
+   * On the way down, in the order of the chain. Returns facts, throws a GatewayError, or returns a Reply, which ends
+   * the way down. It may take `limits.stage`.
+   */
   request?(x: With<N>): Awaitable<Given<G> | Reply>
-  /** Up: the upstream answered and nothing has been sent yet. A GatewayError thrown or a Reply returned here replaces its answer. */
+  /**
+   * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply
+   * that it returns, replaces the upstream's answer.
+   */
   response?(x: With<N | G>, head: Head): Awaitable<Reply> | undefined | void
-  /** Up: what changes the reply's events; without one its bytes pass untouched. */
+  /**
+   * On the way up, before the reply begins: returns what changes the events of the reply. Without it the bytes pass
+   * unchanged.
+   */
   rewrite?(x: With<N | G>, head: Head): Rewriter | undefined
-  /** Up: sees events as they pass. What it throws is logged; the bytes go on. */
+  /** On the way up: sees events as they pass. What it throws is logged, and the bytes go on. */
   event?(x: With<N | G>, event: ReplyEvent): void
   /**
-   * Up: more of a stream has gone to the client; `delivered` says how much it is by now. Called often: be quick. The stream
-   * waits for a promise that it returns.
+   * On the way up: more of a stream has gone to the client; `delivered` tells how much. It is called often and must be
+   * quick. The stream waits for a promise that it returns.
    */
   progress?(x: With<N | G>): Promise<void> | undefined | void
   /**
-   * Up: all clients of a reply have left and it is read on without them (`anybody` is false), or a retry has taken it over
-   * (true).
+   * On the way up: `anybody` is false when all clients of a reply have left and the reply is read on, and true when a
+   * retry has joined it.
    */
   listening?(x: With<N | G>, anybody: boolean): void
-  /** Which events `event` wants: all, or only those its format can learn usage, failure or the end from. All by default. */
+  /**
+   * Which events the `event` hook sees: all, or only those that can carry usage, a failure or the end. `all` by
+   * default.
+   */
   readonly events?: 'all' | 'signals'
-  /** Up: once, after the last byte, however the exchange ended. */
+  /** After the last byte: runs once for each stage that the request passed, however the exchange ended. */
   settle?(x: With<N | G>, outcome: Outcome): Awaitable<void>
-  /** This generation of the configuration has drained. */
+  /** Runs when the generation has drained. */
   close?(): Awaitable<void>
 }
 
-/** What the gateway lends to a plugin. Clocks and ids come from here, so that a test can hold them. */
+/** What the gateway provides to a plugin. Time and ids come from here, so that a test can control them. */
 export interface Host {
   readonly config: Config
   readonly ledger: Ledger
   readonly keys: Keys
   readonly meter: MeterState
-  /** Requests that may be asked again. */
+  /** Requests that may be sent again. */
   readonly attempts: Attempts
-  /** Translates large requests and replies on another thread. */
+  /** Runs large translations on another thread. */
   readonly longJobs: LongJobs
   readonly log: Log
   /** Milliseconds since the epoch. */
   readonly now: () => number
   /** A new unique id, safe in headers and store keys. */
   readonly newId: () => string
-  /** The gateway's own state, for probes. */
+  /** The state of the gateway, for probes. */
   readonly status: Status
 }
 
-/** The gateway as its probes show it. */
+/** The state of the gateway, as probes show it. */
 export interface Status {
-  /** Where balances live, in words: `redis`, `managed redis-server`, `embedded (first look only)`. */
+  /** The kind of the store: `redis`, `managed redis-server` or `embedded (first look only)`. */
   readonly store: string
-  /** Names of upstreams that the simulated provider stands in for. */
+  /** Names of the upstreams that the simulated provider replaces. */
   readonly simulated: readonly string[]
   readonly draining: boolean
-  /** Bytes that requests and replies in flight have taken, of those there are, and how many were refused for lack of them. */
+  /**
+   * Bytes that requests and replies in flight have taken, bytes that they may take, and how many were refused for lack
+   * of memory.
+   */
   readonly memory: { readonly taken: number; readonly total: number; readonly refused: number }
-  /** Requests that were sent to an upstream again although all of them had left, since the start. */
+  /** Requests that were sent to an upstream a second time after all their bytes had left, since the start. */
   readonly repeated: number
-  /** Resolves when the store answers; rejects when it does not. */
+  /** Resolves if the store answers; rejects if it does not. */
   probe(): Promise<void>
 }
 
-/** A plugin as the core keeps it, its types checked when it was defined. */
+/** A plugin, as `definePlugin` returns it. */
 export interface Plugin {
   readonly name: string
   readonly summary: string
@@ -97,26 +116,29 @@ export interface Plugin {
 }
 
 interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
-  /** The word in `chain:`; equals the file's name. */
+  /** The word in `chain:`. It must equal the name of the file. */
   readonly name: string
-  /** One sentence for `tollgate plugins` and README. */
+  /** One sentence, for `tollgate plugins` and the documentation. */
   readonly summary: string
   readonly on: Scope
-  /** Facts that stages above must have given. */
+  /** Facts that stages above must give. */
   readonly needs?: readonly N[]
   /** Facts that `request` returns. */
   readonly gives?: readonly G[]
-  /** It accounts for what goes upstream: a chain that sends requests there must have one that does. */
+  /** Whether it meters what goes upstream. A chain that sends requests upstream must have such a stage. */
   readonly meters?: boolean
-  /** JSON Schema of the options, as plain data; its defaults are filled in. */
+  /** JSON Schema of the options, as plain data. Defaults in it are filled in. */
   readonly options?: S
   setup(options: NoInfer<O>, host: Host): Awaitable<Stage<N, G>>
 }
 
-/** Options of a plugin that declares none: any setting is an error. */
+/** The options of a plugin that declares none: any option is an error. */
 const NO_OPTIONS = { type: 'object', additionalProperties: false } as const
 
-/** Defines a plugin. `needs` and `gives` type the hooks here and are checked against the chain when it is loaded. */
+/**
+ * Defines a plugin. `needs` and `gives` determine the types of the hooks, and the gateway checks them when it loads a
+ * chain.
+ */
 export function definePlugin<
   const S extends JSONSchema = typeof NO_OPTIONS,
   const N extends Fact = never,

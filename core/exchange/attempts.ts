@@ -1,4 +1,7 @@
-/** Requests that may be asked again: those under way, and those that are done and whose replies are kept for a retry. */
+/**
+ * Attempts at requests that may be sent again: those that run, and those that have ended and whose replies are kept for
+ * a retry.
+ */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Exchange, Outcome, With } from './exchange.ts'
@@ -8,11 +11,11 @@ import { JoinedReply, type Outlet, type SharedBytes } from './outlet.ts'
 
 /** One attempt at a request. */
 export class Attempt {
-  /** The account of the key that sent it. */
+  /** The id of the key that sent it. */
   readonly account: string
-  /** The client's own name for the request, hashed; undefined where it gave none. */
+  /** The hash of the client's idempotency key; undefined if it sent none. */
   readonly name: string | undefined
-  /** The store's word that the name is this attempt's. */
+  /** The claim in the store on the idempotency key. */
   claim: Claim | undefined
   readonly #outlet: Outlet
   /** The exchange, while it runs. */
@@ -26,32 +29,32 @@ export class Attempt {
     this.#outlet = exchange.outlet
   }
 
-  /** Of the path and the body. Most attempts are never asked for it. */
+  /** Identifies the path and the body. Computed only when it is needed, which is rare. */
   get digest(): string {
     return (this.#digest ??= this.#exchange ? digestOf(this.#exchange) : '')
   }
 
-  /** Its client has left, and its reply still comes, or has come. */
+  /** Its client has left, and its reply is still read or kept. */
   get abandoned(): boolean {
     return this.#outlet.empty && !this.spent
   }
 
-  /** Its exchange is not over. */
+  /** Its exchange runs. */
   get runs(): boolean {
     return this.#exchange !== undefined
   }
 
-  /** It ended without its reply. */
+  /** It ended without a complete reply. */
   get spent(): boolean {
     return this.#exchange?.over === true && !this.#exchange.complete
   }
 
-  /** The reply for a client that asks again; undefined when it cannot be had from its start any more. */
+  /** The reply for a retry; undefined if it is no longer available from its start. */
   get reply(): JoinedReply | undefined {
     return this.#outlet.joinable ? new JoinedReply(this.#outlet) : undefined
   }
 
-  /** All of the reply has been given. */
+  /** The whole reply has been sent or kept. */
   get whole(): boolean {
     return this.#outlet.over
   }
@@ -61,19 +64,19 @@ export class Attempt {
     return this.#outlet.keptBytes
   }
 
-  /** The exchange is over: what is left of it is its reply. */
+  /** Notes that the exchange has ended. What is left of it is its reply. */
   end(): void {
     this.#digest = this.digest
     this.#exchange = undefined
   }
 
-  /** Nobody will ask for the reply any more. */
+  /** Drops the reply. */
   forget(): void {
     this.#outlet.forget()
   }
 }
 
-/** What identifies a request: its path, its body, and the headers by which a format's clients say how it is to be answered. */
+/** Identifies a request: its path, its body, and the headers that change how it is answered. */
 export function digestOf({ path, body, headers, format }: Exchange & With<'body'>): string {
   const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
   const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
@@ -84,19 +87,20 @@ export function digestOf({ path, body, headers, format }: Exchange & With<'body'
     .slice(0, 32)
 }
 
-/** Headers that say who asks, or which try it is. */
+/** Headers that only tell who asks, or which try it is. */
 const COMMON = /^(?:x-|user-agent$|accept$|content-type$|session-id$|thread-id$|originator$)/
 
 /**
- * The part that a billed exchange has among the attempts at its request, when it has one: its client left before anything came,
- * or it is a retry that succeeded. SDKs count their retries and repeat the body; others may name the request by a key.
+ * The part of a billed exchange among the attempts at its request: `lost` if its client left before anything arrived,
+ * `retry` if it is a retry that succeeded, undefined otherwise. SDKs count their retries and repeat the body; other
+ * clients send an idempotency key.
  */
 export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): AttemptPart | undefined {
   const count = x.headers['x-stainless-retry-count']
   const name = x.headers['idempotency-key']
   if (count === undefined && name === undefined) return undefined
   const repeated = name !== undefined || Number(count) > 0
-  // A complete reply of which no client has a byte is not lost: it is kept for the retry, unless it is too large.
+  // A complete reply of which no client has a byte is kept for the retry, unless it is too large. Then it is not lost.
   const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
   const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
   if (!part) return undefined
@@ -107,28 +111,29 @@ export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): Att
   return { request, part }
 }
 
-/** What stands for the name that a client gives its request. */
+/** The hash of an idempotency key. */
 export function nameOf(header: string): string {
   return createHash('sha256').update(header).digest('hex').slice(0, 32)
 }
 
-/** Bytes that a kept reply is counted with beside its own. */
+/** Bytes that each kept reply counts in addition to its own. */
 const ENTRY_BYTES = 1024
 
+/** All attempts of the process. */
 export class Attempts {
-  /** Milliseconds for which a reply is kept for its retry. */
+  /** How long a reply is kept for its retry, in milliseconds. */
   readonly keptMs: number
-  /** For the replies that are kept while they come, beside those that are done. */
+  /** Bytes left for replies that are kept while they arrive. */
   readonly room: SharedBytes
-  /** Those under way and those that are kept, by the client's name for them. */
+  /** Attempts that run or are kept, by account and idempotency key. */
   readonly #named = new Map<string, Attempt>()
-  /** Likewise, by account. */
+  /** Attempts that run or are kept, by account. */
   readonly #all = new Map<string, Set<Attempt>>()
   readonly #kept: LRUCache<Attempt, true>
 
   /**
    * @param ms how long a reply is kept for its retry
-   * @param bytes of all kept replies
+   * @param bytes bytes for all kept replies
    */
   constructor(ms: number, bytes: number) {
     this.keptMs = ms
@@ -143,7 +148,10 @@ export class Attempts {
     })
   }
 
-  /** Whether a request may be a retry of an attempt of this account: one of the same name, or one whose client has left. */
+  /**
+   * Whether a request may be a retry of an attempt of this account: one with the same idempotency key, or one whose
+   * client has left.
+   */
   mayJoin(account: string, { headers }: Pick<Exchange, 'headers'>): boolean {
     const header = headers['idempotency-key']
     if (typeof header === 'string') return this.named(account, nameOf(header)) !== undefined
@@ -151,13 +159,13 @@ export class Attempts {
     return this.#abandonedBy(account).length > 0
   }
 
-  /** The attempt that a client of this account gave a name to. */
+  /** The attempt of this account with an idempotency key. */
   named(account: string, name: string): Attempt | undefined {
     const attempt = this.#named.get(`${account} ${name}`)
     return attempt && this.#known(attempt) ? attempt : undefined
   }
 
-  /** Whether the name belongs to an attempt that was given up and has not been settled yet. */
+  /** Whether the attempt with this key was given up and has not been settled yet. */
   ending(account: string, name: string): boolean {
     const attempt = this.#named.get(`${account} ${name}`)
     return attempt?.runs === true && attempt.spent
@@ -184,15 +192,15 @@ export class Attempts {
     else this.#all.set(account, new Set([attempt]))
   }
 
-  /** Keeps an attempt that is done, for its retry. */
+  /** Keeps an attempt that has ended, for its retry. */
   keep(attempt: Attempt): void {
     attempt.end()
     this.#kept.set(attempt, true)
-    // One that is larger than all there is room for is not.
+    // An attempt larger than the whole cache is not kept.
     if (!this.#kept.has(attempt)) this.drop(attempt)
   }
 
-  /** Whether the attempt runs, or its reply is kept still. One that was given up brings nobody a reply any more. */
+  /** Whether the attempt runs, or its reply is still kept. An attempt that was given up counts as unknown. */
   #known(attempt: Attempt): boolean {
     return attempt.runs ? !attempt.spent : this.#kept.get(attempt) === true
   }

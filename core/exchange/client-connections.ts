@@ -1,42 +1,43 @@
 /**
- * The connections of clients. One request of a connection is served at a time; requests that a client sends ahead wait. Idle
- * connections are few for each address, and when there are too many connections the one that has been idle longest is closed.
+ * The connections of clients. The gateway serves one request of a connection at a time; requests that the client sends
+ * ahead wait. Each address may have a limited number of idle connections. If there are too many connections, the one
+ * that has been idle longest is closed.
  */
 import type { Socket } from 'node:net'
 import { groupOf, type TrustedProxies } from '../lib/addresses.ts'
 import { connectionsMax } from './memory.ts'
 
-/** How many connections there may be. */
+/** Limits on connections. */
 export interface ConnectionLimits {
-  /** Open connections, where the heap has room for them. */
+  /** Most open connections, if the heap has room for them. */
   readonly connections: number
-  /** Idle connections of one address. */
+  /** Most idle connections of one address. */
   readonly idlePerAddress: number
-  /** Proxies that keep connections for many clients: they may have as many idle ones as they like. */
+  /** Proxies that keep connections for many clients. Their idle connections are not limited. */
   readonly trustedProxies: TrustedProxies
 }
 
-/** Requests that a client may send ahead and that are remembered; behind them the connection is closed. */
+/** Requests that a client may send ahead. If it sends more, the connection is closed after them. */
 const AHEAD_MAX = 10
 
 /** One client's connection. */
 export class ClientConnection {
   readonly socket: Socket
-  /** The address it is counted for; undefined for a trusted proxy's. */
+  /** The address that it counts for; undefined for a trusted proxy. */
   readonly address: string | undefined
-  /** Its neighbours among the idle connections of its address. */
+  /** The connections before and after it among the idle ones of its address. */
   previous: ClientConnection | undefined
   next: ClientConnection | undefined
   idleSince = 0
-  /** A request of it is being served. */
+  /** A request of this connection is being served. */
   busy = false
-  /** Whether the request that is served has arrived whole. */
+  /** Whether that request has arrived completely. */
   arrived: () => boolean = () => true
-  /** Starts the requests that came ahead, in their order. */
+  /** Starts the requests that were sent ahead, in order. */
   readonly #ahead: (() => void)[] = []
-  /** What follows is unread for now. */
+  /** The socket is paused. */
   #paused = false
-  /** What follows the requests that came ahead, and ends the connection. */
+  /** Ends the connection after the requests that were sent ahead. */
   #end: (() => void) | undefined
 
   constructor(socket: Socket, address: string | undefined) {
@@ -44,7 +45,7 @@ export class ClientConnection {
     this.address = address
   }
 
-  /** Remembers a request that came while another is served. What is behind it stays unread for now. */
+  /** Remembers a request that arrived while another is served, and pauses the socket. */
   wait(start: () => void): void {
     if (this.#end) return
     if (this.#ahead.length < AHEAD_MAX) this.#ahead.push(start)
@@ -52,7 +53,7 @@ export class ClientConnection {
     this.#pause()
   }
 
-  /** Ends the connection when the requests that came before have been answered. */
+  /** Ends the connection when the requests before have been answered. */
   endAfter(end: () => void): void {
     this.#end ??= end
     this.#pause()
@@ -63,10 +64,10 @@ export class ClientConnection {
     this.socket.pause()
   }
 
-  /** What comes next on this connection; undefined when it has become idle. */
+  /** What comes next on this connection; undefined if it is idle. */
   following(): (() => void) | undefined {
     const start = this.#ahead.shift()
-    // Node has begun to read again when the reply was out.
+    // Node resumes the socket when a reply has been sent.
     if (start && (this.#ahead.length > 0 || this.#end)) this.#pause()
     else if (this.#paused) {
       this.#paused = false
@@ -76,7 +77,7 @@ export class ClientConnection {
   }
 }
 
-/** Idle connections of one address, the one that has been idle longest first. */
+/** The idle connections of one address. The one that has been idle longest comes first. */
 class Idle {
   first: ClientConnection | undefined
   size = 0
@@ -102,22 +103,26 @@ class Idle {
   }
 }
 
+/** All connections of clients. */
 export class ClientConnections {
   readonly #limits: () => ConnectionLimits
   readonly #all = new Map<Socket, ClientConnection>()
-  /** By address; those of trusted proxies stand under undefined. */
+  /** By address. Those of trusted proxies are under undefined. */
   readonly #idle = new Map<string | undefined, Idle>()
 
   /** New connections that were refused, and idle ones that were closed to make room, since the start. */
   refused = 0
   closed = 0
 
-  /** @param limits those in force */
+  /** @param limits the limits in force */
   constructor(limits: () => ConnectionLimits) {
     this.#limits = limits
   }
 
-  /** Takes in a connection that was opened. It, or the one that has been idle longest, is closed where there are too many. */
+  /**
+   * Adds a new connection. If there are too many, the one that has been idle longest is closed, or this one if none is
+   * idle.
+   */
   open(socket: Socket): void {
     const { connections, trustedProxies } = this.#limits()
     const remote = socket.remoteAddress ?? ''
@@ -144,7 +149,7 @@ export class ClientConnections {
     return this.#all.get(socket)
   }
 
-  /** Serves a request now, or when those that came before it on its connection have been answered. */
+  /** Serves a request: now, or when the requests before it on this connection have been answered. */
   take(connection: ClientConnection, start: () => void): void {
     if (connection.busy) return connection.wait(start)
     connection.busy = true
@@ -152,12 +157,12 @@ export class ClientConnections {
     start()
   }
 
-  /** The reply is out: serves what the client has sent ahead, else the connection is idle. */
+  /** A reply has been sent: serves the next request of the connection, or notes that it is idle. */
   replied(connection: ClientConnection): void {
     if (!this.#all.has(connection.socket) || connection.socket.destroyed) return
     connection.arrived = () => true
     const next = connection.following()
-    // Others get their turn between the requests of one connection.
+    // Other connections get their turn between two requests of this one.
     if (next) setImmediate(next)
     else {
       connection.busy = false
@@ -170,7 +175,10 @@ export class ClientConnections {
     for (const socket of this.#all.keys()) if (socket.bytesRead === 0) socket.destroy()
   }
 
-  /** A connection is idle; where its address has too many of them, the one that has been idle longest is closed. */
+  /**
+   * Notes that a connection is idle. If its address has too many idle ones, the one that has been idle longest is
+   * closed.
+   */
   #rest(connection: ClientConnection): void {
     const { address } = connection
     let idle = this.#idle.get(address)

@@ -1,33 +1,34 @@
-/** One client's response: where the bytes of a reply go out. */
+/** The response to one client: where the bytes of a reply go out. */
 import type { ServerResponse } from 'node:http'
 import { SLICE_BYTES, turn } from '../lib/turns.ts'
 
+/** Headers of a reply, by lower-case name. */
 export type Headers = Readonly<Record<string, string>>
 
-/** Bytes of a body that is sent as one with its head. */
+/** Most bytes of a body that is sent in one piece with its head. */
 const ONE_WRITE_MAX = 16 * 1024
 
 /** Bytes of a slice for a client that does not take a large one at once. */
 const SLOW_SLICE_BYTES = 64 * 1024
 
-/** The exchange whose client a reply is for. */
+/** The exchange that the response belongs to. */
 export interface ReplyRecipient {
   readonly id: string
-  /** Whose long work its reply is. */
+  /** Whose long work it is to send the reply. */
   readonly owner: string
-  /** Milliseconds for which a client may take nothing. */
+  /** `writeIdle`: milliseconds for which a client may take nothing. */
   readonly limits: { readonly writeIdle: number }
-  /** Headers to add when the connection must close behind the reply. */
+  /** Headers to add if the connection must close after the reply. */
   closing(): Headers
 }
 
-/** One client's response. */
+/** The response to one client. */
 export class ClientReply {
   readonly res: ServerResponse
   /** Called when the client leaves before it has the whole reply. */
   onLeave: ((reply: ClientReply) => void) | undefined
   readonly #asker: ReplyRecipient
-  /** The headers, until they go out. */
+  /** The headers, until they are sent. */
   #head: Headers | undefined
   #closed: (() => void) | undefined
 
@@ -45,18 +46,18 @@ export class ClientReply {
     return this.res.closed && !this.res.writableFinished
   }
 
-  /** It has been given more than it takes at once. */
+  /** The client has not taken what it was sent. */
   get full(): boolean {
     return this.res.writableNeedDrain && !this.res.destroyed
   }
 
-  /** Begins the reply. Its head goes out with the first of its bytes; where these are all there are, with their length. */
+  /** Begins the reply. The head is sent with the first bytes of the body; with its length, if these are all of it. */
   begin(status: number, headers: Headers): void {
     this.res.statusCode = status
     this.#head = headers
   }
 
-  /** @param length of all that follows, in bytes, where it is known */
+  /** Sends the head. @param length bytes of the whole body, if known */
   sendHead(length?: number): void {
     if (!this.#head) return
     const { id } = this.#asker
@@ -71,15 +72,15 @@ export class ClientReply {
     this.#head = undefined
   }
 
-  /** @returns false where the client has enough for now */
+  /** Sends bytes. @returns false if the client should be sent no more for now */
   write(bytes: Buffer): boolean {
     this.sendHead()
     return this.res.destroyed || this.res.write(bytes)
   }
 
   /**
-   * Ends the reply; resolves when its last byte has been handed to the system, or the client has gone. A client that takes
-   * none of it for the limit is cut.
+   * Ends the reply. Resolves when the operating system has its last byte, or the client has left. A client that takes
+   * nothing for `writeIdle` is disconnected.
    */
   async end(bytes: Buffer): Promise<void> {
     const { res } = this
@@ -88,11 +89,12 @@ export class ClientReply {
     const last = bytes.length > SLICE_BYTES ? await this.#writeSlices(bytes) : bytes
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
-      // It closes right after its last byte has gone, also where its connection stays.
+      // The response closes when its last byte was written, even if the connection stays open.
       else this.#closed = resolve
     })
     if (last.length === 0) res.end()
-    // Node sends a text as one with the head, and bytes beside it, which costs more than to copy a few.
+    // Node writes text in one piece with the head, and a buffer separately. For few bytes, copying is cheaper than a
+    // second write.
     else if (inOneWrite) res.end(last.toString('latin1'), 'latin1')
     else res.end(last)
     const stop = this.#watch()
@@ -100,14 +102,14 @@ export class ClientReply {
     stop()
   }
 
-  /** Writes large bytes slice by slice, between which others have their turn. @returns the last slice, which is not written */
+  /** Writes all but the last slice of a large body. Other work gets its turn between slices. @returns the last slice */
   async #writeSlices(bytes: Buffer): Promise<Buffer> {
     let left = bytes
     let length = SLICE_BYTES
     while (left.length > length && !this.res.destroyed) {
       const taken = this.res.write(left.subarray(0, length))
       left = left.subarray(length)
-      // A slow client is seen to take something by small slices.
+      // Small slices show that a slow client takes something.
       length = taken ? SLICE_BYTES : SLOW_SLICE_BYTES
       if (!taken) await new Promise<void>(resolve => this.whenReady(resolve))
       await turn(this.#asker.owner)
@@ -115,7 +117,10 @@ export class ClientReply {
     return left
   }
 
-  /** Calls back when the client takes more, or has gone; one that takes nothing for the limit is cut. @returns what takes the wish back */
+  /**
+   * Calls back when the client takes more, or has left. A client that takes nothing for `writeIdle` is disconnected.
+   * @returns a function that cancels the call
+   */
   whenReady(callback: () => void): () => void {
     const { res } = this
     const unwatch = this.#watch()
@@ -131,7 +136,7 @@ export class ClientReply {
     return stop
   }
 
-  /** Cuts a client that takes nothing of what waits for it. @returns what ends the watch */
+  /** Disconnects a client that takes nothing of what it was sent. @returns a function that stops the watch */
   #watch(): () => void {
     const { socket } = this.res
     if (!socket || socket.writableLength === 0) return () => {}

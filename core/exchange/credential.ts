@@ -1,10 +1,10 @@
-/** The credential a client presents, whichever of the two headers carries it. */
+/** The credential of a client, in either of two headers. */
 import type { IncomingHttpHeaders } from 'node:http'
 import { GatewayError } from '../errors.ts'
 
 /**
- * The secret, if one is presented.
- * @throws GatewayError invalid_key when two different ones are, or a credential of another kind
+ * The secret that a client presents; undefined if it presents none.
+ * @throws GatewayError invalid_key for two different secrets, and for a credential of another kind
  */
 export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | undefined {
   const { authorization } = headers
@@ -19,7 +19,7 @@ export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | u
   return bearer ?? (typeof key === 'string' && key !== '' ? key : undefined)
 }
 
-/** The secret, if exactly one is presented: for those who must not fail on headers that make no sense. */
+/** The secret, if exactly one is presented. Never throws. */
 export function presented(headers: Readonly<IncomingHttpHeaders>): string | undefined {
   try {
     return credentialOf(headers)

@@ -1,4 +1,4 @@
-/** One request and its reply as stages see them, what the chain learns on the way, and how an exchange ends. */
+/** An exchange, one request and its reply, as stages see it; the facts that stages give; and how an exchange ends. */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import type { GatewayError } from '../errors.ts'
@@ -10,59 +10,59 @@ import type { Account, ModelEntry, Upstream } from '../config/config.ts'
 import type { Calls, Conditions } from '../money/price.ts'
 import type { ProviderTool } from '../formats/provider-tools.ts'
 
-/** The model of a request, once the gate has let it through. */
+/** The model of a request, when the key may use it. */
 export interface Model {
-  /** The name the client used, or the default that was filled in. */
+  /** The name that the client used, or the default that was filled in. */
   readonly asked: string
   readonly entry: ModelEntry
-  /** Request headers that the name's suffix stands for. */
+  /** Request headers that the suffix of the name stands for. */
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** Where a request goes: candidates in the order in which they are tried. */
+/** Where a request goes. The candidates are tried in order. */
 export interface Route {
-  /** The format in which the upstream is spoken to. */
+  /** The format that the gateway speaks to the upstream. */
   readonly format: Format
-  /** What stands between client and upstream where their formats are not the same. */
+  /** Translates between client and upstream, if their formats differ. */
   readonly translation?: Translation | undefined
   readonly candidates: readonly { readonly upstream: Upstream; readonly account: Account }[]
 }
 
-/** State that lies with a provider and that a request refers to, as far as the key that sends it has made it. */
+/** State stored at a provider that the request refers to, and that its own key has made. */
 export interface Stored {
-  /** Input tokens that all of it stands for. */
+  /** The number of input tokens that the state stands for. */
   readonly tokens: number
 }
 
-/** The members of a request that are billed and were let through. */
+/** What a request asks for beside the plain tokens of its model, as far as the chain let it through. */
 export interface Extras {
-  /** The dearest conditions that it asks for; undefined where they are the standard ones. */
+  /** The dearest conditions that it asks for; undefined for the standard ones. */
   readonly conditions: Conditions | undefined
-  /** The dearest conditions that it may be served under, asked for or not: it is held for at their price. */
+  /** The dearest conditions that it may be served under. They determine what is held. */
   readonly held: Conditions | undefined
   /** Tools that the provider may run. */
   readonly tools: readonly ProviderTool[]
-  /** Calls that are billed for the mere asking. */
+  /** Calls that are billed even if the reply reports none. */
   readonly leastCalls: Calls | undefined
-  /** Other models that may be asked, or serve it, by the name that goes upstream. */
+  /** Other models that may serve the request or be asked for advice, by their upstream names. */
   readonly models: ReadonlyMap<string, ModelEntry>
-  /** Those of them that may be asked beside the request's own. */
+  /** Those of them that may be asked for advice. */
   readonly advisors: readonly Advisor[]
-  /** Media that the reply may hold. */
+  /** Media that the reply may contain. */
   readonly media: readonly ('audioOutput' | 'imageOutput')[]
-  /** Tokens of a prediction, which may be billed as output on top of the reply's own. */
+  /** Tokens of a prediction, which may be billed as output in addition to the reply's own. */
   readonly predicted: number
 }
 
-/** A model that may be asked for advice, and the most times; Infinity where the request does not say. */
+/** A model that may be asked for advice, and how often at most: Infinity if the request does not say. */
 export interface Advisor {
   readonly entry: ModelEntry
   readonly most: number
 }
 
 /**
- * What the chain has learnt about an exchange. Each fact is given once, by one stage, and read-only after.
- * Plugins add theirs by declaration merging.
+ * What stages have learnt about an exchange. One stage gives each fact, once, and it is read-only after that. A plugin
+ * adds a fact of its own by declaration merging: `declare module 'tollgate/plugin' { interface Facts { … } }`.
  */
 export interface Facts {
   key: Key
@@ -71,22 +71,27 @@ export interface Facts {
   route: Route
   /** The stored state that the request refers to. */
   stored: Stored
-  /** What of the request is billed beside its tokens, as far as that was let through. */
+  /** What the request asks for beside plain tokens. */
   extras: Extras
 }
+/** The name of a fact. */
 export type Fact = keyof Facts
 
 /** One try at one account of an upstream. */
 export interface Attempt {
   readonly upstream: string
   readonly account: string
-  /** The upstream's status, once it answered. */
+  /** The upstream's status, if it answered. */
   readonly status?: number
-  /** Why the try failed, in words fit for a log. */
+  /** Why the try failed, for the log. */
   readonly failure?: string
 }
 
-/** Every exchange ends in exactly one of these. */
+/**
+ * How an exchange ended: exactly one of these.
+ * answered: a stage replied. failed: the client got an error, or nothing.
+ * relayed: the upstream's reply was sent. broken: a reply began and was not completed.
+ */
 export type Outcome =
   | { readonly kind: 'answered'; readonly status: number }
   | {
@@ -103,21 +108,27 @@ export type Outcome =
       readonly attempts: readonly Attempt[]
     }
 
-/** Why the gateway itself ends a running reply: the balance is used up, the gateway stops, or the key is off. */
+/**
+ * Why the gateway ends a running reply: the balance is used up, the gateway stops, or the key was disabled, expired or
+ * rotated.
+ */
 export type StopReason = 'budget' | 'drain' | 'disabled'
 
-/** The upstream's answer before anything of it has gone to the client. */
+/** The upstream's answer before anything of it has been sent to the client. */
 export interface Head {
   readonly status: number
-  /** The upstream's headers, whole: they name its accounts and must not be passed on. */
+  /** All headers of the upstream. They name its accounts, so they must not be passed on. */
   readonly headers: Readonly<IncomingHttpHeaders>
-  /** The reply is a stream of server-sent events. */
+  /** The client gets a stream of server-sent events. */
   readonly stream: boolean
-  /** What the upstream said went wrong: for error statuses, for errors under status 200, and for what is no reply at all. */
+  /**
+   * The failure that the upstream reported: with an error status, under status 200, or because its answer is not a
+   * reply.
+   */
   readonly failure: Failure | undefined
-  /** What the reply calls its model at its beginning; undefined where it does not say. */
+  /** The name of the model at the beginning of the reply, if there is one. */
   readonly model: string | undefined
-  /** What the client will get; a stage may add to it. */
+  /** The headers that the client will get. A stage may add to them. */
   readonly reply: Record<string, string>
   readonly attempt: Attempt
 }
@@ -126,67 +137,75 @@ export interface Head {
 export interface Exchange extends Readonly<Partial<Facts>> {
   readonly id: string
   readonly method: string
-  /** The path exactly as sent, without the query. */
+  /** The path as it was sent, without the query. */
   readonly path: string
   readonly query: URLSearchParams
   readonly headers: Readonly<IncomingHttpHeaders>
-  /** The wire format of the path, or of the endpoint it stands below; look-ups and the like use the chat shape for their errors. */
+  /**
+   * The wire format of the endpoint, or of the one that the path is below. Other paths have the chat-completions
+   * format, for their errors.
+   */
   readonly format: Format
   /** The path is an inference endpoint. */
   readonly inference: boolean
   /** The client's address. */
   readonly address: string
-  /** Aborts when the client goes away. */
+  /** Aborts when the client leaves. */
   readonly signal: AbortSignal
-  /** Milliseconds since the epoch, by the host's clock. */
+  /** Milliseconds since the epoch. */
   readonly startedAt: number
-  /** Milliseconds from the start to the first byte of the reply; undefined while there is none. */
+  /** Milliseconds from the start to the first byte of the reply; undefined before it. */
   readonly firstByteAfter: number | undefined
-  /** The reply has said that it is complete. */
+  /** The upstream has said that the reply is complete. */
   readonly complete: boolean
-  /** Bytes of model output that went to the client so far, as text: what an estimate is made from. */
+  /** Bytes of model output that have gone to the client, as text. Estimates are made from it. */
   readonly delivered: number
-  /** Bytes of reasoning that came encrypted, or as signatures. */
+  /** Bytes of reasoning that arrived encrypted, or as signatures. */
   readonly encryptedBytes: number
-  /** Milliseconds in which the upstream has sent nothing that shows what its model does, since the last encrypted reasoning. */
+  /**
+   * Milliseconds in which the upstream has sent nothing that shows what its model does, since the last encrypted
+   * reasoning.
+   */
   readonly silentMs: number
-  /** Milliseconds for which the upstream has been at work. */
+  /** Milliseconds for which the upstream has worked. */
   readonly elapsedMs: number
-  /** All clients have left; the reply may be read on. */
+  /** All clients have left. The reply may still be read on. */
   readonly gone: boolean
-  /** Nobody waits for the reply any more, and it is not read on. */
+  /** No client waits for the reply, and it is not read on. */
   readonly over: boolean
   /** Where the reply goes. */
   readonly outlet: Outlet
   /**
-   * The request body.
+   * Reads the request body.
    * @param limit bytes
-   * @param watch sees all that has come so far whenever more has come, and again where it returns false; what it throws ends the reading
-   * @throws GatewayError body_too_large, unsupported_encoding, or request_timeout
+   * @param watch is called with all bytes so far whenever more have arrived, and again as long as it returns false.
+   * What it throws ends the reading
+   * @throws GatewayError body_too_large, unsupported_encoding or request_timeout
    */
   read(limit: number, watch?: (bytes: Buffer) => boolean | void): Promise<Buffer>
   /**
-   * Takes memory for the request before it is used; it is given back when the exchange is over.
-   * @throws GatewayError unavailable where there is not so much left for this key
+   * Takes memory for the request. It is given back when the exchange is over.
+   * @throws GatewayError unavailable if there is too little left for this key
    */
   reserve(bytes: number): void
-  /** Calls back when the exchange is over and its memory is given back. @returns what takes the wish back */
+  /**
+   * Calls back when the exchange is over and its memory has been given back. @returns a function that cancels the call
+   */
   whenClosed(callback: () => void): () => void
-  /** Gives back some of the memory that was taken. */
+  /** Gives back some of the memory. */
   release(bytes: number): void
   /**
-   * Ends a running reply: by `drain` the way its format reports a failure, with `disabled` as the error that is given, by
-   * `budget` as one whose output limit is reached. One of which nothing has gone out becomes an error. Does nothing once
-   * the reply has ended.
+   * Ends a running reply in its own format: `drain` as a failure, `disabled` with the given error, `budget` as if the
+   * output limit was reached. If nothing has been sent, the client gets an error. Does nothing if the reply has ended.
    */
   stop(reason: 'drain'): void
   stop(reason: 'disabled', error: GatewayError): void
   stop(reason: 'budget', usage: Usage): void
-  /** Ends the reading of a reply whose clients have left. Does nothing while one listens. */
+  /** Stops reading a reply whose clients have left. Does nothing while a client listens. */
   giveUp(): void
 }
 
-/** An exchange on which the named facts are known. */
+/** An exchange on which these facts are known. */
 export type With<F extends Fact> = Exchange & { readonly [K in F]: Facts[K] }
 
 export type { Failure, Format, Key, ReplyEvent, Rewriter }

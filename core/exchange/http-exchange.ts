@@ -1,4 +1,4 @@
-/** An exchange over a real socket: what the core does with it that stages do not see. */
+/** An exchange over a socket, with everything that the core does with it and stages do not see. */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import { discarded, hasBody, readBody } from './read-body.ts'
@@ -19,11 +19,11 @@ import { ExchangeResources, type ServerResources } from './resources.ts'
 
 /** How far an exchange has come. */
 export type Phase =
-  /** The chain works on the request, or the upstream does. */
+  /** The chain, or the upstream, works on the request. */
   | 'request'
-  /** The client sends the body. */
+  /** The client sends its body. */
   | 'reading-body'
-  /** There is a reply, even if none of it has gone out. */
+  /** A reply has begun, even if none of it has been sent. */
   | 'replying'
   /** The upstream has said that the reply is complete. */
   | 'complete'
@@ -39,10 +39,9 @@ export interface RequestSetup {
 }
 
 /**
- * One request and its reply over a real socket.
- *
- * A phase says how far the exchange has come. Three facts are no phases, as each can be true in several: `over`, `heldBack` and
- * `usageIsFinal`.
+ * An exchange over a socket.
+ * `phase` tells how far the exchange has come. `over`, `heldBack` and `usageIsFinal` are no phases, as each can be true
+ * in several of them.
  */
 export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwner {
   index = -1
@@ -64,24 +63,24 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
   phase: Phase = 'request'
-  /** Why the gateway gave the exchange up before its reply began, where it did. */
+  /** Why the gateway ended the exchange before its reply began, if it did. */
   stopped: EndCause | undefined = undefined
-  /** Decides whether the reply is read on when nobody listens any more; without one it is not. */
+  /** Decides whether the reply is read on when all clients have left. Without it, the reply is given up. */
   abandonedReply: AbandonedReply | undefined = undefined
-  /** Nobody waits for the reply any more, and its upstream is to be closed. */
+  /** No client waits for the reply, and the upstream is to be closed. */
   over = false
-  /** When the upstream was at work. */
+  /** How long the upstream has worked. */
   readonly upstreamClock = new UpstreamClock()
-  /** Nothing is read from the upstream for now, as its bytes are not taken fast enough. */
+  /** Nothing is read from the upstream for now, because its bytes are not taken. */
   heldBack = false
-  /** The usage of the whole reply has come. */
+  /** The usage of the whole reply has arrived. */
   usageIsFinal = false
-  /** The events of a stream that came last. */
+  /** The last events of the stream that arrived. */
   recent: Buffer | undefined = undefined
   /** Where the reply goes. */
   readonly outlet: Outlet
   readonly #req: IncomingMessage
-  /** This exchange's own client. */
+  /** The response to this exchange's own client. */
   readonly #reply: ClientReply
   readonly #rawQuery: string
   #address: string | undefined
@@ -123,7 +122,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.abandonedReply?.joined()
   }
 
-  /** There is a reply, even if none of it has gone out. */
+  /** A reply has begun, even if none of it has been sent. */
   get begun(): boolean {
     return this.phase !== 'request' && this.phase !== 'reading-body'
   }
@@ -132,7 +131,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     return this.phase === 'complete' || this.phase === 'sent'
   }
 
-  /** The upstream has said that the reply is complete. */
+  /** Notes that the upstream has said that the reply is complete. */
   completed(): void {
     if (this.phase !== 'sent') this.phase = 'complete'
   }
@@ -145,7 +144,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     return (this.#address ??= this.limits.trustedProxies.clientOf(this.#req))
   }
 
-  /** What counts as one address where addresses have limits. */
+  /** The group that the client's address counts in where addresses have limits. */
   get addressGroup(): string {
     return (this.#addressGroup ??= groupOf(this.address))
   }
@@ -160,7 +159,10 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     return this.#signal
   }
 
-  /** Calls back when the client leaves early or the gateway stops the exchange; returns what takes the wish back. */
+  /**
+   * Calls back when the client leaves early, or the gateway ends the exchange. @returns a function that cancels the
+   * call
+   */
   whenOver(callback: (why: EndCause) => void): () => void {
     this.#whenOver.add(callback)
     return () => this.#whenOver.delete(callback)
@@ -182,7 +184,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     return this.upstreamClock.encryptedBytes
   }
 
-  /** The request goes out to the upstream. */
+  /** Notes that the request goes out to the upstream. */
   sent(): void {
     this.upstreamClock.start()
   }
@@ -210,7 +212,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.memory.give(bytes)
   }
 
-  /** The key, or the address, whose long work this exchange's is. */
+  /** Whose long work this exchange's is: the key's, or the address's. */
   get owner(): string {
     return this.key?.id ?? this.addressGroup
   }
@@ -231,7 +233,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.#leave(why)
   }
 
-  /** Nothing will come that is worth waiting for when nobody listens. */
+  /** Notes that there is no more reason to read the reply on without clients. */
   endAbandonedReply(): void {
     this.abandonedReply?.over()
     this.abandonedReply = undefined
@@ -247,7 +249,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     for (const callback of this.#whenOver) callback(why)
   }
 
-  /** Facts a stage has given become members, each once. */
+  /** Adds the facts that a stage has given. */
   learn(given: object, plugin: { readonly name: string; readonly gives: readonly Fact[] }): void {
     const facts = given as Partial<Facts>
     for (const fact of Object.keys(facts) as Fact[]) {
@@ -256,7 +258,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     }
   }
 
-  /** Begins the reply. Its head goes out with the first of its bytes; where these are all there are, with their length. */
+  /** Begins the reply. The head is sent with the first bytes of the body; with its length, if these are all of it. */
   begin(status: number, headers: Readonly<Record<string, string>>): void {
     if (!this.gone) this.firstByteAfter = this.#server.now() - this.startedAt
     if (!this.begun) this.phase = 'replying'
@@ -279,16 +281,17 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
       : { kind: 'answered', status }
   }
 
-  /** Sends an error in the exchange's format, in place of a reply of which nothing has gone out. */
+  /** Sends an error in the exchange's format, instead of a reply of which nothing has been sent. */
   async fail(error: GatewayError): Promise<Outcome> {
     const by = this.over && this.stopped !== undefined ? endReasonOf(this.stopped) : undefined
     if (this.gone) {
-      // Nobody is there to be told; the failure came first all the same.
+      // No client gets the error, but it is the outcome of the exchange.
     } else if (this.outlet.headSent) {
-      // Whoever began the reply was to end it; an error that comes here is a defect, and only the socket can tell of it.
+      // The code that began a reply must also end it. An error that arrives here is a defect, and only closing the
+      // socket can show it.
       this.outlet.destroy()
     } else {
-      // What there was of a reply has not reached its client, and is not to be paid for.
+      // The client has not received what was delivered, and does not pay for it.
       this.delivered = 0
       const body = Buffer.from(JSON.stringify(this.format.error(error, this.id)))
       await this.#sendWhole(this.format.status(error), errorHeaders(error), body)
@@ -299,14 +302,17 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   async #sendWhole(status: number, headers: Readonly<Record<string, string>>, body: Buffer): Promise<void> {
     this.begin(status, headers)
     if (this.#req.complete || !hasBody(this.#req)) return this.outlet.end(body)
-    // The answer is out before the request was read: let the client see it before the connection goes.
+    // The answer is sent before the request was read. The client must see it before the connection closes.
     this.outlet.sendHead(body.length)
     this.outlet.write(body)
     await this.#discard()
     return this.outlet.end()
   }
 
-  /** Throws the rest of an unwanted body away, within bounds: a client that is still sending would not see its answer otherwise. */
+  /**
+   * Discards the rest of an unwanted body, within limits: a client that is still sending would not see its answer
+   * otherwise.
+   */
   async #discard(): Promise<void> {
     const { unreadBody, unreadTime, unreadBodies } = this.limits
     if (this.#server.discardedBodies >= unreadBodies) return
@@ -315,7 +321,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.#server.discardedBodies--
   }
 
-  /** After an unread body the connection cannot be used again: what follows on it would be read as a request. */
+  /** After an unread body the connection cannot be used again: its bytes would be taken for a request. */
   closing(): Record<string, string> {
     return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
   }

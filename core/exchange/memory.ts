@@ -1,18 +1,18 @@
-/** The memory that requests and replies in flight may take, in bytes. */
+/** The memory that requests and replies in flight may take. */
 import { getHeapStatistics } from 'node:v8'
 import { GatewayError, soonMs } from '../errors.ts'
 import { separatorsIn } from '../lib/json/bytes.ts'
 import type { Share } from '../lib/shares.ts'
 
-/** The part of the heap, or of what the container has, that is the budget where the file does not say. */
+/** The part of the heap, or of the container's memory, that is the budget by default. */
 const SHARE = 1 / 2
 
 /**
- * The budget of one process: its share of what the file says; where that says nothing, half of its heap's limit, or half of its share
- * of the container's or the machine's memory if that is less.
- * @param configured bytes of all processes
+ * The budget of one process: its share of `limits.memory`. By default, half of the heap limit, or half of its share of
+ * the machine's memory if that is less.
+ * @param configured bytes for all processes
  * @param workers processes that share the machine
- * @param memoryBytes what the machine, or the container, has
+ * @param memoryBytes memory of the machine, or of the container
  * @returns bytes
  */
 export function budgetOf(configured: number | undefined, workers: number, memoryBytes: number): number {
@@ -20,26 +20,26 @@ export function budgetOf(configured: number | undefined, workers: number, memory
   return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, memoryBytes / workers))
 }
 
-/** The part of it that requests may fill; what is left is for the replies of those that run. */
+/** The part of the budget for requests. The rest is for the replies to them. */
 export const FOR_REQUESTS = 3 / 4
 
-/** How many times the bytes of a request are in memory while it runs: as they came, and as they are sent. */
+/** How many copies of a request are in memory: as it arrived, and as it is sent. */
 export const BODY_COPIES = 2
 
-/** Bytes of a request that need not be taken: each connection has that much of its own. */
+/** Bytes of a request that are free of charge: every connection has them. */
 export const OWN_BODY_BYTES = 8 * 1024
 
-/** The part of the heap that connections may take, and the bytes that one takes whose client sends as long a head as it may. */
+/** The part of the heap for connections, and the bytes that a connection takes whose client sends the longest head. */
 const FOR_CONNECTIONS = 1 / 4
 const CONNECTION_BYTES = 32 * 1024
 const CONNECTIONS_BY_HEAP = Math.floor((getHeapStatistics().heap_size_limit * FOR_CONNECTIONS) / CONNECTION_BYTES)
 
-/** How many connections of clients there may be: as many as the file says, or as the heap has room for. */
+/** The most connections of clients: as many as the file allows and the heap has room for. */
 export function connectionsMax(configured: number): number {
   return Math.min(configured, CONNECTIONS_BY_HEAP)
 }
 
-/** The error for a request or a reply for which there is no memory. */
+/** The error if there is too little memory at the moment. */
 export function shortOfMemory(): GatewayError {
   return new GatewayError('unavailable', {
     message: 'The gateway is short of memory. Try again.',
@@ -47,7 +47,7 @@ export function shortOfMemory(): GatewayError {
   })
 }
 
-/** The error for a request that one key could not have served even if it were alone. */
+/** The error for a request for which one key could never have enough memory. */
 export function beyondMemory(bytes: number, most: number): GatewayError {
   const [needs, has] = [bytes, most].map(each => `${Math.ceil(each / 2 ** 20)} MiB`)
   return new GatewayError('body_too_large', {
@@ -55,12 +55,12 @@ export function beyondMemory(bytes: number, most: number): GatewayError {
   })
 }
 
-/** How many times the bytes of a reply, or of an event, are in memory: as they come, with room for more, as text, and parsed. */
+/** How many copies of a reply, or of an event, are in memory: as it arrives, with spare room, as text, and parsed. */
 const REPLY_COPIES = 4
-/** Bytes that a value of a reply takes when it is parsed, beside its text. */
+/** Bytes of a parsed value, in addition to its text. */
 const VALUE_BYTES = 128
 
-/** What grows and shrinks within an exchange: bytes of a reply that are kept until more of them have come. */
+/** Memory for bytes of a reply that are kept until more of them arrive. */
 export class Allowance {
   readonly #memory: Share
   #bytes = 0
@@ -71,10 +71,10 @@ export class Allowance {
     this.#memory = memory
   }
 
-  /** Takes what further bytes need. @returns false as `Shares.take` does */
+  /** Takes the memory for further bytes. @returns false if too little is left */
   cover(bytes: Buffer): boolean {
     this.#bytes += bytes.length
-    // Every reply has that much of its own.
+    // These bytes are free of charge.
     if (this.#bytes <= OWN_BYTES) return true
     this.#values += separatorsIn(bytes)
     const more = (this.#bytes - OWN_BYTES) * REPLY_COPIES + this.#values * VALUE_BYTES - this.#taken
@@ -83,17 +83,17 @@ export class Allowance {
     return true
   }
 
-  /** At most so many JSON values are in it, beyond the first bytes. */
+  /** An upper bound for the number of JSON values in the bytes that are charged. */
   get values(): number {
     return this.#values
   }
 
-  /** Gives all of it back. */
+  /** Gives all memory back. */
   clear(): void {
     this.#memory.give(this.#taken)
     this.#bytes = this.#values = this.#taken = 0
   }
 }
 
-/** Bytes of a reply that need not be taken. */
+/** Bytes of a reply that are free of charge. */
 const OWN_BYTES = 64 * 1024

@@ -1,14 +1,14 @@
-/** What is known of an exchange's model, whichever name the client used for it. */
+/** What the chain knows about the model of an exchange, whichever name the client used. */
 
 import type { ModelEntry } from '../config/config.ts'
 import type { With } from './exchange.ts'
 
-/** The model's id, whichever name it was asked for by. */
+/** The id of the model; for an alias, that of its target. */
 export function modelOf({ model }: Pick<With<'model'>, 'model'>): string {
   return model.entry.aliasOf ?? model.entry.id
 }
 
-/** What becomes of the model's reasoning: as the file says, or else as the format in which the upstream is spoken to has it. */
+/** What the model does with its reasoning: as gateway.yaml says, or else as the upstream's format does. */
 export function reasoningOf({
   model,
   route,

@@ -1,40 +1,40 @@
-/** Where the bytes of a reply go: to the client that asked for it, and to the retries that have joined it. */
+/** Where the bytes of a reply go: to the client that asked, and to the retries that have joined. */
 import type { ClientReply, Headers } from './client-reply.ts'
 import { GatewayError, Reply } from '../errors.ts'
 import { NOTHING, ByteBuffer } from '../lib/byte-buffer.ts'
 
-/** Bytes by which a client may be behind another that listens to the same reply. */
+/** Bytes by which a client may be behind another one that gets the same reply. */
 const LAG_MAX = 1024 * 1024
-/** Clients that listen to one reply. */
+/** Most clients of one reply. */
 const LISTENERS_MAX = 16
 
-/** Bytes that are left for the replies that are kept while they come. */
+/** Bytes left for the replies that are kept while they arrive. */
 export interface SharedBytes {
   bytes: number
 }
 
-/** Whose reply it is. */
+/** The exchange that the reply belongs to. */
 export interface ReplyOwner {
-  /** The last listener has left before the reply is over. */
+  /** The last client has left before the reply ended. */
   allClientsLeft(): void
-  /** Somebody listens again to a reply that nobody listened to. */
+  /** A client has joined a reply that no client listened to. */
   clientJoined(): void
 }
 
-/** A reply on its way to everybody who listens to it. */
+/** A reply on its way to all clients that listen to it. */
 export class Outlet {
-  /** Nobody, once the reply is over. */
+  /** Undefined once the reply has ended. */
   #speaker: ReplyOwner | undefined
   #status = 0
   #headers: Headers | undefined
   #sentHead = false
   #replies: ClientReply[]
-  /** What went out so far, for those who join later. */
+  /** What was sent so far, for clients that join later. */
   #kept: ByteBuffer | undefined
   #keptMax = 0
   #room: SharedBytes | undefined
   #over = false
-  /** The reply is over, and somebody has all of it. */
+  /** The reply has ended, and a client has all of it. */
   #taken = false
 
   constructor(reply: ClientReply, speaker: ReplyOwner) {
@@ -48,35 +48,35 @@ export class Outlet {
     return this.#status
   }
 
-  /** Nobody listens any more, and nobody has the whole reply. */
+  /** No client listens, and none has the whole reply. */
   get empty(): boolean {
     return this.#replies.length === 0 && !this.#taken
   }
 
-  /** All of the reply has been given. */
+  /** The whole reply has been sent. */
   get over(): boolean {
     return this.#over
   }
 
-  /** Somebody who joins now can get the reply from its start. */
+  /** A client that joins now can get the reply from its start. */
   get joinable(): boolean {
     return this.#kept !== undefined
   }
 
-  /** Bytes that are kept for those who join. */
+  /** Bytes that are kept for clients that join. */
   get keptBytes(): number {
     return this.#kept?.length ?? 0
   }
 
-  /** The head has gone to somebody. */
+  /** The head has been sent to a client. */
   get headSent(): boolean {
     return this.#replies.some(({ res }) => res.headersSent)
   }
 
   /**
-   * Keeps what goes out, for those who join later. To be called before the reply begins.
-   * @param bytes of this reply at most
-   * @param room for all replies that are kept while they come
+   * Keeps what is sent, for clients that join later. To be called before the reply begins.
+   * @param bytes most bytes of this reply
+   * @param room bytes left for all replies that are kept while they arrive
    */
   keep(bytes: number, room: SharedBytes): void {
     this.#kept ??= new ByteBuffer()
@@ -84,7 +84,7 @@ export class Outlet {
     this.#room = room
   }
 
-  /** Forgets what was kept: nobody can join any more. */
+  /** Drops what was kept. No client can join after that. */
   forget(): void {
     this.#leaveRoom()
     this.#kept = undefined
@@ -101,7 +101,11 @@ export class Outlet {
     for (const reply of this.#replies) reply.sendHead(length)
   }
 
-  /** @returns false where everybody has enough for now. A client that is far behind the others is cut, so that they need not wait for it. */
+  /**
+   * Sends bytes to all clients. A client that is far behind the others is disconnected, so that they need not wait for
+   * it.
+   * @returns false if no client takes more for now
+   */
   write(bytes: Buffer): boolean {
     this.#sentHead = true
     this.#keep(bytes)
@@ -114,7 +118,7 @@ export class Outlet {
     return ready
   }
 
-  /** Ends the reply for everybody; resolves when all have it, or have gone. The outlet drops its references to them. */
+  /** Ends the reply for all clients. Resolves when each has all of it, or has left. */
   async end(last: Buffer = NOTHING): Promise<void> {
     this.#keep(last)
     this.#over = true
@@ -126,12 +130,14 @@ export class Outlet {
     this.#speaker = undefined
   }
 
-  /** Breaks the connections of everybody who listens. */
+  /** Closes the connections of all clients. */
   destroy(): void {
     for (const { res } of this.#replies) res.destroy()
   }
 
-  /** Calls back when one of those who have enough for now takes more, or has gone. @returns what takes the wish back */
+  /**
+   * Calls back when a client that takes nothing now takes more, or has left. @returns a function that cancels the call
+   */
   whenReady(callback: () => void): () => void {
     const stops: (() => void)[] = []
     const stop = (): void => stops.forEach(each => each())
@@ -146,8 +152,8 @@ export class Outlet {
   }
 
   /**
-   * Gives a further client the reply from its start. Only for one that is joinable. Resolves when the client has it, or has gone.
-   * @throws GatewayError rate_limited when too many listen already
+   * Gives a client the reply from its start. Only for a joinable reply. Resolves when the client has it, or has left.
+   * @throws GatewayError rate_limited if too many clients listen
    */
   async join(reply: ClientReply): Promise<void> {
     if (reply.gone) return
@@ -158,7 +164,7 @@ export class Outlet {
     if (this.#over) {
       this.#taken = true
       await reply.end(bytes)
-      // Who left in the middle may come again.
+      // A client that left early may come again.
       if (reply.gone) this.#taken = false
       return
     }
@@ -170,7 +176,7 @@ export class Outlet {
     await new Promise<void>(resolve => reply.res.on('close', resolve))
   }
 
-  /** A client has gone. */
+  /** Notes that a client has left. */
   readonly #leave = (reply: ClientReply): void => {
     this.#replies = this.#replies.filter(other => other !== reply)
     if (this.empty && !this.#over) this.#speaker?.allClientsLeft()
@@ -188,7 +194,7 @@ export class Outlet {
   }
 }
 
-/** A reply that is another exchange's: the client gets it from its start, and what follows as it comes. */
+/** A reply that belongs to another exchange. The client gets it from its start. */
 export class JoinedReply extends Reply {
   readonly outlet: Outlet
 

@@ -1,4 +1,4 @@
-/** Reads a request's body within its limits. */
+/** Reads the body of a request within its limits. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Limits } from '../config/config.ts'
 import { deadline } from '../lib/deadline.ts'
@@ -6,22 +6,24 @@ import { GatewayError } from '../errors.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { inTurn } from '../lib/turns.ts'
 
-/** Chunks of a body before they must have so many bytes on average: each costs as much as many bytes. */
+/** Chunks of a body before they must have this many bytes on average. A chunk costs as much time as many bytes. */
 const CHUNKS_MAX = 2000
 const CHUNK_BYTES_LEAST = 64
 
-/** Bytes from which on a body is looked at in turns with others. */
+/** Bytes from which a body is checked in turns with other work. */
 const LONG_BYTES = 64 * 1024
-/** Bytes of a chunk up to which it is looked at as soon as it comes. */
+/** Bytes of a chunk up to which it is checked as soon as it arrives. */
 const SHORT_BYTES = 4096
 
 /**
- * The whole body.
- * @param limit bytes
- * @param reserve takes memory for so many bytes: at once for all of them where the client says how many there will be
- * @param watch sees all that has come so far whenever more has come, and again where it returns false; what it throws ends the reading
- * @param owner with whom long work takes turns
- * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request when the client breaks off; what `reserve` throws
+ * Reads the whole body.
+ * @param limit most bytes
+ * @param reserve takes memory: once for all bytes if the client announces their number
+ * @param watch is called with all bytes so far whenever more have arrived, and again as long as it returns false. What
+ * it throws ends the reading
+ * @param owner whose work it is, as in `inTurn`
+ * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request if the client breaks off;
+ * what `reserve` throws
  */
 export async function readBody(
   req: IncomingMessage,
@@ -38,10 +40,10 @@ export async function readBody(
     new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
   const length = Number(req.headers['content-length'] ?? 0)
   if (length > limit) throw tooLarge()
-  // It may have gone while its key was looked up; then nothing more is heard of it.
+  // The client may have left while its key was looked up. Then no event would follow.
   if (req.destroyed) throw brokenOff()
   if (length > 0) reserve(length)
-  // Only now may a client that asked go on: whoever is refused earlier never sends its body.
+  // A client that sent `expect` waits for this. If its request was refused before, it never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
   return await new Promise((resolve, reject) => {
     const body = new ByteBuffer(length > 0 ? length : undefined)
@@ -51,7 +53,7 @@ export async function readBody(
     let looking = false
     let ended = false
     let chunks = 0
-    /** Whether all that has come has been seen. */
+    /** Whether all bytes so far have been checked. */
     const seen = (): boolean => {
       try {
         return watch(body.all) !== false
@@ -60,7 +62,7 @@ export async function readBody(
         return true
       }
     }
-    /** Looks in turn with other long work, until all has been seen. */
+    /** Checks in turn with other long work, until all bytes have been checked. */
     const look = (): void => {
       if (over) return
       if (!seen()) return inTurn(look, owner)
@@ -83,7 +85,7 @@ export async function readBody(
       if (!looking) inTurn(look, owner)
       looking = true
     }
-    // Node emits `end` even while the request is paused, when the last chunk has been read.
+    // Node emits `end` even while the request is paused, after the last chunk.
     const onEnd = (): void => {
       ended = true
       if (!looking) done()
@@ -120,12 +122,12 @@ function brokenOff(): GatewayError {
   return new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' })
 }
 
-/** Whether a request says that it has a body. */
+/** Whether a request announces a body. */
 export function hasBody(req: IncomingMessage): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
 }
 
-/** Reads the rest of a body and keeps nothing of it, up to so many bytes and for so many milliseconds. */
+/** Reads and discards the rest of a body. @param bytes most bytes @param ms most milliseconds */
 export function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
   return new Promise(resolve => {
     let left = bytes

@@ -11,7 +11,9 @@ export interface ServerResources {
   readonly memory: Shares
   /** Places for requests with a body. */
   readonly places: Shares
-  /** The number of request bodies that are being discarded, because their requests were answered before they were read. */
+  /**
+   * The number of request bodies that are being discarded, because their requests were answered before they were read.
+   */
   discardedBodies: number
 }
 

@@ -1,4 +1,4 @@
-/** The thread for long jobs: it gets one after the other, and answers each with what came of it or the error. */
+/** The thread for long jobs. It gets one job after the other, and answers each with its result or its error. */
 import { parentPort } from 'node:worker_threads'
 import { GatewayError } from '../errors.ts'
 import { FORMATS, translateReply, translateRequest } from '../formats/index.ts'

@@ -1,6 +1,6 @@
 /**
- * Runs large translations and the weighing of documents on a separate thread, so the event loop stays free. Keys take turns: however
- * many jobs one key has, another key waits for one of them.
+ * Runs large translations and the measuring of documents on another thread, so that the event loop stays free. Keys
+ * take turns: however many jobs one key has, another key waits for one of them at most.
  */
 import { Worker } from 'node:worker_threads'
 import { deadline } from '../lib/deadline.ts'
@@ -13,45 +13,50 @@ import { shortOfMemory } from '../exchange/memory.ts'
 import { Rotation } from '../lib/rotation.ts'
 import { SLICE_BYTES, turn } from '../lib/turns.ts'
 
-/** A job as it is sent to the thread: formats by their names. */
+/** A job as it is sent to the thread: formats by name. */
 type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly client: FormatName; readonly upstream: FormatName }
+/** A job, as the thread gets it. */
 export type JobMessage =
   | ({ readonly kind: 'request' } & Sent<TranslationJob>)
   | ({ readonly kind: 'reply' } & Sent<ReplyJob>)
   | ({ readonly kind: 'documents' } & DocumentsJob)
 
-/** What comes of a job. */
+/** The result of a job. */
 export type Result = TranslatedRequest | Uint8Array | readonly (number | undefined)[]
 /** What the thread answers. */
 export type Answer =
   { readonly result: Result } | { readonly error: { readonly code: ErrorCode; readonly details: ErrorDetails } }
 
-/** What goes to another thread without a copy: these bytes, unless others share their memory. */
+/**
+ * The buffers that can be moved to another thread without a copy: those of these bytes, unless others share their
+ * memory.
+ */
 export function handedOver({ buffer, byteLength }: Uint8Array): ArrayBuffer[] {
   return buffer instanceof ArrayBuffer && byteLength > buffer.byteLength / 2 ? [buffer] : []
 }
 
 interface Job {
-  /** Its bytes are copied when it is its turn. */
+  /** Its bytes are copied when its turn comes. */
   readonly order: JobMessage
   resolve(result: Result): void
   reject(error: unknown): void
 }
 
 const MIB = 1024 * 1024
-/** The least heap of the thread, in MiB. */
+/** The smallest heap of the thread, in MiB. */
 const HEAP_LEAST = 256
 
 /** The jobs of one key. */
 export interface KeyJobs extends Translator {
-  /** Input tokens of each document; undefined for one that only the context window bounds. */
+  /** Input tokens of each document; undefined for a document that only the context window bounds. */
   documents(job: DocumentsJob): Promise<readonly (number | undefined)[]>
 }
 
+/** The jobs of the process, and their thread. */
 export class LongJobs {
   readonly #log: Log
   readonly #limitMs: () => number
-  /** The most that the thread's heap may have, in MiB. */
+  /** Most MiB of the thread's heap. */
   readonly #heapMax: number
   /** Jobs that wait, by key. */
   readonly #waiting = new Rotation<Job>()
@@ -59,8 +64,8 @@ export class LongJobs {
   #thread: Worker | undefined
 
   /**
-   * @param memory bytes that requests may take in all
-   * @param limitMs how long one job may take
+   * @param memory bytes that requests may take
+   * @param limitMs how long one job may take, in milliseconds
    */
   constructor(memory: number, limitMs: () => number, log: Log) {
     this.#limitMs = limitMs
@@ -68,7 +73,10 @@ export class LongJobs {
     this.#log = log
   }
 
-  /** What a key has done for one exchange; what still waits when that is over is dropped. Each job fails with unavailable where the thread ends for want of memory, and with internal where it ends otherwise. */
+  /**
+   * The jobs of a key for one exchange. A job that still waits when the exchange is over is dropped. A job fails with
+   * `unavailable` if the thread runs out of memory, and with `internal` if it ends otherwise.
+   */
   of(key: string, x: Pick<Exchange, 'whenClosed'>): KeyJobs {
     const order = <T>(order: JobMessage): Promise<T> => this.#order(key, x, order) as Promise<T>
     return {
@@ -80,7 +88,7 @@ export class LongJobs {
     }
   }
 
-  /** Ends the thread, and what waits for it. */
+  /** Ends the thread and the jobs that wait. */
   async close(): Promise<void> {
     for (const job of this.#waiting.clear())
       job.reject(new GatewayError('unavailable', { message: 'The gateway is stopping. Try again.' }))
@@ -106,13 +114,13 @@ export class LongJobs {
     })
   }
 
-  /** Drops a job that still waits: its memory has been given back. */
+  /** Drops a job that still waits: its exchange has given its memory back. */
   #drop(key: string, job: Job): void {
     if (!this.#waiting.remove(key, job)) return
     job.reject(new GatewayError('internal', { cause: new Error('the exchange is over') }))
   }
 
-  /** Has the thread do the next job; it is started when it is first needed. */
+  /** Sends the next job to the thread, which is started if there is none. */
   #next(): void {
     if (this.#running) return
     const job = (this.#running = this.#waiting.next())
@@ -151,7 +159,7 @@ export class LongJobs {
     thread.once('message', done).once('exit', gone)
   }
 
-  /** Why the thread has ended, for the job that it had. */
+  /** The error for the job whose thread has ended. */
   #ended(thread: Worker): GatewayError {
     const fault = faults.get(thread) as { code?: string } | undefined
     if (fault?.code === 'ERR_WORKER_OUT_OF_MEMORY') return shortOfMemory()
@@ -170,16 +178,16 @@ export class LongJobs {
     thread.on('exit', () => {
       if (this.#thread === thread) this.#thread = undefined
     })
-    // It keeps no process alive.
+    // The thread does not keep the process alive.
     thread.unref()
     return thread
   }
 }
 
-/** What threads have ended with. */
+/** The errors that threads ended with. */
 const faults = new WeakMap<Worker, unknown>()
 
-/** The job with copies of its bytes: they may be asked for again here. */
+/** The job with copies of its bytes: this thread may need them again. */
 async function copiesOf(order: JobMessage): Promise<JobMessage> {
   if (order.kind !== 'documents') return { ...order, bytes: await copied(order.bytes) }
   const documents: Uint8Array[] = []
@@ -191,7 +199,7 @@ function transferred(order: JobMessage): ArrayBuffer[] {
   return order.kind === 'documents' ? order.documents.flatMap(handedOver) : handedOver(order.bytes)
 }
 
-/** A copy that shares its memory with nothing. */
+/** A copy with memory of its own. */
 async function copied(bytes: Uint8Array): Promise<Uint8Array> {
   const copy = Buffer.allocUnsafeSlow(bytes.length)
   for (let at = 0; at < bytes.length; at += SLICE_BYTES) {

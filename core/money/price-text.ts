@@ -1,6 +1,8 @@
 /** Prices as text: what a version stands for, what the store keeps, and what customers see. */
+import { createHash } from 'node:crypto'
 
-import type { Price } from './price.ts'
+import { CALL_NAMES, type CONDITION_NAMES, CallName, type ConditionName, type Price, RATE_NAMES, type Rates } from './price.ts'
+import { formatCredits, parseDecimal } from './credits.ts'
 
 /** A price without its version. */
 export type PriceNumbers = Omit<Price, 'version'>
