@@ -2,44 +2,49 @@
 import { BACKSLASH } from '../lib/json/bytes.ts'
 import type { JsonView } from '../lib/json/view.ts'
 
-/** One part that is no text. */
+/** A part that is not text. */
 export interface Attachment {
   readonly kind: 'image' | 'sound' | 'document'
-  /** In the request, behind a URL, or with the provider. */
+  /** Where the medium is: in the request, behind a URL, or stored at the provider. */
   readonly place: 'inline' | 'url' | 'stored'
-  /** The encoded text, where it is in the request. */
+  /** The encoded bytes, if they are in the request. */
   readonly encoded?: JsonView
 }
 
-/** A member that is there and not null. */
+/** The member, unless it is null. */
 function present(value: JsonView | undefined): JsonView | undefined {
   return value?.isNull ? undefined : value
 }
 
-/** The head of a data URL whose data is encoded. */
+/** The head of a base64 data URL. */
 const DATA_HEAD = /^data:[\w/+.-]{1,100}(?:;[\w=-]{1,100}){0,4};base64,/
-/** Bytes of text that the longest such head may have, with an escape for each slash. */
+/** Bytes that the longest such head may have, if each slash in it is escaped. */
 const HEAD_MAX = 2048
-/** Bytes of encoded text that are looked at in one go. */
+/** Bytes of encoded text that are checked in one step. */
 const ENCODED_SLICE = 128 * 1024
-/** What is not base64 in a JSON string: any other character, and any escape but those of a slash and of line breaks. */
+/**
+ * What base64 in a JSON string does not contain: other characters, and escapes of anything but a slash or a line break.
+ */
 const NOT_ENCODED = /[^A-Za-z0-9+/=_\\-]|\\[^/nr]/
 
-/** The beginning of a string's text. */
+/** The beginning of the text of a string. */
 function beginning(value: JsonView): string {
   const text = value.bytes.toString('latin1', 1, Math.min(value.end - value.start - 1, HEAD_MAX))
   return text.replaceAll('\\/', '/')
 }
 
-/** Whether a string is base64, with or without the head of a data URL. What is not is text, and counts as that beside the medium it claims to be. */
+/**
+ * Whether a string is base64, with or without the head of a data URL. Other strings are text, and count as text in
+ * addition to the medium that the part claims to be.
+ */
 function* isEncoded(value: JsonView): Generator<void, boolean> {
   const { bytes } = value
   const head = DATA_HEAD.exec(beginning(value))?.[0]
-  // Escapes make the head longer than it reads, and may stand in it.
+  // With escapes, the head has more bytes than characters.
   let at = head === undefined ? 1 : bytes.indexOf(',', 1) + 1
   while (at < bytes.length - 1) {
     let end = Math.min(at + ENCODED_SLICE, bytes.length - 1)
-    // An escape is looked at as a whole.
+    // An escape must not be split.
     if (end < bytes.length - 1 && bytes[end - 1] === BACKSLASH) end--
     if (NOT_ENCODED.test(bytes.toString('latin1', at, end))) return false
     at = end
@@ -48,7 +53,10 @@ function* isEncoded(value: JsonView): Generator<void, boolean> {
   return true
 }
 
-/** Whether encoded bytes may be an image: a data URL says so, and nothing begins as a PDF or a packed document does. */
+/**
+ * Whether encoded bytes may be an image: the data URL says so, if there is one, and they do not begin like a PDF or a
+ * zip archive.
+ */
 function isImage(value: JsonView): boolean {
   const begins = beginning(value)
   const data = begins.slice(DATA_HEAD.exec(begins)?.[0].length ?? 0)
@@ -59,7 +67,7 @@ function isImage(value: JsonView): boolean {
   )
 }
 
-/** Notes a part that is an attachment. */
+/** Notes a part if it is an attachment. */
 export function* attached(part: JsonView, found: Attachment[]): Generator<void> {
   const medium = mediumOf(part)
   if (!medium) return
@@ -70,9 +78,9 @@ export function* attached(part: JsonView, found: Attachment[]): Generator<void> 
   else found.push({ kind, place: 'url' })
 }
 
-/** The kind of medium that a part is, and the value that holds it or says where it is; undefined for a part that is text. */
+/** What medium a part is, and the value that holds it or its URL; undefined for a part that is text. */
 function mediumOf(part: JsonView): { kind: Attachment['kind']; source: JsonView | undefined } | undefined {
-  /** A member, or the member `inner` of the object that it is. */
+  /** The member `inner` of a member, or else the member itself. */
   const of = (name: string, inner: string): JsonView | undefined =>
     present(part.member(name)?.member(inner)) ?? part.member(name)
   const type = part.member('type')?.text
@@ -104,7 +112,7 @@ function mediumOf(part: JsonView): { kind: Attachment['kind']; source: JsonView 
     case 'document': {
       const source = part.member('source')
       const place = source?.member('type')?.text
-      // Plain text, and parts of its own, count by themselves.
+      // Documents of plain text, or of further parts, are measured as those.
       if (place !== 'base64' && place !== 'url' && place !== 'file') return undefined
       return { kind: type, source: source?.member(place === 'base64' ? 'data' : 'url') }
     }

@@ -8,12 +8,12 @@ import { GatewayError } from '../errors.ts'
 
 /** Most top-level members. */
 const MEMBERS_MAX = 1000
-/** Most values and names in any other member: such a member is parsed in one go. */
+/** Most values and names in a member that is not the conversation. Such a member is parsed in one go. */
 const MEMBER_ENTRIES_MAX = 50_000
-/** Values that are read before others get their turn. */
+/** Values that are read before other work gets its turn. */
 const VALUES_AT_ONCE = 2000
 
-/** Reads a body while it arrives. */
+/** Reads one body. */
 export class BodyReader {
   readonly #limits: JsonLimits
   readonly #scanner: JsonScanner
@@ -25,25 +25,25 @@ export class BodyReader {
     )
   }
 
-  /** Values so far. */
+  /** The number of values so far. */
   get values(): number {
     return this.#scanner.values
   }
 
   /**
    * Reads on.
-   * @param bytes all that have come so far
-   * @returns false where there is more to read, when others have had their turn
-   * @throws GatewayError invalid_body for what can be no body, whatever follows
+   * @param bytes all bytes so far
+   * @returns false if there is more to read, after other work has had its turn
+   * @throws GatewayError invalid_body if the bytes cannot be the beginning of a valid body
    */
   push(bytes: Buffer): boolean {
     return this.#read(bytes, false, VALUES_AT_ONCE)
   }
 
   /**
-   * The body, when all of it has come.
-   * @throws GatewayError invalid_body for anything but a JSON object in UTF-8 with distinct top-level members, within the limits,
-   * whose numbers are all finite
+   * The body, when all bytes have arrived.
+   * @throws GatewayError invalid_body unless it is a JSON object in UTF-8 within the limits, with distinct top-level
+   * names and finite numbers
    */
   body(bytes: Buffer): Body {
     this.#read(bytes, true, Infinity)
@@ -90,7 +90,7 @@ export class BodyReader {
   }
 }
 
-/** The body in these bytes, of any depth and number of values. @throws GatewayError invalid_body as `BodyReader` does */
+/** Reads a body of any depth and size. @throws GatewayError invalid_body as `BodyReader` does */
 export function bodyOf(bytes: Buffer): Body {
   return new BodyReader(UNLIMITED).body(bytes)
 }
@@ -100,8 +100,8 @@ function invalid(message: string, param?: string): GatewayError {
 }
 
 /**
- * Names that say what a part of a request is, what it refers to, or what it costs. Of a name that stands twice some parsers believe
- * the first, and others the last.
+ * Names that tell what a part of a request is, what it refers to, or what it costs. If an object had such a name twice,
+ * some parsers would use the first value and others the last.
  */
 const SINGLE_NAMES = new SingleNames([
   'type',

@@ -1,6 +1,7 @@
 /**
- * A request's JSON body: checked once, while it arrives, and sent on as the very bytes that came, with single top-level members
- * spliced. What is checked and what is sent come from one pass over one buffer, so no second reading can differ from the first.
+ * The JSON body of a request. It is checked once, while it arrives, and sent on as the bytes that arrived, with single
+ * top-level members replaced. Checking and sending use the same scan of the same bytes, so that no second reading can
+ * differ from the first.
  */
 import { type Contents, ContentsReader } from './contents.ts'
 import { measuring } from '../lib/json/escapes.ts'
@@ -9,42 +10,46 @@ import type { Tape } from '../lib/json/tape.ts'
 import { JsonView } from '../lib/json/view.ts'
 import { turn } from '../lib/turns.ts'
 
-/** Milliseconds for which a body is looked through before others get their turn, and the steps between two looks at the clock. */
+/**
+ * Milliseconds for which contents are read before other work gets its turn, and the steps between two looks at the
+ * clock.
+ */
 const SLICE_MS = 1
 const STEPS = 8
 
-/** Indices of texts that are measured before others get their turn. */
+/** Strings that are measured before other work gets its turn. */
 const TEXTS_AT_ONCE = 1000
 
-/** What a member is to be instead. */
+/** The new value of a member. */
 interface Edit {
   readonly value: unknown
-  /** Its JSON. */
+  /** The value as JSON. */
   readonly bytes: Buffer
-  /** Of a list, the JSON of each element. */
+  /** For a list, the JSON of each element. */
   readonly elements?: readonly Buffer[]
 }
 
-/** Members that hold the conversation, which may be as large as the body. */
+/** Members that hold the conversation. They may be as large as the body. */
 export const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'])
 
+/** A request body that has arrived and is valid. */
 export class Body {
-  /** The bytes as they came. */
+  /** The bytes as they arrived. */
   readonly received: Buffer
-  /** How many values it holds. */
+  /** The number of values in it. */
   readonly values: number
   readonly #innerTexts: readonly number[]
   readonly #tape: Tape
-  /** By name of a top-level member, the entry of that name. */
+  /** The top-level names, each with its entry on the tape. */
   readonly #members: ReadonlyMap<string, number>
   readonly #edits = new Map<string, Edit>()
   readonly #removed = new Set<string>()
-  /** Members as they were parsed. */
+  /** Members that have been parsed. */
   readonly #parsed = new Map<string, unknown>()
   readonly #contentsReader = new ContentsReader(this)
   #contents: Contents | undefined
 
-  /** @param scanner that has read all of it */
+  /** @param scanner a scanner that has read all bytes */
   constructor(received: Buffer, scanner: JsonScanner) {
     this.received = received
     this.values = scanner.values
@@ -53,14 +58,17 @@ export class Body {
     this.#members = scanner.names
   }
 
-  /** What it holds beside its text. @throws GatewayError invalid_body where that makes no sense */
+  /** What the body contains beside text. @throws GatewayError invalid_body if that is malformed */
   get contents(): Contents {
     return (this.#contents ??= this.#contentsReader.contents())
   }
 
-  /** Looks through the conversation, and lets others have their turn meanwhile: `contents` is quick after that. @throws GatewayError as `contents` does */
+  /**
+   * Reads the contents of the conversation in slices. Other work gets its turn between them, and `contents` is quick
+   * afterwards. @throws GatewayError as `contents` does
+   */
   async readContents(): Promise<void> {
-    const walk = this.#contentsReader.said()
+    const walk = this.#contentsReader.walkConversation()
     for (let until = performance.now() + SLICE_MS; ;) {
       for (let step = 0; step < STEPS; step++) if (walk.next().done === true) return
       if (performance.now() < until) continue
@@ -69,12 +77,12 @@ export class Body {
     }
   }
 
-  /** How many texts it has that are JSON themselves. */
+  /** The number of strings in it whose text is JSON. */
   get innerTexts(): number {
     return this.#innerTexts.length / 2
   }
 
-  /** Measures its texts that are JSON themselves: how many values they hold, and how deep they are nested. */
+  /** Measures the strings whose text is JSON: how many values they hold, and how deep these are nested. */
   async inner(): Promise<{ readonly values: number; readonly depth: number }> {
     let values = 0
     let depth = 0
@@ -89,7 +97,7 @@ export class Body {
     return { values, depth }
   }
 
-  /** The names of the top-level members as they came. */
+  /** The top-level names as they arrived. */
   get names(): Iterable<string> {
     return this.#members.keys()
   }
@@ -99,11 +107,11 @@ export class Body {
     return this.#edits.has(name) || (this.#members.has(name) && !this.#removed.has(name))
   }
 
-  /** A top-level member as it will be sent, parsed. A conversation may be large: look at it by `view`. */
+  /** A top-level member as it will be sent, parsed. For the conversation, which may be large, use `view`. */
   get(name: string): unknown {
     const edit = this.#edits.size > 0 ? this.#edits.get(name) : undefined
     if (edit) return edit.value
-    // Most names that are asked for are not there.
+    // Most names that are asked for are not in the body.
     const entry = this.#members.get(name)
     if (entry === undefined || (this.#removed.size > 0 && this.#removed.has(name))) return undefined
     let parsed = this.#parsed.get(name)
@@ -111,15 +119,15 @@ export class Body {
     return parsed
   }
 
-  /** A top-level member as it will be sent, unparsed. */
+  /** A top-level member as it will be sent, not parsed. */
   view(name: string): JsonView | undefined {
     if (this.#removed.has(name)) return undefined
     const edit = this.#edits.get(name)
-    return edit ? JsonView.of(edit.bytes) : this.received_view(name)
+    return edit ? JsonView.of(edit.bytes) : this.receivedView(name)
   }
 
-  /** A top-level member as it came, unparsed. */
-  received_view(name: string): JsonView | undefined {
+  /** A top-level member as it arrived, not parsed. */
+  receivedView(name: string): JsonView | undefined {
     const entry = this.#members.get(name)
     return entry === undefined ? undefined : this.#viewOf(entry)
   }
@@ -128,14 +136,14 @@ export class Body {
     return new JsonView(this.received, this.#tape, nameEntry + 1)
   }
 
-  /** Replaces or adds one top-level member in what will be sent; all other bytes stay. */
+  /** Replaces or adds a top-level member. All other bytes stay the same. */
   set(name: string, value: unknown): void {
     this.#edit(name, { value, bytes: Buffer.from(JSON.stringify(value)) })
   }
 
   /**
-   * Changes the elements of a top-level list in what will be sent. An element that `change` returns as it was keeps its bytes;
-   * one for which it returns undefined is left out. A member that is not a list stays as it is.
+   * Changes the elements of a top-level list. An element that `change` returns as it was keeps its bytes, and one for
+   * which it returns undefined is removed. A member that is not a list stays the same.
    */
   change(name: string, change: (element: unknown, index: number) => unknown): void {
     const before = this.get(name)
@@ -163,14 +171,14 @@ export class Body {
     this.#forget(name)
   }
 
-  /** Leaves one top-level member out of what will be sent. */
+  /** Removes a top-level member. */
   remove(name: string): void {
     this.#edits.delete(name)
     this.#removed.add(name)
     this.#forget(name)
   }
 
-  /** A member has changed: what was found in it may not be there any more. */
+  /** Forgets what was found in a member, as the member has changed. */
   #forget(name: string): void {
     if (CONVERSATION.has(name)) this.#contentsReader.forget()
     this.#contents = undefined
@@ -185,10 +193,10 @@ export class Body {
       .filter(([name]) => !this.#members.has(name))
       .map(([name, { bytes }]) => `${JSON.stringify(name)}:${bytes.toString('utf8')}`)
     const splices = edits.flatMap(([name, { bytes }]) => {
-      const view = this.received_view(name)
+      const view = this.receivedView(name)
       return view ? [{ start: view.start, end: view.end, bytes }] : []
     })
-    // Just behind the opening brace.
+    // After the opening brace.
     const first = this.#tape.start(0) + 1
     if (added.length > 0)
       splices.push({
@@ -207,7 +215,7 @@ export class Body {
     return Buffer.concat(parts)
   }
 
-  /** The members that are left, in their order, each as it came but for its edits. */
+  /** The members that are left, in order, each with its own bytes or its new value. */
   #joined(): Buffer {
     const parts: Buffer[] = []
     const add = (...pieces: Buffer[]): void => void parts.push(Buffer.from(parts.length === 0 ? '{' : ','), ...pieces)

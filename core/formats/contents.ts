@@ -1,6 +1,6 @@
 /**
- * What a request brings beside its text, in any of the formats: media, documents, and references to what lies with the
- * provider. It is recognised by the type of its part. What is not recognised counts as text, which is never too little.
+ * What a request contains beside text, in any format: media, documents, and references to state stored at the provider.
+ * A part is recognised by its type. A part of unknown type counts as text, which never counts too little.
  */
 import { GatewayError } from '../errors.ts'
 import type { JsonView } from '../lib/json/view.ts'
@@ -17,30 +17,30 @@ import type { Json, RequestMembers } from './terms.ts'
 import { list, object, text } from './json.ts'
 import { checkSpelling } from './spelling.ts'
 
-/** A member that names something that lies with the provider. */
+/** A member that names something stored at the provider. */
 export interface StoredReference {
-  /** The member's name, for the error that refuses it. */
+  /** The name of the member, for errors. */
   readonly param: string
   readonly id: string
 }
 
-/** What a request holds beside its text. */
+/** What a request contains beside text. */
 export interface Contents {
   readonly attachments: readonly Attachment[]
-  /** What it names of the state that lies with its provider: earlier replies, conversations, files, containers, items. */
+  /** The stored state that it refers to: earlier replies, conversations, files, containers, items. */
   readonly references: readonly StoredReference[]
-  /** The tools that it lets the provider run. */
+  /** The tools that the provider may run. */
   readonly providerTools: readonly ProviderTool[]
-  /** The longest time for which it asks its input to be kept in a prompt cache. */
+  /** The longest time for which its input is to be kept in a prompt cache. */
   readonly caches: '5m' | '1h' | undefined
 }
 
-/** Stored things that one request may refer to. */
+/** Most stored things that one request may refer to. */
 const REFERENCES_MAX = 5000
-/** Values in the tools of one item of a conversation: they are parsed in one go. */
+/** Most values in the tools of one item. They are parsed in one go. */
 const ITEM_TOOLS_MAX = 10_000
 
-/** Characters of an id, and how many of one reply are remembered. */
+/** Most characters of an id, and most ids of one reply that are remembered. */
 const ID_MAX = 512
 const IDS_MAX = 1000
 
@@ -50,7 +50,7 @@ function tooManyReferences(): GatewayError {
   })
 }
 
-/** What is found in one part of a request. */
+/** What was found in one part of a request. */
 class Findings {
   readonly attachments: Attachment[] = []
   readonly references = new Map<string, StoredReference>()
@@ -58,7 +58,7 @@ class Findings {
   caches: Contents['caches']
 
   refer(param: string, id: string | undefined): void {
-    // What is referred to twice is there once.
+    // A second reference to the same thing counts once.
     if (id === undefined || id === '' || this.references.has(`${param} ${id}`)) return
     if (id.length > ID_MAX)
       throw new GatewayError('invalid_body', {
@@ -74,7 +74,10 @@ class Findings {
   }
 }
 
-/** Notes the containers, files, stores and masks that a tool of the provider works on. The parameters of a function are not looked at. */
+/**
+ * Notes the containers, files, stores and masks that a provider's tool uses. The parameters of functions are not
+ * searched.
+ */
 function readTool(tool: Json, found: Findings): void {
   const control = object(tool['cache_control'])
   found.cache(control !== undefined, control?.['ttl'] === '1h')
@@ -91,34 +94,37 @@ function readTool(tool: Json, found: Findings): void {
     found.refer('tools.skills', idOf(object(skill)?.['skill_id']))
 }
 
-/** An id: a text, or the `id` of an object. */
+/** An id: a string, or the `id` of an object. */
 function idOf(value: unknown): string | undefined {
   return text(value) ?? text(object(value)?.['id'])
 }
 
-/** As `idOf`, of a value that is not parsed. */
+/** As `idOf`, for a value that is not parsed. */
 function viewedId(value: JsonView | undefined): string | undefined {
   return value?.text ?? value?.member('id')?.text
 }
 
-/** Looks through a request: at the places where its format has parts, and at no others. */
+/** Searches a request, at the places where its format has parts and at no others. */
 export class ContentsReader {
   readonly #body: RequestMembers
-  /** What the conversation holds, once it has been looked through. */
+  /** What the conversation contains, once it has been searched. */
   #conversation: Findings | undefined
 
   constructor(body: RequestMembers) {
     this.#body = body
   }
 
-  /** The conversation has changed. */
+  /** Forgets the conversation, which has changed. */
   forget(): void {
     this.#conversation = undefined
   }
 
-  /** All that is found. @throws GatewayError invalid_body for a part whose members are spelled otherwise than upstreams may read them */
+  /**
+   * Everything that was found. @throws GatewayError invalid_body for a part with misspelled members that some upstreams
+   * may accept
+   */
   contents(): Contents {
-    const walk = this.said()
+    const walk = this.walkConversation()
     while (walk.next().done !== true);
     const walkConversation = this.#conversation as Findings
     const frame = this.#frame()
@@ -135,7 +141,7 @@ export class ContentsReader {
     }
   }
 
-  /** What the request holds beside its conversation. */
+  /** What the request contains outside its conversation. */
   #frame(): Findings {
     const found = new Findings()
     const body = this.#body
@@ -149,13 +155,13 @@ export class ContentsReader {
     found.tools.push(...providerToolsOf(tools, 'tools', mostCalls(body), true))
     const control = object(body.get('cache_control'))
     found.cache(control !== undefined, control?.['ttl'] === '1h')
-    // Longer caching may be billed as the dearest kind of write.
+    // Longer caching may be billed as the dearest kind of cache write.
     if (object(body.get('prompt_cache_options')) || body.get('prompt_cache_retention') === '24h') found.caches = '1h'
     return found
   }
 
-  /** Goes through the conversation, step by step. */
-  *said(): Generator<void> {
+  /** Searches the conversation, step by step. */
+  *walkConversation(): Generator<void> {
     if (this.#conversation) return
     const found = new Findings()
     const body = this.#body
@@ -177,7 +183,7 @@ export class ContentsReader {
     this.#conversation = found
   }
 
-  /** An item of a conversation: a message, a call or its result, or one that lies with the provider. */
+  /** Searches an item of a conversation: a message, a call, a result, or a reference. */
   *#item(item: JsonView, toolsAt: string, found: Findings): Generator<void> {
     yield* checkNames(item)
     if (isBare(item)) found.refer('input.id', viewedId(item.member('id')))
@@ -199,7 +205,7 @@ export class ContentsReader {
   }
 }
 
-/** Parts of a message, a tool's result, or a document. One part alone is taken for a list of one. */
+/** Searches the parts of a message, of a tool's result, or of a document. A single part counts as a list of one. */
 function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
   for (const part of value?.isObject ? [value] : (value?.elements() ?? [])) {
     yield
@@ -210,7 +216,7 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
     if (control) yield* checkNames(control)
     if (control?.isObject) found.cache(true, control.member('ttl')?.is('1h') === true)
     const source = part.member('source')
-    // Whichever of them its provider heeds.
+    // A provider may use any of them.
     for (const place of [part, part.member('file'), source]) {
       if (place && place !== part) yield* checkNames(place)
       found.refer('file_id', viewedId(place?.member('file_id')))
@@ -220,7 +226,7 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
   }
 }
 
-/** Names by which a part, an item or a tool says what it is, what it refers to, or what it costs. */
+/** Names that tell what a part, an item or a tool is, what it refers to, or what it costs. */
 const SPELLED_NAMES: ReadonlySet<string> = new Set([
   'type',
   'id',
@@ -241,7 +247,7 @@ const SPELLED_NAMES: ReadonlySet<string> = new Set([
   'ttl',
 ])
 
-/** Names that are looked at in one step. */
+/** Names that are checked in one step. */
 const NAMES_STEP = 500
 
 function* checkNames(part: JsonView): Generator<void> {
@@ -252,7 +258,7 @@ function* checkNames(part: JsonView): Generator<void> {
   }
 }
 
-/** Members without which an item of a type is nothing but its id. Items of other types carry what they say in several. */
+/** The members without which an item of a type is only a reference. Items of other types have several that matter. */
 const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
   message: ['content'],
   reasoning: ['encrypted_content', 'content'],
@@ -260,14 +266,14 @@ const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
   image_generation_call: ['result'],
 }
 
-/** Names that say nothing of what an item holds. */
+/** Names that do not tell what an item contains. */
 const LABELS: ReadonlySet<string> = new Set(['id', 'type', 'status'])
 
-/** The item is nothing but its id: its provider looks up what it says. */
+/** Whether an item is only a reference, which the provider resolves. */
 function isBare(item: JsonView): boolean {
   const type = item.member('type')?.text
   if (type === 'item_reference') return true
-  // A search that was made says little more than that.
+  // A past search has few members beside its id.
   if (type?.endsWith('_search_call')) return false
   if (holdsLabelsOnly(item)) return true
   const substance = type === undefined ? ['content'] : SUBSTANCE[type]
@@ -279,12 +285,14 @@ function holdsLabelsOnly(item: JsonView): boolean {
   return true
 }
 
-/** It is not there, or says nothing. */
+/** Whether a value is missing or empty. */
 function isVoid(value: JsonView | undefined): boolean {
   return !value || value.isNull || value.is('') || (value.isList && value.entries === 1)
 }
 
-/** What a reply, or the event that tells its usage, says it left with its provider: the reply itself, and what lies beside it. */
+/**
+ * The ids of what a reply, or the event with its usage, left at the provider: the reply, and what is stored beside it.
+ */
 export function storedIds(json: unknown): { readonly reply: string | undefined; readonly others: readonly string[] } {
   const event = object(json) ?? {}
   const reply = object(event['response']) ?? object(event['message']) ?? object(event['delta']) ?? event
@@ -298,7 +306,7 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
   ]
   return {
     reply: reply['object'] === 'response' ? text(reply['id']) : undefined,
-    // What is beyond cannot be referred to later.
+    // Later requests cannot refer to the ids beyond this number.
     others: ids
       .filter((id): id is string => typeof id === 'string' && id !== '' && id.length <= ID_MAX)
       .slice(0, IDS_MAX),

@@ -1,7 +1,7 @@
-/** What a request says, for the comparison with earlier ones. */
+/** The conversation of a request, for comparing it with earlier ones. */
 import type { Body } from './body.ts'
 
-/** Members that say how a reply is to be made, and are no input. */
+/** Members that say how to reply and are not input. */
 const MANNER = new Set([
   'stream',
   'stream_options',
@@ -14,27 +14,27 @@ const MANNER = new Set([
   'user',
   'store',
 ])
-/** Members by which a provider may leave out what was said. */
+/** Members by which a provider may leave out a part of the conversation. */
 const SHORTENING = ['context_management', 'truncation', 'transforms', 'compression']
 
-/** What a request says, one message or item after the other, and all else of it that becomes input. */
+/** The messages or items of a request, one by one, and everything else in it that becomes input. */
 export interface Conversation {
   readonly said: readonly Buffer[]
   readonly frame: readonly string[]
-  /** The provider may leave out some of it. */
+  /** The provider may leave out a part of it. */
   readonly shortened: boolean
 }
 
-/** Most messages or items of a request that are compared one by one; a longer request counts as shortened. */
+/** Most messages that are compared one by one. A longer conversation counts as shortened. */
 const SAID_MAX = 5000
 
-/** What a request says, as it came. @param member that its format says it in */
+/** The conversation as it arrived. @param member the member in which its format has it */
 export function conversationOf(body: Body, member: string): Conversation {
-  const value = body.received_view(member)
+  const value = body.receivedView(member)
   const said = value?.isList ? [...value.elements()] : value ? [value] : []
   const frame = [...body.names]
     .filter(name => name !== member && !MANNER.has(name))
-    .flatMap(name => [name, body.received_view(name)?.bytes.toString('latin1') ?? ''])
-  const shortened = said.length > SAID_MAX || SHORTENING.some(name => body.received_view(name) !== undefined)
+    .flatMap(name => [name, body.receivedView(name)?.bytes.toString('latin1') ?? ''])
+  const shortened = said.length > SAID_MAX || SHORTENING.some(name => body.receivedView(name) !== undefined)
   return { said: shortened ? [] : said.map(({ bytes }) => bytes), frame, shortened }
 }

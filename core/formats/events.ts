@@ -1,16 +1,16 @@
-/** Events of a reply: what stages see of them, and how they are written. */
+/** The events of a reply, as stages see them, and how they are written. */
 import type { Outline } from '../lib/json/outline.ts'
 import type { EventReader, Reading } from './terms.ts'
 import { renamed } from './renaming.ts'
 
 /**
- * One event of a reply as it passes: a server-sent event, or the whole of a JSON reply (then `type` is empty).
- * Parsing is lazy: a stage that only looks at `type` costs nothing.
+ * One event of a reply: a server-sent event, or a whole JSON reply, whose `type` is empty. It is parsed only when
+ * needed, so that a stage that reads only `type` costs nothing.
  */
 export class ReplyEvent {
-  /** The `event:` field; empty where the format sends none. */
+  /** The `event:` field; empty if there is none. */
   readonly type: string
-  /** Words before it, where a stage has put some. */
+  /** A comment before the event, if a stage has added one. */
   readonly comment: string | undefined
   readonly #reader: EventReader
   #data: string | undefined
@@ -19,8 +19,8 @@ export class ReplyEvent {
   #reading: Reading | undefined
 
   /**
-   * @param data of a long reply, its outline
-   * @param reading what it says, where that is known without reading it
+   * @param data the text, or for a long reply its outline
+   * @param reading what it says, if that is known without parsing
    */
   constructor(reader: EventReader, type: string, data: string | Outline, comment?: string, reading?: Reading) {
     this.#reader = reader
@@ -39,7 +39,7 @@ export class ReplyEvent {
     return (this.#data ??= this.#outline?.bytes.toString('utf8') ?? '')
   }
 
-  /** The data as JSON; undefined when it is none, such as `[DONE]`. */
+  /** The data as JSON; undefined if it is not JSON, such as `[DONE]`. */
   get json(): unknown {
     return (this.#json ??= { value: this.data === DONE ? undefined : parsed(this.data) }).value
   }
@@ -49,7 +49,10 @@ export class ReplyEvent {
     return this.#outline?.bytes ?? Buffer.from(this.data)
   }
 
-  /** The event with another text as the value of the member at a path; as it is where no text stands there. @param path names of members from the root on */
+  /**
+   * A copy in which the string at a path is another one; the same event if no string stands there. @param path names of
+   * members, from the root on
+   */
   renamed(path: readonly string[], text: string): ReplyEvent {
     return new ReplyEvent(
       this.#reader,
@@ -59,7 +62,7 @@ export class ReplyEvent {
     )
   }
 
-  /** What the event says, in the terms that all formats share. */
+  /** What the event says, in terms that all formats share. */
   get reading(): Reading {
     return (this.#reading ??= this.#data === DONE ? { last: true, terminal: true } : this.#reader.read(this.json))
   }
@@ -74,30 +77,33 @@ function parsed(text: string): unknown {
 }
 
 /**
- * Changes the events of one reply on their way to the client. It is asked about every event that contains one of
- * `matches`, or about all of them when it names none.
+ * Changes the events of one reply on their way to the client. It sees each event that contains one of `matches`, or all
+ * events without `matches`.
  */
 export interface Rewriter {
-  /** A word in quotes is the name of a member, or its value, but never a whole piece of the model's text. */
+  /**
+   * Texts to look for. A word in quotes is the name of a member, or its value, but never a whole piece of the model's
+   * output.
+   */
   readonly matches?: readonly string[]
   /**
-   * What can be taken out of the events' bytes, as latin-1, before they are looked at: for what stands in every event and
-   * would have each of them parsed. Of no use where somebody wants to see all events as they came.
+   * What may be removed from the bytes of events, as latin-1, before they are searched: for members that stand in every
+   * event, which would all have to be parsed otherwise. Not used if a stage wants to see all events.
    */
   readonly removes?: RegExp
-  /** The events to send instead; none to drop it, undefined to leave its bytes as they are. */
+  /** Returns the events to send instead: none to drop it, undefined to leave its bytes unchanged. */
   event(event: ReplyEvent): readonly OutgoingEvent[] | undefined
 }
 
-/** An event to send: its `event:` field, empty for none, and its `data:`. */
+/** An event to send. `type` is its `event:` field, empty for none. */
 export interface OutgoingEvent {
   readonly type: string
   readonly data: string
-  /** Words before it that parsers pass over. */
+  /** A comment before the event, which parsers ignore. */
   readonly comment?: string | undefined
 }
 
-/** An event of the formats that name theirs. */
+/** An event of a format whose events have names. */
 export function typedEvent(json: { readonly type: string; readonly [member: string]: unknown }): OutgoingEvent {
   return { type: json.type, data: JSON.stringify(json) }
 }
@@ -105,7 +111,10 @@ export function typedEvent(json: { readonly type: string; readonly [member: stri
 /** The data of the event that closes a chat-completions stream. */
 export const DONE = '[DONE]'
 
-/** One server-sent event as text. Line breaks inside `data` become further data lines, so none can forge an event. */
+/**
+ * A server-sent event as text. Line breaks in the data become further `data:` lines, so that data cannot forge an
+ * event.
+ */
 export function frame(type: string, data: string, comment?: string): string {
   const lines = data.split(/\r\n|\n|\r/)
   return `${comment === undefined ? '' : `: ${comment}\n`}${type === '' ? '' : `event: ${type}\n`}data: ${lines.join('\ndata: ')}\n\n`

@@ -1,4 +1,4 @@
-/** Finds in a request the members of the table of policies, and takes them out of it. */
+/** Finds the members of a request that the table of policies names, and removes them. */
 import type { Body } from './body.ts'
 import { GatewayError } from '../errors.ts'
 import { isStandard } from '../money/price.ts'
@@ -8,18 +8,18 @@ import type { ProviderTool } from './provider-tools.ts'
 import { list, object, text, words } from './json.ts'
 import { checkCompound, checkSpelling, compounds } from './spelling.ts'
 
-/** One thing that a request asks for beside its tokens. */
+/** Something that a request asks for beside tokens. */
 export interface Extra {
   readonly policy: PolicyName
   /** The member or entry that asks for it. */
   readonly param: string
-  /** What is asked for: a condition's name, or media. */
+  /** What it asks for: the name of a condition, or of media. */
   readonly asks: readonly string[]
-  /** The tool, where it is one. */
+  /** The tool, if it is one. */
   readonly tool?: ProviderTool
 }
 
-/** Rows that are asked for by references, of which `contents` tells. */
+/** Policies for references, which `contents` finds. */
 const BY_REFERENCE: ReadonlySet<string> = new Set([
   'previous_response_id',
   'conversation',
@@ -28,21 +28,21 @@ const BY_REFERENCE: ReadonlySet<string> = new Set([
   'thread',
 ] satisfies PolicyName[])
 
-/** Members by which a row of the table is asked for, apart from tools and references. */
+/** The members of each policy, apart from tools and references. */
 const MEMBERS: ReadonlyMap<string, PolicyName> = new Map(
   (Object.entries(POLICIES) as [PolicyName, Policy][]).flatMap(([policy, { members, needs }]) =>
     needs?.kind === 'call' || BY_REFERENCE.has(policy) ? [] : members.map(name => [name, policy] as const),
   ),
 )
 
-/** The row that a reference belongs to, by the member that holds it. */
+/** The policy for a reference, by the member that holds it. */
 function rowOf(param: string): PolicyName {
   if (param === 'audio') return 'sound'
   const [member = ''] = param.split('.')
   return BY_REFERENCE.has(member) ? (member as PolicyName) : 'files'
 }
 
-/** Members that must not stand under another spelling: some upstreams read names without regard to case. */
+/** Members that must not be misspelled: some upstreams ignore the case of names. */
 const READ: ReadonlySet<string> = new Set([
   ...MEMBERS.keys(),
   ...words(`
@@ -52,12 +52,12 @@ const READ: ReadonlySet<string> = new Set([
 `),
 ])
 
-/** Those that cost money or change the address, which some upstreams read in other spellings of compounds, too. */
+/** Members that cost money or change the address. Some upstreams also accept them without underscores. */
 const BILLED = compounds(Object.values(POLICIES).flatMap(({ members }: Policy) => members))
 
 /**
- * What a request asks for beside its tokens.
- * @throws GatewayError invalid_body for a member that an upstream may read though it is spelled otherwise
+ * Finds what a request asks for beside tokens.
+ * @throws GatewayError invalid_body for a misspelled member that an upstream may accept
  */
 export function extrasOf(body: Body): Extra[] {
   const found: Extra[] = []
@@ -81,7 +81,7 @@ export function extrasOf(body: Body): Extra[] {
   return found
 }
 
-/** What a member asks for; undefined where that is nothing. */
+/** What a member asks for; undefined if it asks for nothing. */
 function asked(name: string, value: unknown): readonly string[] | undefined {
   if (value === undefined || value === null || value === false || value === '') return undefined
   if (typeof value === 'object' && Object.keys(value).length === 0) return undefined
@@ -99,10 +99,10 @@ function asked(name: string, value: unknown): readonly string[] | undefined {
   return []
 }
 
-/** Takes what was found out of a request. @returns the name of what was dropped; undefined where it cannot be dropped */
+/** Removes what was found from a request. @returns the name of what was removed; undefined if it cannot be removed */
 export function dropExtra(body: Body, { policy, param, tool }: Extra, format: Format): string | undefined {
   if (tool && tool.index !== undefined) return undefined
-  // Tools inside others, parts of messages and references hold the request together.
+  // Tools inside others, parts of messages, and references cannot be removed alone.
   if (/[.[]/.test(param) || policy === 'sound') return undefined
   if (policy === 'service_tier') body.set(param, format.standardTier)
   else if (policy === 'store') body.set(param, false)
@@ -111,8 +111,8 @@ export function dropExtra(body: Body, { policy, param, tool }: Extra, format: Fo
 }
 
 /**
- * Takes tools out of a request's list; all other bytes stay.
- * @returns false where they are all it has, or where it insists on one of them: then nothing is changed
+ * Removes tools from the list of a request.
+ * @returns false, without any change, if no tool would be left or the request insists on one of them
  */
 export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean {
   const tools = list(body.get('tools')).map(object)
@@ -125,7 +125,7 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
     choice,
     ...[choice, object(choice?.['allowed_tools'])].flatMap(each => list(each?.['tools'])).map(object),
   ]
-  // Some tools may be called by code alone that the provider runs.
+  // Some tools may only be called by code that the provider runs.
   const callers = left.flatMap(tool => list(tool?.['allowed_callers']))
   if (
     chosen.some(each => names.has(each?.['type']) || names.has(each?.['name'])) ||
@@ -136,22 +136,22 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
   return true
 }
 
-/** The models that a member names, as a list of names or of objects with a name; undefined for anything else. */
+/** The models that a member names, as names or as objects with only a name; undefined for anything else. */
 export function modelsNamed(value: unknown): readonly string[] | undefined {
   if (!Array.isArray(value)) return undefined
-  // What stands beside a name would go along unread.
+  // Further members beside a name would pass without being checked.
   const names = value.map(
     each => text(each) ?? (Object.keys(object(each) ?? {}).length === 1 ? text(object(each)?.['model']) : undefined),
   )
   return names.every(name => name !== undefined) ? names : undefined
 }
 
-/** Gives the models that a member names other names. */
+/** Renames the models that a member names. */
 export function renameModels(body: Body, member: string, rename: (name: string) => string): void {
   body.change(member, each => (typeof each === 'string' ? rename(each) : renamedModel(each, rename)))
 }
 
-/** Gives the models that advise other names. */
+/** Renames the models of advisors. */
 export function renameAdvisors(body: Body, rename: (name: string) => string): void {
   body.change('tools', tool =>
     text(object(tool)?.['type'])?.startsWith('advisor') ? renamedModel(tool, rename) : tool,
@@ -163,7 +163,7 @@ function renamedModel(value: unknown, rename: (name: string) => string): unknown
   return model === undefined || rename(model) === model ? value : { ...object(value), model: rename(model) }
 }
 
-/** Tokens of a prediction, counted at two bytes each. */
+/** Tokens of a prediction, at two bytes a token. */
 export function predictedTokens(body: Body): number {
   const prediction = body.get('prediction')
   return prediction === undefined || prediction === null

@@ -2,7 +2,7 @@
 import { object, text } from './json.ts'
 import type { Failure } from './terms.ts'
 
-/** A vendor's error member as a Failure. */
+/** A failure from a vendor's error member. */
 export function failureOf(error: unknown): Failure {
   const json = object(error)
   const type = text(json?.['type'])
@@ -18,28 +18,28 @@ export function failureOf(error: unknown): Failure {
   }
 }
 
-/** Characters of an upstream's words that are of use. */
+/** Most characters of an upstream's message that are logged. */
 const WORDS = 400
-/** The beginning of something quoted; an apostrophe in a word is none. */
+/** The beginning of a quotation; an apostrophe within a word is not one. */
 const OPENING = /["`“«]|(?<!\p{L})['‘]|\bb'/u
 const CLOSING = ['"', '`', '”', '»', "'", '’']
-/** What is quoted and no longer than this is the name of something. */
+/** A quotation of at most this length is a name. */
 const NAME = 12
 
-/** What an upstream said went wrong, for the log: without what it quotes, which may be the customer's. */
+/** What an upstream reported, for the log. Quotations are left out: they may be a customer's text. */
 export function failureCause(status: number, failure: Failure | undefined): Error {
   const { type, code, message = '' } = failure ?? {}
   const kinds = [type, code].filter(kind => kind !== undefined && /^[\w.:/-]{1,64}$/.test(kind))
   return new Error(`upstream status ${[status, ...kinds, unquoted(message)].filter(part => part !== '').join(' ')}`)
 }
 
-/** A text's beginning, without what stands between the first quotation mark and the last. */
+/** The beginning of a text, without everything between its first and its last quotation mark. */
 function unquoted(message: string): string {
   const text = message.slice(0, WORDS)
   const open = text.search(OPENING)
   if (open === -1) return text
   const close = Math.max(...CLOSING.map(mark => text.lastIndexOf(mark)))
-  // The end of a quotation may have been cut off.
+  // The end of a quotation may lie beyond the beginning.
   const whole = text.length === message.length && close > open
   return whole && close - open <= NAME ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`
 }

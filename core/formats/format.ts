@@ -1,6 +1,6 @@
 /**
- * What a wire format is to the rest of the gateway. Only this folder knows how the vendors spell things; everybody else
- * asks the Format of the exchange, so no plugin and no part of the core asks which format it is in.
+ * The contract of a wire format. Only `formats/` and the simulator contain the vendors' spellings. All other code asks
+ * the format of the exchange, and never which format it is.
  */
 import type { Body } from './body.ts'
 import type { GatewayError } from '../errors.ts'
@@ -9,90 +9,93 @@ import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
 import type { Codec } from './translate/neutral.ts'
 import type { CountedUsage, FormatName, RawUsage, Reading } from './terms.ts'
 
-/** What a format needs in order to end a running stream. */
+/** What a format needs to know in order to end a running stream. */
 export interface RunningStream {
   /** How many replies were asked for at once. */
   readonly choices: number
   readonly opening: ReplyEvent | undefined
-  /** The bytes that went out last. */
+  /** The bytes that were sent last. */
   readonly recent: Buffer | undefined
-  /** Parts of the reply that have begun, and those that have ended. */
+  /** Numbers of the parts of the reply that have begun, and of those that have ended. */
   readonly opened: ReadonlySet<number>
   readonly closed: ReadonlySet<number>
 }
 
-/** A required member of the request body and its type; `any` accepts every JSON value, null included. */
+/** The type of a required member. `any` accepts every value, null included. */
 export type MemberType = 'string' | 'array' | 'any'
 
+/** A wire format. To add one, implement this interface in a folder of its own and add it to `index.ts`. */
 export interface Format {
   readonly name: FormatName
-  /** The endpoint's path, here and at every upstream. */
+  /** The path of its endpoint, here and at every upstream. */
   readonly path: string
-  /** The endpoint that counts the tokens of such a request without serving it, here and at upstreams that have it. */
+  /** The endpoint that counts the tokens of a request, here and at upstreams that have it. */
   readonly counting?: string
-  /** The members a body must have, `model` apart: a default may fill that. */
+  /** The members that a body must have. `model` is not one, as a default may fill it in. */
   readonly required: Readonly<Record<string, MemberType>>
-  /** The member in which a request says what is to be answered. */
+  /** The member that holds the conversation. */
   readonly conversationMember: string
-  /** Optional members that must be of a type where they are present. */
+  /** Optional members that must be of a type. */
   readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'choices'>>
-  /** Whether a request header of this lower-case name passes to the upstream. */
+  /** Whether a request header passes to the upstream. @param header lower-case name */
   forwards(header: string): boolean
-  /** How many replies the request asks for at once; a limit of output is for each of them. */
+  /** How many replies the request asks for at once. An output limit is for each of them. */
   choices(body: Pick<Body, 'get'>): number
-  /** Whether a stream is complete of which so many parts have ended. */
+  /** Whether a stream is complete. @param closed parts that have ended */
   isComplete(closed: number, choices: number): boolean
-  /** Output tokens the request asks for at most, in each choice; the largest where several members say; undefined when none does. */
+  /** The most output tokens for each reply: the largest limit of the request, undefined if it has none. */
   outputLimit(body: Pick<Body, 'get'>): number | undefined
-  /** Makes the outgoing request ask for at most so many output tokens, in each choice, in every member that limits them. */
+  /** Sets every output limit of the outgoing request to a number of tokens. */
   limitOutput(body: Body, tokens: number): void
-  /** The service tier that plain rates are for, as a request asks for it. */
+  /** The service tier that plain rates are for, as a request names it. */
   readonly standardTier: string
-  /** A stream tells its input at its beginning, and shows what it reasons: little is unknown of one that is cut short. */
+  /** A stream reports its input at its beginning and shows its reasoning, so little is unknown if it ends early. */
   readonly reportsInputFirst: boolean
-  /** A stream tells of each call of a provider's tool when it begins. */
+  /** A stream reports each call of a provider's tool when it begins. */
   readonly reportsCalls: boolean
-  /** Asks the upstream to run the provider's tools no more than so many times, where the request does not say, as far as the format can say it. */
+  /**
+   * Limits how often the upstream may run the provider's tools, if the request does not, as far as the format allows.
+   */
   limitCalls(body: Body, most: number): void
-  /** A reply is stored where the request does not say. */
+  /** A reply is stored at the provider unless the request says otherwise. */
   readonly storesByDefault: boolean
-  /** Whether the reply may leave something with its provider that later requests can refer to. */
+  /** Whether the reply may leave something at its provider that later requests can refer to. */
   storesReply(body: Pick<Body, 'get'>): boolean
-  /** Whether a stream may have sent its last content, by the text of the events that came last. */
+  /** Whether a stream may have sent its last content. @param recent the text of the last events */
   mayBeComplete(recent: string): boolean
-  /** Request headers that go upstream where the client sent none of the name. */
+  /** Request headers that go upstream if the client did not send them. */
   readonly defaultHeaders: Readonly<Record<string, string>>
   /**
-   * Changes the outgoing body so that the upstream accepts it and reports usage; returns what hides the difference in
-   * the reply from the client, if there is any.
+   * Changes the outgoing body so that the upstream accepts it and reports usage. @returns what hides the effect in the
+   * reply from the client; undefined if there is none
    */
   prepare(body: Body, model: { readonly output: number }): Rewriter | undefined
-  /** Byte strings one of which stands in every event that `read` can learn from. */
+  /** Texts: every event that `read` can learn something from contains one of them. */
   readonly signals: readonly string[]
-  /** Names of the members that carry output text: in a stream's events, and in a JSON reply. */
+  /** Names of the members with output text, in the events of a stream and in a JSON reply. */
   readonly text: { readonly stream: readonly string[]; readonly reply: readonly string[] }
-  /** What a parsed event, or a whole parsed JSON reply, says. */
+  /** What a parsed event, or a parsed JSON reply, says. */
   read(json: unknown): Reading
-  /** The model's name as a parsed event, or JSON reply, tells it; undefined where it tells none. */
+  /** The name of the model in a parsed event or JSON reply; undefined if there is none. */
   modelOf(json: unknown): string | undefined
-  /** The member beside the reply itself in which an event may carry the reply, and with it the model's name. */
+  /** The member of an event that holds the reply, and with it the name of the model, if it is not the event itself. */
   readonly replyMember?: string
-  /** Raw usage, complete as far as it was reported, in normal form; undefined when it counts nothing. */
+  /** The usage of a reply in normal form; undefined if it counts nothing. */
   decodeUsage(raw: RawUsage): CountedUsage | undefined
-  /** Usage as this format spells it: what `count` reads. */
+  /** Usage as this format spells it: `decodeUsage` reads it. */
   encodeUsage(usage: Usage): RawUsage
   /** HTTP status of an error in this format. */
   status(error: GatewayError): number
   /** Body of an error reply. */
   error(error: GatewayError, requestId: string): unknown
-  /** The parsed event, or JSON reply, that reports a failure, with the error in its place. */
+  /** A parsed event, or JSON reply, that reports a failure, with another error in its place. */
   replaceError(json: unknown, error: GatewayError, requestId: string): unknown
-  /** SSE text that ends a stream already begun, as this format reports a failure. */
+  /** The text that ends a running stream with an error. */
   errorEvent(error: GatewayError, requestId: string, running: RunningStream): string
-  /** What a client of this format is told when its input is too long, in the words that make agents shorten it. */
+  /** The message for a client whose input is too long, in the words that make agents shorten it. */
   overflow(tokens: number | undefined, most: number | undefined): string
-  /** The way into the neutral form and out of it, for clients and upstreams of different formats. */
+  /** Translates to and from the neutral model, for clients and upstreams of different formats. */
   readonly codec: Codec
-  /** The events that end a running stream as one whose output limit is reached. */
+  /** The events that end a running stream as if its output limit was reached. */
   truncate(usage: Usage, running: RunningStream): readonly OutgoingEvent[]
 }

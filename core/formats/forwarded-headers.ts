@@ -2,7 +2,7 @@
 
 const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])
 
-/** A header test from the headers every format forwards, further names, and name prefixes. */
+/** A test for header names: those that every format forwards, further names, and prefixes. */
 export function forwarding(names: readonly string[], prefixes: readonly string[]): (header: string) => boolean {
   const all = new Set([...COMMON_HEADERS, ...names])
   const starts = ['x-stainless-', ...prefixes]

@@ -1,4 +1,4 @@
-/** The formats the gateway speaks. A further format is one file and one line here. */
+/** The formats that the gateway speaks. A further format is one folder and one line here. */
 import { chatCompletions } from './chat-completions/index.ts'
 import type { FormatName } from './terms.ts'
 import type { Format } from './format.ts'
@@ -36,6 +36,7 @@ export {
 export { Translation, type Translator } from './translate/translation.ts'
 export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
 
+/** The formats by name. */
 export const FORMATS: Readonly<Record<FormatName, Format>> = {
   'chat-completions': chatCompletions,
   responses,
@@ -45,15 +46,15 @@ export const FORMATS: Readonly<Record<FormatName, Format>> = {
 const ALL = Object.values(FORMATS)
 const BY_PATH = new Map(ALL.map(format => [format.path, format]))
 
-/** The format served at a path; undefined for paths that are no inference endpoint. */
+/** The format of an inference endpoint; undefined for other paths. */
 export function formatOf(path: string): Format | undefined {
   return BY_PATH.get(path)
 }
 
-/** The format whose endpoint stands above a path: its clients call what is below it. */
+/** The format whose endpoint is above a path. Its clients call the paths below it. */
 export function formatAbove(path: string): Format | undefined {
   return ALL.find(format => path.startsWith(`${format.path}/`))
 }
 
-/** How errors look where no format is called: look-ups and unknown paths use the chat shape. */
+/** The format of errors on paths that belong to no format. */
 export const PLAIN: Format = chatCompletions

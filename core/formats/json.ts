@@ -1,4 +1,4 @@
-/** Readers of JSON that a client or a provider sent: none of its values is trusted to have the promised type. */
+/** Reads JSON that a client or a provider sent. No value is trusted to have the promised type. */
 import type { Json } from './terms.ts'
 
 /** The value as a plain object; undefined for anything else. */
@@ -21,7 +21,7 @@ export function words(text: string): readonly string[] {
   return text.trim().split(/\s+/)
 }
 
-/** A place in a list; 0 for what is none: to turn just any value into a number may throw. */
+/** An index; 0 for anything else. Converting any value to a number could throw. */
 export function indexOf(value: unknown): number {
   return typeof value === 'number' ? value : 0
 }

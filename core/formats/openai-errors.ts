@@ -1,4 +1,4 @@
-/** Errors as the chat-completions and responses formats spell them: one envelope, one table. */
+/** Errors in the chat-completions and responses formats, which share one envelope. */
 import type { ErrorCode, GatewayError } from '../errors.ts'
 
 interface Spelling {
@@ -11,7 +11,7 @@ const failure = (code: string): Spelling => ({ type: 'server_error', code })
 
 const KEY = invalid('invalid_api_key')
 
-/** `type` and `code` for each of the gateway's codes; agents decide by them whether to stop, wait or compact. */
+/** `type` and `code` for each code of the gateway. Agents use them to decide whether to stop, wait or compact. */
 const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   missing_key: KEY,
   invalid_key: KEY,
@@ -42,7 +42,7 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   internal: failure('internal'),
 }
 
-/** The `error` member: what the upstream itself said passes where it is allowed to. */
+/** The `error` member. What the upstream reported takes precedence, if it may pass. */
 export function openaiError(error: GatewayError): Spelling & { message: string; param: string | null } {
   const { type, code } = SPELLINGS[error.code]
   const upstream = error.details.upstream
@@ -50,7 +50,7 @@ export function openaiError(error: GatewayError): Spelling & { message: string; 
     message: error.message,
     type: upstream?.type ?? type,
     param: error.details.param ?? null,
-    // An upstream that gave no code gets none: clients match on the codes they know.
+    // If the upstream gave no code, the client gets none: clients act on the codes they know.
     code: upstream === undefined ? code : (upstream.code ?? upstream.errorCode ?? code),
   }
 }

@@ -1,9 +1,9 @@
-/** How vendors say that the input is too long for the model: agents shorten it only when they are told so in words they know. */
+/** How providers report that the input is too long. Agents shorten it only if they are told in words that they know. */
 import type { Failure } from './terms.ts'
 
 const CODES = new Set(['context_length_exceeded', 'context_too_long'])
 
-/** Words of providers and of the servers that speak their formats. */
+/** Messages of providers and of servers that speak their formats. */
 const WORDS = new RegExp(
   [
     'prompt is too long',
@@ -25,14 +25,14 @@ const WORDS = new RegExp(
   'i',
 )
 
-/** The input's tokens and the most there may be, in the orders in which vendors name them. */
+/** The tokens of the input and the most that there may be, in the orders in which providers name them. */
 const NUMBERS: readonly { readonly pattern: RegExp; readonly tokens: number; readonly most: number }[] = [
   { pattern: /(\d+) tokens > (\d+)/, tokens: 1, most: 2 },
   { pattern: /maximum context length is (\d+) tokens.*?(\d+) tokens/s, tokens: 2, most: 1 },
   { pattern: /maximum prompt length is (\d+).*?(\d+) tokens/s, tokens: 2, most: 1 },
 ]
 
-/** Whether a failure says that the input is too long, and the numbers where it names them. */
+/** Whether a failure says that the input is too long, and the numbers if it names them; undefined if it does not. */
 export function overflowOf({ message, code, errorCode }: Failure): { tokens?: number; most?: number } | undefined {
   if (!CODES.has(code ?? '') && !CODES.has(errorCode ?? '') && !WORDS.test(message)) return undefined
   for (const { pattern, tokens, most } of NUMBERS) {

@@ -1,13 +1,16 @@
 /**
- * The members of a request that cost money beside tokens, keep state with a provider, or change the model or the address; and what
- * becomes of each where gateway.yaml says nothing. All other members pass as they are.
+ * The members of a request that cost money beside tokens, store state at a provider, or change the model or the
+ * address, and what happens to each by default. All other members pass unchanged.
  */
 import type { CallName, ConditionName } from '../money/price.ts'
 
-/** What becomes of a member: a 400 that names it, left out and named in `x-tollgate-dropped`, or sent. */
+/**
+ * What happens to a member. refuse: the request gets a 400 that names it. drop: it is removed, and named in
+ * `x-tollgate-dropped`. allow: it is sent.
+ */
 export type Action = 'refuse' | 'drop' | 'allow'
 
-/** What a price must have for a member to be allowed: a class of tokens, a factor, a fee, or a model of the same key type. */
+/** What a price must have for a member to be allowed. */
 export type Need =
   /** One of these rates. */
   | { readonly kind: 'rates'; readonly names: readonly ('audioInput' | 'audioOutput' | 'imageOutput')[] }
@@ -16,20 +19,20 @@ export type Need =
   | { readonly kind: 'call'; readonly name: CallName; readonly rate?: 'imageOutput' }
   | { readonly kind: 'model' }
 
-/** One row of the table. */
+/** One policy. */
 export interface Policy {
   /** The members of a request that ask for it. */
   readonly members: readonly string[]
-  /** Where else a request can ask for it, in words. */
+  /** Where else a request can ask for it, for the documentation. */
   readonly places?: readonly string[]
-  /** What gateway.yaml may say of it. */
+  /** The actions that gateway.yaml may choose. */
   readonly actions: readonly Action[]
-  /** What becomes of it where gateway.yaml says nothing and its price, where it needs one, is missing. With its price it is allowed. */
+  /** The default if the price does not have what the policy needs. With it, the member is allowed. */
   readonly otherwise: Action
   readonly needs?: Need
-  /** Why it is refused where it has no price. */
+  /** Why it is refused without a price. */
   readonly reason: string
-  /** What the customer can do. */
+  /** What the customer can do instead. */
   readonly remedy: string
 }
 
@@ -47,7 +50,7 @@ const tool = (name: CallName, types: string, members: readonly string[] = [], ra
   remedy: 'Use a tool that your client runs, or send the request without it.',
 })
 
-/** A member by which aggregators and gateways choose the address, the account or the processing. */
+/** A member by which aggregators choose the address, the account or the processing. */
 const address = (...members: string[]): Policy => ({
   members,
   actions: ANY,
@@ -56,7 +59,7 @@ const address = (...members: string[]): Policy => ({
   remedy: WITHOUT,
 })
 
-/** A member that names something that lies with the provider, which `stored-state` looks after. */
+/** A member that names something stored at the provider. The stage `stored-state` checks whose it is. */
 const state = (members: readonly string[], actions: readonly Action[] = ANY): Policy => ({
   members,
   actions,
@@ -65,7 +68,7 @@ const state = (members: readonly string[], actions: readonly Action[] = ANY): Po
   remedy: 'Send the content itself.',
 })
 
-/** The table: docs/billable-members.md is checked against it. */
+/** The table of policies. A test compares docs/billable-members.md with it. */
 export const POLICIES = {
   service_tier: {
     members: ['service_tier'],
@@ -178,5 +181,5 @@ export const POLICIES = {
   mock_response: address('mock_response'),
 } as const satisfies Record<string, Policy>
 
-/** The name of a row: a setting of `policy` in gateway.yaml. */
+/** The name of a policy, which is a setting of `policy` in gateway.yaml. */
 export type PolicyName = keyof typeof POLICIES

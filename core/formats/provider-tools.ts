@@ -1,35 +1,35 @@
-/** Tools that a provider runs by itself: how requests ask for them, and how replies tell that they were run. */
+/** Tools that a provider runs: how requests ask for them, and how replies report their calls. */
 import type { CallName, Calls } from '../money/price.ts'
 import type { SeenCall, Json, RequestMembers } from './terms.ts'
 import { POLICIES, type Policy } from './policies.ts'
 import { GatewayError } from '../errors.ts'
 import { indexOf, list, object, positive, text } from './json.ts'
 
-/** One tool that a request lets the provider run. */
+/** A tool that a request lets the provider run. */
 export interface ProviderTool {
-  /** What it is billed as; an advisor is billed as the model that it asks. */
+  /** What it is billed as. An advisor is billed as the model that it asks. */
   readonly kind: CallName | 'advisor'
   /** The member or entry that asks for it, such as `tools[2]` or `web_search_options`. */
   readonly param: string
-  /** The name of its type, or of the member. */
+  /** Its type, or the name of the member. */
   readonly type: string
-  /** Its place in the list of tools; undefined for members, and for tools inside others. */
+  /** Its index in the list of tools; undefined for members, and for tools inside others. */
   readonly index: number | undefined
-  /** The most times it may be run; undefined where the request does not say. */
+  /** How often it may be run at most; undefined if the request does not say. */
   readonly most: number | undefined
   /** The model that an advisor asks. */
   readonly model: string | undefined
-  /** What it asks for beyond what its fee is for, in words; undefined for nothing. */
+  /** What it asks for that its fee does not cover, as a sentence; undefined for nothing. */
   readonly beyond: string | undefined
 }
 
-/** Types of tools that the client itself runs, with their dates. All others may be run by the provider. */
+/** Types of tools that the client runs, with their dates. The provider may run all others. */
 const CLIENT_TOOLS =
   /^(?:function|custom|namespace|tool_search(?:_tool_[a-z]+\d*)?|local_shell|shell|apply_patch|computer(?:[_-]use)?|bash|text_editor|memory)(?:[_-]preview)?(?:_\d{8}|_\d{4}_\d{2}_\d{2})?$/
-/** Of the provider's tools those that take a limit of their uses. */
+/** Provider tools that accept a limit of their uses. */
 const LIMITED_TOOLS = /^(?:web_search|web_fetch|advisor)_\d{8}$/
 
-/** Tools of the provider that one request may declare, in all its lists. */
+/** Most provider tools that one request may declare, in all its lists. */
 export const TOOLS_MAX = 1000
 
 /** Members that let the provider run tools without declaring any. */
@@ -39,7 +39,7 @@ const MEMBERS: readonly (readonly [name: string, kind: CallName])[] = (
   needs?.kind === 'call' ? members.map(name => [name, policy as CallName] as const) : [],
 )
 
-/** The size of a container that providers take where a request names none. */
+/** The container size that providers use by default. */
 const CONTAINER_SIZE = '1g'
 
 const KINDS: readonly (readonly [RegExp, CallName | 'advisor'])[] = [
@@ -60,21 +60,21 @@ export function kindOf(name: string): CallName | 'advisor' {
   return KINDS.find(([pattern]) => pattern.test(name))?.[1] ?? 'otherTools'
 }
 
-/** Whether a tool is run by the provider. */
+/** Whether the provider runs a tool. */
 export function isProviderTool(tool: Json): boolean {
   const { type, environment } = tool
-  // The client's own tools have a name, whether or not they have a type.
+  // The client's own tools have a name, with or without a type.
   if (type === undefined || type === null) return text(tool['name']) === undefined && !object(tool['function'])
   if (typeof type !== 'string' || !CLIENT_TOOLS.test(type)) return true
   return object(environment) !== undefined && object(environment)?.['type'] !== 'local'
 }
 
-/** Whether a tool of a messages request takes a limit of its uses. */
+/** Whether a tool of a messages request accepts a limit of its uses. */
 export function takesLimit(tool: Json | undefined): boolean {
   return LIMITED_TOOLS.test(text(tool?.['type']) ?? '')
 }
 
-/** What a tool asks for beyond what its fee is for. */
+/** What a tool asks for that its fee does not cover. */
 function beyondFee(tool: Json, type: string): string | undefined {
   const sizes = [object(tool['container']), object(tool['environment'])].map(
     where => where?.['memory_limit'] ?? CONTAINER_SIZE,
@@ -87,10 +87,10 @@ function beyondFee(tool: Json, type: string): string | undefined {
 }
 
 /**
- * The tools of a list, and of the lists inside its tools, that a request lets its provider run.
+ * The provider tools in a list, and in the lists inside its tools.
  * @param at where the list stands, for errors
- * @param most the most calls that the request allows, all tools together
- * @param outermost it is the request's own list
+ * @param most most calls that the request allows, for all tools together
+ * @param outermost whether it is the request's own list
  * @throws GatewayError invalid_body for more than TOOLS_MAX of them
  */
 export function providerToolsOf(
@@ -125,7 +125,7 @@ export function providerToolsOf(
   return found
 }
 
-/** Calls that a request allows its provider, all tools together. Members that a format does not have limit nothing. */
+/** The most calls that a request allows its provider, for all tools together. */
 export function mostCalls(body: Pick<RequestMembers, 'get' | 'has'>): number | undefined {
   return body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
 }
@@ -156,25 +156,25 @@ export function memberTools(body: Pick<RequestMembers, 'get' | 'has'>): Provider
 }
 
 /**
- * Calls by the names of a vendor's counters; what is named with zero is known to be none.
+ * Calls by the names of a vendor's counters. A counter of zero means that there was no call.
  * @param of reads a counter
  */
 export function callsNamed(counters: Json, of: (name: string) => number): Calls {
   const calls: Partial<Record<CallName, number>> = {}
   for (const name of Object.keys(counters)) {
     const kind = kindOf(name)
-    // Searching for a tool is no call of one, and an advisor is billed by its tokens.
+    // Searching for a tool is not a call of it, and an advisor is billed by its tokens.
     if (!name.startsWith('tool_search') && kind !== 'advisor') calls[kind] = (calls[kind] ?? 0) + of(name)
   }
   return calls
 }
 
-/** Items of a reply that tell of a tool's call by the client. */
+/** Items of a reply for tools that the client runs. */
 const CLIENT_CALLS = /^(?:function|custom_tool|local_shell|shell|apply_patch|computer|tool_search)_call$/
 
 /**
- * The call that an item of a responses reply tells of, if it does.
- * @param place the item's place in the reply, or where the reply is whole its id
+ * The call that an item of a responses reply reports; undefined if it reports none.
+ * @param place the index of the item; its id if the reply came whole
  * @param begun whether the item has only begun, and may not say yet what it is
  */
 export function callOfItem(item: Json | undefined, place: unknown, begun = false): SeenCall | undefined {
@@ -185,7 +185,7 @@ export function callOfItem(item: Json | undefined, place: unknown, begun = false
   // Some upstreams give an item another id in each event.
   const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
   if (type === 'shell_call') {
-    // Where it does not say where it runs, only the request knows.
+    // If the item does not say where it runs, only the request tells.
     const where = text(environment?.['type'])
     return where === 'local'
       ? undefined
@@ -193,15 +193,15 @@ export function callOfItem(item: Json | undefined, place: unknown, begun = false
   }
   if (CLIENT_CALLS.test(type)) return undefined
   const kind = kindOf(type)
-  // All that runs in one container is billed once.
+  // Everything that runs in one container is billed once.
   if (kind === 'codeExecution') return container === undefined && begun ? undefined : { kind, id: container ?? id }
   const action = text(object(item?.['action'])?.['type'])
-  // Only a search is billed, and not what is opened and read of what was found.
+  // Only the search is billed, and not what is opened of its results.
   if (kind === 'webSearch' && (action === undefined ? begun : action !== 'search')) return undefined
   return { kind, id }
 }
 
-/** The calls that a block of a messages reply tells of, if it does. */
+/** The call that a block of a messages reply reports; undefined if it reports none. */
 export function callOfBlock(block: Json | undefined, index: unknown): SeenCall | undefined {
   const { type } = block ?? {}
   const id = text(block?.['id']) ?? `block ${indexOf(index)}`
@@ -209,14 +209,14 @@ export function callOfBlock(block: Json | undefined, index: unknown): SeenCall |
   const name = text(block?.['name']) ?? ''
   if (type !== 'server_tool_use' || name.startsWith('tool_search')) return undefined
   const kind = kindOf(name)
-  // A reply has one container; what other tools run in it is theirs.
+  // A reply has one container, for all tools that run in it.
   return kind === 'codeExecution' ? { kind, id: 'container', ifAsked: true } : { kind, id }
 }
 
 /**
  * How often a request's tools may be run, by kind.
- * @param unsaid times for each tool of which the request does not say how often
- * @param most times for each tool, whatever the request says
+ * @param unsaid times for each tool for which the request does not say
+ * @param most times for each tool at most
  */
 export function mostRuns(tools: readonly ProviderTool[], unsaid: number, most: number): Calls {
   const calls: Partial<Record<CallName, number>> = {}

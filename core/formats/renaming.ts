@@ -1,18 +1,18 @@
-/** A model's name in a reply's own text: replaced where it stands, all other bytes as they came. */
+/** Replaces a string in the text of a reply. All other bytes stay the same. */
 
 /**
- * The data of an event, or a whole JSON reply, with another string as the value of the member at the path.
- * @param path names of members from the root on; the data is returned as it is where no string stands there
+ * The data of an event, or a JSON reply, in which the string at a path is another one.
+ * @param path names of members, from the root on. If no string stands there, the data is returned unchanged
  */
 export function renamed(data: string, path: readonly string[], name: string): string {
   const span = spanOf(data, path)
   return span ? data.slice(0, span.start) + JSON.stringify(name) + data.slice(span.end) : data
 }
 
-/** Where the string at a path stands, quotes included. One walk over the text, whatever it holds. */
+/** Where the string at a path stands, quotes included. One pass over the text. */
 function spanOf(json: string, path: readonly string[]): { start: number; end: number } | undefined {
   let depth = 0
-  /** How many members of the path the walk is inside of. */
+  /** How many members of the path have been entered. */
   let inside = 0
   let entering = false
   let found: { start: number; end: number } | undefined
@@ -34,7 +34,7 @@ function spanOf(json: string, path: readonly string[]): { start: number; end: nu
         const end = stringEnd(json, at)
         const value = depth === inside + 1 ? valueAfter(json, end) : undefined
         if (value !== undefined && JSON.parse(json.slice(at, end)) === path[inside]) {
-          // Of several members of one name the last one counts.
+          // If several members have the name, the last one counts.
           if (inside < path.length - 1) entering = true
           else if (json[value] === '"') found = { start: value, end: stringEnd(json, value) }
         }
@@ -42,14 +42,14 @@ function spanOf(json: string, path: readonly string[]): { start: number; end: nu
         break
       }
       default:
-        // A value that is no object cannot be entered.
+        // Only an object can be entered.
         if (entering && !/[\s:]/.test(json[at] as string)) entering = false
     }
   }
   return found
 }
 
-/** Just behind the quote that closes the string which begins at `start`. */
+/** The index after the quote that ends the string which begins at `start`. */
 function stringEnd(json: string, start: number): number {
   for (let at = json.indexOf('"', start + 1); at !== -1; at = json.indexOf('"', at + 1)) {
     let slashes = 0
@@ -59,7 +59,7 @@ function stringEnd(json: string, start: number): number {
   return json.length
 }
 
-/** Where the value of a member begins whose name ends at `end`; undefined when it is no name. */
+/** The index of a member's value, if a name ends at `end`; undefined otherwise. */
 function valueAfter(json: string, end: number): number | undefined {
   let at = end
   while (/\s/.test(json[at] ?? '')) at++

@@ -1,14 +1,15 @@
-/** Usage as a reply reports it, bit by bit. */
+/** Collects the usage of a reply, event by event. */
 import type { CallName, Calls } from '../money/price.ts'
 import type { CountedUsage, RawUsage, Reading, SeenCall } from './terms.ts'
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
 
+/** What one reply has reported so far. */
 export class UsageTally {
   readonly #format: Pick<Format, 'decodeUsage'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
-  /** Calls that events told of, by their ids, and those that the last usage counts. */
+  /** The calls that events reported, by id, and those that the last usage counts. */
   readonly #seen = new Map<string, SeenCall>()
   #counts: Calls | undefined
 
@@ -16,28 +17,28 @@ export class UsageTally {
     this.#format = format
   }
 
-  /** Later events lay their counters over earlier ones: vendors report totals so far, never increments. */
+  /** Adds the counters of an event. They replace earlier ones: vendors report totals, and not increments. */
   addUsage(usage: RawUsage): void {
     const raw = { ...this.#raw }
     for (const [name, value] of Object.entries(usage)) if (value !== null && value !== undefined) raw[name] = value
     this.#raw = raw
     const counted = this.#format.decodeUsage(raw)
     const before = this.#counted?.usage.output ?? 0
-    // What was put out once stays put out. Input may shrink: a prompt that was first told whole is then told in its classes.
+    // Output never shrinks. Input may: a prompt may be reported as one number first, and by class later.
     this.#counted =
       counted && before > counted.usage.output ? { ...counted, usage: { ...counted.usage, output: before } } : counted
   }
 
-  /** What the reply calls its model. */
+  /** The name of the model in the reply. */
   model: string | undefined
 
-  /** The service tier that the reply told of last, beside its usage. */
+  /** The service tier that the reply reported last, outside its usage. */
   serviceTier: string | undefined
 
-  /** Notes the calls and the tier that an event tells of. */
+  /** Notes the calls and the service tier of an event. */
   observe({ calls, usage, final, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
-    // A list of the whole reply stands for what single events have told, unless it is only a part of it.
+    // A list of the whole reply replaces what single events have reported, unless it is incomplete.
     const whole = final === true && this.#seen.size > 0
     if (calls && whole && calls.length >= this.#seen.size) this.#seen.clear()
     else if (whole) return this.#count(usage)
@@ -45,14 +46,14 @@ export class UsageTally {
     if (final) this.#count(usage)
   }
 
-  /** What the last usage counts is what is billed: a call that failed is not. */
+  /** Notes the calls that the last usage counts. They are billed: a failed call is not counted. */
   #count(usage: RawUsage | undefined): void {
     if (usage) this.#counts = this.#format.decodeUsage(usage)?.conditions?.calls
   }
 
   /**
-   * Calls of tools that the provider ran, by kind; undefined for none. A kind that the last usage counts is known, also when that
-   * is zero; of the others, what was seen is at least true.
+   * The provider's tool calls by kind; undefined for none. Kinds that the last usage counts are certain, zero included.
+   * For other kinds, the reported calls are a lower bound.
    * @param asked the tools that the request lets the provider run
    */
   calls(asked: readonly ProviderTool[]): Calls | undefined {
@@ -68,12 +69,12 @@ export class UsageTally {
     return counts
   }
 
-  /** How often other models were asked for advice, as far as events told of it. */
+  /** How often other models were asked for advice, as reported so far. */
   get advice(): number {
     return [...this.#seen.values()].filter(({ kind }) => kind === 'advisor').length
   }
 
-  /** The usage as reported; undefined when none was. `sound` is false when its numbers make no sense. */
+  /** The usage as reported so far; undefined if there is none. `valid` is false if its numbers make no sense. */
   usage(): CountedUsage | undefined {
     return this.#counted
   }

@@ -1,4 +1,4 @@
-/** Reads the usage objects of providers into the one form that prices are for. */
+/** Reads the usage objects of providers into the normal form that prices are for. */
 import { formatCredits } from '../money/credits.ts'
 import type { Calls, Conditions } from '../money/price.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
@@ -6,16 +6,16 @@ import { object, positive, text, words } from './json.ts'
 import { callsNamed } from './provider-tools.ts'
 import type { CountedUsage, Json, RawUsage } from './terms.ts'
 
-/** Reads token counts out of a vendor's usage object and remembers whether all of them were whole numbers. */
+/** Reads token counts of a usage object, and notes whether all of them are whole numbers. */
 export class Counter {
   sound = true
 
-  /** The first present member of `names`; 0 when none is. Null counts as absent. */
+  /** The first of the members that is present; 0 if none is. Null counts as absent. */
   of(raw: Json | undefined, ...names: string[]): number {
     return this.maybe(raw, ...names) ?? 0
   }
 
-  /** As `of`, but undefined when no member is present. */
+  /** As `of`, but undefined if no member is present. */
   maybe(raw: Json | undefined, ...names: string[]): number | undefined {
     for (const name of names) {
       const value = raw?.[name]
@@ -28,10 +28,10 @@ export class Counter {
   }
 }
 
-/** Names of counters of what a provider bills. */
+/** Names of counters for things that a provider bills. */
 const COUNTER = /(?:tokens|requests|calls|used|seconds|minutes|images|characters|pages|queries|searches|sessions)$/
 
-/** Names of the counters above zero in a usage object that are none of the known ones; those of objects inside it by their path. */
+/** Names of the counters above zero that are not known. Counters inside objects are named by their path. */
 export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = '', found: string[] = []): string[] {
   for (const name in raw) {
     if (known.has(name)) continue
@@ -43,7 +43,7 @@ export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = '', 
   return found
 }
 
-/** Dollars as a plain decimal with nine places, rounded up: from a vendor's number, or from its whole ticks of a ten-billionth. */
+/** Dollars as a plain decimal with nine places, rounded up: from a number, or from whole ten-billionths. */
 export function dollarsOf(raw: Json): string | undefined {
   const ticks = positive(raw['cost_in_usd_ticks'])
   const cost = raw['cost']
@@ -56,7 +56,7 @@ export function dollarsOf(raw: Json): string | undefined {
   return nano === undefined ? undefined : formatCredits(BigInt(nano))
 }
 
-/** What the two formats that count inclusively call the members of their usage. */
+/** The names of the usage members in a format that counts inclusively. */
 export interface InclusiveNames {
   readonly input: string
   readonly output: string
@@ -84,8 +84,8 @@ export function tellInclusive(usage: Usage, names: InclusiveNames): RawUsage {
 }
 
 /**
- * Usage of the two formats in which cached and written tokens are part of the input, and reasoning of the output.
- * A part that is larger than its whole is cut to it, so that no class goes below zero.
+ * Reads usage of a format in which cached and written tokens are part of the input, and reasoning is part of the
+ * output. A part larger than its whole is reduced to it, so that no class is negative.
  */
 export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsage | undefined {
   const counter = new Counter()
@@ -104,7 +104,8 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
     counter.of(object(inputDetails?.['cache_write_tokens_details']), 'ttl_12h_tokens'),
     written,
   )
-  // One vendor leaves reasoning out of the completion count and only the total tells (prompt 12, completion 2, total 354, reasoning 340).
+  // One vendor does not count reasoning as output, and only the total shows it (prompt 12, completion 2, total 354,
+  // reasoning 340).
   const total = counter.maybe(raw, 'total_tokens')
   const apart = total === all + (reported ?? 0) + reasoning && reasoning > 0
   const cost = dollarsOf(raw)
@@ -121,7 +122,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   const made = media(outputDetails, output - thought - rejected)
   const conditions = conditionsTold(raw, callsTold(raw, counter))
   const unknown = unknownCounters(raw, KNOWN_COUNTERS)
-  // How many there were is of use only with what they were.
+  // The number of tool calls is only useful with their kinds.
   if (!raw['server_side_tool_usage_details'] && counter.of(raw, 'num_server_side_tools_used') > 0)
     unknown.push('num_server_side_tools_used')
   return {
@@ -146,7 +147,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   }
 }
 
-/** What usage of either format may count beside what is a class of its own, and what is told in other words elsewhere. */
+/** Counters that are classes of tokens, or that are reported elsewhere. */
 const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
   words(`
   prompt_tokens completion_tokens input_tokens output_tokens total_tokens text_tokens cached_tokens audio_tokens image_tokens
@@ -156,7 +157,7 @@ const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
 `),
 )
 
-/** Calls by the counters that some vendors have for them. */
+/** Calls, from the counters that some vendors have for them. */
 function callsTold(raw: RawUsage, counter: Counter): Calls | undefined {
   const details = object(raw['server_side_tool_usage_details']) ?? object(raw['server_tool_use'])
   if (details) return callsNamed(details, name => counter.of(details, name))
@@ -164,7 +165,7 @@ function callsTold(raw: RawUsage, counter: Counter): Calls | undefined {
   return searches === undefined ? undefined : { webSearch: searches }
 }
 
-/** The conditions that a usage says it was made under, and the calls that it counts; undefined for none. */
+/** The conditions of a usage, and its calls; undefined for none. */
 export function conditionsTold(raw: RawUsage, calls: Calls | undefined): Conditions | undefined {
   const [serviceTier, speed, inferenceGeo] = [
     conditionNamed(raw['service_tier']),
@@ -180,7 +181,7 @@ export function conditionsTold(raw: RawUsage, calls: Calls | undefined): Conditi
   }
 }
 
-/** The name of a condition that a reply was served under; undefined where it only repeats that it is not known yet. */
+/** The condition that a reply was served under; undefined if it only repeats that it is not known yet. */
 export function conditionNamed(value: unknown): string | undefined {
   const name = text(value)?.toLowerCase()
   return name === '' || name === 'auto' ? undefined : name

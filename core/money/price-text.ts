@@ -1,7 +1,15 @@
 /** Prices as text: what a version stands for, what the store keeps, and what customers see. */
 import { createHash } from 'node:crypto'
 
-import { CALL_NAMES, type CONDITION_NAMES, CallName, type ConditionName, type Price, RATE_NAMES, type Rates } from './price.ts'
+import {
+  CALL_NAMES,
+  CONDITION_NAMES,
+  type CallName,
+  type ConditionName,
+  type Price,
+  RATE_NAMES,
+  type Rates,
+} from './price.ts'
 import { formatCredits, parseDecimal } from './credits.ts'
 
 /** A price without its version. */

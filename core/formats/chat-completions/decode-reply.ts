@@ -1,4 +1,4 @@
-/** Replies in the chat-completions format, whole and as streams, into the neutral form. */
+/** Decodes replies in the chat-completions format, JSON and streams, into the neutral model. */
 import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
 import { DONE, type ReplyEvent } from '../events.ts'
 import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../translate/neutral.ts'
@@ -14,7 +14,7 @@ const STOPS = new Map<string, Stop>([
   ['content_filter', { reason: 'filtered' }],
 ])
 
-/** @throws GatewayError upstream_failed for what is no reply */
+/** Decodes a JSON reply. @throws GatewayError upstream_failed if it is not a reply */
 export function decodeReply(json: Json): Reply {
   const choice = object(contentsOf(json, 'choices')[0])
   const message = object(choice?.['message'])
@@ -32,13 +32,13 @@ export function decodeReply(json: Json): Reply {
   return { id, parts, stop: stopOf(decodeStop(text(choice['finish_reason']) ?? ''), calls.length > 0) }
 }
 
-/** Reasons that nobody has agreed upon are ordinary ends; none at all, or a failure, is none. */
+/** A reason that is not standardised counts as an ordinary stop. No reason, and `error`, mean that the reply failed. */
 function decodeStop(finish: string): Stop {
   if (finish === '' || finish === 'error') throw noReply(`a reply that ends with ${finish || 'no reason'}`)
   return STOPS.get(finish) ?? { reason: 'stop' }
 }
 
-/** What is said, in one string or, as some vendors put it, in parts. */
+/** The content as one text; some vendors send it in parts. */
 function contentText(content: unknown): string {
   if (Array.isArray(content)) return content.map(part => text(object(part)?.['text']) ?? '').join('')
   return text(content) ?? ''
@@ -62,23 +62,23 @@ function callsOf(message: Json): Call[] {
   })
 }
 
-/** A call in a stream: its id and its name may come with any of its fragments. */
+/** A call in a stream. Its id and its name may come with any of its fragments. */
 interface Fragments {
   part: number | undefined
   id: string
   name: string
-  /** All input so far. */
+  /** The input so far. */
   input: string
 }
 
 class ChatDecoder implements Decoder {
   #begun = false
   #parts = 0
-  /** The part of text, refusal or reasoning that grows. */
+  /** The open part of text, refusal or reasoning. */
   #prose: { part: number; kind: 'text' | 'refusal' | 'reasoning'; field: string | undefined } | undefined
   #details: unknown[] = []
   readonly #calls: Fragments[] = []
-  /** How many of them, in their order, have been opened. */
+  /** How many of the calls have been opened, in order. */
   #opened = 0
   readonly #byIndex = new Map<number, Fragments>()
   #stopped = false
@@ -94,12 +94,12 @@ class ChatDecoder implements Decoder {
         ? chunk['choices'].find(each => indexOf(object(each)?.['index']) === 0)
         : undefined,
     )
-    // What comes before the reply itself may bear no name yet.
+    // Chunks before the reply itself may lack its id.
     if (!this.#begun && (id !== '' || choice)) {
       this.#begun = true
       out.push({ kind: 'start', id })
     }
-    // Nothing comes after the usage that comes after the end.
+    // After the end, only the usage follows.
     if (this.#stopped && !choice && object(chunk['usage'])) return [...out, { kind: 'end' }]
     if (!choice || this.#stopped) return out
     const delta = object(choice['delta']) ?? (this.#parts === 0 ? object(choice['message']) : undefined) ?? {}
@@ -156,7 +156,7 @@ class ChatDecoder implements Decoder {
     return [...prose, ...this.#openKnown()]
   }
 
-  /** Opens the calls whose id and name have come, in their order: one that waits for its own holds back those behind it. */
+  /** Opens the calls whose id and name have arrived, in order. A call that lacks them holds back the calls after it. */
   #openKnown(): NeutralEvent[] {
     const out: NeutralEvent[] = []
     for (
@@ -170,8 +170,8 @@ class ChatDecoder implements Decoder {
   }
 
   /**
-   * The call a fragment belongs to: by its index; a further id under one index begins a new call, and so, where there are
-   * neither indexes nor ids, does a name after input that is whole.
+   * The call that a fragment belongs to, by its index. A further id under the same index begins a new call. Without
+   * indexes and ids, a name after complete input does.
    */
   #callOf(index: unknown, id: string, name: string): Fragments {
     const known =
@@ -206,7 +206,7 @@ class ChatDecoder implements Decoder {
   }
 }
 
-/** Whether a call's input is complete. */
+/** Whether the input of a call is complete. */
 function isWhole(input: string | undefined): boolean {
   if (!input) return false
   try {
@@ -217,6 +217,7 @@ function isWhole(input: string | undefined): boolean {
   }
 }
 
+/** A decoder for one stream. */
 export function decoder(): Decoder {
   return new ChatDecoder()
 }

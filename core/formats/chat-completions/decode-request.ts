@@ -1,4 +1,4 @@
-/** Requests in the chat-completions format, into the neutral form. */
+/** Decodes requests in the chat-completions format into the neutral model. */
 import {
   allowed,
   arrayAt,
@@ -28,18 +28,19 @@ import { object, positive, text, words } from '../json.ts'
 import { freeformTool, functionTool } from '../translate/tools.ts'
 import { reasoningsOf } from './reasoning.ts'
 
-/** The members that reach an upstream of another format, as far as that has anything like them. */
+/** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
   model messages stream stream_options max_tokens max_completion_tokens n tools tool_choice parallel_tool_calls functions function_call
   reasoning_effort response_format service_tier prompt_cache_key safety_identifier user metadata stop verbosity temperature top_p modalities
 `)
 
-/** The members that only a provider of this format can act on, and why. */
+/** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
   audio: 'the other formats put out no sound',
   web_search_options: 'the search is a tool that the provider itself runs',
 }
 
+/** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
 export function decodeRequest(body: Json, dropped: DroppedFields): Request {
   if ((number(body['n']) ?? 1) > 1) throw untranslatable('n', 'the other formats give one reply')
   refuseAll(body, REFUSES)
@@ -82,7 +83,7 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
 }
 
 function decodeMessages(messages: readonly unknown[], dropped: DroppedFields): Item[] {
-  /** Of a call in the old style, which has no id. */
+  /** The id for the next call in the old style, which has none. */
   let legacy = ''
   return messages.flatMap((value, index): Item[] => {
     const at = `messages[${index}]`
@@ -139,7 +140,7 @@ function assistantItems(message: Json, at: string, calls: readonly Call[]): Item
   return items
 }
 
-/** The parts that say the first so many characters, and the others. */
+/** Splits parts after a number of characters of text. */
 function split(parts: readonly Part[], characters: number): [Part[], Part[]] {
   const before: Part[] = []
   let left = characters

@@ -1,4 +1,4 @@
-/** Replies in the chat-completions format, whole and as streams, out of the neutral form. */
+/** Encodes replies of the neutral model in the chat-completions format, as JSON and as streams. */
 import type { GatewayError } from '../../errors.ts'
 import { freeformInput, present } from '../translate/decoding.ts'
 import { DONE, type OutgoingEvent } from '../events.ts'
@@ -18,6 +18,7 @@ const FINISHES: Readonly<Record<Stop['reason'], string>> = {
   filtered: 'content_filter',
 }
 
+/** Encodes a JSON reply. */
 export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
   const said = textOf(reply, 'text')
   const refusal = textOf(reply, 'refusal')
@@ -44,7 +45,7 @@ export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext
   }
 }
 
-/** The sealed reasonings of a reply, each with its place among the rest of it. */
+/** The signed reasonings of a reply, each with its place in the reply. */
 function detailsOf({ parts }: Reply): Json[] {
   const details: Json[] = []
   const place = { said: 0, calls: 0 }
@@ -56,7 +57,7 @@ function detailsOf({ parts }: Reply): Json[] {
   return details
 }
 
-/** All text of a kind in one; undefined when the reply has no part of it. */
+/** The text of all parts of a kind; undefined if there is no such part. */
 function textOf({ parts }: Reply, kind: 'text' | 'refusal' | 'reasoning'): string | undefined {
   const found = parts.flatMap(part => (part.kind === kind ? [part.text] : []))
   return found.length > 0 ? found.join('') : undefined
@@ -69,7 +70,7 @@ function encodeCall({ id, name, input }: Call, { tools }: ReplyContext): Json {
     : { id, type: 'function', function: { name, arguments: input || '{}' } }
 }
 
-/** What is open of a part: prose has no state here, calls are numbered among themselves. */
+/** The state of an open part. Calls are numbered among themselves. */
 type Open =
   | { kind: 'prose'; member: string; said: string[] }
   | { kind: 'call'; index: number; empty: boolean }
@@ -162,7 +163,7 @@ class ChatEncoder implements Encoder {
   #closed({ part, signature }: Extract<NeutralEvent, { kind: 'close' }>): OutgoingEvent[] {
     const open = this.#open.get(part)
     this.#open.delete(part)
-    // What clients parse must be JSON.
+    // Clients parse the arguments: they must be JSON.
     if (open?.kind === 'call' && open.empty) return this.#delta(open, '{}')
     if (open?.kind === 'freeform')
       return [this.#chunk({ tool_calls: [{ index: open.index, custom: { input: freeformInput(open.input) } }] })]
@@ -191,6 +192,7 @@ class ChatEncoder implements Encoder {
   }
 }
 
+/** An encoder for one stream. */
 export function encoder(context: ReplyContext): Encoder {
   return new ChatEncoder(context)
 }

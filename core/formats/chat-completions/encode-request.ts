@@ -1,4 +1,4 @@
-/** Requests in the chat-completions format, out of the neutral form. */
+/** Encodes requests of the neutral model in the chat-completions format. */
 import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import {
@@ -16,14 +16,15 @@ import type { Json } from '../terms.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
-/** Longest id of a tool call. */
+/** Most characters of the id of a tool call. */
 const MOST_ID = 40
-/** The most stop sequences. */
+/** Most stop sequences. */
 const MOST_STOPS = 4
 
+/** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
 export function encodeRequest(request: Request, dropped: DroppedFields): Json {
   if (request.topK !== undefined) dropped.add('top_k')
-  // Taken only together with storing, which is not asked for.
+  // Providers accept it only together with `store`.
   if (request.metadata) dropped.add('metadata')
   if (request.stops.length > MOST_STOPS) dropped.add('stop')
   const { temperature, topP } = sampling(request, dropped)
@@ -48,7 +49,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
   })
 }
 
-/** An assistant's message as it grows. */
+/** The message of an assistant, as it grows. */
 interface Turn {
   readonly role: 'assistant'
   content: string | null
@@ -59,7 +60,7 @@ interface Turn {
 function encodeMessages(items: readonly Item[]): Json[] {
   const messages: object[] = []
   let turn: Turn | undefined
-  /** What tools have shown: it can only be said by a user, after all results. */
+  /** Media that tools returned. Only a user's message can carry them, after all results. */
   let shown: Part[] = []
   const endTurn = (): void => {
     if (turn) messages.push(turn)
@@ -76,11 +77,11 @@ function encodeMessages(items: readonly Item[]): Json[] {
       messages.push(encodeResult(item, shown))
     } else if (item.kind === 'message' && item.role !== 'assistant') {
       endTurn()
-      // Every provider knows `system`, not every one `developer`.
+      // Every provider knows `system`, but not every one knows `developer`.
       const role = item.role === 'developer' ? 'system' : item.role
       if (item.parts.length > 0) messages.push({ role, content: encodeContent(role, item.parts) })
     } else {
-      // Two messages are two; what one says in pieces is one.
+      // Two messages stay two; the text, reasoning and calls of one turn become one.
       if (item.kind === 'message' && turn?.content) endTurn()
       turn = grown(turn, item)
     }
@@ -90,7 +91,7 @@ function encodeMessages(items: readonly Item[]): Json[] {
   return messages as Json[]
 }
 
-/** @param shown is given what the result shows beside its text */
+/** @param shown receives the media of the result */
 function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, shown: Part[]): Json {
   const told = resultParts(parts, failed)
   const short = shortId(id, MOST_ID)
@@ -116,7 +117,7 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
   textOnly(item.parts, 'assistant')
   const said = textOf(item.parts.filter(({ kind }) => kind === 'text'))
   const refusal = textOf(item.parts.filter(({ kind }) => kind === 'refusal'))
-  // A message that says nothing is none.
+  // An empty message is left out.
   if (said === '' && refusal === '') return turn
   if (said !== '') begun.content = (begun.content ?? '') + said
   if (refusal !== '') begun.refusal = refusal
@@ -124,7 +125,7 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
 }
 
 function encodeContent(role: Role, parts: readonly Part[]): unknown {
-  // Not every provider takes parts from anybody but a user.
+  // Some providers accept parts only from users.
   if (role !== 'user') return textOnly(parts, role).join('\n\n')
   const [only] = parts
   return parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)

@@ -1,4 +1,4 @@
-/** The chat-completions format: anonymous SSE events, `[DONE]` at the end, usage only for those who ask. */
+/** The chat-completions format: events without names, `[DONE]` at the end, usage only for clients that ask for it. */
 import type { Body } from '../body.ts'
 import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from '../events.ts'
 import type { Reading, Json } from '../terms.ts'
@@ -14,18 +14,18 @@ import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
 
-/** Takes the usage out of a stream whose client did not ask for it: such clients index `choices[0]` of every chunk. */
+/** Removes the usage from a stream whose client did not ask for it. Such clients read `choices[0]` of every chunk. */
 const hideUsage: Rewriter = {
   matches: ['"usage"'],
-  // As vendors write it, at the end of the object that is the whole of an event in one line; other spellings are parsed.
-  // What comes after is looked at first: the line is gone back over once, not for each time the member might stand in it.
+  // The member as most vendors write it: at the end of an event of one line. Other spellings are parsed. The lookahead
+  // comes first, so that the lookbehind runs once for each line.
   removes: /,"usage":null(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)/g,
   event(event: ReplyEvent): OutgoingEvent[] | undefined {
     const chunk = object(event.json)
     if (!chunk || !('usage' in chunk)) return undefined
     if (chunk['usage'] === null) {
       const { usage: _usage, ...rest } = chunk
-      // Quotes inside JSON strings are escaped, so what stands once can only be the member itself.
+      // Quotes in JSON strings are escaped, so a single occurrence can only be the member itself.
       const once = event.data.indexOf('"usage"') === event.data.lastIndexOf('"usage"')
       const data = once
         ? event.data.replace(/,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,\s*/, '')
@@ -64,6 +64,7 @@ const USAGE: InclusiveNames = {
   outputDetails: 'completion_tokens_details',
 }
 
+/** The chat-completions format. */
 export const chatCompletions: Format = {
   name: 'chat-completions',
   path: '/v1/chat/completions',

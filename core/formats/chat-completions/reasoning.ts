@@ -1,13 +1,13 @@
-/** Reasoning in chat messages. The format has no member for it; vendors and clients agree on these two all the same. */
+/** Reasoning in chat messages. The format itself has no member for it, but vendors and clients use these two. */
 import type { Reasoning } from '../translate/neutral.ts'
 import { wrapSignature, unwrapSignature, type Place } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
-/** The members that carry reasoning's text, by vendor. */
+/** The members with the text of the reasoning, by vendor. */
 const FIELDS = ['reasoning_content', 'reasoning'] as const
 
-/** The text of reasoning in a message or a delta, and the member it stood in. */
+/** The text of the reasoning in a message or a delta, and the member that holds it. */
 export function reasoningText(message: Json): { field: string; said: string } | undefined {
   for (const field of FIELDS) {
     const said = text(message[field])
@@ -16,7 +16,7 @@ export function reasoningText(message: Json): { field: string; said: string } | 
   return undefined
 }
 
-/** A reasoning and where in its message it stood. */
+/** A reasoning, and where it stood in its message. */
 export interface Placed {
   readonly reasoning: Reasoning
   readonly place: Place
@@ -25,8 +25,8 @@ export interface Placed {
 const FIRST: Place = { said: 0, calls: 0 }
 
 /**
- * The reasonings of a message: those another format's signatures have come through with, each whole and in its place, or else
- * the message's own, of which its maker needs to know what it was called.
+ * The reasonings of a message: those of other formats whose signatures came back, each in its place, or else the
+ * message's own.
  */
 export function reasoningsOf(message: Json): Placed[] {
   const details = Array.isArray(message['reasoning_details']) ? message['reasoning_details'] : undefined
@@ -36,7 +36,7 @@ export function reasoningsOf(message: Json): Placed[] {
   return ownReasoning(message).map(reasoning => ({ reasoning, place: FIRST }))
 }
 
-/** A message's own reasoning, one at most. */
+/** The message's own reasoning, one at most. The provider needs the name of its member back. */
 export function ownReasoning(message: Json): Reasoning[] {
   const details = Array.isArray(message['reasoning_details']) ? message['reasoning_details'] : undefined
   const found = reasoningText(message)
@@ -45,14 +45,14 @@ export function ownReasoning(message: Json): Reasoning[] {
   return [{ kind: 'reasoning', text: found?.said ?? '', signature }]
 }
 
-/** Reasoning of this format's own, as members of the message that it belongs to. */
+/** A reasoning of this format as members of its message. */
 export function spelledReasoning({ text: said, signature }: Reasoning): Json {
   const { field, details } = signature?.data ?? {}
   const known = FIELDS.find(name => name === field)
   return { ...(known && { [known]: said }), ...(Array.isArray(details) && { reasoning_details: details }) }
 }
 
-/** A reasoning from another format, for a client to bring back. */
+/** A reasoning of another format, for the client to send back. */
 export function signatureDetail(reasoning: Omit<Reasoning, 'kind'>, index: number, place: Place): Json {
   return { type: 'reasoning.encrypted', data: wrapSignature(reasoning, place), index }
 }

@@ -1,4 +1,4 @@
-/** Replies in the messages format, whole and as streams, into the neutral form. */
+/** Decodes replies in the messages format, JSON and streams, into the neutral model. */
 import { contentsOf, noReply, parseExact, stopOf } from '../translate/decoding.ts'
 import type { ReplyEvent } from '../events.ts'
 import type {
@@ -33,6 +33,7 @@ function decodeStop(reason: unknown, sequence: unknown): Stop {
   }
 }
 
+/** Decodes a JSON reply. @throws GatewayError upstream_failed if it is not a reply */
 export function decodeReply(json: Json): Reply {
   const parts = contentsOf(json, 'content').flatMap(block => decodeBlock(object(block) ?? {}))
   const stop = decodeStop(json['stop_reason'], json['stop_sequence'])
@@ -60,27 +61,27 @@ function decodeBlock(block: Json): ReplyPart[] {
         },
       ]
     default:
-      // Tools that the provider ran: what they found is in the text.
+      // The text of the reply contains what the provider's tools found.
       return []
   }
 }
 
-/** A signature, where there is anything to it. */
+/** A signature, if there is any data. */
 function signatureFrom(data: Json): { signature?: ReasoningSignature } {
   return Object.values(data).some(value => text(value)) ? { signature: { by: 'messages', data } } : {}
 }
 
-/** A block that is open. */
+/** An open block. */
 interface Block {
   readonly part: number
   readonly kind: Opening['kind']
-  /** Of a call, input that came with its beginning, as long as none comes in pieces. */
+  /** For a call: input that came with its beginning, unless input comes in pieces. */
   input: string
   signature: ReasoningSignature | undefined
 }
 
 class MessagesDecoder implements Decoder {
-  /** The blocks that are open, by their numbers. */
+  /** The open blocks by number. */
   readonly #blocks = new Map<unknown, Block>()
   #count = 0
   #calls = false
@@ -111,7 +112,7 @@ class MessagesDecoder implements Decoder {
     const [what] = decodeBlock(block)
     if (!what || this.#blocks.has(index)) return []
     const part = this.#count++
-    // Most send an empty object and the input in pieces; some the whole input here.
+    // Most providers send an empty object here and the input in pieces. Some send the whole input here.
     const input = what.kind === 'call' && what.input !== '{}' ? what.input : ''
     this.#blocks.set(index, {
       part,
@@ -158,6 +159,7 @@ class MessagesDecoder implements Decoder {
   }
 }
 
+/** A decoder for one stream. */
 export function decoder(): Decoder {
   return new MessagesDecoder()
 }

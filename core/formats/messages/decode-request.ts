@@ -1,4 +1,4 @@
-/** Requests in the messages format, into the neutral form. */
+/** Decodes requests in the messages format into the neutral model. */
 import {
   arrayAt,
   checkChoice,
@@ -21,15 +21,18 @@ import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
 import { functionTool } from '../translate/tools.ts'
 
-/** A line of the system text with which one client counts its own versions: it changes, and would spoil other providers' caches. */
+/**
+ * A line in which one client counts its versions. It changes all the time, which would spoil the prompt caches of other
+ * providers.
+ */
 const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n*/
 
-/** The members that reach an upstream of another format, as far as that has anything like them. */
+/** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
   model messages system stream max_tokens tools tool_choice stop_sequences temperature top_p top_k thinking output_config metadata service_tier
 `)
 
-/** The members that only a provider of this format can act on, and why. */
+/** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
   safeguards: 'they are checks that the provider itself runs',
   container: 'it lies with the provider',
@@ -37,6 +40,7 @@ export const REFUSES = {
   mcp_servers: 'they are tools that the provider itself runs',
 }
 
+/** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
 export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
@@ -48,7 +52,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) =>
     decodeMessage(message, `messages[${index}]`, dropped),
   )
-  // Of tiers only the wish for the standard one has an equal elsewhere.
+  // Only `standard_only` has a counterpart in other formats.
   const standard = body['service_tier'] === 'standard_only'
   if (!standard) dropped.have(body, ['service_tier'])
   const userId = text(object(body['metadata'])?.['user_id'])
@@ -80,7 +84,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   })
 }
 
-/** One client puts its session into the user's id, which is then JSON. */
+/** The session id in the user's id, where one client puts it as JSON. */
 function sessionOf(userId: string | undefined): string | undefined {
   if (!userId?.startsWith('{')) return undefined
   try {
@@ -118,7 +122,7 @@ function decodeMessage(value: unknown, at: string, dropped: DroppedFields): Item
     dropped.have(block, ['cache_control', 'citations'])
     const item = decodeItem(block, place, dropped)
     if (item) {
-      // Results belong to the turn before: they come first wherever they stand.
+      // Results belong to the turn before, so they come first wherever they stand.
       if (item.kind !== 'result') flush()
       items.push(item)
     } else for (const part of decodePart(block, place, dropped)) parts.push(part)
@@ -127,7 +131,7 @@ function decodeMessage(value: unknown, at: string, dropped: DroppedFields): Item
   return items
 }
 
-/** Content as blocks: a text alone is one. */
+/** Content as blocks: a string is one block. */
 function blocksOf(content: unknown, at: string): readonly unknown[] {
   return typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, at)
 }
@@ -166,7 +170,7 @@ function decodeItem(block: Json, at: string, dropped: DroppedFields): Item | und
   }
 }
 
-/** Blocks that tell of tools the provider ran: what they found has become part of what was said. */
+/** Blocks about tools that the provider ran. The text of the reply contains what they found. */
 const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^tool_reference$/
 
 function decodePart(block: Json, at: string, dropped: DroppedFields): Part[] {

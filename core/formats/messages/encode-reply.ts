@@ -1,4 +1,4 @@
-/** Replies in the messages format, whole and as streams, out of the neutral form. */
+/** Encodes replies of the neutral model in the messages format, as JSON and as streams. */
 import type { GatewayError } from '../../errors.ts'
 import { NO_USAGE } from '../../money/usage.ts'
 import { inputObject } from '../translate/decoding.ts'
@@ -34,6 +34,7 @@ function stopMembers(stop: Stop, refused: boolean): Json {
   return { stop_reason: reason, stop_sequence: stop.reason === 'sequence' ? stop.sequence : null }
 }
 
+/** Encodes a JSON reply. */
 export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
   const content = reply.parts.map(part => encodeBlock(part))
   const refused = reply.parts.some(({ kind }) => kind === 'refusal')
@@ -74,13 +75,13 @@ const BLOCKS: Readonly<Record<Exclude<Opening['kind'], 'call'>, Json>> = {
   reasoning: { type: 'thinking', thinking: '', signature: '' },
 }
 
-/** One block is open at a time: the parts come one after the other. */
+/** Encodes a stream. Parts come one after the other, so one block is open at a time. */
 class MessagesEncoder implements Encoder {
   readonly #context: ReplyContext
   #begun = false
   #index = -1
   #kind: Opening['kind'] = 'text'
-  /** All text so far of what is not told, or not only told, in pieces. */
+  /** The text so far of a part that is sent whole, or also whole. */
   #said: string[] = []
   #refused = false
   #stop: Stop = { reason: 'stop' }
@@ -119,7 +120,7 @@ class MessagesEncoder implements Encoder {
   #begin(id: string): OutgoingEvent[] {
     if (this.#begun) return []
     this.#begun = true
-    // What the request took is only known at the end, and is told there.
+    // The input is only known at the end, where the last event reports it.
     return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#context), usage: tell(NO_USAGE) } })]
   }
 
@@ -136,7 +137,7 @@ class MessagesEncoder implements Encoder {
   #delta(said: string): OutgoingEvent[] {
     switch (this.#kind) {
       case 'call':
-        // Models err: only when it is whole can it be known whether it is the object that clients take for granted.
+        // Models make mistakes: only complete input shows whether it is the object that clients expect.
         this.#said.push(said)
         return []
       case 'reasoning':
@@ -152,7 +153,7 @@ class MessagesEncoder implements Encoder {
     return [...(last ? [this.#piece(last)] : []), typedEvent({ type: 'content_block_stop', index: this.#index })]
   }
 
-  /** What is said of a part when it closes: what proves a reasoning, and the input of a call. */
+  /** The last delta of a part: the signature of a reasoning, or the input of a call. */
   #last(text: string, signature: ReasoningSignature | undefined): Json | undefined {
     if (this.#kind === 'reasoning')
       return { type: 'signature_delta', signature: signatureOf({ text, ...(signature && { signature }) }) }
@@ -169,6 +170,7 @@ class MessagesEncoder implements Encoder {
   }
 }
 
+/** An encoder for one stream. */
 export function encoder(context: ReplyContext): Encoder {
   return new MessagesEncoder(context)
 }

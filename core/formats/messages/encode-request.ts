@@ -1,4 +1,4 @@
-/** Requests in the messages format, out of the neutral form. */
+/** Encodes requests of the neutral model in the messages format. */
 import {
   inputObject,
   ownReasoning,
@@ -16,6 +16,7 @@ import { text } from '../json.ts'
 import { loosened, objectSchema } from '../translate/schemas.ts'
 import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 
+/** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
 export function encodeRequest(request: Request, dropped: DroppedFields, limits: ModelLimits): Json {
   const standard = request.serviceTier === 'default'
   for (const [name, value] of Object.entries({
@@ -45,7 +46,8 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
       : {}
   const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
   const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)
-  // The prompt is cached only up to a mark, and whoever names a cache wants one: behind what never changes, and at the end.
+  // A prompt is cached up to a mark. A client that names a cache key gets two: after what never changes, and at the
+  // end.
   if (request.cacheKey !== undefined) mark([system.at(-1) ?? tools.at(-1), turns.at(-1)?.content.at(-1)])
   return present({
     model: request.model,
@@ -71,7 +73,7 @@ function mark(blocks: readonly (Json | undefined)[]): void {
       Object.assign(block, { cache_control: { type: 'ephemeral' } })
 }
 
-/** Hotter than 1 does not exist here, and of the two ways to say it the models take one. */
+/** Sampling. Temperatures above 1 do not exist here, and models accept either a temperature or top_p. */
 function encodeSampling(request: Request, thinks: boolean, dropped: DroppedFields): Json {
   const { temperature, topP } = sampling({ ...request, thinking: { on: thinks, shown: false } }, dropped)
   if (temperature !== undefined && temperature > 1) dropped.add('temperature')
@@ -89,7 +91,7 @@ interface EncodedTurn {
   readonly content: Json[]
 }
 
-/** Turns that alternate, the user's first; results of tools first within theirs; no empty text. */
+/** Turns that alternate and begin with the user's. Results of tools come first in theirs; empty texts are left out. */
 function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTurn[] } {
   const turns: EncodedTurn[] = []
   const add = (role: EncodedTurn['role'], blocks: readonly Json[]): void => {
@@ -115,7 +117,7 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
     else if (item.role === 'assistant') add('assistant', encodeTexts(textOnly(item.parts, item.role)))
     else add('user', encodeParts(item.parts))
   }
-  // There must be a question: where only the operator speaks, what he says is it.
+  // There must be a user's message. If there are only system messages, they become one.
   if (turns.length === 0 && system.length === 0)
     throw refused('messages', 'The request says nothing: there must be a message that is not empty.')
   if (turns.length === 0) return { system: [], turns: [{ role: 'user', content: system }] }
@@ -129,7 +131,7 @@ function isSystem(item: Item): item is Extract<Item, { kind: 'message' }> & { ro
   return item.kind === 'message' && (item.role === 'system' || item.role === 'developer')
 }
 
-/** In the middle of a conversation the operator speaks through the user. */
+/** A system message within a conversation becomes a reminder in the user's turn. */
 function reminder(block: Json): Json {
   return { type: 'text', text: `<system-reminder>\n${text(block['text']) ?? ''}\n</system-reminder>` }
 }
@@ -203,7 +205,10 @@ function encodeTool(tool: Tool): Json {
   })
 }
 
-/** Tools that were called before and are not offered any more: without any, a history with calls is refused. */
+/**
+ * Declarations for tools that the history calls and the request no longer has. Without any tool, a history with calls
+ * is refused.
+ */
 function formerTools(items: readonly Item[]): Json[] {
   const names = new Set(items.flatMap(item => (item.kind === 'call' ? [fitName(item.name)] : [])))
   return [...names].map(name => ({ name, input_schema: objectSchema() }))
@@ -220,8 +225,8 @@ function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
 }
 
 /**
- * How the model is told to reason. Not where a tool is forced on it, where its reply is begun for it, or where it called
- * tools without the reasoning that led to them: all three are refused.
+ * How the model is told to reason. Reasoning is off where providers would refuse it: if a tool is forced, if the
+ * request begins the reply, and if the history calls tools without the reasoning that led to them.
  */
 function encodeThinking(
   { thinking, toolChoice }: Request,
@@ -244,7 +249,7 @@ function encodeThinking(
   return budget === undefined ? off : { spelled: { type: 'enabled', budget_tokens: budget, ...display } }
 }
 
-/** The running turn, behind the last thing the user himself said, has calls but does not begin with reasoning. */
+/** Whether the running turn, after the user's last message, has calls but does not begin with reasoning. */
 function unexplainedCalls(turns: readonly EncodedTurn[]): boolean {
   const asked = turns.findLastIndex(
     ({ role, content }) => role === 'user' && content.some(block => block['type'] !== 'tool_result'),

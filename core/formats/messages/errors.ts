@@ -1,4 +1,4 @@
-/** The gateway's errors as the messages format spells them. */
+/** The gateway's errors in the messages format. */
 import type { ErrorCode, GatewayError } from '../../errors.ts'
 
 const TYPES: Readonly<Record<ErrorCode, string>> = {
@@ -31,7 +31,7 @@ const TYPES: Readonly<Record<ErrorCode, string>> = {
   internal: 'api_error',
 }
 
-/** An error's body, and the event that reports it in a stream. */
+/** The body of an error, which is also the event that reports it in a stream. */
 export function envelope(error: GatewayError, requestId: string): { type: 'error'; error: object; request_id: string } {
   const upstream = error.details.upstream
   return {

@@ -1,4 +1,4 @@
-/** The messages format: typed SSE events, usage in two of them, cached tokens counted apart from the input. */
+/** The messages format: named events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
 import type { Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
@@ -20,7 +20,7 @@ function read(json: unknown): Reading {
   switch (event?.['type']) {
     case 'message_start': {
       const usage = object(object(event['message'])?.['usage'])
-      // What it tells of the output was counted before there was any.
+      // The output in this event was counted before there was any.
       return withUsage(usage && { ...usage, output_tokens: undefined, iterations: undefined }, {})
     }
     case 'message_delta':
@@ -52,12 +52,13 @@ function withUsage(raw: unknown, more: Reading): Reading {
   return { ...more, ...(usage && { usage }) }
 }
 
-/** Reasoning that is not shown comes as a signature, or as the data of a block of its own. */
+/** Hidden reasoning arrives as a signature, or as the data of a block of its own. */
 function encryptedIn(value: unknown): Reading {
   const encryptedBytes = text(value)?.length ?? 0
   return encryptedBytes > 0 ? { encryptedBytes } : {}
 }
 
+/** The messages format. */
 export const messages: Format = {
   name: 'messages',
   path: '/v1/messages',
@@ -66,7 +67,7 @@ export const messages: Format = {
   conversationMember: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count' },
   forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
-  // Required upstream; plain HTTP callers and the interface allow it to be absent. The older version serves every client.
+  // Upstreams require it, but clients may omit it. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,
   isComplete: () => false,
@@ -86,7 +87,7 @@ export const messages: Format = {
   mayBeComplete: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
     setLimits(body, tokens, 'max_tokens')
-    // What is reasoned is part of the output.
+    // Reasoning is part of the output.
     const thinking = object(body.get('thinking'))
     const budget = positive(thinking?.['budget_tokens'])
     if (budget === undefined || budget < tokens) return
@@ -95,7 +96,7 @@ export const messages: Format = {
   },
   prepare(body, model) {
     levelLimits(body, messages.outputLimit(body))
-    // Required upstream, optional here.
+    // Upstreams require it, but clients may omit it.
     if (body.get('max_tokens') === undefined) body.set('max_tokens', model.output)
     return undefined
   },
@@ -114,7 +115,7 @@ export const messages: Format = {
   modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),
   decodeUsage: count,
   encodeUsage: tell,
-  // 529 is this format's own status for an overloaded provider; its SDKs have a class for it.
+  // This format has a status of its own for an overloaded provider, and its SDKs have a class for it.
   status: error => (error.code === 'overloaded' ? 529 : error.status),
   error: envelope,
   replaceError: (_json, error, requestId) => envelope(error, requestId),

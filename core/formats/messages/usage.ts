@@ -1,4 +1,4 @@
-/** Usage as the messages format counts it: cached tokens apart from the input. */
+/** Usage in the messages format: cached tokens are counted apart from the input. */
 import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Pass, RawUsage } from '../terms.ts'
 import { callsNamed } from '../provider-tools.ts'
@@ -13,7 +13,8 @@ function countOnce(raw: RawUsage, counter: Counter): Usage {
   return {
     input: counter.of(raw, 'input_tokens'),
     cacheRead: counter.of(raw, 'cache_read_input_tokens'),
-    // The split may come without the sum, or the sum without the split: the short-lived class takes what is not named.
+    // The split may come without the sum, and the sum without the split. Tokens that are not named count as
+    // short-lived.
     cacheWrite5m: Math.max(counter.of(split, 'ephemeral_5m_input_tokens'), written - cacheWrite1h),
     cacheWrite1h,
     output,
@@ -21,7 +22,7 @@ function countOnce(raw: RawUsage, counter: Counter): Usage {
   }
 }
 
-/** What a usage may count beside classes of tokens, and what is told in other words elsewhere. */
+/** Counters that are classes of tokens, or that are reported elsewhere. */
 const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
   words(`
   input_tokens output_tokens total_tokens cache_creation_input_tokens cache_read_input_tokens cache_creation output_tokens_details
@@ -29,13 +30,13 @@ const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
 `),
 )
 
-/** Raw usage in normal form; undefined when it counts nothing. */
+/** Usage in normal form; undefined if it counts nothing. */
 export function count(raw: RawUsage): CountedUsage | undefined {
   const counter = new Counter()
-  // After a compaction the top-level counters tell only of the last pass: the passes are billed together.
+  // After a compaction the top-level counters are those of the last pass only. All passes are billed.
   const told = Array.isArray(raw['iterations']) ? raw['iterations'].map(object).filter(pass => pass !== undefined) : []
   if (told.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
-  // Where other models' passes alone are listed, the counters beside them are the model's own.
+  // If only passes of other models are listed, the top-level counters are the model's own.
   const counted = told.every(pass => otherModel(pass) !== undefined) ? [raw, ...told] : told
   const passes = counted.map((pass): Pass => ({
     model: otherModel(pass),
@@ -59,13 +60,13 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   }
 }
 
-/** The model of a pass that is not the request's own. */
+/** The model of a pass, if it is not the one of the request. */
 function otherModel(pass: RawUsage): string | undefined {
   const type = text(pass['type']) ?? 'message'
   return type === 'message' || type === 'compaction' ? undefined : text(pass['model'])
 }
 
-/** Usage as `count` reads it. */
+/** Usage as this format spells it: `count` reads it. */
 export function tell(usage: Usage): RawUsage {
   return {
     input_tokens: usage.input,

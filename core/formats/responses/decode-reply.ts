@@ -1,4 +1,4 @@
-/** Replies in the responses format, whole and as streams, into the neutral form. */
+/** Decodes replies in the responses format, JSON and streams, into the neutral model. */
 import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
 import type { ReplyEvent } from '../events.ts'
 import type {
@@ -13,7 +13,7 @@ import type {
 import type { Json } from '../terms.ts'
 import { indexOf, object, text } from '../json.ts'
 
-/** @throws GatewayError upstream_failed for what is no reply, or none yet */
+/** Decodes a JSON reply. @throws GatewayError upstream_failed if it is not a complete reply */
 export function decodeReply(json: Json): Reply {
   const parts = outputParts(contentsOf(json, 'output'))
   return {
@@ -53,12 +53,12 @@ function decodeItem(item: Json): ReplyPart[] {
         },
       ]
     default:
-      // Tools that the provider ran: what they found is in the text.
+      // The text of the reply contains what the provider's tools found.
       return []
   }
 }
 
-/** The summaries of a reasoning, or where there is none what it says itself. */
+/** The summaries of a reasoning, or its own text if there are none. */
 function reasoningText(item: Json): string {
   return joined(item['summary']) || joined(item['content'])
 }
@@ -67,7 +67,7 @@ function joined(list: unknown): string {
   return Array.isArray(list) ? list.map(part => text(object(part)?.['text']) ?? '').join('\n\n') : ''
 }
 
-/** What the provider needs to know a reasoning again. */
+/** What the provider needs in order to recognise the reasoning. */
 function signatureFrom(item: Json): ReasoningSignature | undefined {
   const encrypted = text(item['encrypted_content'])
   const summary = Array.isArray(item['summary']) ? item['summary'].map(part => text(object(part)?.['text']) ?? '') : []
@@ -83,7 +83,7 @@ function decodeStop(response: Json, calls: boolean): Stop {
   return { reason: reason === 'content_filter' ? 'filtered' : 'length' }
 }
 
-/** Where a part of the reply stands: in an item, and in a message among its contents. */
+/** The place of a part: the index of its item, and of its content in a message. */
 const place = (event: Json): string => `${indexOf(event['output_index'])}.${indexOf(event['content_index'])}`
 
 class ResponsesDecoder implements Decoder {
@@ -148,7 +148,7 @@ class ResponsesDecoder implements Decoder {
     return type === 'refusal' ? [this.#open(place(event), { kind: 'refusal' })] : []
   }
 
-  /** Some leave out what announces a part of text. */
+  /** Some providers omit the event that announces a part of text. */
   #say(event: Json, kind: Opening['kind']): NeutralEvent[] {
     const at = place(event)
     const said = text(event['delta']) ?? ''
@@ -165,12 +165,12 @@ class ResponsesDecoder implements Decoder {
       : []
   }
 
-  /** A part once more and whole: told now, where it was not told in pieces. */
+  /** The whole text of a part. It is used if the part did not come in pieces. */
   #whole(event: Json, all: unknown, kind: Opening['kind']): NeutralEvent[] {
     return this.#parts.get(place(event))?.said ? [] : this.#say({ ...event, delta: all }, kind)
   }
 
-  /** An item once more and whole: its parts close, each told now as far as it has not been. */
+  /** A whole item: its parts end, and those that did not come in pieces are added. */
   #done(item: Json, output_index: unknown): NeutralEvent[] {
     const signature = item['type'] === 'reasoning' ? signatureFrom(item) : undefined
     return outputParts([item]).flatMap((whole, content_index): NeutralEvent[] => {
@@ -193,6 +193,7 @@ class ResponsesDecoder implements Decoder {
   }
 }
 
+/** A decoder for one stream. */
 export function decoder(): Decoder {
   return new ResponsesDecoder()
 }

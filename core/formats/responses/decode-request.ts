@@ -1,4 +1,4 @@
-/** Requests in the responses format, into the neutral form. */
+/** Decodes requests in the responses format into the neutral model. */
 import {
   allowed,
   arrayAt,
@@ -25,7 +25,7 @@ import { object, positive, text, words } from '../json.ts'
 import { decodeParts } from './parts.ts'
 import { decodeTools, flatName } from './tools.ts'
 
-/** The members that reach an upstream of another format, as far as that has anything like them. */
+/** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
   model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls reasoning include store text truncation
   service_tier metadata user safety_identifier prompt_cache_key temperature top_p client_metadata
@@ -33,7 +33,7 @@ export const CARRIES = words(`
 
 const STORED = 'it refers to what the provider has stored; send the whole conversation as input'
 
-/** The members that only a provider of this format can act on, and why. */
+/** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
   previous_response_id: STORED,
   conversation: STORED,
@@ -41,6 +41,7 @@ export const REFUSES = {
   background: 'replies are not kept here',
 }
 
+/** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
 export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
@@ -86,7 +87,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   })
 }
 
-/** What tools that the provider ran have left in the history: what they found has become part of what was said. */
+/** Items about tools that the provider ran. The text of the reply contains what they found. */
 const PROVIDER_ITEM =
   /^(?:web_search|file_search|image_generation|code_interpreter|tool_search|mcp)_|^program|^additional_tools$/
 

@@ -1,4 +1,4 @@
-/** Replies in the responses format, whole and as streams, out of the neutral form. */
+/** Encodes replies of the neutral model in the responses format, as JSON and as streams. */
 import type { GatewayError } from '../../errors.ts'
 import { freeformInput } from '../translate/decoding.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
@@ -35,6 +35,7 @@ function ending({ reason }: Stop): {
     : { status: 'incomplete', incomplete_details: { reason: incomplete } }
 }
 
+/** Encodes a JSON reply. */
 export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
   const output = reply.parts.map((part, index) => encodeItem(part, itemId(reply.id, part.kind, index), context))
   return { ...responseObject(reply.id, context), ...ending(reply.stop), output, usage }
@@ -47,7 +48,7 @@ const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = {
   call: 'fc_',
 }
 
-/** The id of an item: of its reply and its place in it. */
+/** The id of an item, made from the id of its reply and its index. */
 function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
   return `${renameId({ id: reply }, PREFIXES[kind])}_${index}`
 }
@@ -84,7 +85,7 @@ function contentPart(kind: 'text' | 'refusal', said: string): Json {
     : { type: 'output_text', annotations: [], logprobs: [], text: said }
 }
 
-/** A call as the client declared the tool: freeform with its bare input, in its namespace. */
+/** A call as the client declared the tool: with its namespace, and bare input for a freeform tool. */
 function encodeCall({ id: call_id, name, input }: Call, id: string, { tools }: ReplyContext): Json {
   const tool = tools.get(name)
   const named = homeName(name, tool)
@@ -93,7 +94,7 @@ function encodeCall({ id: call_id, name, input }: Call, id: string, { tools }: R
   return { id, type: 'function_call', status: 'completed', arguments: input || '{}', call_id, ...named }
 }
 
-/** Members of a request that its response repeats, and what stands there when the request has none. */
+/** Members of a request that its response repeats, with their defaults. */
 const ECHO: Readonly<Record<string, unknown>> = {
   instructions: null,
   max_output_tokens: null,
@@ -143,7 +144,10 @@ interface Writing {
   said: string
 }
 
-/** One item is open at a time, with one part in it; what is told in pieces is told again whole when it closes, and at the end. */
+/**
+ * Encodes a stream. One item with one part is open at a time. Its text is sent in pieces, again when it ends, and again
+ * at the end.
+ */
 class ResponsesEncoder implements Encoder {
   readonly #context: ReplyContext
   #number = 0
@@ -179,7 +183,7 @@ class ResponsesEncoder implements Encoder {
 
   fail(error: GatewayError): readonly OutgoingEvent[] {
     const { code, message } = openaiError(error)
-    // The SDKs throw on `error`; the agents that ignore it read `response.failed`.
+    // SDKs throw on `error`. Agents that ignore it read `response.failed`.
     return [
       this.#event('error', { code, message, param: null }),
       this.#event('response.failed', { response: this.#response({ status: 'failed', error: { code, message } }) }),
@@ -201,7 +205,7 @@ class ResponsesEncoder implements Encoder {
     return [added, this.#event('response.content_part.added', { ...within(item), part: contentPart(what.kind, '') })]
   }
 
-  /** The item as it stands when it begins. */
+  /** The item at its beginning. */
   #blank({ what, id }: Writing): Json {
     const whole = encodeItem(
       what.kind === 'call' ? { ...what, input: '' } : { kind: what.kind, text: '' },
@@ -227,7 +231,7 @@ class ResponsesEncoder implements Encoder {
         return [...added, this.#event('response.reasoning_summary_text.delta', { ...summary(item), delta })]
       }
       case 'call':
-        // What a freeform tool is given stands inside JSON here: it is told when that is whole.
+        // The input of a freeform tool is inside JSON here, so it is sent when that is complete.
         return this.#freeform(item)
           ? []
           : [this.#event('response.function_call_arguments.delta', { ...at(item), delta })]
@@ -309,6 +313,7 @@ const at = ({ id, index }: Writing): Json => ({ item_id: id, output_index: index
 const within = (item: Writing): Json => ({ ...at(item), content_index: 0 })
 const summary = (item: Writing): Json => ({ ...at(item), summary_index: 0 })
 
+/** An encoder for one stream. */
 export function encoder(context: ReplyContext): Encoder {
   return new ResponsesEncoder(context)
 }

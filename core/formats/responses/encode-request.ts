@@ -1,4 +1,4 @@
-/** Requests in the responses format, out of the neutral form. */
+/** Encodes requests of the neutral model in the responses format. */
 import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Item, Part, Request, AnswerFormat, Tool, ToolChoice } from '../translate/neutral.ts'
@@ -8,13 +8,14 @@ import { text } from '../json.ts'
 import { loosened, objectSchema } from '../translate/schemas.ts'
 import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 
+/** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
 export function encodeRequest(request: Request, dropped: DroppedFields): Json {
   if (request.topK !== undefined) dropped.add('top_k')
   if (request.stops.length > 0) dropped.add('stop')
   if (request.tools.some(loosened)) dropped.add('strict')
   const { temperature, topP } = sampling(request, dropped)
   const items = ownReasoning(request.items, 'responses', dropped)
-  // Where only the operator speaks, what he says is the input.
+  // If there are only system messages, they become the input.
   const split = Math.max(
     0,
     items.findIndex(item => item.kind !== 'message' || item.role !== 'system'),
@@ -33,7 +34,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
     instructions: instructions.length > 0 ? instructions.join('\n\n') : undefined,
     input: items.slice(split).flatMap(encodeItem),
     stream: request.stream || undefined,
-    // What is stored at the provider's would be within reach of all its customers.
+    // Stored replies would be accessible to all customers of the upstream account.
     store: false,
     include: thinking?.on ? ['reasoning.encrypted_content'] : undefined,
     max_output_tokens: request.maxOutput,
@@ -107,7 +108,7 @@ function encodeParts(parts: readonly Part[]): Json[] {
 
 function encodeTool(tool: Tool): Json {
   const { name, description, schema, strict, freeform } = tool
-  // Left out, `strict` would be true, and change the schema.
+  // By default, `strict` would be true and change the schema.
   return present({
     type: 'function',
     name: fitName(name),

@@ -1,4 +1,4 @@
-/** The responses format: typed and numbered SSE events, usage in the one terminal event. */
+/** The responses format: named and numbered events, usage in the one terminal event. */
 import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Reading, Json } from '../terms.ts'
@@ -17,7 +17,7 @@ import { encodeRequest } from './encode-request.ts'
 
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
 
-/** A response object, alone as a JSON reply or inside a terminal event. */
+/** Reads a response object, which is a JSON reply or part of a terminal event. */
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const told = object(response['usage'])
   const serviceTier = conditionNamed(response['service_tier'])
@@ -56,7 +56,7 @@ function read(json: unknown): Reading {
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
 
-/** The number after the last one that went out, so that the closing events leave no gap. */
+/** The number after the last one that was sent, so that the closing events leave no gap. */
 function nextNumber(running: RunningStream): number {
   const recent = running.recent?.toString('latin1') ?? ''
   const numbers = [...recent.matchAll(/"sequence_number"\s*:\s*(\d+)/g)]
@@ -70,7 +70,7 @@ const USAGE: InclusiveNames = {
   outputDetails: 'output_tokens_details',
 }
 
-/** Images that a tool made are counted beside the model's own tokens, as a pass of their own. */
+/** Adds images that a tool made, which are counted apart from the model's own tokens, as a separate pass. */
 function withImages(counted: CountedUsage | undefined, image: Json | undefined): CountedUsage | undefined {
   const [asked, made] = [positive(image?.['input_tokens']) ?? 0, positive(image?.['output_tokens']) ?? 0]
   if (!counted || asked + made === 0) return counted
@@ -89,11 +89,12 @@ function withImages(counted: CountedUsage | undefined, image: Json | undefined):
   return { ...counted, usage: plus(counted.usage, pass), passes }
 }
 
-/** The response as its opening event showed it. */
+/** The response as its first event showed it. */
 function begun(running: RunningStream): Json {
   return object(object(running.opening?.json)?.['response']) ?? { object: 'response', output: [] }
 }
 
+/** The responses format. */
 export const responses: Format = {
   name: 'responses',
   path: '/v1/responses',
@@ -114,7 +115,7 @@ export const responses: Format = {
     if (positive(body.get('max_tool_calls')) === undefined && body.contents.providerTools.length > 0)
       body.set('max_tool_calls', most)
   },
-  // Each item ends with events of its own, and what begins after it does so with others.
+  // Each item ends with `.done` events, and the next one begins with others.
   mayBeComplete: recent =>
     recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},
@@ -145,7 +146,7 @@ export const responses: Format = {
     const { code, message, param } = openaiError(error)
     const response = object(event?.['response'])
     if (!response) return { type: 'error', code, message, param, sequence_number }
-    // Only what names the reply: the rest of a failed response may tell of the operator's account.
+    // Only the members that identify the reply. The others may reveal the operator's account.
     const { id, object: kind, created_at, model, output } = response
     return {
       type,
@@ -166,7 +167,7 @@ export const responses: Format = {
     const { message, code } = openaiError(error)
     const number = nextNumber(running)
     const response = { ...begun(running), status: 'failed', error: { code, message }, usage: null }
-    // The SDKs throw on `error`; the agents that ignore it read `response.failed`.
+    // SDKs throw on `error`. Agents that ignore it read `response.failed`.
     return (
       frame('error', JSON.stringify({ type: 'error', code, message, param: null, sequence_number: number })) +
       frame('response.failed', JSON.stringify({ type: 'response.failed', sequence_number: number + 1, response }))
@@ -185,7 +186,8 @@ export const responses: Format = {
     encoder,
   },
   truncate(usage, running) {
-    // Without `output`, of which the text went out in deltas that nobody here kept: the SDK fills in what it has gathered.
+    // Without `output`: its text was sent in deltas, which the gateway does not keep. SDKs fill in what they have
+    // collected.
     const { output: _none, ...rest } = begun(running)
     const response = {
       ...rest,

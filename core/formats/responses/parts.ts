@@ -1,10 +1,10 @@
-/** The parts of messages and of tools' outputs in the responses format. */
+/** Parts of messages and of tool outputs in the responses format. */
 import { partsOf, present, sourceOf, textAt, unknownType, untranslatable } from '../translate/decoding.ts'
 import type { Part } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
 
-/** @throws GatewayError invalid_body */
+/** Decodes parts. @throws GatewayError invalid_body */
 export function decodeParts(content: unknown, at: string): Part[] {
   return partsOf(content, at, decodePart)
 }

@@ -1,22 +1,25 @@
-/** Tools of the responses format, which alone has namespaces. */
+/** Tools in the responses format, the only one with namespaces. */
 import { arrayAt, objectAt, providerTools, textAt } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Tool } from '../translate/neutral.ts'
 import { text } from '../json.ts'
 import { freeformTool, functionTool } from '../translate/tools.ts'
 
-/** The name of a namespace's tool where there are no namespaces. */
+/** The name of a tool in formats without namespaces. */
 export function flatName(space: string | undefined, name: string): string {
   return space === undefined ? name : `${space}__${name}`
 }
 
-/** How a call of a tool is named to the client that declared it. */
+/** The name and the namespace of a tool, as the client declared them. */
 export function homeName(name: string, tool: Tool | undefined): { name: string; namespace?: string } {
   const home = tool?.home
   return home ? { name: home.name, namespace: home.space } : { name }
 }
 
-/** The tools a model can be told of; what only the provider can run is skippedTools, or refused where it is all there is. */
+/**
+ * The tools that can be translated. Tools that only the provider can run are dropped, or refused if there are no
+ * others.
+ */
 export function decodeTools(value: readonly unknown[], dropped: DroppedFields): Tool[] {
   const skippedTools: { type: string; param: string }[] = []
   const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, skippedTools, dropped))
@@ -40,7 +43,7 @@ function decodeTool(
       return [placed(freeformTool(tool, at), space)]
     case 'namespace': {
       const name = textAt(tool['name'], `${at}.name`)
-      // What a namespace is for is told nowhere else: each of its tools must speak for itself.
+      // The description of a namespace has no counterpart.
       if (tool['description']) dropped.add('tools.namespace.description')
       return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) =>
         decodeTool(inner, `${at}.tools[${index}]`, name, skippedTools, dropped),

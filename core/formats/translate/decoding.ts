@@ -1,16 +1,16 @@
-/** What the formats' decoders and encoders of requests share. */
+/** What the decoders and encoders of the formats share. */
 import { GatewayError } from '../../errors.ts'
 import type { FormatName, Json } from '../terms.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { Item, Part, Request, AnswerFormat, Source, Stop, Tool, ToolChoice } from './neutral.ts'
 import { object, text } from '../json.ts'
 
-/** A request that cannot be translated; `param` is the member at fault. */
+/** The error for a request that cannot be translated. @param param the member at fault */
 export function refused(param: string, message: string): GatewayError {
   return new GatewayError('invalid_body', { param, message })
 }
 
-/** What only the provider of a format can do, asked of another's: the message names the member and the reason. */
+/** The error for something that only a provider of the client's format can do. */
 export function untranslatable(param: string, what: string): GatewayError {
   return refused(
     param,
@@ -18,19 +18,19 @@ export function untranslatable(param: string, what: string): GatewayError {
   )
 }
 
-/** What is of a type that only the client's own format has. */
+/** The error for a type that only the client's format has. */
 export function unknownType(at: string, type: unknown): GatewayError {
   return refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`)
 }
 
-/** Content that is a text or a list of parts; none, and an empty text, have none. @throws GatewayError invalid_body */
+/** The parts of a content that is a string or a list; none for an empty one. @throws GatewayError invalid_body */
 export function partsOf(content: unknown, at: string, decodePart: (part: Json, at: string) => Part): Part[] {
   if (content === undefined || content === null || content === '') return []
   if (typeof content === 'string') return [{ kind: 'text', text: content }]
   return arrayAt(content, at).map((part, index) => decodePart(objectAt(part, `${at}[${index}]`), `${at}[${index}]`))
 }
 
-/** The form an answer is to have, by its type; `schema` has the members that describe a schema. */
+/** The format of the answer, by its type. @param schema returns the members that describe a schema */
 export function shapeOf(type: unknown, schema: () => Json): AnswerFormat | undefined {
   if (type === 'json_object') return { kind: 'json' }
   if (type !== 'json_schema') return undefined
@@ -44,39 +44,42 @@ export function shapeOf(type: unknown, schema: () => Json): AnswerFormat | undef
   })
 }
 
-/** A member that must be an object where it is there. @throws GatewayError invalid_body */
+/** A value that must be an object. @throws GatewayError invalid_body */
 export function objectAt(value: unknown, param: string): Json {
   const json = object(value)
   if (!json) throw refused(param, `"${param}" must be an object.`)
   return json
 }
 
-/** What a reply consists of. @throws GatewayError upstream_failed where there is nothing of the kind */
+/** The list that a reply consists of. @throws GatewayError upstream_failed if there is none */
 export function contentsOf(reply: Json, member: string): readonly unknown[] {
   const contents = reply[member]
   if (Array.isArray(contents)) return contents
   throw noReply(`a reply without ${member}`)
 }
 
-/** What an upstream said is no reply of its format. */
+/** The error for an upstream's answer that is not a reply of its format. */
 export function noReply(what: string): GatewayError {
   return new GatewayError('upstream_failed', { cause: new Error(what) })
 }
 
-/** A member that must be an array; absent and null are an empty one. @throws GatewayError invalid_body */
+/** A value that must be an array. Undefined and null count as an empty one. @throws GatewayError invalid_body */
 export function arrayAt(value: unknown, param: string): readonly unknown[] {
   if (value === undefined || value === null) return []
   if (!Array.isArray(value)) throw refused(param, `"${param}" must be an array.`)
   return value
 }
 
-/** A member that must be a string. @throws GatewayError invalid_body */
+/** A value that must be a string. @throws GatewayError invalid_body */
 export function textAt(value: unknown, param: string): string {
   if (typeof value !== 'string') throw refused(param, `"${param}" must be a string.`)
   return value
 }
 
-/** Refuses members that a provider would act on and that no other can carry; null, false and empty ones ask for nothing. */
+/**
+ * Refuses members that no other format can carry. Null, false and empty lists ask for nothing. @throws GatewayError
+ * invalid_body
+ */
 export function refuseAll(body: Json, members: Readonly<Record<string, string>>): void {
   for (const [name, why] of Object.entries(members)) {
     const value = body[name]
@@ -86,10 +89,12 @@ export function refuseAll(body: Json, members: Readonly<Record<string, string>>)
   }
 }
 
+/** The value as a number; undefined for anything else. */
 export function number(value: unknown): number | undefined {
   return typeof value === 'number' ? value : undefined
 }
 
+/** The value as a boolean; undefined for anything else. */
 export function boolean(value: unknown): boolean | undefined {
   return typeof value === 'boolean' ? value : undefined
 }
@@ -99,7 +104,7 @@ export function present<T extends object>(members: T): { [K in keyof T]: Exclude
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never
 }
 
-/** Of a URL or data URL, the source. @throws GatewayError invalid_body */
+/** The source that a URL or data URL names. @throws GatewayError invalid_body */
 export function sourceOf(url: string, param: string): Source {
   if (/^https?:/i.test(url)) return { from: 'url', url }
   const comma = url.startsWith('data:') ? url.indexOf(',') : -1
@@ -110,24 +115,27 @@ export function sourceOf(url: string, param: string): Source {
   return { from: 'data', mediaType, data }
 }
 
-/** The source as one URL. */
+/** The source as a URL. */
 export function urlOf(source: Source): string {
   return source.from === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
 }
 
-/** An object out of a call's JSON text: of none the empty one; text that is no object is kept as a member that says so. */
+/**
+ * The object in the JSON text of a call; empty for empty text. Text that is not an object is kept as a member that says
+ * so.
+ */
 export function inputObject(input: string): Json {
   if (input.trim() === '' || input.trim() === 'null') return {}
   try {
     const json = object(parseExact(input))
     if (json) return json
   } catch {
-    // Not JSON: models do that now and then.
+    // Models sometimes send invalid JSON.
   }
   return { INVALID_JSON: input }
 }
 
-/** What a freeform tool is given, out of the JSON text of its call; of one that was cut off, as much as there is. */
+/** The input of a freeform tool in the JSON text of its call. If the text was cut off, as much as there is. */
 export function freeformInput(input: string): string {
   try {
     const json = object(JSON.parse(input))
@@ -138,19 +146,19 @@ export function freeformInput(input: string): string {
   }
 }
 
-/** The text of a JSON string whose end is missing, without the escape in whose middle it was cut. */
+/** The text of a JSON string that was cut off, without an incomplete escape at its end. */
 function cutString(rest: string): string | undefined {
   for (let less = 0; less <= ESCAPE_MOST; less++) {
     try {
       return JSON.parse(`"${rest.slice(0, rest.length - less)}"`) as string
     } catch {
-      // One character less, then.
+      // Try again with one character less.
     }
   }
   return undefined
 }
 
-/** The characters of the longest escape in a JSON string. */
+/** Characters of the longest escape in a JSON string. */
 const ESCAPE_MOST = 6
 
 /** The JSON text of a freeform tool's call. */
@@ -158,7 +166,7 @@ export function wrappedInput(input: string): string {
   return JSON.stringify({ input })
 }
 
-/** What may be a number that no double can hold: at the beginning of a value, and so not in the middle of base64. */
+/** Finds what may be a number beyond a double's precision: at the beginning of a value, and so not within base64. */
 export const BIG_NUMBER = /[:[,]\s*-?\d{16}/
 
 interface Exact {
@@ -167,8 +175,8 @@ interface Exact {
 }
 
 /**
- * JSON in which whole numbers beyond 2^53 survive being written again, where this Node knows how (22 and later). Only
- * for what is written again: such a number is no number to anybody who reads it.
+ * Parses JSON so that whole numbers beyond 2^53 are written again unchanged, if Node supports it (22 and later). Only
+ * for values that are written again, as code cannot calculate with such numbers.
  */
 export function parseExact(json: string): unknown {
   const exact = JSON as unknown as Exact
@@ -182,7 +190,10 @@ export function parseExact(json: string): unknown {
   })
 }
 
-/** Whether a model was told to do a thing that only its provider could do for it: the request is about nothing else. */
+/**
+ * Refuses a request all of whose tools only a provider could run, and notes them as dropped otherwise. @throws
+ * GatewayError invalid_body
+ */
 export function providerTools(
   skippedTools: readonly { type: string; param: string }[],
   tools: readonly Tool[],
@@ -193,7 +204,7 @@ export function providerTools(
   for (const { type } of skippedTools) dropped.add(`tools.${type}`)
 }
 
-/** The chosen tools of a choice that allows some only. @throws GatewayError invalid_body where that leaves none */
+/** The tools that a choice allows. @throws GatewayError invalid_body if there is none */
 export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
   const wanted = new Set(names)
   const found = tools.filter(({ name }) => wanted.has(name))
@@ -201,7 +212,7 @@ export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[
   return found
 }
 
-/** A choice that names a tool which is not there would be refused by every provider. @throws GatewayError invalid_body */
+/** Checks that a choice names a tool that exists. @throws GatewayError invalid_body */
 export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool[]): void {
   if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
     throw refused(
@@ -211,7 +222,7 @@ export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool
   }
 }
 
-/** Tools of distinct names: of several with one name the first. */
+/** Tools with distinct names: the first of each name. */
 export function distinct(tools: readonly Tool[], dropped: DroppedFields): Tool[] {
   const seen = new Set<string>()
   return tools.filter(({ name }) => {
@@ -222,7 +233,7 @@ export function distinct(tools: readonly Tool[], dropped: DroppedFields): Tool[]
   })
 }
 
-/** The text of parts that can be nothing else where they stand. @throws GatewayError invalid_body for media */
+/** The texts of parts that may only be text. @throws GatewayError invalid_body for media */
 export function textOnly(parts: readonly Part[], who: string): string[] {
   return parts.map(part => {
     if ('text' in part) return part.text
@@ -230,7 +241,10 @@ export function textOnly(parts: readonly Part[], who: string): string[] {
   })
 }
 
-/** The reasoning of the given format only: another's signature proves nothing to this one, and text alone is no reasoning. */
+/**
+ * Only the reasoning signed by this format. Signatures of other formats prove nothing to its provider, and reasoning
+ * without one is dropped.
+ */
 export function ownReasoning(items: readonly Item[], format: FormatName, dropped: DroppedFields): Item[] {
   return items.filter(item => {
     if (item.kind !== 'reasoning' || item.signature?.by === format) return true
@@ -239,7 +253,7 @@ export function ownReasoning(items: readonly Item[], format: FormatName, dropped
   })
 }
 
-/** Says in words that a tool failed, where the format has no member for it. */
+/** The parts of a result. If the tool failed, they say so, for formats without a member for it. */
 export function resultParts(parts: readonly Part[], failed: boolean): readonly Part[] {
   const [first, ...rest] = parts
   const known = first?.kind === 'text' && /^\W*\w*error/i.test(first.text)
@@ -249,7 +263,7 @@ export function resultParts(parts: readonly Part[], failed: boolean): readonly P
     : [{ kind: 'text', text: 'Error' }, ...parts]
 }
 
-/** Sampling that the request asks for and a reasoning model would refuse. */
+/** The sampling of a request, unless it reasons: reasoning models refuse sampling. */
 export function sampling(request: Request, dropped: DroppedFields): Pick<Request, 'temperature' | 'topP'> {
   const reasons = request.thinking?.on === true
   if (!reasons)
@@ -262,7 +276,7 @@ export function sampling(request: Request, dropped: DroppedFields): Pick<Request
   return {}
 }
 
-/** A stop that calls of tools explain, whatever the vendor called it. */
+/** A stop reason that agrees with whether there are calls. */
 export function stopOf(stop: Stop, calls: boolean): Stop {
   if (stop.reason === 'stop' && calls) return { reason: 'calls' }
   return stop.reason === 'calls' && !calls ? { reason: 'stop' } : stop

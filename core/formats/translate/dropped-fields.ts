@@ -1,16 +1,18 @@
-/** What translation leaves out. */
+/** What a translation leaves out. */
 import type { Json } from '../terms.ts'
 
-/** What of a request does not reach the upstream: told to the client in a header, so that nothing vanishes silently. */
+/**
+ * The names of what does not reach the upstream. The client gets them in a header, so that nothing is dropped silently.
+ */
 export class DroppedFields {
   readonly #names = new Set<string>()
 
-  /** @param names what is known to be left out */
+  /** @param names what is dropped already */
   constructor(names: Iterable<string> = []) {
     for (const name of names) this.#names.add(name)
   }
 
-  /** All names as they are. */
+  /** All names, unchanged. */
   get names(): readonly string[] {
     return [...this.#names]
   }
@@ -19,17 +21,17 @@ export class DroppedFields {
     this.#names.add(name)
   }
 
-  /** Notes the members of `names` that the body has. */
+  /** Adds the names that the body has. */
   have(body: Json, names: readonly string[]): void {
     for (const name of names) if (body[name] !== undefined && body[name] !== null) this.add(name)
   }
 
-  /** Notes every member that is not one of `known`. */
+  /** Adds all names of the body except known ones. */
   beyond(body: Json, known: readonly string[]): void {
     for (const name of Object.keys(body)) if (!known.includes(name) && body[name] !== null) this.add(name)
   }
 
-  /** The names, fit for a header. */
+  /** The names as the value of a header. */
   toString(): string {
     const all = [...this.#names].map(name => name.replaceAll(/[^\w.:-]/g, '_').slice(0, 64))
     return all.length > MOST_NAMED

@@ -1,20 +1,20 @@
 /**
- * The form between the formats: what is asked, what is replied, and the events of a reply, with nothing in it that only
- * one vendor spells so. Each format decodes into it and encodes from it. Traffic in the upstream's own format never
- * passes through here.
+ * The neutral model between the formats: requests, replies and events of replies without the spelling of any vendor.
+ * Each format decodes into it and encodes from it. Requests and replies in the upstream's own format never pass through
+ * it.
  */
 import type { GatewayError } from '../../errors.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { OutgoingEvent, ReplyEvent } from '../events.ts'
 import type { FormatName, RawUsage, Json } from '../terms.ts'
 
-/** Whence an image or a file comes; files that lie with a provider are nobody else's. */
+/** Where an image or a file is. Files stored at a provider cannot be translated. */
 export type Source =
   | { readonly from: 'url'; readonly url: string }
   /** `data` is base64. */
   | { readonly from: 'data'; readonly mediaType: string; readonly data: string }
 
-/** A piece of what somebody says. */
+/** A part of a message. */
 export type Part =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'refusal'; readonly text: string }
@@ -24,24 +24,25 @@ export type Part =
   | { readonly kind: 'audio'; readonly data: string; readonly encoding: string }
 
 /**
- * What proves to the maker of a reasoning that it is his own: a signature, or the reasoning encrypted. Only the format
- * `by` understands `data`; to the others' clients it goes as an opaque string and comes back as it went.
+ * What proves to a provider that a reasoning is its own: a signature, or the encrypted reasoning. Only the format `by`
+ * can read `data`. Clients of other formats get it as an opaque string and send it back.
  */
 export interface ReasoningSignature {
   readonly by: FormatName
   readonly data: Json
 }
 
+/** Who says something. */
 export type Role = 'system' | 'developer' | 'user' | 'assistant'
 
-/** What the model reasoned; a hidden one has no text. */
+/** The reasoning of a model. Hidden reasoning has no text. */
 export interface Reasoning {
   readonly kind: 'reasoning'
   readonly text: string
   readonly signature?: ReasoningSignature
 }
 
-/** The model calls a tool; `input` is JSON text, for a freeform tool `{"input": "…"}`. */
+/** A call of a tool. `input` is JSON text: `{"input": "…"}` for a freeform tool. */
 export interface Call {
   readonly kind: 'call'
   readonly id: string
@@ -49,39 +50,41 @@ export interface Call {
   readonly input: string
 }
 
-/** One step of a conversation. */
+/** A step of a conversation. */
 export type Item =
   | { readonly kind: 'message'; readonly role: Role; readonly parts: readonly Part[] }
   | Reasoning
   | Call
   | { readonly kind: 'result'; readonly id: string; readonly parts: readonly Part[]; readonly failed: boolean }
 
+/** A tool that the client runs. */
 export interface Tool {
-  /** The name that calls bear here; of a tool in a namespace `space__name`. */
+  /** The name that calls use. For a tool in a namespace: `space__name`. */
   readonly name: string
   readonly description?: string
-  /** JSON Schema of the input; undefined for a tool that takes none. */
+  /** JSON Schema of the input; undefined if the tool takes none. */
   readonly schema?: Json
   readonly strict?: boolean
-  /** Takes text rather than JSON. */
+  /** The input is text, and not JSON. */
   readonly freeform: boolean
-  /** The namespace it came in, and its name there. */
+  /** The namespace of the tool, and its name there. */
   readonly home?: { readonly space: string; readonly name: string }
 }
 
+/** Which tool the model must call, if any. */
 export type ToolChoice = { readonly kind: 'auto' | 'any' | 'none' } | { readonly kind: 'tool'; readonly name: string }
 
-/** How much the model is to reason. `on` without an effort leaves it to the model. */
+/** How much the model reasons. `on` without an effort leaves it to the model. */
 export interface Thinking {
   readonly on: boolean
   readonly effort?: string
-  /** The most tokens. */
+  /** Most tokens. */
   readonly budget?: number
-  /** Whether the client wants to read it. */
+  /** Whether the client wants to see the reasoning. */
   readonly shown: boolean
 }
 
-/** The form the answer must have: any JSON, or what a schema admits. */
+/** The format of the answer: any JSON, or JSON that a schema describes. */
 export type AnswerFormat =
   | { readonly kind: 'json' }
   | {
@@ -92,10 +95,11 @@ export type AnswerFormat =
       readonly description?: string
     }
 
+/** A request. */
 export interface Request {
   readonly model: string
   readonly stream: boolean
-  /** Whether a stream is to end with its usage, where that is not a matter of course. */
+  /** Whether a stream ends with its usage, in formats where the client has to ask for it. */
   readonly usageAsked: boolean
   readonly items: readonly Item[]
   readonly tools: readonly Tool[]
@@ -109,83 +113,86 @@ export interface Request {
   readonly thinking?: Thinking
   readonly answerFormat?: AnswerFormat
   readonly verbosity?: string
-  /** Who speaks, as the client names him to the provider. */
+  /** The customer's name for its user. */
   readonly user?: string
-  /** The conversation, for the provider's cache. */
+  /** The name of the conversation, for the provider's prompt cache. */
   readonly cacheKey?: string
   readonly serviceTier?: string
   readonly metadata?: Json
 }
 
-/** Why a reply ended. `sequence` carries the stop sequence that was met. */
+/** Why a reply ended. `sequence` names the stop sequence that the model produced. */
 export type Stop =
   | { readonly reason: 'stop' | 'length' | 'calls' | 'filtered' | 'paused' | 'context' }
   | { readonly reason: 'sequence'; readonly sequence: string | null }
 
-/** What a reply is made of, in order. */
+/** A part of a reply, in order. */
 export type ReplyPart = { readonly kind: 'text' | 'refusal'; readonly text: string } | Reasoning | Call
 
+/** A reply. */
 export interface Reply {
   readonly id: string
   readonly parts: readonly ReplyPart[]
   readonly stop: Stop
 }
 
-/** What kind of part begins; of a call all but its input. */
+/** What begins with a part: for a call, everything but its input. */
 export type Opening =
   | { readonly kind: 'text' | 'refusal' | 'reasoning' }
   | { readonly kind: 'call'; readonly id: string; readonly name: string }
 
-/** One event of a reply. Parts are numbered by the decoder and may overlap; `Sequence` puts them one after the other. */
+/** An event of a reply. The decoder numbers the parts. They may overlap; `PartOrder` puts them one after the other. */
 export type NeutralEvent =
   | { readonly kind: 'start'; readonly id: string }
   | { readonly kind: 'open'; readonly part: number; readonly what: Opening }
   | { readonly kind: 'delta'; readonly part: number; readonly text: string }
   | { readonly kind: 'close'; readonly part: number; readonly signature?: ReasoningSignature }
   | { readonly kind: 'stop'; readonly stop: Stop }
-  /** The upstream has said all, usage included. */
+  /** The upstream has sent everything, usage included. */
   | { readonly kind: 'end' }
 
-/** Reads one upstream's stream. */
+/** Decodes one stream. */
 export interface Decoder {
   read(event: ReplyEvent): readonly NeutralEvent[]
 }
 
-/** Writes one client's stream: a state machine that knows what is open and what comes next. */
+/** Encodes one stream. It keeps track of what is open and what comes next. */
 export interface Encoder {
-  /** Everything but `end`, parts one after the other. */
+  /** Writes any event but `end`. Parts come one after the other. */
   write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[]
-  /** Ends a reply whose stop was written. */
+  /** Ends a reply after its stop was written. */
   end(usage: RawUsage): readonly OutgoingEvent[]
-  /** Ends it as a failure. */
+  /** Ends a reply with an error. */
   fail(error: GatewayError, requestId: string): readonly OutgoingEvent[]
 }
 
-/** What an encoder of replies must know of the request and its client. */
+/** What an encoder of replies needs to know about the request. */
 export interface ReplyContext {
-  /** The model's name as the client asked for it. */
+  /** The name of the model that the client used. */
   readonly model: string
   /** Seconds since the epoch. */
   readonly at: number
-  /** Whether a stream is to end with its usage. */
+  /** Whether a stream ends with its usage. */
   readonly usageAsked: boolean
-  /** The request's tools by name. */
+  /** The tools of the request, by name. */
   readonly tools: ReadonlyMap<string, Pick<Tool, 'name' | 'freeform' | 'home'>>
-  /** A member of the request as the client spelt it. */
+  /** A member of the request, in the client's spelling. */
   readonly member: (name: string) => unknown
 }
 
-/** What is the gateway's to choose for a model where a request leaves it open. */
+/** What the gateway chooses for a model if a request leaves it open. */
 export interface ModelLimits {
-  /** Output tokens asked for where the format wants a number and the request has none. */
+  /** Output tokens to ask for if the format requires a number. */
   readonly output: number
   /** How the model is told to reason. */
   readonly thinking: 'adaptive' | 'budget'
 }
 
-/** A format's way into the neutral form and out of it. */
+/** Translates a format to and from the neutral model. */
 export interface Codec {
-  /** The request's members that are translated, and those that are refused, with the reason. All others are dropped and named. */
+  /**
+   * The members of a request that are translated, and those that are refused, with the reason. All others are dropped.
+   */
   readonly translates: readonly string[]
   readonly refuses: Readonly<Record<string, string>>
   /** @throws GatewayError invalid_body, naming what no other format can carry */
@@ -200,7 +207,7 @@ export interface Codec {
   encoder(context: ReplyContext): Encoder
 }
 
-/** Text that a list of parts says, in one piece; media say none. */
+/** The text of parts, joined. Media have none. */
 export function textOf(parts: readonly Part[]): string {
   return parts.map(part => ('text' in part ? part.text : '')).join('')
 }

@@ -1,15 +1,15 @@
-/** The order of a reply's events. */
+/** Puts the events of a reply in order, and converts between whole replies and events. */
 import { noReply } from './decoding.ts'
 import type { NeutralEvent, Reply } from './neutral.ts'
 
-/** Parts of one reply, and events of parts that wait for others: what goes beyond is no reply. */
+/** Most parts of a reply, and most events that wait for other parts. */
 const PARTS_MAX = 20_000
 const HELD_MAX = 100_000
 
-/** Puts overlapping parts one after the other: what comes of a later part waits until the earlier ones have closed. */
+/** Puts overlapping parts one after the other. The events of a later part wait until the earlier parts have ended. */
 export class PartOrder {
   #current: number | undefined
-  /** Parts so far, and the events that wait. */
+  /** Parts so far, and events that wait. */
   #parts = 0
   #held = 0
   readonly #waiting = new Map<number, NeutralEvent[]>()
@@ -39,7 +39,9 @@ export class PartOrder {
     }
   }
 
-  /** The current part has closed: the events of those behind it, as far as they have closed too, and of the next one. */
+  /**
+   * After the current part has ended: the events of the parts after it that have ended too, and those of the next one.
+   */
   #next(): NeutralEvent[] {
     this.#current = undefined
     const out: NeutralEvent[] = []
@@ -53,7 +55,7 @@ export class PartOrder {
     return out
   }
 
-  /** Closes what is still open. */
+  /** Ends all open parts. */
   #all(): NeutralEvent[] {
     const out: NeutralEvent[] = []
     while (this.#current !== undefined) {
@@ -64,7 +66,7 @@ export class PartOrder {
   }
 }
 
-/** The events of a reply that came whole. */
+/** The events of a whole reply. */
 export function eventsOf({ id, parts, stop }: Reply): NeutralEvent[] {
   const events = parts.flatMap((item, part): NeutralEvent[] => {
     const text = item.kind === 'call' ? item.input : item.text
@@ -82,7 +84,7 @@ export function eventsOf({ id, parts, stop }: Reply): NeutralEvent[] {
   return [{ kind: 'start', id }, ...events, { kind: 'stop', stop }, { kind: 'end' }]
 }
 
-/** The reply that events tell; undefined where they do not tell its stop. */
+/** The reply that events describe; undefined if they contain no stop. */
 export function replyOf(events: Iterable<NeutralEvent>): Reply | undefined {
   const parts = new Map<number, Writable>()
   let id = ''
@@ -99,7 +101,7 @@ export function replyOf(events: Iterable<NeutralEvent>): Reply | undefined {
   return stop && { id, stop, parts: [...parts.values()].map(partOf) }
 }
 
-/** A part as it is gathered. */
+/** A part while it is collected. */
 interface Writable {
   readonly what: Extract<NeutralEvent, { kind: 'open' }>['what']
   readonly text: string[]

@@ -1,7 +1,7 @@
 /**
- * What goes through a client unread and comes back: signatures in the place of another format's, ids and names in the
- * spelling another format allows. All of it is a function of what it stands for alone: the same history gives the same
- * bytes, and nothing need be remembered between requests.
+ * Values that clients do not read and send back: signatures of other formats, and ids and names that another format
+ * would not allow. Each is a function of its original alone. So the same history gives the same bytes, and the gateway
+ * remembers nothing between requests.
  */
 import { createHash } from 'node:crypto'
 import { FORMAT_NAMES, type FormatName, type Json } from '../terms.ts'
@@ -11,9 +11,9 @@ import { indexOf, object, text } from '../json.ts'
 const SEALED = 'tollgate.'
 
 /**
- * A reasoning's signature as one string of `A-Za-z0-9_.-`, with the text it vouches for, as clients may change what they only
- * show; one that signatures nothing is such a string, too.
- * @param place where in its reply the reasoning stands, for clients that do not keep the order
+ * A reasoning with its signature as a string of `A-Za-z0-9_.-`. The text is included, as clients may change what they
+ * display. Without a signature the string says so.
+ * @param place where the reasoning stands in its reply, for clients that do not keep the order
  */
 export function wrapSignature({ text, signature }: Omit<Reasoning, 'kind'>, place?: Place): string {
   return signature
@@ -21,7 +21,7 @@ export function wrapSignature({ text, signature }: Omit<Reasoning, 'kind'>, plac
     : `${SEALED}none`
 }
 
-/** The reasoning in a string that `wrapSignature` made, without one for what is not sealed; undefined for a vendor's own string. */
+/** The reasoning in a string that `wrapSignature` made, if it had a signature; undefined for a vendor's own string. */
 export function unwrapSignature(string: string): { reasoning?: Reasoning; place?: Place } | undefined {
   if (!string.startsWith(SEALED)) return undefined
   const [by = '', data = ''] = string.slice(SEALED.length).split('.')
@@ -29,7 +29,7 @@ export function unwrapSignature(string: string): { reasoning?: Reasoning; place?
   const json = format && parsed(Buffer.from(data, 'base64url').toString('utf8'))
   const proof = object(json?.['data'])
   if (!format || !json || !proof) return {}
-  // What is not what its maker makes was damaged, or is a client's own invention.
+  // Data of another form was damaged, or the client made it up.
   if (!PROVES[format](proof)) return {}
   const place = object(json['place'])
   const [said, calls] = [indexOf(place?.['said']), indexOf(place?.['calls'])]
@@ -39,20 +39,20 @@ export function unwrapSignature(string: string): { reasoning?: Reasoning; place?
   }
 }
 
-/** Whether the data of a signature are such as its format makes. */
+/** Whether the data of a signature has the form that its format uses. */
 const PROVES: Readonly<Record<FormatName, (data: Json) => boolean>> = {
   'chat-completions': ({ field, details }) => typeof field === 'string' || Array.isArray(details),
   responses: ({ encrypted }) => typeof encrypted === 'string',
   messages: ({ signature, redacted }) => typeof signature === 'string' || typeof redacted === 'string',
 }
 
-/** What stood before a reasoning in its reply: characters of text, and calls. */
+/** What came before a reasoning in its reply: characters of text, and calls. */
 export interface Place {
   readonly said: number
   readonly calls: number
 }
 
-/** The reasoning whose signature stands in the place of `format`'s own: one that came through, or one of its own. */
+/** A reasoning whose signature is a vendor's own, or one that `wrapSignature` made. */
 export function reasoningIn(shown: string, signature: unknown, format: FormatName, member: string): Reasoning {
   const value = text(signature)
   if (value === undefined || value === '') return { kind: 'reasoning', text: shown }
@@ -61,42 +61,42 @@ export function reasoningIn(shown: string, signature: unknown, format: FormatNam
   return { kind: 'reasoning', text: shown, signature: { by: format, data: { [member]: value } } }
 }
 
-/** What stands in the place of `format`'s own signature: its own as it was, another's sealed. */
+/** The signature for a format: its own unchanged, that of another format wrapped. */
 export function writtenSignature(reasoning: Omit<Reasoning, 'kind'>, format: FormatName, member: string): string {
   const { signature } = reasoning
   return (signature?.by === format ? text(signature.data[member]) : undefined) ?? wrapSignature(reasoning)
 }
 
-/** Longest id of a tool call that every client and provider takes. */
+/** Most characters of a call's id that all clients and providers accept. */
 const MOST_ID = 64
 const WRAPPED_ID = 'tgid_'
 
-/** An id of at most `most` characters: itself where it is that already. */
+/** An id of at most `most` characters, unchanged if it is short enough. */
 export function shortId(id: string, most = MOST_ID): string {
   return id !== '' && id.length <= most ? id : fitId(id, most)
 }
 
-/** An id as letters, digits, `_` and `-`, at most `most` long: itself where it is that already. */
+/** An id of letters, digits, `_` and `-`, at most `most` of them; unchanged if it fits. */
 export function fitId(id: string, most = MOST_ID): string {
   if (/^[\w-]+$/.test(id) && id.length <= most) return id
   const wrapped = WRAPPED_ID + base64url(id)
   return wrapped.length <= most ? wrapped : `tgid-${digest(id, 24)}`
 }
 
-/** The id that `fitId` wrapped, or the id itself. */
+/** The original of an id that `fitId` wrapped, or the id itself. */
 export function restoreId(id: string): string {
   return id.startsWith(WRAPPED_ID) ? Buffer.from(id.slice(WRAPPED_ID.length), 'base64url').toString('utf8') : id
 }
 
-/** The id of a reply under another format's prefix. */
+/** The id of a reply with the prefix of another format. */
 export function renameId({ id }: Pick<Reply, 'id'>, prefix: string): string {
   return prefix + id.replace(/^(?:chatcmpl-|resp_|msg_)/, '').replaceAll(/[^\w-]/g, '')
 }
 
-/** Ids that have been given, each with the number of its last variant. */
+/** Ids in use, each with the number of its last variant. */
 export type Taken = Map<string, number>
 
-/** The id, or where it is taken already the first of its further variants that is not; it is taken then. */
+/** The id, or its first variant that is not in use. It is in use afterwards. */
 export function ownId(id: string, taken: Taken): string {
   let last = taken.get(id)
   let own = id
@@ -111,18 +111,18 @@ export function ownId(id: string, taken: Taken): string {
 
 const MOST_NAME = 64
 
-/** A tool's name as every format allows it: at most 64 letters, digits, `_` and `-`. */
+/** A tool's name that every format accepts: at most 64 letters, digits, `_` and `-`. */
 export function fitName(name: string): string {
   if (/^[\w-]{1,64}$/.test(name)) return name
   return `${name.replaceAll(/[^\w-]/g, '_').slice(0, MOST_NAME - 9)}_${digest(name, 8)}`
 }
 
-/** The names of tools by what `fitName` made of them. */
+/** The names of tools, by what `fitName` makes of them. */
 export function namesOf(tools: readonly Pick<Tool, 'name'>[]): ReadonlyMap<string, string> {
   return new Map(tools.map(({ name }) => [fitName(name), name]))
 }
 
-/** A name of at most 64 characters that stands for the text: for members that have such a limit. */
+/** A name of at most 64 characters that stands for the text. */
 export function shortened(name: string): string {
   return name.length <= MOST_NAME ? name : digest(name, 32)
 }

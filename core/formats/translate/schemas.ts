@@ -1,15 +1,15 @@
-/** JSON Schemas of tools' inputs, for providers whose root must be a plain object. */
+/** JSON Schemas of tool inputs, for providers that require an object at the root. */
 import { refused } from './decoding.ts'
 import type { Tool } from './neutral.ts'
 import type { Json } from '../terms.ts'
 import { object } from '../json.ts'
 
-/** Combinations of schemas that may stand at a root. */
+/** Keywords that combine schemas. */
 const COMBINING = ['anyOf', 'oneOf', 'allOf', '$ref'] as const
 
 /**
- * An input schema whose root is a plain object. Branches at the root become one object with the members of all: what
- * several of them have, with the schemas of each; required is what every one of them requires.
+ * A schema with an object at its root. Branches at the root become one object with the members of all: a member of
+ * several branches has the schemas of each, and only what every branch requires is required.
  */
 export function objectSchema(schema: Json = {}): Json {
   const plain = !COMBINING.some(name => schema[name] !== undefined)
@@ -33,28 +33,31 @@ export function objectSchema(schema: Json = {}): Json {
   }
 }
 
-/** Whether a tool's input was to keep strictly to a schema that had to be put into another form. */
+/** Whether a tool demanded strict input for a schema that had to be changed. */
 export function loosened({ strict, schema }: Pick<Tool, 'strict' | 'schema'>): boolean {
   return strict === true && COMBINING.some(name => schema?.[name] !== undefined)
 }
 
-/** References may lead in circles, and further than anybody means. */
+/** References may form circles, or go deeper than makes sense. */
 const MOST_DEPTH = 64
-/** Where more is required than this, nobody is helped by hearing of the rest. */
+/** Most required members that are kept. */
 const MOST_REQUIRED = 1000
 
-/** How many times the text of a schema its properties may be together, and characters beside that: each reference to one repeats it. */
+/**
+ * How large the properties may become together: this many times the text of the schema, and some characters more. Each
+ * reference to a schema repeats it.
+ */
 const MOST_COPIES = 2
 const SPARE_CHARACTERS = 16_384
 
-/** What the branches of a schema's root have together. Each schema is looked at once, wherever it is referred to. */
+/** The members of all branches at the root. Each schema is read once, however often it is referred to. */
 class Members {
-  /** The different schemas of each property, by their texts. */
+  /** The different schemas of each property, by their text. */
   readonly properties = new Map<string, Map<string, unknown>>()
   readonly #root: Json
-  /** Characters that there may be yet. */
+  /** Characters that are still allowed. */
   #left: number
-  /** What each schema requires; undefined while it is looked at. */
+  /** What each schema requires; undefined while it is being read. */
   readonly #required = new Map<Json, ReadonlySet<string> | undefined>()
 
   constructor(root: Json) {
@@ -62,7 +65,7 @@ class Members {
     this.#left = MOST_COPIES * JSON.stringify(root).length + SPARE_CHARACTERS
   }
 
-  /** Adds a schema's properties; returns what it requires, undefined where that leads in a circle. */
+  /** Adds the properties of a schema. @returns what it requires; undefined if a reference leads back to it */
   of(schema: Json, depth: number): ReadonlySet<string> | undefined {
     if (this.#required.has(schema) || depth > MOST_DEPTH) return this.#required.get(schema)
     this.#required.set(schema, undefined)
@@ -82,7 +85,7 @@ class Members {
     return required
   }
 
-  /** @throws GatewayError invalid_body when they become too large together */
+  /** @throws GatewayError invalid_body if the properties become too large together */
   #add(name: string, schema: unknown): void {
     const text = JSON.stringify(schema)
     const known = this.properties.get(name)

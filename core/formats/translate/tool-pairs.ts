@@ -1,4 +1,4 @@
-/** Calls and their results. */
+/** Pairs tool calls with their results. */
 import type { DroppedFields } from './dropped-fields.ts'
 import type { Call, Item } from './neutral.ts'
 import { ownId, type Taken } from './passthrough.ts'
@@ -6,17 +6,17 @@ import { ownId, type Taken } from './passthrough.ts'
 type Result = Extract<Item, { kind: 'result' }>
 
 /**
- * A conversation in which every call is answered and every answer has its call, once, and no id stands for two calls:
- * providers refuse all else. An answer comes directly after the calls of its turn; reasoning that led to nothing is no
- * reasoning.
+ * A conversation in which every call has exactly one result, every result has its call, and no two calls share an id.
+ * Providers refuse anything else. Results come directly after the calls of their turn. Reasoning that leads to nothing
+ * is dropped.
  */
 export function pairToolResults(items: readonly Item[], dropped: DroppedFields): Item[] {
   return led(inTurns(items, answersTo(items, dropped), dropped), dropped)
 }
 
 /**
- * The answer to each call, under an id that is its own. An answer belongs to the first call of its id that waits for one;
- * a call from before the user spoke again waits no longer once its id is used anew.
+ * The result of each call, with an id of its own. A result belongs to the first call with its id that has none. A call
+ * from before the user's last message no longer waits when its id is used again.
  */
 function answersTo(items: readonly Item[], dropped: DroppedFields): Map<Item, { call: Call; result: Result }> {
   const answers = new Map<Item, { call: Call; result: Result }>()
@@ -42,7 +42,7 @@ function answersTo(items: readonly Item[], dropped: DroppedFields): Map<Item, { 
   return answers
 }
 
-/** Each call in its place and, behind the calls of a turn, their answers. */
+/** Each call in its place and, after the calls of a turn, their results. */
 function inTurns(
   items: readonly Item[],
   answers: ReadonlyMap<Item, { call: Call; result: Result }>,
@@ -54,7 +54,7 @@ function inTurns(
     for (const each of due) result.push(each)
     due = []
   }
-  /** Results have come: what the model does next it does knowing them. */
+  /** Results came: what the model does next is a new step. */
   let known = false
   for (const item of items) {
     if (item.kind === 'result') {
@@ -79,7 +79,7 @@ function inTurns(
   return result
 }
 
-/** Without reasoning that nothing follows in its turn. */
+/** The items without reasoning that nothing follows in its turn. */
 function led(items: readonly Item[], dropped: DroppedFields): Item[] {
   const result: Item[] = []
   let follows = false

@@ -1,10 +1,10 @@
-/** Tools and reasoning as the formats' requests speak of them. */
+/** Tools and reasoning in the requests of all formats. */
 import { boolean, present, textAt } from './decoding.ts'
 import type { Thinking, Tool } from './neutral.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
-/** What a freeform tool takes where tools take JSON only. */
+/** The input schema of a freeform tool, where tools take JSON only. */
 export const FREEFORM_SCHEMA: Json = {
   type: 'object',
   properties: { input: { type: 'string', description: 'The whole input of the tool, as plain text.' } },
@@ -12,7 +12,7 @@ export const FREEFORM_SCHEMA: Json = {
   additionalProperties: false,
 }
 
-/** A tool that takes JSON, as every format declares one but for what it calls the schema. */
+/** A tool that takes JSON. @param schema the member that the format has for it */
 export function functionTool(tool: Json, schema: unknown, at: string): Tool {
   const { name, description, strict } = tool
   return present({
@@ -24,7 +24,7 @@ export function functionTool(tool: Json, schema: unknown, at: string): Tool {
   })
 }
 
-/** A tool that takes text; its grammar, if it has one, becomes part of what the model is told. */
+/** A tool that takes text. Its grammar becomes a part of its description. */
 export function freeformTool(tool: Json, at: string): Tool {
   const grammar = object(tool['format'])
   const definition = text(grammar?.['definition']) ?? text(object(grammar?.['grammar'])?.['definition'])
@@ -37,7 +37,7 @@ export function freeformTool(tool: Json, at: string): Tool {
   })
 }
 
-/** Tokens of reasoning for those who count them. */
+/** Reasoning tokens for each effort. */
 const MEDIUM = 8192
 const HIGH = 24_576
 const BUDGETS = new Map([
@@ -49,16 +49,19 @@ const BUDGETS = new Map([
   ['max', 49_152],
 ])
 
-/** The least that a budget of reasoning may be. */
+/** The smallest budget of reasoning tokens. */
 export const LEAST_BUDGET = 1024
 
-/** The effort that was asked for, or of the three that every model knows the one a budget comes to. */
+/** The effort that was asked for, or the one of three that a budget corresponds to. */
 export function effortOf(thinking: Thinking | undefined): string | undefined {
   if (thinking?.effort !== undefined || thinking?.budget === undefined) return thinking?.effort
   return thinking.budget < MEDIUM ? 'low' : thinking.budget < HIGH ? 'medium' : 'high'
 }
 
-/** The budget of an effort, and at most half the output limit it is part of: the rest is for the answer; undefined when that leaves none. */
+/**
+ * The budget for an effort: at most half of the output limit that it is part of, so that an answer fits; undefined if
+ * that is too small.
+ */
 export function budgetOf(thinking: Thinking, maxOutput: number): number | undefined {
   const wanted = thinking.budget ?? BUDGETS.get(thinking.effort ?? '') ?? MEDIUM
   const budget = Math.min(wanted, Math.floor(maxOutput / 2))

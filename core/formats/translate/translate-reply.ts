@@ -1,4 +1,4 @@
-/** Replies, whole ones and streams, of one format as replies of another. */
+/** Translates replies, JSON and streams, from one format into another. */
 import { GatewayError } from '../../errors.ts'
 import { NO_USAGE, type Usage } from '../../money/usage.ts'
 import { noReply, parseExact } from './decoding.ts'
@@ -12,29 +12,29 @@ import { eventsOf, replyOf, PartOrder } from './part-order.ts'
 import { UsageTally } from '../tally.ts'
 import { bufferOf, byName, type CalledTool } from './translate-request.ts'
 
-/** Between whom replies are translated. */
+/** The two formats, and the request. */
 interface Parties {
   readonly client: Format
   readonly upstream: Format
   readonly requestId: string
 }
 
-/** A whole reply that is to be translated. All of it can be handed to another thread, but for the formats. */
+/** A whole reply to translate. Apart from the formats, it can be sent to another thread. */
 export interface ReplyJob extends Parties {
   readonly bytes: Uint8Array
   /** The client asked for a stream. */
   readonly stream: boolean
   readonly context: Pick<ReplyContext, 'model' | 'at' | 'usageAsked'> & {
     readonly tools: readonly CalledTool[]
-    /** Members of the request that the reply repeats, in JSON. */
+    /** Members of the request that the reply repeats, as JSON. */
     readonly members: readonly (readonly [name: string, json: string])[]
   }
 }
 
 /**
  * Translates a whole reply.
- * @returns the bytes to send: JSON, or the events of the stream that the client asked for
- * @throws GatewayError upstream_failed when the bytes are not a reply
+ * @returns the bytes to send: JSON, or the events of a stream if the client asked for one
+ * @throws GatewayError upstream_failed if the bytes are not a reply
  */
 export function translateReply({ client, upstream, requestId, bytes, stream, context }: ReplyJob): Uint8Array {
   const members = new Map(context.members)
@@ -48,7 +48,7 @@ export function translateReply({ client, upstream, requestId, bytes, stream, con
   return Buffer.from(events.map(({ type, data }) => (stream ? frame(type, data) : data)).join(''))
 }
 
-/** Replies on their way from one format into another. */
+/** Translates the replies to one request. */
 export class ReplyTranslation {
   readonly #between: Parties
   readonly #context: ReplyContext
@@ -61,21 +61,21 @@ export class ReplyTranslation {
   }
 
   /**
-   * A whole reply as the client gets it.
-   * @throws GatewayError upstream_failed when the event is not a reply
+   * A JSON reply as a JSON reply.
+   * @throws GatewayError upstream_failed if the event is not a reply
    */
   reply(event: ReplyEvent): ReplyEvent {
     return this.#told(this.#decoded(event), [event])
   }
 
-  /** A whole reply as the events of the stream that the client asked for. */
+  /** A JSON reply as the events of a stream. */
   toStream(event: ReplyEvent): readonly ReplyEvent[] {
     return this.stream().take(event, eventsOf(this.#decoded(event)))
   }
 
   /**
-   * A stream as the whole reply that the client asked for.
-   * @throws GatewayError upstream_failed when it does not end as one
+   * A stream as a JSON reply.
+   * @throws GatewayError upstream_failed if the stream is not complete
    */
   fromStream(events: readonly ReplyEvent[]): ReplyEvent {
     const { upstream } = this.#between
@@ -106,7 +106,7 @@ export class ReplyTranslation {
     return { ...reply, id, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part, id) : part)) }
   }
 
-  /** The reply in the client's words, with the usage that the upstream's events report. */
+  /** The reply in the client's format, with the usage that the events report. */
   #told(reply: Reply, events: readonly ReplyEvent[]): ReplyEvent {
     const { client, upstream } = this.#between
     const tally = new UsageTally(upstream)
@@ -120,7 +120,7 @@ export class ReplyTranslation {
   }
 }
 
-/** A stream on its way from one format into another. */
+/** Translates one stream. */
 export class StreamTranslation {
   readonly #between: Parties
   readonly #calls: ClientsCalls
@@ -128,11 +128,11 @@ export class StreamTranslation {
   readonly #decoder: Decoder
   readonly #sequence = new PartOrder()
   readonly #tally: UsageTally
-  /** The reply's id, or where it has none the request's. */
+  /** The id of the reply, or of the request if the reply has none. */
   #id: string
   #stopped = false
   #over = false
-  /** The upstream ended the reply without saying why it stopped. */
+  /** The upstream ended the reply without a stop reason. */
   unfinished = false
 
   constructor(between: Parties, context: ReplyContext, names: ReadonlyMap<string, string>) {
@@ -144,14 +144,14 @@ export class StreamTranslation {
     this.#tally = new UsageTally(between.upstream)
   }
 
-  /** The client has its whole reply. What the upstream sends after that is ignored. */
+  /** The client has its whole reply. Later events of the upstream are ignored. */
   get over(): boolean {
     return this.#over
   }
 
   /**
-   * What the client gets for an event of the upstream's.
-   * @throws GatewayError upstream_failed for one that makes no sense
+   * The events for the client that correspond to one of the upstream's.
+   * @throws GatewayError upstream_failed if it makes no sense
    */
   event(event: ReplyEvent): readonly ReplyEvent[] {
     const { failure } = event.reading
@@ -163,15 +163,15 @@ export class StreamTranslation {
     }
   }
 
-  /** What the client gets for what an event says. */
+  /** The events for the client that correspond to neutral ones. */
   take(event: ReplyEvent, said: readonly NeutralEvent[]): readonly ReplyEvent[] {
     if (event.reading.usage) this.#tally.addUsage(event.reading.usage)
     return said.flatMap(each => (each.kind === 'end' ? this.finish() : this.#write(each)))
   }
 
-  /** The upstream has said all it had to say. */
+  /** Ends the reply: the upstream has ended. */
   finish(): readonly ReplyEvent[] {
-    // A reply without a stop reason may be incomplete.
+    // Without a stop reason the reply may be incomplete.
     if (!this.#stopped && !this.#over) {
       this.unfinished = true
       return this.fail(
@@ -181,12 +181,12 @@ export class StreamTranslation {
     return this.#end(this.#tally.usage()?.usage ?? NO_USAGE)
   }
 
-  /** Ends the stream as one whose output limit is reached. */
+  /** Ends the stream as if its output limit was reached. */
   truncate(usage: Usage): readonly ReplyEvent[] {
     return [...this.#write({ kind: 'stop', stop: { reason: 'length' } }), ...this.#end(usage)]
   }
 
-  /** Ends the stream as a failure. */
+  /** Ends the stream with an error. */
   fail(error: GatewayError): readonly ReplyEvent[] {
     return this.#fail(error, { last: true })
   }
@@ -223,7 +223,7 @@ export class StreamTranslation {
   }
 }
 
-/** The calls of one reply, by the names the client knows: the tool's as it declared it, and ids of their own that it can repeat. */
+/** The calls of one reply, with the names that the client declared and ids that it can send back. */
 class ClientsCalls {
   readonly #names: ReadonlyMap<string, string>
   readonly #taken: Taken = new Map()
@@ -233,17 +233,17 @@ class ClientsCalls {
     this.#names = names
   }
 
-  /** @throws GatewayError upstream_failed for a call of nothing */
+  /** @throws GatewayError upstream_failed for a call without a name */
   named<C extends Pick<Call, 'id' | 'name'>>(call: C, reply: string): C {
     if (call.name === '') throw noReply('a call without a name')
-    // The id of a call that came without one is of its reply, so that it is no other's.
+    // A call without an id gets one that no other reply uses.
     const id = call.id === '' ? `call_${renameId({ id: reply }, '')}_${this.#count}` : call.id
     this.#count++
     return { ...call, id: fitId(ownId(id, this.#taken)), name: this.#names.get(call.name) ?? call.name }
   }
 }
 
-/** Whatever a reply does to its reader is the upstream's failure. */
+/** Any error while a reply is read is the upstream's failure. */
 function unreadable(thrown: unknown): GatewayError {
   return thrown instanceof GatewayError ? thrown : new GatewayError('upstream_failed', { cause: thrown })
 }

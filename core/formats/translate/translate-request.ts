@@ -1,4 +1,4 @@
-/** A request of one format as a request of another: a function of its bytes, which may run on another thread. */
+/** Translates requests from one format into another. It is a function of the bytes, so it can run on another thread. */
 import { parseExact, refused } from './decoding.ts'
 import type { Format } from '../format.ts'
 import { DroppedFields } from './dropped-fields.ts'
@@ -6,47 +6,50 @@ import type { ModelLimits, Tool } from './neutral.ts'
 import type { Json } from '../terms.ts'
 import { object } from '../json.ts'
 
-/** What is to be translated. All of it can be handed to another thread, but for the formats. */
+/** A request to translate. Apart from the formats, it can be sent to another thread. */
 export interface TranslationJob {
   readonly client: Format
   readonly upstream: Format
-  /** The request as it would be sent to an upstream of the client's format, in JSON. */
+  /** The request as an upstream of the client's format would get it, in JSON. */
   readonly bytes: Uint8Array
   readonly headers: Readonly<Record<string, unknown>>
   readonly limits: ModelLimits
-  /** The most output tokens, where a stage has lowered what was asked for. */
+  /** Most output tokens, if a stage has lowered the limit. */
   readonly maxOutput?: number | undefined
 }
 
-/** What is left of a tool when its request has gone out: what its calls are told by. */
+/** What is needed of a tool after the request was sent: what identifies its calls. */
 export type CalledTool = Pick<Tool, 'name' | 'freeform' | 'home'>
 
-/** A translated request, and what its reply has to know of it. */
+/** A translated request, and what its reply needs to know. */
 export interface TranslatedRequest {
-  /** The request as the upstream gets it. */
+  /** The request for the upstream. */
   readonly bytes: Uint8Array
-  /** The client asked for a stream, and for its usage at the end. */
+  /** The client asked for a stream, and for usage at its end. */
   readonly streams: boolean
   readonly usageAsked: boolean
   readonly maxOutput: number | undefined
-  /** The request that the upstream gets has a service tier. */
+  /** The request for the upstream names a service tier. */
   readonly asksForTier: boolean
   readonly tools: readonly CalledTool[]
-  /** Names of what is not in it. */
+  /** Names of what was left out. */
   readonly dropped: readonly string[]
 }
 
-/** The same bytes as a Buffer: on their way between threads they lose that. */
+/** The same bytes as a Buffer. A message to another thread turns it into a plain Uint8Array. */
 export function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, byteLength)
 }
 
-/** What tools are called by. */
+/** Tools by name. */
 export function byName(tools: readonly CalledTool[]): ReadonlyMap<string, CalledTool> {
   return new Map(tools.map(tool => [tool.name, tool]))
 }
 
-/** Translates a request. @throws GatewayError invalid_body when it asks for what the upstream's format cannot carry */
+/**
+ * Translates a request. @throws GatewayError invalid_body if it asks for something that the upstream's format cannot
+ * carry
+ */
 export function translateRequest({
   client,
   upstream,

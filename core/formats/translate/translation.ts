@@ -1,4 +1,4 @@
-/** One exchange between a client and an upstream of another format: its request, its reply or its stream, through the neutral form. */
+/** Translates one exchange between a client and an upstream of another format. */
 import type { Body } from '../body.ts'
 import { parseExact } from './decoding.ts'
 import type { Format } from '../format.ts'
@@ -7,36 +7,37 @@ import type { ModelLimits, ReplyContext } from './neutral.ts'
 import { type ReplyJob, ReplyTranslation, translateReply } from './translate-reply.ts'
 import { bufferOf, byName, translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 
-/** What is to be translated, and between whom. */
+/** What to translate. */
 export interface Between {
   readonly client: Format
   readonly upstream: Format
   readonly body: Body
   readonly headers: Readonly<Record<string, unknown>>
-  /** The model's name as the client asked for it. */
+  /** The name of the model that the client used. */
   readonly asked: string
   readonly limits: ModelLimits
   readonly requestId: string
   /** Milliseconds since the epoch. */
   readonly startedAt: number
-  /** Where what is large is translated; without it, here. */
+  /** Translates what is large; without it, everything is translated here. */
   readonly elsewhere?: Translator
 }
 
-/** Does large translations elsewhere. */
+/** Runs large translations. */
 export interface Translator {
-  /** @throws GatewayError as `translateRequest` does, as a rejection */
+  /** Rejects with a GatewayError as `translateRequest` does. */
   request(job: TranslationJob): Promise<TranslatedRequest>
-  /** @throws GatewayError as `translateReply` does, as a rejection */
+  /** Rejects with a GatewayError as `translateReply` does. */
   reply(job: ReplyJob): Promise<Uint8Array>
 }
 
+/** The translation of one exchange. */
 export class Translation {
   /** The client asked for a stream. */
   readonly streams: boolean
-  /** What of the request is not in it. */
+  /** What of the request was left out. */
   readonly dropped: DroppedFields
-  /** How replies to it are translated. */
+  /** Translates the replies. */
   readonly replies: ReplyTranslation
   readonly #between: Between
   readonly #translated: TranslatedRequest
@@ -44,14 +45,14 @@ export class Translation {
   /** The request is large. */
   readonly #large: boolean
 
-  /** Translates a large request elsewhere. @throws GatewayError as the constructor does, as a rejection */
+  /** Translates a large request by `elsewhere`. Rejects as the constructor throws. */
   static async large(between: Between & { readonly elsewhere: Translator }): Promise<Translation> {
     return new Translation(between, await between.elsewhere.request(jobOf(between)))
   }
 
   /**
-   * @param translated the request, where it has been translated
-   * @throws GatewayError invalid_body when the request asks for what the upstream's format cannot carry
+   * @param translated the request, if it has been translated
+   * @throws GatewayError invalid_body if the request asks for something that the upstream's format cannot carry
    */
   constructor(between: Between, translated?: TranslatedRequest) {
     this.#between = between
@@ -71,17 +72,17 @@ export class Translation {
     this.streams = streams
   }
 
-  /** Whether the request that the upstream gets has a service tier. */
+  /** Whether the request for the upstream names a service tier. */
   get asksForTier(): boolean {
     return this.#translated.asksForTier
   }
 
-  /** The request as the upstream gets it. */
+  /** The request for the upstream. */
   get bytes(): Buffer {
     return bufferOf(this.#translated.bytes)
   }
 
-  /** As `bytes`, with at most so many output tokens where a stage has lowered what was asked for. */
+  /** The request for the upstream, with an output limit that a stage has lowered. */
   async limited(maxOutput: number | undefined): Promise<Buffer> {
     if (maxOutput === undefined || maxOutput === this.#translated.maxOutput) return this.bytes
     const job = { ...jobOf(this.#between), maxOutput }
@@ -91,8 +92,8 @@ export class Translation {
   }
 
   /**
-   * A large whole reply, translated elsewhere.
-   * @returns the bytes to send: JSON, or the events of the stream that the client asked for
+   * Translates a large JSON reply.
+   * @returns the bytes to send: JSON, or the events of a stream if the client asked for one
    * @throws GatewayError as `translateReply` does
    */
   async largeReply(bytes: Uint8Array): Promise<Buffer> {
