@@ -1,4 +1,7 @@
-/** A configuration as the gateway uses it: names resolved, units read, prices exact. Frozen once it is in force. */
+/**
+ * The configuration as the gateway uses it: names resolved, units converted, prices exact. It is frozen once it is in
+ * force.
+ */
 import type { Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../money/price.ts'
@@ -7,14 +10,14 @@ import type { Address } from './store-address.ts'
 
 /** One credential of an upstream. */
 export interface Account {
-  /** `<upstream>/<number>`: how logs and the ledger name it. */
+  /** `<upstream>/<number>`: its name in logs and in the ledger. */
   readonly name: string
   readonly key: string
   readonly header: 'authorization' | 'x-api-key'
   readonly quota?: Quota | undefined
 }
 
-/** What an account may spend in each window. */
+/** What an account may spend in each time window. */
 export interface Quota {
   /** Nano-credits. */
   readonly amount: bigint
@@ -26,58 +29,62 @@ export interface Upstream {
   readonly name: string
   /** The base address without `/v1`; undefined for the simulated provider. */
   readonly url: URL | undefined
-  /** In the order in which they are preferred; the client's own comes before them all. */
+  /** Preferred formats first. The client's own format, if it is listed, is always preferred. */
   readonly speaks: readonly Format[]
-  /** Output tokens that are asked for where the format wants a number and nobody names one. */
+  /** Output limit to send when the format requires one and neither the request nor the model has one. */
   readonly defaultOutput: number
   readonly accounts: readonly Account[]
-  /** What becomes of a stream whose client leaves before its last content; undefined where format and model decide. */
+  /**
+   * What happens to a stream whose client disconnects before the last content. If undefined, format and model decide.
+   */
   readonly onDisconnect: 'cancel' | 'finish' | undefined
-  /** What it charges the operator, by the name of a model as it is sent, `*` for all others. */
+  /** What the upstream charges the operator, by the model name that is sent; `*` covers all others. */
   readonly cost: ReadonlyMap<string, Price>
-  /** Nano-credits that one dollar of a cost it reports is worth; undefined where such reports do not count. */
+  /** Nano-credits per dollar of a cost that the upstream reports. If undefined, reported costs are ignored. */
   readonly dollar: bigint | undefined
   readonly timeouts: UpstreamTimeouts
 }
 
-/** How long an upstream may take, in milliseconds. */
+/** Time limits of an upstream, in milliseconds. */
 export interface UpstreamTimeouts {
   readonly connect: number
-  /** How long an idle connection is kept, unless the upstream names a shorter time. */
+  /** How long an idle connection is kept, unless the upstream announces a shorter time. */
   readonly keepAlive: number
   readonly firstByte: number
   readonly idle: number
   readonly total: number
-  /** How long a stream is read on before its last content for a client that has left. */
+  /** How long the gateway keeps reading a stream after its client left, before the last content. */
   readonly finish: number
-  /** How long a stream is read on after its last content for its usage. */
+  /** How long the gateway keeps reading a stream after its last content, to learn its usage. */
   readonly usage: number
 }
 
-/** A model of a key type, as its customers name it. */
+/** A model of a key type, under the name that customers use. */
 export interface ModelEntry {
   readonly id: string
-  /** The name that goes upstream. */
+  /** The model name that is sent upstream. */
   readonly sends: string
   readonly price: Price
   readonly priceName: string
-  /** Tokens. */
+  /** Size of the context window, in tokens. */
   readonly context: number | undefined
-  /** Tokens. */
+  /** Largest possible output, in tokens. */
   readonly maxOutput: number | undefined
-  /** Output tokens to ask for where the upstream's format wants a number and the request has none. */
+  /** Output tokens to ask for when the upstream's format requires a limit and the request has none. */
   readonly output: number
-  /** What becomes of the model's reasoning: billed and never sent, sent, or there is none. Undefined where the file does not say. */
+  /**
+   * How the model's reasoning appears: billed but not sent, sent, or not at all. Undefined if the file does not say.
+   */
   readonly reasoning: 'hidden' | 'shown' | 'none' | undefined
-  /** Whether a request's output limit bounds the reasoning as well. */
+  /** Whether a request's output limit includes the reasoning. */
   readonly reasoningInLimit: boolean
-  /** Tokens a second, the 95th percentile; undefined where it is learned. */
+  /** Tokens per second, 95th percentile. If undefined, it is learned from replies. */
   readonly outputRate: number | undefined
-  /** Input tokens that the upstream adds by itself; undefined where they are learned. */
+  /** Input tokens that the upstream itself adds. If undefined, they are learned from replies. */
   readonly overhead: number | undefined
-  /** How the model is told to reason, where the messages format is translated into. */
+  /** How to request reasoning when a request is translated into the messages format. */
   readonly thinking: 'adaptive' | 'budget'
-  /** The id this one is an alias of. */
+  /** The model id that this entry is an alias of. */
   readonly aliasOf: string | undefined
 }
 
@@ -87,25 +94,28 @@ export interface KeyType {
   readonly formats: readonly Format[]
   readonly default: ModelEntry
   readonly fillDefault: boolean
-  /** The most requests of one key at a time. */
+  /** Maximum concurrent requests of one key. */
   readonly concurrency: number
-  /** Milliseconds for which a request waits for others of its key to end. */
+  /** How long a request above `concurrency` waits for others of its key to end, in milliseconds. */
   readonly concurrencyWait: number
-  /** The most replies of one key that are read on at a time for clients that have left. */
+  /** Maximum replies of one key that are read to the end at the same time after their clients left. */
   readonly abandoned: number
-  /** Whether running streams of a key that is disabled, expired or rotated are ended. */
+  /** Whether running streams end when their key is disabled, expires or is rotated. */
   readonly onDisabled: 'end' | 'finish'
-  /** Output tokens of a running stream that are held for at a time. */
+  /** Output tokens by which the hold of a running stream stays ahead. */
   readonly holdAhead: number
-  /** Whether a request's output limit is lowered to what the balance pays for. */
+  /** Whether a request's output limit is lowered to what the balance covers. */
   readonly clampOutput: boolean
-  /** What becomes of members that cost money, keep state, or change the model or the address, where the file says so. */
+  /**
+   * Actions for request members that cost money, keep state, or change the model or the address; only those that the
+   * file sets.
+   */
   readonly policy: Readonly<Partial<Record<PolicyName, Action>>>
-  /** By id, in the order of the file. */
+  /** By model id, in the order of the file. */
   readonly models: ReadonlyMap<string, ModelEntry>
 }
 
-/** One word of `chain:` with its options, checked against the plugin's schema. */
+/** One stage of `chain:` with its options, checked against the plugin's schema. */
 export interface ChainEntry {
   readonly plugin: string
   readonly options: Readonly<Record<string, unknown>>
@@ -113,32 +123,38 @@ export interface ChainEntry {
 
 export interface Limits {
   readonly connections: number
-  /** Bytes. */
+  /** In bytes. */
   readonly url: number
   readonly headers: number
   readonly body: number
   readonly reply: number
-  /** Of a request's JSON. */
+  /** Maximum number of JSON values in a request. */
   readonly values: number
   readonly depth: number
-  /** Bytes of all requests and replies in flight, of all workers together; undefined for a share of what there is. */
+  /**
+   * Bytes of all requests and replies in flight, of all workers together. If undefined, a share of the machine's
+   * memory.
+   */
   readonly memory: number | undefined
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly headersTime: number
   readonly bodyIdle: number
   readonly bodyTime: number
   readonly writeIdle: number
   readonly keepalive: number
   readonly idleConnection: number
-  /** Bounds on reading and discarding the rest of a body behind an early answer: time, bytes, and requests at a time. */
+  /**
+   * Limits on reading and discarding the rest of a body after an early response: milliseconds, bytes, and requests at a
+   * time.
+   */
   readonly unreadTime: number
   readonly unreadBody: number
   readonly unreadBodies: number
-  /** Idle connections that one address may keep open. */
+  /** Maximum idle connections of one client address. */
   readonly idlePerAddress: number
-  /** Requests without a valid key that one address may make in a minute. */
+  /** Maximum requests without a valid key per minute from one client address. */
   readonly anonymous: number
-  /** The operator's own proxies, whose `x-forwarded-for` is believed. */
+  /** The operator's own proxies. Their `x-forwarded-for` is trusted. */
   readonly trustedProxies: TrustedProxies
   readonly stage: number
   readonly drainDelay: number
@@ -146,21 +162,21 @@ export interface Limits {
 }
 
 export interface StoreConfig {
-  /** Undefined for a store of our own. */
+  /** Undefined if the gateway starts its own store. */
   readonly address: Address | undefined
-  /** Replicas that must have a grant before it is acknowledged. */
+  /** Number of replicas that must confirm a grant. */
   readonly replicas: number
-  /** Refuse stores that may lose what they acknowledged. */
+  /** Whether stores that may lose acknowledged data are refused. */
   readonly production: boolean
   /** Absolute path of the data folder. */
   readonly data: string
   readonly prefix: string
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly commandTimeout: number
 }
 
 export interface LedgerConfig {
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly lease: number
   readonly reapEvery: number
   readonly remember: number
@@ -168,23 +184,23 @@ export interface LedgerConfig {
   readonly retries: number
   /** Bytes of all replies that are kept for retries. */
   readonly keptReplies: number
-  /** Waivers of one key in an hour. */
+  /** Maximum waived charges of one key per hour. */
   readonly waivers: number
-  /** Entries that a key gets in a minute for requests that cost nothing. */
+  /** Maximum history entries per minute for a key's requests that cost nothing. */
   readonly freeEntries: number
-  /** Milliseconds for which it is remembered which key made what lies with a provider. */
+  /** How long the gateway remembers which key created an object at a provider, in milliseconds. */
   readonly stored: number
   readonly auditEvery: number
   readonly keyCache: number
 }
 
 export interface Config {
-  /** Absolute path of the file it was read from. */
+  /** Absolute path of the configuration file. */
   readonly file: string
   readonly listen: { readonly host: string; readonly port: number }
-  /** Processes that share the port. */
+  /** Number of processes that share the port. */
   readonly workers: number
-  /** The least that is logged. */
+  /** The lowest level that is logged. */
   readonly log: 'debug' | 'info' | 'warn' | 'error' | 'silent'
   readonly store: StoreConfig
   readonly ledger: LedgerConfig
@@ -192,6 +208,6 @@ export interface Config {
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly keyTypes: ReadonlyMap<string, KeyType>
   readonly chain: readonly ChainEntry[]
-  /** Folders with plugins of the operator's own, absolute. */
+  /** Absolute paths of folders with the operator's own plugins. */
   readonly plugins: readonly string[]
 }

@@ -1,4 +1,4 @@
-/** The shape of a key type and of its models. */
+/** JSON Schema of a key type and its models. */
 
 import { POLICY } from './price-schema.ts'
 import { FORMAT_LIST } from './section-schema.ts'
@@ -67,7 +67,7 @@ const MODEL = {
   },
 } as const
 
-/** One entry of `keyTypes`. */
+/** Schema of one entry of `keyTypes`. */
 export const KEY_TYPE = {
   type: 'object',
   description: 'a key type: upstream, formats, default and models',

@@ -11,14 +11,14 @@ import { duration } from './units.ts'
 type RawKeyType = RawConfig['keyTypes'][string]
 type RawModel = RawKeyType['models'][number]
 
-/** Settings that describe the model itself, whichever of its names is used. */
+/** Settings that describe the model itself; an alias inherits them. */
 const OF_THE_MODEL = ['thinking', 'reasoning', 'reasoningInLimit', 'outputRate', 'overhead'] as const
 
-/** Reads key types one by one. */
+/** Converts the entries of `keyTypes`. */
 export class KeyTypeReader {
   readonly #reader: SectionReader
   readonly #prices: ReadonlyMap<string, Price>
-  /** Names of prices that do not exist: where the first one stands, and how many models have it. */
+  /** Names of prices that do not exist, with the path of the first use and the number of models. */
   readonly #missing = new Map<string, { readonly path: Path; models: number }>()
 
   constructor(prices: ReadonlyMap<string, Price>, reader: SectionReader) {
@@ -26,7 +26,7 @@ export class KeyTypeReader {
     this.#reader = reader
   }
 
-  /** Reports each price that does not exist, once. To be called when all key types have been read. */
+  /** Reports each missing price once. Call it after the last key type. */
   reportMissingPrices(): void {
     for (const [name, { path, models }] of this.#missing) {
       const message = `there is no price "${name}"${models > 1 ? `, which ${models} models have` : ''}`
@@ -34,7 +34,7 @@ export class KeyTypeReader {
     }
   }
 
-  /** Reads one entry of `keyTypes`. */
+  /** Converts one entry of `keyTypes`. */
   read(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>): KeyType {
     const path = ['keyTypes', name]
     const upstream = upstreams.get(raw.upstream)
@@ -97,7 +97,7 @@ export class KeyTypeReader {
     return models
   }
 
-  /** Warns once for each key type about a setting that its models lack. */
+  /** Warns once per key type about a setting that some of its models lack. */
   #warn(raw: RawKeyType, path: Path, name: 'reasoning' | 'maxOutput', hint: string): void {
     const lacking = raw.models.filter(model => model.as === undefined && model[name] === undefined)
     const [first] = lacking
@@ -162,7 +162,7 @@ export class KeyTypeReader {
       outputRate: target.outputRate,
       overhead: target.overhead,
       thinking: target.thinking ?? 'adaptive',
-      // One that sends another model is a model of its own.
+      // An entry with its own `sends` is a model of its own, not an alias.
       aliasOf: ownModel ? undefined : raw.as,
     }
   }

@@ -1,10 +1,10 @@
-/** The limits of gateway.yaml with their units read. */
+/** Converts the `limits:` section. */
 import { isRange, TrustedProxies } from '../lib/addresses.ts'
 import type { Limits } from './config.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
 
-/** Reads the section `limits`. Values of the wrong shape have been reported already. */
+/** Converts `limits`. Values of the wrong shape have already been reported. */
 export function limits(raw: RawConfig['limits']): Limits {
   return {
     connections: raw.connections,
@@ -23,7 +23,7 @@ export function limits(raw: RawConfig['limits']): Limits {
     idleConnection: duration(raw.idleConnection),
     idlePerAddress: raw.idlePerAddress,
     anonymous: raw.anonymous,
-    // Invalid ranges have been reported already.
+    // Invalid ranges have already been reported.
     trustedProxies: new TrustedProxies(raw.trustedProxies.filter(isRange)),
     unreadBody: size(raw.unreadBody),
     unreadTime: duration(raw.unreadTime),

@@ -1,6 +1,7 @@
 /**
- * From the text of gateway.yaml to a Config, or to all the problems it has: first its YAML, then its shape, then what
- * its names refer to. Where one step has told of a value the later ones are silent, so no problem is a mere echo of another.
+ * Loads gateway.yaml: parses the YAML, checks the shape, then resolves references. A later step reports nothing about a
+ * value that an
+ * earlier step has already reported, so no problem is reported twice.
  */
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
@@ -12,22 +13,25 @@ import { SCHEMA, type RawConfig } from './schema.ts'
 import { compile, shapeProblems } from './shape.ts'
 import { readYaml, type Env } from './yaml.ts'
 
-/** A sound file. */
+/** A file without errors. */
 export interface ValidConfig {
   readonly config: Config
   readonly problems: readonly []
-  /** What the file leaves to defaults that cost money: it can be put in force all the same. */
+  /** Defaults that may cost money. The configuration can still be put in force. */
   readonly warnings: readonly Problem[]
   readonly text: string
 }
 
-/** Either a configuration, or why there is none. `text` is the file's, for showing problems in it. */
+/**
+ * The result of loading: a configuration, or the problems that prevent one. `text` is the content of the file, for
+ * quoting it.
+ */
 export type Loaded =
   ValidConfig | { readonly config: undefined; readonly problems: readonly Problem[]; readonly text: string }
 
 /**
- * Checks a `chain:` list against the plugins that there are, built-in or in `folders` (absolute paths). Faults of plugins are
- * problems as well; it throws nothing.
+ * Checks a `chain:` list against the built-in plugins and those in `folders` (absolute paths). Faults in plugins are
+ * returned as problems too; it never throws.
  */
 export type CheckChain = (
   source: Source,
@@ -38,8 +42,8 @@ export type CheckChain = (
 const valid = compile(SCHEMA)
 
 /**
- * Reads and checks a configuration file. One that cannot be read has that for its only problem.
- * @param text what it is to be taken to hold, where that is known already
+ * Loads and checks a configuration file. An unreadable file is reported as a problem.
+ * @param text the content to use instead of reading the file
  */
 export async function loadConfig(file: string, env: Env, checkChain: CheckChain, text?: string): Promise<Loaded> {
   const path = resolve(file)
@@ -47,7 +51,7 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
   try {
     read = text ?? textOf(path)
   } catch (cause) {
-    // Its name stands before the message.
+    // The message already begins with the file's name.
     const [reason] = (cause as Error).message.split(', open')
     const message = `the file cannot be read: ${reason}`
     return failed([{ file, line: 1, col: 1, width: 1, path: '', message }], '')
@@ -68,7 +72,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   try {
     raw = source.doc.toJS() as RawConfig
   } catch {
-    // An alias of an alias of an alias: a few lines that would fill the memory.
+    // Nested aliases: a few lines could fill the memory.
     return failed(
       [...problems, source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')],
       text,
@@ -79,21 +83,21 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   try {
     loaded = await refer(source, path, raw, shape, env, checkChain)
   } catch (cause) {
-    // What its names refer to can only be asked of a file whose shape is near enough to right.
+    // Resolving expects the right shape, so an exception after a shape problem is only a consequence.
     if (shape.length + problems.length === 0) throw cause
     loaded = failed(shape, text)
   }
   return problems.length === 0 ? loaded : failed([...problems, ...outside(problems, loaded.problems)], text)
 }
 
-/** The problems that are not of a value of which there is one already. */
+/** The problems at values that have no problem yet. */
 function outside(told: readonly Problem[], problems: readonly Problem[]): Problem[] {
   return problems.filter(
     ({ line, col }) => !told.some(other => other.line === line && col >= other.col && col <= other.col + other.width),
   )
 }
 
-/** The second half: names and rules across settings. */
+/** The second half of loading: references and rules that span settings. */
 async function refer(
   source: Source,
   path: string,
@@ -119,7 +123,7 @@ async function refer(
   }
 }
 
-/** Folders of plugins that the file names; the one that it need not name may be absent. */
+/** Reports configured plugin folders that do not exist. The default folder may be absent. */
 function absentFolders(source: Source, folders: readonly string[]): Problem[] {
   return folders.flatMap((folder, at) => {
     const path = ['plugins', at]
@@ -132,7 +136,7 @@ function failed(problems: readonly Problem[], text: string): Loaded {
   return { config: undefined, problems: sorted, text }
 }
 
-/** Freezes plain data through and through; maps and URLs are shared read-only by their types. */
+/** Freezes plain data recursively. Maps and URLs are read-only by their types. */
 function deepFreeze<T>(value: T): T {
   if (typeof value !== 'object' || value === null || Object.isFrozen(value) || ArrayBuffer.isView(value)) return value
   if (value instanceof Map) for (const item of value.values()) deepFreeze(item)

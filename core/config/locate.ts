@@ -1,27 +1,27 @@
-/** Where in the file a problem stands, and how it is shown to the operator. */
+/** Positions of problems in the file, and how problems are shown to the operator. */
 import leven from 'leven'
 import { isAlias, isMap, isScalar, Scalar, type Document, type LineCounter, type Node } from 'yaml'
 
 export type Path = readonly (string | number)[]
 
-/** One problem of a configuration file. */
+/** One problem in a configuration file. */
 export interface Problem {
   readonly file: string
   readonly line: number
   readonly col: number
-  /** How many characters of the line the problem covers, at least 1. */
+  /** Number of characters that the problem covers on its line, at least 1. */
   readonly width: number
-  /** Dotted path of the setting; empty for the file as a whole. */
+  /** Dotted path of the setting. Empty for the file as a whole. */
   readonly path: string
   readonly message: string
-  /** What to write instead, where that is known. */
+  /** What to write instead, if known. */
   readonly hint?: string | undefined
 }
 
-/** A scalar that asks for a variable of the environment; what came from there is never shown. */
+/** A scalar tagged `!env`. Its value is never shown. */
 export class EnvScalar extends Scalar {
   readonly text: string
-  /** The variable's name, where it was set. */
+  /** The variable's name, if the variable was set. */
   readonly from: string | undefined
 
   constructor(text: string, value: unknown, from: string | undefined) {
@@ -31,7 +31,7 @@ export class EnvScalar extends Scalar {
   }
 }
 
-/** A parsed file that can say where each of its settings stands. */
+/** A parsed file that knows the position of each setting. */
 export class Source {
   readonly file: string
   readonly text: string
@@ -45,7 +45,7 @@ export class Source {
     this.#lines = lines
   }
 
-  /** The node at a path; the nearest enclosing one when the path does not exist. */
+  /** Returns the node at a path, or the nearest enclosing node if the path does not exist. */
   node(path: Path): Node | undefined {
     for (let length = path.length; length >= 0; length--) {
       const node = length === 0 ? this.doc.contents : this.doc.getIn(path.slice(0, length), true)
@@ -54,13 +54,13 @@ export class Source {
     return undefined
   }
 
-  /** As `node`, or what it is an alias of. */
+  /** Like `node`, with aliases resolved. */
   value(path: Path): Node | undefined {
     const node = this.node(path)
     return isAlias(node) ? node.resolve(this.doc) : node
   }
 
-  /** A problem at the value of a setting, or at its key. */
+  /** Creates a problem at the value of a setting, or at its key. */
   problem(path: Path, message: string, hint?: string, at: 'value' | 'key' = 'value'): Problem {
     const key = at === 'key' ? this.#key(path) : undefined
     const [start, end] = (key ?? this.node(path))?.range ?? [0, 0]
@@ -77,7 +77,7 @@ export class Source {
     )
   }
 
-  /** A problem at a range of characters. */
+  /** Creates a problem at a range of characters. */
   at(start: number, end: number, message: string, hint?: string, path: Path = []): Problem {
     const { line, col } = this.#lines.linePos(start)
     const rest = (this.text.split('\n')[line - 1] ?? '').length - col + 1
@@ -100,15 +100,15 @@ function dotted(path: Path): string {
     .replace(/^\./, '')
 }
 
-/** The candidate nearest to what was written, if it is near enough to have been meant, and no other is as near. */
+/** Returns the candidate closest to what was written, if it is close enough and no other is equally close. */
 export function nearest(written: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
   let tied = false
   const all = [...candidates]
-  // The first word of a name may be further from it than from another.
+  // An abbreviation may be further from its full name than from another name.
   const begun = all.filter(candidate => candidate.toLowerCase().startsWith(`${written.toLowerCase()}-`))
   if (begun.length === 1) return begun[0]
-  // A word all of whose letters would have to change was not meant.
+  // If every letter would have to change, the word was not a misspelling.
   let distance = Math.min(Math.max(2, Math.floor(written.length / 3)) + 1, written.length)
   for (const candidate of all) {
     const d = leven(written.toLowerCase(), candidate.toLowerCase())
@@ -119,12 +119,12 @@ export function nearest(written: string, candidates: Iterable<string>): string |
   return tied ? undefined : best
 }
 
-/** The hint for a value that is known; none where it is not. */
+/** Returns the hint "did you mean …?" for a value, or undefined if there is none. */
 export function didYouMean(value: string | undefined): string | undefined {
   return value && `did you mean ${value}?`
 }
 
-/** "did you mean …?", or the list of what there is when it is short and nothing is near. */
+/** Returns "did you mean …?", or a list of all candidates if the list is short and none is close. */
 export function suggest(written: string, candidates: Iterable<string>): string | undefined {
   const all = [...candidates]
   const hint = didYouMean(nearest(written, all))
@@ -132,15 +132,19 @@ export function suggest(written: string, candidates: Iterable<string>): string |
   return all.length > 0 && all.length <= 16 ? `there is: ${all.join(', ')}` : undefined
 }
 
-/** Characters of a line that are shown on either side of a problem. */
+/** Characters shown on either side of a problem. */
 const SHOWN = 120
 
-/** Where a problem is: `file:line:col` and the setting. */
+/** Returns the position as `file:line:col` with the setting's path. */
 export function positionOf({ file, line, col, path }: Problem): string {
   return `${file}:${line}:${col}${path === '' ? '' : ` ${redact(path)}`}`
 }
 
-/** The problems as text: `file:line:col`, the line with its marked part, and what to write instead. No control character, and no secret, gets out. */
+/**
+ * Formats problems for the terminal: `file:line:col`, the line with the marked part, and what to write instead. Control
+ * characters
+ * and credentials are removed.
+ */
 export function render(problems: readonly Problem[], text: string): string {
   const lines = text.split('\n')
   return problems
@@ -162,7 +166,7 @@ export function render(problems: readonly Problem[], text: string): string {
     .replace(/[^\P{Cc}\n\t]/gu, '·')
 }
 
-/** The problems of a file as text for the operator, and how many there are. @param file its problems, and its text */
+/** Formats all problems of a file, with their number. @param file the problems and the text of the file */
 export function reportOf({ problems, text }: { readonly problems: readonly Problem[]; readonly text: string }): string {
   return `${render(problems, text)}\n\n${problems.length} ${problems.length === 1 ? 'problem' : 'problems'}`
 }

@@ -1,4 +1,4 @@
-/** The shape of a price, and of what a key type says of members that cost money. */
+/** JSON Schema of prices and of `requestPolicy`. */
 import { POLICIES, type PolicyName } from '../formats/policies.ts'
 import { CALL_NAMES, type CallName, RATE_NAMES } from '../money/price.ts'
 import { MOST_TOKENS } from './units.ts'
@@ -21,7 +21,7 @@ const RATES = Object.fromEntries(RATE_NAMES.map(name => [name, PRICE])) as {
   readonly [K in (typeof RATE_NAMES)[number]]: typeof PRICE
 }
 
-/** Factors by the name under which a reply reports that they apply. */
+/** Schema of price factors, keyed by the name under which a reply reports them. */
 const factors = (example: string) =>
   ({
     type: 'object',
@@ -30,7 +30,7 @@ const factors = (example: string) =>
     additionalProperties: FACTOR,
   }) as const
 
-/** One entry of `prices`. */
+/** Schema of one entry of `prices`. */
 export const PRICE_ENTRY = {
   type: 'object',
   description: 'prices by class of token',
@@ -70,7 +70,7 @@ export const PRICE_ENTRY = {
   },
 } as const
 
-/** What becomes of each member that costs money, keeps state, or changes the model or the address. */
+/** Schema of the actions for members that cost money, keep state, or change the model or the address. */
 export const POLICY = {
   type: 'object',
   description:

@@ -1,4 +1,4 @@
-/** The `prices:` section and what refers to it: exact numbers, and that everything a key type allows has a price. */
+/** Converts the `prices:` section, and checks that everything a key type allows has a price. */
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
 import { ratesOf, versioned } from '../money/price-text.ts'
 import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates } from '../money/price.ts'
@@ -10,7 +10,7 @@ import type { SectionReader } from './section-reader.ts'
 type RawPrice = RawConfig['prices'][string]
 type RawRates = Pick<RawPrice, (typeof RATE_NAMES)[number]>
 
-/** One entry of `prices`. */
+/** Converts one entry of `prices`. */
 export function priceFromFile(raw: RawPrice, path: Path, reader: SectionReader): Price {
   const tiers = raw.tiers?.map((tier, index) => {
     const at = [...path, 'tiers', index]
@@ -55,7 +55,7 @@ function readRates(raw: RawRates, path: Path, reader: SectionReader): Rates {
   return ratesOf(name => (raw[name] === undefined ? undefined : reader.decimal([...path, name])))
 }
 
-/** The `cost` of an upstream. */
+/** Converts the `cost` of an upstream. */
 export function costFromFile(
   raw: Readonly<Record<string, string>>,
   path: Path,
@@ -70,7 +70,7 @@ export function costFromFile(
   return new Map(known)
 }
 
-/** What a price lacks for a member to be allowed: the settings' names. */
+/** Returns the names of the settings that a price lacks for a member to be allowed. */
 export function lacking(price: Price, policy: PolicyName): string[] {
   const { needs }: Policy = POLICIES[policy]
   switch (needs?.kind) {
@@ -88,7 +88,7 @@ export function lacking(price: Price, policy: PolicyName): string[] {
   }
 }
 
-/** Reports each member that a key type allows while a price of its models has no rate for it. */
+/** Reports each member that a key type allows although one of its prices has no rate for it. */
 export function checkPolicy(
   policy: Readonly<Partial<Record<PolicyName, string>>>,
   models: ReadonlyMap<string, Pick<ModelEntry, 'price' | 'priceName'>>,
@@ -108,7 +108,7 @@ export function checkPolicy(
   }
 }
 
-/** Costs of models that no key type sends to the upstream: where each stands, and its model. */
+/** Returns the costs of models that no key type sends to the upstream, with their paths. */
 export function unsentCosts(
   upstreams: Iterable<Upstream>,
   keyTypes: readonly KeyType[],
@@ -125,10 +125,10 @@ export function unsentCosts(
   })
 }
 
-/** Input tokens from which on some providers charge more. */
+/** Number of input tokens above which some providers charge more. */
 const LONG_INPUT = 200_000
 
-/** Prices that say nothing of long input, each with a model that may take it. */
+/** Returns the prices without a rate for long input, each with a model whose input may be long. */
 export function untiered(keyTypes: Iterable<Pick<KeyType, 'models'>>): ReadonlyMap<string, string> {
   const found = new Map<string, string>()
   for (const { models } of keyTypes) {

@@ -1,4 +1,4 @@
-/** What the names in gateway.yaml refer to: upstreams, prices, models and aliases; and the rules that span settings. */
+/** Resolves references in gateway.yaml (upstreams, prices, models, aliases) and checks rules that span settings. */
 import { resolve as resolvePath } from 'node:path'
 import type { Config, KeyType, Upstream } from './config.ts'
 import { limits } from './limits.ts'
@@ -12,13 +12,13 @@ import { SectionReader } from './section-reader.ts'
 import { upstreamFromFile } from './upstreams.ts'
 import { KeyTypeReader } from './key-types.ts'
 
-/** Reads a file whose shape has been checked. */
+/** Resolves a file whose shape has been checked. */
 export class Resolver {
   readonly #reader: SectionReader
   readonly #file: string
   readonly #env: Env
 
-  /** @param file absolute path of the file */
+  /** @param file absolute path of the configuration file */
   constructor(source: Source, file: string, env: Env) {
     this.#reader = new SectionReader(source)
     this.#file = file
@@ -33,10 +33,10 @@ export class Resolver {
     return this.#reader.warnings
   }
 
-  /** The configuration without its chain. Of use only if `problems` stays empty. */
+  /** Returns the configuration without its chain. The result is valid only if `problems` stays empty. */
   resolve(raw: RawConfig): Config {
     const reader = this.#reader
-    // The file may be of the wrong shape, and is read all the same.
+    // The shape may be wrong: this runs to report as many problems as possible.
     const production = (raw.production as unknown) === true || this.#env['NODE_ENV'] === 'production'
     const prices = mapValues(raw.prices, (price, name) => priceFromFile(price, ['prices', name], reader))
     const upstreams = mapValues(raw.upstreams, (upstream, name) =>

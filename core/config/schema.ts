@@ -1,4 +1,4 @@
-/** The shape of gateway.yaml. Defaults stand here and nowhere else; README's table of options is checked against it. */
+/** JSON Schema of gateway.yaml. This is the only place for defaults. The reference in docs/ is generated from it. */
 import type { FromSchema } from 'json-schema-to-ts'
 import { PRICE_ENTRY } from './price-schema.ts'
 import { AGE, DURATION, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
@@ -6,7 +6,7 @@ import { section } from './section-schema.ts'
 import { UPSTREAM } from './upstream-schema.ts'
 import { KEY_TYPE } from './key-type-schema.ts'
 
-/** A mapping from names that are safe in log lines, store keys and headers. */
+/** Schema of a mapping whose names are safe in log lines, store keys and headers. */
 const named = <const S>(items: S, description: string) =>
   ({
     type: 'object',
@@ -187,5 +187,5 @@ export const SCHEMA = {
   },
 } as const
 
-/** gateway.yaml as it parses, defaults filled in. */
+/** The parsed content of gateway.yaml, with defaults filled in. */
 export type RawConfig = FromSchema<typeof SCHEMA>

@@ -1,9 +1,9 @@
-/** The credentials that a configuration holds, and how the log is kept free of them. */
+/** The credentials of a configuration, and how they are kept out of the log. */
 
 import type { Log, Scrubber } from '../lib/log.ts'
 import type { Config } from './config.ts'
 
-/** Has a log write what a configuration asks for, and nothing that it keeps secret. */
+/** Applies the configured log level, and hides the configuration's credentials from the log. */
 export function configureLog(
   { log, scrubber }: { readonly log: Log; readonly scrubber: Scrubber },
   config: Config,
@@ -12,7 +12,7 @@ export function configureLog(
   log.level = config.log
 }
 
-/** Every credential that a configuration holds. */
+/** Returns every credential of a configuration. */
 export function credentialsOf({ upstreams, store }: Config): string[] {
   const accounts = [...upstreams.values()].flatMap(upstream => upstream.accounts)
   const { password } = store.address ?? {}

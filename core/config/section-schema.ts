@@ -1,12 +1,12 @@
-/** Parts that the schemas of several sections share. */
+/** Schema parts that several sections share. */
 
 import { FORMAT_NAMES } from '../formats/terms.ts'
 
-/** An object with exactly these members, all of them optional. */
+/** Schema of an object with exactly these members, all optional. */
 export const section = <const P>(description: string, properties: P) =>
   ({ type: 'object', description, additionalProperties: false, default: {}, properties }) as const
 
-/** A list of wire formats. */
+/** Schema of a list of wire formats. */
 export const FORMAT_LIST = {
   type: 'array',
   minItems: 1,

@@ -1,4 +1,4 @@
-/** Shapes: JSON Schemas compiled, and their complaints in the words of the schema's own descriptions. */
+/** Checks values against JSON Schemas, and words the errors with the schemas' own descriptions. */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
 import { isRange } from '../lib/addresses.ts'
 import { POLICIES, type Policy } from '../formats/policies.ts'
@@ -14,23 +14,22 @@ const ajv = new Ajv({
   formats: { ...FORMATS_OF_UNITS, range: isRange },
 })
 
-/** A check for values of a schema; it fills in the schema's defaults. @throws when the schema itself is wrong */
+/** Compiles a schema. The check also fills in defaults. @throws if the schema is invalid */
 export function compile(schema: unknown): ValidateFunction {
   return ajv.compile(schema as object)
 }
 
-/** Ajv's errors as problems, one for each place. `base` is the path at which the checked value stands. */
+/** Converts Ajv's errors to problems, one for each place. `base` is the path of the checked value. */
 export function shapeProblems(source: Source, errors: readonly ErrorObject[], base: Path = []): Problem[] {
   const seen = new Set<string>()
   const misspelt = new Set(errors.map(error => `${error.instancePath} ${meantName(error)}`))
   return errors.flatMap(error => {
-    // The branches of an anyOf fail one by one; what counts is that none held.
-    // And a name that fails its rule is reported by the rule.
+    // For an anyOf, report the anyOf error and drop those of its branches. For a name, report the rule that it breaks.
     if (error.schemaPath.includes('/anyOf/') || error.keyword === 'propertyNames') return []
-    // What is none of the words that may stand there need not be told that it is no word either.
+    // For an enum, report the enum error and drop the type error.
     if (error.keyword === 'type' && (error.parentSchema as { enum?: unknown } | undefined)?.enum !== undefined)
       return []
-    // A name that is misspelt is not missing, too.
+    // If a name is misspelled, do not also report it as missing.
     if (
       error.keyword === 'required' &&
       misspelt.has(`${error.instancePath} ${String(error.params['missingProperty'])}`)
@@ -44,13 +43,13 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
   })
 }
 
-/** Settings of earlier versions, and what has come in their place. */
+/** Settings of earlier versions, with their replacements. */
 const MOVED: Readonly<Record<string, string>> = {
   failuresPerMinute:
     'take it out: limits.anonymous is how many requests without a valid key one address may make in a minute',
 }
 
-/** The name that a member of no known name was meant to have. */
+/** Returns the name that an unknown member was probably meant to have. */
 function meantName({ keyword, params, parentSchema }: ErrorObject): string | undefined {
   if (keyword !== 'additionalProperties') return undefined
   return nearest(
@@ -68,7 +67,7 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
     case 'additionalProperties': {
       const name = String(error.params['additionalProperty'])
       const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
-      // In brackets a comma begins the next member.
+      // In flow style a comma begins the next member.
       const row = Object.entries(POLICIES).find(
         ([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name),
       )?.[0]
@@ -99,12 +98,12 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
     case 'exclusiveMinimum':
       return source.problem(path, expected, error.message)
     default:
-      // What came from the environment is not shown.
+      // Do not show values from the environment.
       return source.problem(path, expected, source.value(path) instanceof EnvScalar ? undefined : meant(error))
   }
 }
 
-/** Options that stand beside their stage's name rather than below it. */
+/** Returns an option that stands beside its stage's name instead of below it. */
 function dedented(stage: unknown): string | undefined {
   const [[name, given] = [], ...others] = Object.entries(stage ?? {})
   const options = others.map(([option]) => option)
@@ -117,7 +116,7 @@ const BOOLEANS: ReadonlyMap<string, string> = new Map(
   Object.entries({ yes: 'true', on: 'true', no: 'false', off: 'false' }),
 )
 
-/** What is looked at of a schema. */
+/** The parts of a schema that the hints look at. */
 interface Shape {
   readonly type?: string
   readonly pattern?: string
@@ -125,7 +124,7 @@ interface Shape {
   readonly default?: unknown
 }
 
-/** What a value of the wrong form was meant to be, where that is plain. It shows only what cannot be a secret. */
+/** Returns the probable meaning of a value of the wrong form. It never returns a value that could be a secret. */
 function meant({ data, parentSchema }: ErrorObject): string | undefined {
   const { type, pattern, items, default: standard } = parentSchema as Shape
   const text = String(data)
@@ -152,7 +151,7 @@ function meant({ data, parentSchema }: ErrorObject): string | undefined {
 
 const UNQUOTED = 'write it without quotes'
 
-/** 10,000 and 10_000 and 10k as a number. */
+/** Converts 10,000 or 10_000 or 10k to a number. */
 function wholeNumber(text: string): string | undefined {
   if (/^\d{1,3}(?:[,_ ]\d{3}){1,2}$/.test(text)) return text.replaceAll(/\D/g, '')
   const [, digits, unit] = /^(\d{1,4})([km])$/i.exec(text) ?? []

@@ -1,4 +1,4 @@
-/** Where a store is: one Redis, a master that sentinels name, or a cluster, in one line. */
+/** The address of a store as one line: a single Redis, a master found through sentinels, or a cluster. */
 
 export interface Node {
   readonly host: string
@@ -7,9 +7,9 @@ export interface Node {
 
 export interface Address {
   readonly kind: 'single' | 'sentinel' | 'cluster'
-  /** The servers, the sentinels, or some of the cluster's nodes. */
+  /** The server, the sentinels, or some nodes of the cluster. */
   readonly nodes: readonly Node[]
-  /** What the sentinels call the master; empty otherwise. */
+  /** The name of the master at the sentinels. Otherwise empty. */
   readonly master: string
   readonly tls: boolean
   readonly username: string | undefined
@@ -21,9 +21,9 @@ const PATTERN = /^redis(s)?(?:\+(sentinel|cluster))?:\/\/(?:([^:@/]*)(?::([^@/]*
 const NODE = /^(\[[\da-fA-F:]+\]|[^:[\]@\s]+)(?::(\d{1,5}))?$/
 
 /**
- * Reads `redis://[user:password@]host[:port][/db]`, `redis+cluster://host:port,host:port` or
+ * Parses `redis://[user:password@]host[:port][/db]`, `redis+cluster://host:port,host:port` or
  * `redis+sentinel://host:port,host:port/master`; `rediss` for TLS.
- * @returns undefined when it is none of these
+ * @returns undefined for any other text
  */
 export function parseAddress(url: string): Address | undefined {
   const [, secure, kind = 'single', username, password, hosts = '', path = ''] = PATTERN.exec(url) ?? []
@@ -35,21 +35,21 @@ export function parseAddress(url: string): Address | undefined {
     nodes: nodes as Node[],
     master: kind === 'sentinel' ? path : '',
     tls: secure !== undefined,
-    // `redis://:password@host` has a password and no user.
+    // `redis://:password@host` has a password but no user.
     username: username ? decoded(username) : undefined,
     password: password === undefined ? undefined : decoded(password),
     db: kind === 'single' ? Number(path) : 0,
   }
 }
 
-/** The address in words for the operator, without its credential. */
+/** Describes an address to the operator, without its credentials. */
 export function describeAddress({ kind, nodes, master }: Address): string {
   const list = nodes.map(({ host, port }) => `${host}:${port}`).join(', ')
   if (kind === 'cluster') return `redis cluster at ${list}`
   return kind === 'sentinel' ? `redis master "${master}" by the sentinels at ${list}` : `redis at ${list}`
 }
 
-/** A credential as it stands in a URL; one that is no such spelling stands for itself. */
+/** Decodes a credential from a URL. Text that is not valid percent-encoding stays as it is. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)

@@ -1,17 +1,17 @@
-/** What the YAML parser stumbles over, in the words of who wrote the file. */
+/** Words the YAML parser's errors for the author of the file. */
 import { visit, type YAMLError } from 'yaml'
 import { EnvScalar, type Problem, type Source } from './locate.ts'
 
-/** How the complaint about a variable that is not set begins. */
+/** Beginning of the message about an unset variable. */
 export const NOT_SET = 'this environment variable is not set'
 
-/** For what does not keep the lines behind it from being understood. */
+/** Hints for errors after which the parser still understands the rest of the file. */
 const HINTS: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'every name may stand once in a mapping',
   TAG_RESOLVE_FAILED: '!env NAME fallback is how a variable of the environment is asked for',
 }
 
-/** What to say of the rest, and what to do about it. */
+/** Messages and hints for all other errors. */
 const WORDS: Readonly<Record<string, readonly [message: string, hint: string]>> = {
   BAD_INDENT: ['this line is not indented as those beside it', 'what belongs together begins in one column'],
   BLOCK_AS_IMPLICIT_KEY: [
@@ -30,8 +30,9 @@ const OTHER = [
 ] as const
 
 /**
- * The parser's complaints as problems. Behind the first with which it lost its way there are only echoes of that one.
- * @returns whether it did: then the file's shape is not known
+ * Converts the parser's errors to problems. Errors after the first one that loses the parser are dropped as
+ * consequences.
+ * @returns whether the parser lost its way, so that the file's shape is unknown
  */
 export function syntaxProblems(source: Source, errors: readonly YAMLError[]): { problems: Problem[]; lost: boolean } {
   const sorted = [...errors].sort((a, b) => a.pos[0] - b.pos[0])
@@ -40,7 +41,7 @@ export function syntaxProblems(source: Source, errors: readonly YAMLError[]): { 
   return { problems: sorted.slice(0, lost ? first + 1 : undefined).map(error => syntaxProblem(source, error)), lost }
 }
 
-/** Aliases of anchors that there are not. */
+/** Reports aliases whose anchor does not exist. */
 export function aliasProblems(source: Source): Problem[] {
   const problems: Problem[] = []
   visit(source.doc, {
@@ -55,21 +56,21 @@ export function aliasProblems(source: Source): Problem[] {
   return problems
 }
 
-/** A variable as shells and compose files write it. */
+/** A variable in the syntax of shells and compose files. */
 const SHELL_VARIABLE = /\$\{([A-Z_][A-Z0-9_]*)[^}]*\}|^\$([A-Z_][A-Z0-9_]*)$/
 
-/** Whether a text is, or has in it, a variable as shells write it. */
+/** Returns whether a text contains a variable in shell syntax. */
 export function asksTheShell(text: string): boolean {
   return SHELL_VARIABLE.test(text)
 }
 
-/** Variables in another language's spelling: a credential that is one would only be found out by the upstream. */
+/** Reports variables in shell syntax. Otherwise only the upstream would reject such a credential. */
 export function variableProblems(source: Source): Problem[] {
   const problems: Problem[] = []
   visit(source.doc, {
     Scalar(_key, node) {
       const [start, end] = node.range ?? [0, 0]
-      // What came from the environment may look like anything.
+      // A value from the environment may contain anything.
       const [variable, braced, bare] = SHELL_VARIABLE.exec(node instanceof EnvScalar ? '' : String(node.value)) ?? []
       if (variable !== undefined) problems.push(variableProblem(source, start, end, braced ?? bare))
     },
@@ -92,7 +93,7 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
     const name = /^["']?[^\s:"']+/.exec(source.text.slice(start))?.[0] ?? ''
     return source.at(start, start + name.length, `${name} stands here a second time`, hint)
   }
-  // A tag is told of with its value, of which nothing more is to be said.
+  // The problem of a tag covers its value, too.
   if (code === 'TAG_RESOLVE_FAILED') {
     const said = message.replace(/^Unresolved tag: (.*)$/, 'there is no tag $1')
     return source.at(start, start + (/^[^,\]}\n]*/.exec(source.text.slice(start))?.[0] ?? '').length, said, hint)
@@ -111,7 +112,7 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   const quote = /^Missing closing (["'])quote$/.exec(message)?.[1]
   if (quote !== undefined) return source.at(opening(source, start), end, `the ${quote} that closes this is missing`)
   const first = nextWritten(source.text, start)
-  // In brackets its own bracket is the parser's first stumble.
+  // In flow style the parser reports the variable's own brace first.
   const [variable, name] = /^\$\{([A-Z_][A-Z0-9_]*)[^}\n]*\}?/.exec(source.text.slice(first - 1)) ?? []
   if (variable !== undefined) return variableProblem(source, first - 1, first - 1 + variable.length, name)
   const line = source.text.slice(source.text.lastIndexOf('\n', first - 1) + 1, first + 2)
@@ -120,7 +121,7 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   return source.at(code === 'TAB_AS_INDENT' ? start : first, Math.max(end, first + 1), ...said)
 }
 
-/** The index of the first character from an index on that is neither white space nor part of a comment. */
+/** Returns the index of the first character at or after an index that is neither white space nor in a comment. */
 function nextWritten(text: string, from: number): number {
   const blank = /(?:\s|#.*)*/y
   blank.lastIndex = from
@@ -128,7 +129,7 @@ function nextWritten(text: string, from: number): number {
   return blank.lastIndex
 }
 
-/** The index behind the last character before an index that is neither white space nor part of a comment. */
+/** Returns the index after the last character before an index that is neither white space nor in a comment. */
 function lastWritten(text: string, before: number): number {
   const lines = text.slice(0, before).split('\n')
   for (let line = lines.pop(); line !== undefined; line = lines.pop()) {
@@ -138,7 +139,7 @@ function lastWritten(text: string, before: number): number {
   return 1
 }
 
-/** Where the text begins whose end is not found. */
+/** Returns where an unterminated text begins. */
 function opening({ doc }: Source, end: number): number {
   let start = end
   visit(doc, {

@@ -1,12 +1,12 @@
-/** Durations, sizes and numbers of tokens as operators write them. */
+/** Durations, sizes and token counts in the notation of the configuration file. */
 
-/** More tokens than any model takes or makes; a number beyond is a slip. */
+/** More tokens than any model reads or writes. A larger number is a mistake. */
 export const MOST_TOKENS = 100_000_000
 
 const MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }
 
-/** Timers count milliseconds in 31 bits; what is longer would fire at once. */
+/** Timers count milliseconds in 31 bits. A longer one would fire at once. */
 const LONGEST_MS = 24 * 86_400_000
 
 const DURATION_TEXT = '^\\d{1,9}(ms|s|m|h|d)$'
@@ -18,7 +18,7 @@ export const DURATION = {
   description: 'a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d',
 } as const
 
-/** A duration that may be none at all. */
+/** Schema of a duration that may be zero. */
 export const PAUSE = {
   type: 'string',
   pattern: DURATION_TEXT,
@@ -26,7 +26,7 @@ export const PAUSE = {
   description: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
 } as const
 
-/** How long something is kept: no timer runs for it. */
+/** Schema of a retention time. It may exceed the limit of timers. */
 export const AGE = {
   type: 'string',
   pattern: DURATION_TEXT,
@@ -34,7 +34,7 @@ export const AGE = {
   description: 'a duration such as 30d or 365d, from 1h to 9999d',
 } as const
 
-/** Checks of the formats that the schemas above name. */
+/** Checks for the `format` keywords of the schemas above. */
 export const FORMATS_OF_UNITS = {
   duration: (text: string): boolean => !readable(text) || (duration(text) > 0 && duration(text) <= LONGEST_MS),
   pause: (text: string): boolean => !readable(text) || duration(text) <= LONGEST_MS,
@@ -42,7 +42,7 @@ export const FORMATS_OF_UNITS = {
     !readable(text) || (duration(text) >= 3_600_000 && duration(text) <= 9999 * 86_400_000),
 } as const
 
-/** Text that is no duration at all is told so by its pattern. */
+/** Returns whether a text is a duration at all. If not, the pattern reports it. */
 function readable(text: string): boolean {
   return new RegExp(DURATION_TEXT).test(text)
 }
@@ -53,14 +53,14 @@ export const SIZE = {
   description: 'a size such as 512B, 16KiB or 32MiB',
 } as const
 
-/** A size, or the gateway's own choice. */
+/** Schema of a size, or `auto`. */
 export const SIZE_OR_AUTO = {
   ...SIZE,
   pattern: `^auto$|${SIZE.pattern}`,
   description: 'a size such as 512MiB, or `auto`',
 } as const
 
-/** How else the units are written. */
+/** Other spellings of the units. */
 const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
   ms: ['msec', 'msecs', 'millis', 'milliseconds'],
   s: ['sec', 'secs', 'second', 'seconds'],
@@ -74,14 +74,14 @@ const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
 }
 
 /**
- * A duration or a size as it is to be written, for a text that spells its unit otherwise, has none, several or a fraction.
- * @param pattern of the schema that the text does not match
- * @param missing the unit of one without
+ * Rewrites a duration or a size that spells its unit differently, has no unit, several units, or a fraction.
+ * @param pattern the schema's pattern that the text does not match
+ * @param missing the unit to assume if the text has none
  */
 export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
   const scales =
     pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern || pattern === SIZE_OR_AUTO.pattern ? BYTES : {}
-  // A number that is left without is of the default's unit, or so large that it must be of the smallest.
+  // A number without a unit has the default's unit, or the smallest one if it is large.
   const unit = /^\d{4}$/.test(text) && !'hd'.includes(missing) ? Object.keys(scales)[0] : missing
   const whole = /^\d{1,4}$/.test(text) ? text + unit : text
   if (
@@ -95,24 +95,27 @@ export function respelled(text: string, pattern: string | undefined, missing = '
     name: unitOf(name, scales),
   }))
   const sum = parts.reduce((before, { number, name }) => before + number * (scales[name] ?? Number.NaN), 0)
-  // The smallest unit that was written, else the largest that makes a whole number.
+  // The smallest unit that was written, else the largest that gives a whole number.
   const units = [parts.at(-1)?.name ?? '', ...Object.keys(scales).reverse()]
   const found = units.find(name => sum % (scales[name] ?? Number.NaN) === 0)
   return found && sum > 0 ? sum / (scales[found] as number) + found : undefined
 }
 
-/** The name of a unit, however it is spelled. */
+/** Returns the standard name of a unit. */
 function unitOf(written: string, scales: Readonly<Record<string, number>>): string {
   const unit = written.toLowerCase()
   return Object.keys(scales).find(name => name.toLowerCase() === unit || SPELLINGS[name]?.includes(unit)) ?? ''
 }
 
-/** Milliseconds of a text that matches DURATION; NaN of any other, of which the shape's check has told. */
+/**
+ * Converts a text that matches DURATION to milliseconds. Returns NaN for any other text, which the shape check has
+ * already reported.
+ */
 export function duration(text: string): number {
   return scaled(text, MS)
 }
 
-/** Bytes of a text that matches SIZE; NaN of any other. */
+/** Converts a text that matches SIZE to bytes. Returns NaN for any other text. */
 export function size(text: string): number {
   return scaled(text, BYTES)
 }

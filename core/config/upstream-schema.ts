@@ -1,4 +1,4 @@
-/** The shape of an upstream and of its accounts. */
+/** JSON Schema of upstreams and their accounts. */
 
 import { FORMAT_LIST, section } from './section-schema.ts'
 import { DURATION, MOST_TOKENS } from './units.ts'
@@ -37,7 +37,7 @@ const ACCOUNT = {
   },
 } as const
 
-/** One entry of `upstreams`. */
+/** Schema of one entry of `upstreams`. */
 export const UPSTREAM = {
   type: 'object',
   description: 'an upstream: url, speaks and accounts',

@@ -1,4 +1,4 @@
-/** Reads the `upstreams:` section: addresses, accounts, quotas and costs. */
+/** Converts the `upstreams:` section: addresses, accounts, quotas and costs. */
 import type { Price } from '../money/price.ts'
 import type { Account, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
@@ -10,10 +10,10 @@ import { duration } from './units.ts'
 
 type RawUpstream = RawConfig['upstreams'][string]
 
-/** The word that asks for the simulated provider, as a url and as the key of its account. */
+/** Selects the simulated provider, as a URL and as its key. */
 const SIMULATED = 'simulated'
 
-/** Reads one entry of `upstreams`. @param production whether the simulated provider is refused */
+/** Converts one entry of `upstreams`. @param production whether to refuse the simulated provider */
 export function upstreamFromFile(
   raw: RawUpstream,
   name: string,
@@ -30,7 +30,7 @@ export function upstreamFromFile(
     defaultOutput: raw.defaultOutput,
     accounts: raw.accounts.map((account, index) => {
       const at = [...path, 'accounts', index]
-      // An account without a key, and an invalid url, are reported elsewhere.
+      // A missing key and an invalid URL are reported elsewhere.
       if (account.key && (url !== undefined || raw.url === SIMULATED))
         checkSimulated(raw, account.key, path, at, reader)
       return accountFromFile(account, `${name}/${index + 1}`, at, reader)
@@ -50,7 +50,7 @@ export function upstreamFromFile(
   }
 }
 
-/** Reports a simulated url with a real key, and the other way round. */
+/** Reports a simulated URL with a real key, and a real URL with the simulated key. */
 function checkSimulated(raw: RawUpstream, key: string, path: Path, accountPath: Path, reader: SectionReader): void {
   if (asksTheShell(key) || (key === SIMULATED) === (raw.url === SIMULATED)) return
   reader.add(
@@ -70,7 +70,7 @@ function accountFromFile(
   return { name, key: raw.key, header: raw.header, quota }
 }
 
-/** The base address of an upstream; undefined for the simulated provider, and if it is not valid. */
+/** Returns the base address of an upstream. Undefined for the simulated provider, and for an invalid URL. */
 function urlFromFile(raw: RawUpstream, path: Path, reader: SectionReader, production: boolean): URL | undefined {
   const at = [...path, 'url']
   if (raw.url === SIMULATED) {
@@ -88,7 +88,7 @@ function urlFromFile(raw: RawUpstream, path: Path, reader: SectionReader, produc
   return url
 }
 
-/** What is wrong with the URL of an upstream, and what to write instead. */
+/** Returns what is wrong with an upstream's URL, and what to write instead. */
 function urlFault(url: URL, allowPrivate: boolean): readonly [message: string, hint?: string] | undefined {
   if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
     return ['expected a URL without credentials, query or fragment']

@@ -1,18 +1,19 @@
-/** Tells when a configuration file has changed. */
+/** Watches a configuration file for changes. */
 import { readFileSync, stat, statSync, watch } from 'node:fs'
 import { basename, dirname } from 'node:path'
 import type { Log } from '../lib/log.ts'
 
-/** Quiet time after a sign of a change before the file is read, in milliseconds: editors write in several steps. */
+/** How long the file must stay unchanged before it is read, in milliseconds. Editors write in several steps. */
 const DEBOUNCE_MS = 100
-/** How often its status is asked for, in milliseconds. */
+/** Interval of the status checks, in milliseconds. */
 const STATUS_MS = 1000
 
 /**
- * Watches a file. Its folder is watched, not the file: editors and deployments replace a file rather than write into it.
- * Where the file is reached by a link its folder may hear nothing of a change, so that its status is asked for, too.
- * @param text what it held when it was last read
- * @returns what stops it
+ * Watches a file through its folder, since editors and deployments replace a file instead of writing into it. Changes
+ * behind a
+ * symbolic link may not reach the folder, so the file's status is checked as well.
+ * @param text the content when the file was last read
+ * @returns a function that stops watching
  */
 export function watchFile(file: string, text: string, log: Log, changed: () => void): () => void {
   let told: Buffer | undefined = Buffer.from(text)
@@ -35,7 +36,7 @@ export function watchFile(file: string, text: string, log: Log, changed: () => v
       'the folder of the configuration is not watched any more; a change is noticed a second later',
     ),
   )
-  // The first answer is a sign, too: the file may have changed since it was read.
+  // The first status counts as a sign too: the file may have changed since it was read.
   let status: string | undefined
   const asking = setInterval(() => {
     stat(file, (failed, found) => {
@@ -52,7 +53,7 @@ export function watchFile(file: string, text: string, log: Log, changed: () => v
   }
 }
 
-/** What a file holds; undefined where it is away. A pipe is not read: it says what it has to say once, and then its reader waits. */
+/** Reads a file; undefined if it is missing. A pipe is never read again: its writer has already finished. */
 function bytesOf(file: string): Buffer | 'no file' | undefined {
   try {
     return statSync(file).isFile() ? readFileSync(file) : 'no file'

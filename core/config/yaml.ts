@@ -1,4 +1,7 @@
-/** Reads the YAML of gateway.yaml: `!env` per scalar, warnings as errors, the source text kept for exact prices. */
+/**
+ * Parses the YAML of gateway.yaml: supports `!env`, treats warnings as errors, and keeps the source text for exact
+ * prices.
+ */
 import { LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
 import { EnvScalar, Source, type Path, type Problem } from './locate.ts'
 import { aliasProblems, NOT_SET, syntaxProblems, variableProblems } from './syntax.ts'
@@ -7,13 +10,16 @@ export type Env = Readonly<Record<string, string | undefined>>
 
 const MAX_FILE = 1024 * 1024
 
-/** Environment text as YAML's core schema would read the same plain scalar. */
+/** Converts text from the environment as YAML would convert the same plain scalar. */
 function typed(text: string): string | number | boolean {
   if (text === 'true' || text === 'false') return text === 'true'
   return /^-?(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?$/.test(text) ? Number(text) : text
 }
 
-/** `!env NAME` or `!env NAME fallback`: the variable's text, else the fallback, else an error. Empty counts as not set. */
+/**
+ * The tag `!env NAME` or `!env NAME fallback`: the variable's text, else the fallback, else an error. An empty variable
+ * counts as unset.
+ */
 function envTag(env: Env): ScalarTag {
   return {
     tag: '!env',
@@ -31,7 +37,7 @@ function envTag(env: Env): ScalarTag {
   }
 }
 
-/** A file as YAML, with its problems; `lost` when it is not fit to be looked at further. */
+/** Parses a file. Returns its problems, and `lost` if the rest cannot be checked. */
 export function readYaml(file: string, text: string, env: Env): { source: Source; problems: Problem[]; lost: boolean } {
   const lines = new LineCounter()
   const tooLong = text.length > MAX_FILE
@@ -50,7 +56,7 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
   return { source, problems: [...problems, ...unknown, ...variables], lost: lost || unknown.length > 0 }
 }
 
-/** The text of a scalar exactly as written, or as the environment has it. */
+/** Returns the text of a scalar as written, or as set in the environment. */
 export function scalarText(source: Source, path: Path): string {
   const node = source.value(path)
   if (node instanceof EnvScalar) return node.text

@@ -1,4 +1,4 @@
-/** What changes an account beside its exchanges: grants, credits, and names that are claimed. */
+/** Changes to an account other than exchanges: grants, credits, and claimed names. */
 import { randomUUID } from 'node:crypto'
 import type { Config } from '../config/config.ts'
 import type { Store } from '../store/store.ts'
@@ -8,14 +8,14 @@ import type { HistoryEntry } from './records.ts'
 import { Scripts, stored } from './scripts.ts'
 import { Trail } from './trail.ts'
 
-/** What a reply left with its provider. */
+/** What a reply stored at its provider. */
 export interface StoredByReply {
-  /** Its id, or what stands for it. */
+  /** The reply's id, or a substitute for it. */
   readonly reply: string
-  /** Tokens of its input and output together, and of its output. */
+  /** Tokens of its input and output together, and of its output alone. */
   readonly total: number
   readonly output: number
-  /** Ids of its items, containers and the like. */
+  /** Ids of its items, containers and similar objects. */
   readonly others: readonly string[]
 }
 
@@ -52,9 +52,9 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Adds to an account's allocation; an id that was granted to it adds nothing again.
-   * @returns whether it was added now
-   * @throws GatewayError unavailable; RangeError when there is no such account, or the id was for another amount
+   * Adds a grant to an account's allocation. Repeating an id adds nothing.
+   * @returns whether the grant was added by this call
+   * @throws GatewayError unavailable; RangeError if the account does not exist or the id was used for another amount
    */
   async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
     const [kind, done] = (await this.scripts.run('grant', account, id, [
@@ -72,9 +72,9 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Gives back what an entry of a key's history charged, once.
-   * @returns what is given back, in nano-credits; 0 when it was given back before
-   * @throws GatewayError unavailable; RangeError when there is no such entry, or it charged nothing
+   * Refunds the charge of a history entry. Repeating it refunds nothing.
+   * @returns the refund in nano-credits; 0 if the entry was already refunded
+   * @throws GatewayError unavailable; RangeError if the entry does not exist or charged nothing
    */
   async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
     const notes = { requestId: entry.requestId, model: entry.notes.model, entry: entry.id, reason }
@@ -92,15 +92,15 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Takes a name of an account's, for one lease of the ledger; it is renewed until it is kept or given back.
+   * Claims a name within an account. The claim lasts one lease and is renewed until it is kept or released.
    * @param value what the name stands for
-   * @returns the claim, or the value that the name stands for already
+   * @returns the claim, or the existing value of the name
    * @throws GatewayError unavailable
    */
   async claim(account: string, name: string, value: string): Promise<Claim | string> {
     const claim: Claim = { account, name: `claim:${name}`, value: `${value}.${randomUUID()}` }
     const [kind, taken = ''] = await this.#claim(claim, this.#lease).catch((thrown: unknown) => {
-      // The store may have taken it, and only the answer is lost.
+      // The store may have recorded the claim although its answer was lost.
       this.#release(claim).catch(() => {})
       throw thrown
     })
@@ -109,21 +109,23 @@ export class Accounts extends Reads {
     return claim
   }
 
-  /** Leaves a claimed name taken for so many milliseconds, whatever becomes of this process. @throws GatewayError unavailable */
+  /**
+   * Makes a claim permanent for a number of milliseconds, even if this process dies. @throws GatewayError unavailable
+   */
   async keepClaim(claim: Claim, ms: number): Promise<void> {
     this.#claims.delete(claim)
     await this.#claim(claim, ms)
   }
 
-  /** Gives a claimed name back. @throws GatewayError unavailable */
+  /** Releases a claim. @throws GatewayError unavailable */
   async unclaim(claim: Claim): Promise<void> {
     this.#claims.delete(claim)
     await this.#release(claim)
   }
 
-  /** Keeps the claims of this process for another lease. */
+  /** Renews all claims of this process for another lease. */
   protected renewClaims(): void {
-    // The lease is three renewals long: the next one may reach the store again.
+    // A lease lasts three renewals, so the next renewal may still be in time.
     for (const claim of this.#claims) this.#claim(claim, this.#lease).catch(() => {})
   }
 
@@ -135,7 +137,7 @@ export class Accounts extends Reads {
     await this.scripts.run('release', account, name, [name, value])
   }
 
-  /** Notes what a reply left with its provider, and how many tokens it stands for. @throws GatewayError unavailable */
+  /** Records what a reply stored at its provider, and its size in tokens. @throws GatewayError unavailable */
   async noteStored(account: string, { reply, total, output, others }: StoredByReply): Promise<void> {
     const pipeline = this.scripts.redis.pipeline()
     const set = (id: string, tokens: number): unknown =>
@@ -150,7 +152,10 @@ export class Accounts extends Reads {
     if (outcome.status === 'rejected') throw outcome.reason
   }
 
-  /** Waits until the replicas that the configuration asks for have what was written beside a key. @throws Error when they have not */
+  /**
+   * Waits until the configured number of replicas has what was just written beside a key. @throws Error if they do not
+   * confirm
+   */
   confirm(key: string): Promise<void> {
     return this.scripts.confirm(key, this.#replicas, this.#confirmMs)
   }

@@ -1,40 +1,43 @@
-/** The audit: recomputes what every account must hold from its own history, while the gateway runs. */
+/** The audit: recomputes every account from its own history while the gateway runs. */
 import type { Ledger } from './ledger.ts'
 import type { Snapshot } from './reads.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import { historyEntry, type HistoryEntry, fieldMap } from './records.ts'
 
-/** What was found wrong with one account. */
+/** What is wrong with one account. */
 export interface Drift {
   readonly account: string
-  /** Which rule is broken, with both sides of it. */
+  /** The broken rules, each with both of its sides. */
   readonly findings: readonly string[]
 }
 
 export interface AuditReport {
   readonly accounts: number
-  /** How many of the accounts are an upstream's quota, not a key. */
+  /** How many of the accounts are quotas of upstream accounts rather than keys. */
   readonly quotas: number
   readonly entries: number
   readonly drifts: readonly Drift[]
-  /** Of an audit that recomputes: charges that were, and entries from before prices had versions, which cannot be. */
+  /** For depth `charges`: recomputed charges, and entries without price versions, which cannot be recomputed. */
   readonly repriced: number
   readonly unversioned: number
 }
 
-/** Holds that ran out are ended before an audit; one that ran out so many milliseconds ago was overlooked. */
+/** The audit first ends expired holds. A hold that expired more than this many milliseconds ago was missed. */
 const REAP_GRACE_MS = 60_000
 
-/** How much of an account is looked at: its sums and holds; its history and grants as well; and each charge, from the prices it was made at. */
+/**
+ * How thorough an audit is: `sums` and holds; `whole` adds history and grants; `charges` also recomputes each charge
+ * from its prices.
+ */
 export type Depth = 'sums' | 'whole' | 'charges'
 
-/** Audits the accounts given, or every key and every quota there is, once the holds that nobody renews are ended. @throws GatewayError unavailable */
+/** Audits the given accounts, or every key and quota, after ending expired holds. @throws GatewayError unavailable */
 export async function audit(
   ledger: Ledger,
   accounts?: readonly string[],
   depth: Depth = 'whole',
 ): Promise<AuditReport> {
-  // Since a hold ran out nobody may have come by: the gateway is down, or looks seldom.
+  // Holds may have expired since the last reaping, for example while the gateway was down.
   await ledger.reapAll()
   const drifts: Drift[] = []
   let entries = 0
@@ -53,7 +56,7 @@ export async function audit(
   return { accounts: all.length, quotas, entries, drifts, repriced, unversioned }
 }
 
-/** Requests of one account that are compared for a second end: an audit's memory has a bound. */
+/** Number of recent requests per account that are checked for a second end. It bounds the audit's memory. */
 const COMPARED = 100_000
 
 interface Findings {
@@ -112,13 +115,13 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
         if (finding !== undefined) findings.push(finding)
       }
     }
-    // A late entry corrects the reaped one before it, and a credit one that has ended.
+    // A late entry corrects the reaped entry before it; a credit refers to an entry that has ended.
     if (kind === 'late' || kind === 'credit') continue
     if (ended.has(requestId)) findings.push(`request ${requestId} ended twice`)
     if (ended.size < COMPARED) ended.add(requestId)
   }
   expect('settled = the sum of the history', sum('set'), settled)
-  // A quota is granted by its window, not by entries.
+  // A quota is granted per window, without grant entries.
   if (!quota) {
     let granted = 0n
     for await (const [id, raw] of ledger.entries(account, 'g', lastGrant)) granted += historyEntry(id, raw).charge
@@ -127,7 +130,7 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
   return { quota, entries, repriced, unversioned, findings }
 }
 
-/** What is wrong with an entry's charge; `unversioned` where it does not say which price it was made at. */
+/** Recomputes an entry's charge. Returns what is wrong with it; `unversioned` if the entry names no price version. */
 async function reprice(ledger: Ledger, { id, charge, waived, notes }: HistoryEntry): Promise<string | undefined> {
   const parts = chargeParts(notes)
   if (parts.length === 0) return 'unversioned'

@@ -1,10 +1,10 @@
-/** What an entry of the history says of its charge, so that the charge can be computed again from the entry alone. */
+/** The notes of a history entry from which its charge can be recomputed. */
 import { NO_USAGE, plus } from '../money/usage.ts'
 import type { PriceBook } from './price-book.ts'
 import { chargeAll, type PricedUsage, type BilledUsage } from '../money/price.ts'
 import type { ChargePart, Notes } from './records.ts'
 
-/** The notes by which a charge can be recomputed. */
+/** Returns the notes from which a charge can be recomputed. */
 export function chargeNotes(
   parts: readonly BilledUsage[],
 ): Pick<Notes, 'usage' | 'priceVersion' | 'conditions' | 'parts'> {
@@ -28,21 +28,21 @@ export function chargeNotes(
   }
 }
 
-/** What a reply has cost by now, and the notes that say so, for the entry that is written if its gateway dies. */
+/** Returns the cost of a reply so far, with its notes, for the entry that is written if the gateway dies. */
 export function floorOf(parts: readonly BilledUsage[], price: string): { charge: bigint; notes: Partial<Notes> } {
   if (parts.length === 0) return { charge: 0n, notes: {} }
   return { charge: chargeAll(parts), notes: { ...chargeNotes(parts), usageSource: 'estimated', price } }
 }
 
-/** The parts that an entry's charge was made from; none for one that names no usage or no version. */
+/** Returns the parts of an entry's charge. Empty if the entry names no usage or no price version. */
 export function chargeParts({ usage, priceVersion, conditions, parts }: Partial<Notes>): readonly ChargePart[] {
   if (parts) return parts
   return usage && priceVersion !== undefined ? [{ usage, price: priceVersion, ...(conditions && { conditions }) }] : []
 }
 
 /**
- * What an entry's parts cost, in nano-credits.
- * @returns undefined where the numbers of a version are not kept
+ * Recomputes the charge of an entry's parts, in nano-credits.
+ * @returns undefined if a price version is not stored
  * @throws GatewayError unavailable
  */
 export async function recomputed(parts: readonly ChargePart[], prices: PriceBook): Promise<bigint | undefined> {

@@ -1,57 +1,57 @@
-/** What is asked of the ledger for an exchange, how it answers, and how it ends. */
+/** Holds: what an exchange asks of the ledger, the answers, and how a hold ends. */
 import type { Quota } from '../config/config.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import type { Notes } from './records.ts'
 
-/** How a hold was answered. */
+/** The answer to a hold request. */
 export type HoldAnswer =
   | { readonly kind: 'held'; readonly hold: Hold }
   | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
   | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' | 'done' }
 
-/** What is to be held, and how its floor is known while it runs. */
+/** A request for a hold, and how its cost so far is known while it runs. */
 export interface HoldRequest extends HoldName {
   readonly amount: bigint
-  /** What will do where the balance does not cover the amount; the amount itself when nothing less will. */
+  /** The smallest acceptable amount. Equal to the amount if nothing less is acceptable. */
   readonly least: bigint
-  /** The version of the key's record that was looked at; ignored for quotas. */
+  /** The version of the key's record on which the request is based. Ignored for quotas. */
   readonly version: string
-  /** The key's rotation, by which a hold learns that its secret is no longer valid; none for quotas. */
+  /** The key's rotation counter, by which the hold detects that its secret has become invalid. Undefined for quotas. */
   readonly rotation?: string | undefined
-  /** An amount above half of the balance is cut to that half, though not below `least`. */
+  /** Whether an amount above half of the balance is reduced to that half, but not below `least`. */
   readonly half?: boolean | undefined
-  /** The most holds of the account at a time. */
+  /** Maximum concurrent holds of the account. */
   readonly concurrency?: number | undefined
-  /** For an upstream account: the allocation that each window grants. */
+  /** For an upstream account: its allocation per window. */
   readonly quota?: Quota | undefined
-  /** Kept with the hold, for the entry that is written if nobody comes back to settle it. */
+  /** Stored with the hold, for the entry that is written if the gateway dies. */
   readonly notes: Notes
-  /** What the customer has received so far, in nano-credits, and the notes that say so. */
+  /** Returns the charge for what the customer has received so far, in nano-credits, with its notes. */
   readonly floor: () => { readonly charge: bigint; readonly notes: Partial<Notes> }
-  /** Called when the exchange must end: its key is off, or another abandoned one took its place. */
+  /** Called when the exchange must end: its key was disabled, or a newer abandoned reply took its place. */
   readonly end?: ((why: EndReason) => void) | undefined
 }
 
-/** Why the ledger wants an exchange to end before its reply does. */
+/** Why the ledger ends an exchange before its reply is complete. */
 export type EndReason = 'disabled' | 'expired' | 'rotated' | 'crowded'
 
-/** What names a hold: one exchange may hold on several accounts under one id. */
+/** Identifies a hold. One exchange may have holds on several accounts under the same id. */
 export interface HoldName {
   readonly account: string
   readonly id: string
 }
 
-/** A hold that this process keeps alive until it settles it. */
+/** A hold that this process renews until it settles it. */
 export class Hold implements HoldName, Indexed {
   index = -1
   readonly request: HoldRequest
-  /** What is set aside, in nano-credits: less than was asked for where the balance went no further. */
+  /** Held amount in nano-credits. It is less than requested if the balance was insufficient. */
   amount: bigint
-  /** What was left beside it then. */
+  /** The balance that remained after the hold. */
   balance: bigint
-  /** It has been settled, as far as this process is concerned. */
+  /** Whether this process has settled the hold. */
   over = false
-  /** Its client has left, and its reply is read on in one of the key's places for that. */
+  /** Whether the client has left and the reply is being read to the end in one of the key's abandoned places. */
   abandoned = false
 
   constructor(request: HoldRequest, amount: bigint, balance: bigint) {
@@ -74,14 +74,18 @@ export interface End {
   readonly charge: bigint
   readonly kind: 'settle' | 'void'
   readonly notes: Notes
-  /** Its part among the attempts at one request, where it has one. */
+  /** The role of this exchange among the attempts at one request, if it has one. */
   readonly attempt?: AttemptPart | undefined
 }
 
-/** One of several attempts at a request: of one that brought its client nothing and one retry that succeeded, the dearer is paid. */
+/**
+ * The role of one attempt at a request that is sent several times. If an attempt delivered nothing and a retry
+ * delivers, only the dearer
+ * of the two is charged.
+ */
 export interface AttemptPart {
-  /** What identifies the request; safe in a store key. */
+  /** Identifies the request. Safe in a store key. */
   readonly request: string
-  /** It brought its client nothing, or it is a retry whose reply came. */
+  /** `lost`: this attempt delivered nothing. `retry`: this retry delivered its reply. */
   readonly part: 'lost' | 'retry'
 }

@@ -1,66 +1,66 @@
-/** Customers' keys: made, found by what the customer sends, managed. The secret itself is stored nowhere. */
+/** Customers' keys: creating, finding and managing them. The secrets themselves are never stored. */
 import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { Ledger } from './ledger.ts'
 import { stored, Unconfirmed } from './scripts.ts'
 
-/** A key as its record says; its type is the name of a key type. */
+/** A key as recorded in the store. Its type is the name of a key type. */
 export interface Key {
-  /** Public id, the ledger's name of the account. It outlives a rotation of the secret. */
+  /** The public id, and the name of the key's account in the ledger. It survives a rotation of the secret. */
   readonly id: string
   readonly name: string
   readonly type: string
   readonly status: 'active' | 'disabled'
-  /** Milliseconds since the epoch; undefined for never. */
+  /** Milliseconds since the epoch. Undefined if the key never expires. */
   readonly expiresAt: number | undefined
   readonly createdAt: number
-  /** Changes with every change of the record. */
+  /** Changes whenever the record changes. */
   readonly version: string
-  /** Changes with every rotation of the secret; `0` before the first. */
+  /** Changes whenever the secret is rotated. `0` before the first rotation. */
   readonly rotation: string
-  /** `sk-...` and the last four characters: enough to tell one's keys apart. */
+  /** `sk-...` and the last four characters, by which owners tell their keys apart. */
   readonly label: string
-  /** Nano-credits that were left when the record was read. */
+  /** The balance in nano-credits when the record was read. */
   readonly balance: bigint
 }
 
-/** What a new key is to be. */
+/** The properties of a new key. */
 export interface NewKey {
   readonly type: string
   readonly name: string
-  /** Nano-credits. */
+  /** In nano-credits. */
   readonly credits: bigint
   readonly expiresAt: number | undefined
 }
 
-/** The fields of a key's record. */
+/** The fields of a key's record in the store. */
 const FIELDS = ['type', 'name', 'status', 'expires', 'created', 'ver', 'sec', 'label', 'rot'] as const
 
-/** How long "there is no such key" is believed, in milliseconds, and of how many secrets. */
+/** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
 const ABSENT_MAX = 10_000
-/** Keys whose records are believed for a while, and keys that are known to have been valid. */
+/** Number of cached records, and number of secrets known to have been valid. */
 const CACHED_MAX = 50_000
 const KNOWN_MAX = 100_000
 
 export class Keys {
   readonly #ledger: Ledger
-  /** Records by the digests of their secrets. */
+  /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
-  /** Digests of secrets that no key has. They have a place of their own, where guesses displace nothing but guesses. */
+  /** Digests of unknown secrets. A separate cache, so that guesses displace only other guesses. */
   readonly #absent = new LRUCache<string, true>({ max: ABSENT_MAX, ttl: ABSENT_MS })
-  /** Digests of secrets that were valid when they were last looked up, however long ago. */
+  /** Digests of secrets that were valid at their last look-up, however long ago. */
   readonly #known = new LRUCache<string, true>({ max: KNOWN_MAX })
-  /** Look-ups under way, by digest. */
+  /** Running look-ups by digest. */
   readonly #reading = new Map<string, Reading>()
   readonly #now: () => number
 
-  /** @param cacheMs how long a record is believed; a hold checks its version all the same */
+  /** @param cacheMs how long a record is cached; a hold always checks the record's version as well */
   constructor(ledger: Ledger, cacheMs: number, now: () => number) {
     this.#ledger = ledger
     this.#now = now
-    // Looking at the clock anew each millisecond would cost more than it is worth.
+    // Reading the clock for every look-up would cost more than it is worth.
     this.#found = new LRUCache({
       max: CACHED_MAX,
       ttl: Math.max(cacheMs, 1),
@@ -69,7 +69,7 @@ export class Keys {
   }
 
   /**
-   * The key whose secret this is; at once, where it was looked up of late. That there is none is remembered for some seconds.
+   * Finds a key by its secret, from the cache if possible. An unknown secret is remembered for a few seconds.
    * @throws GatewayError unavailable, as a rejection
    */
   find(secret: string): Key | undefined | Promise<Key | undefined> {
@@ -79,13 +79,13 @@ export class Keys {
     return this.#reading.get(digest)?.answer ?? this.#read(digest)
   }
 
-  /** Whether a secret was a valid key's when it was last looked up. Asks nobody. */
+  /** Returns whether a secret was valid when it was last looked up. It never asks the store. */
   recognises(secret: string): boolean {
     return this.#known.has(digestOf(secret))
   }
 
   /**
-   * As `find`, but by a look at the store that begins after this call. Those who ask while a look is under way share the next.
+   * Like `find`, but reads the store after this call. Concurrent callers share the next read.
    * @throws GatewayError unavailable, as a rejection
    */
   refind(secret: string): Promise<Key | undefined> {
@@ -127,8 +127,9 @@ export class Keys {
   }
 
   /**
-   * The key with this secret, straight from the store, if it may be used now: for requests for which nothing is held, as a hold
-   * checks that itself.
+   * Reads the key with this secret from the store and checks that it may be used now. For requests without a hold; a
+   * hold makes this check
+   * itself.
    * @throws GatewayError invalid_key, key_expired or unavailable
    */
   async usable(secret: string): Promise<Key> {
@@ -138,7 +139,7 @@ export class Keys {
     return key
   }
 
-  /** Makes a key. The secret is in the answer and nowhere else; `doubt` says when its replicas have not confirmed it. */
+  /** Creates a key. Only the result contains the secret. `doubt` says that the replicas have not confirmed the key. */
   async create(wish: NewKey): Promise<{ key: Key; secret: string; doubt?: Unconfirmed }> {
     const { scripts } = this.#ledger
     const id = `key_${randomBytes(9).toString('hex')}`
@@ -155,7 +156,7 @@ export class Keys {
       label,
       rot: '',
     }
-    // In this order a crash leaves at most an account that nobody has the secret of.
+    // In this order, a crash leaves at most an account whose secret does not exist.
     await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
     await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
     await this.#note(id)
@@ -169,7 +170,7 @@ export class Keys {
     return { key: keyOf(id, values, wish.credits) as Key, secret, ...(doubt && { doubt }) }
   }
 
-  /** The trail, where it tells of keys that the store does not have. */
+  /** Returns the path of the trail if it has keys that the store lacks. */
   async lost(): Promise<string | undefined> {
     const { scripts, trail } = this.#ledger
     return trail.exists && (await stored(scripts.redis.exists(scripts.shared('accounts')))) === 0
@@ -177,13 +178,13 @@ export class Keys {
       : undefined
   }
 
-  /** A key by its public id. */
+  /** Finds a key by its public id. */
   async get(id: string): Promise<Key | undefined> {
     const values = await this.#fields(id)
     return keyOf(id, values, balanceIn(values))
   }
 
-  /** Every key, in no order. */
+  /** Iterates over all keys, in no particular order. */
   async *all(): AsyncGenerator<Key> {
     const { scripts } = this.#ledger
     let cursor = '0'
@@ -196,19 +197,20 @@ export class Keys {
     } while (cursor !== '0')
   }
 
-  /** Disables or enables a key. Requests under way learn of it at their next renewal. */
+  /** Disables or enables a key. Running requests learn of it at their next renewal. */
   async setStatus(id: string, status: Key['status']): Promise<void> {
     const { scripts } = this.#ledger
     await stored(scripts.redis.hset(scripts.key(id, 'a'), { status, ver: newVersion() }))
     await this.#note(id)
   }
 
-  /** Gives a key a new secret; the old one is dead when this returns. Balance and history stay. */
+  /** Gives a key a new secret. The old secret is invalid when this returns. Balance and history stay. */
   async rotate(id: string): Promise<{ key: Key; secret: string }> {
     const { scripts } = this.#ledger
     const { secret, digest, label } = newSecret()
     const old = await stored(scripts.redis.hget(scripts.key(id, 'a'), 'sec'))
-    // The record names the one secret that counts: between these steps exactly one of the two pointers is believed.
+    // The record names the one valid secret, so at any time between these steps exactly one of the two pointers is
+    // valid.
     await this.#point(digest, id)
     await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion(), rot: newVersion() }))
     await this.#note(id)
@@ -223,19 +225,19 @@ export class Keys {
     const id = await stored(scripts.redis.get(this.#pointer(digest)))
     if (id === null) return undefined
     const values = await this.#fields(id)
-    // A rotated secret may still have its pointer for a moment.
+    // A rotated secret may keep its pointer for a moment.
     const current = values[FIELDS.indexOf('sec')] ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
     return same ? keyOf(id, values, balanceIn(values)) : undefined
   }
 
-  /** The fields of a record, and behind them the balance of its account. */
+  /** Reads the fields of a record, followed by the balance of its account. */
   #fields(id: string): Promise<(string | null)[]> {
     const { scripts } = this.#ledger
     return stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS, 'bal'))
   }
 
-  /** Leaves the record, as it is now, on the trail. */
+  /** Writes the current record to the trail. */
   async #note(account: string): Promise<void> {
     const { scripts, trail } = this.#ledger
     const values = await stored(scripts.redis.hmget(scripts.key(account, 'a'), 'v', ...FIELDS))
@@ -253,10 +255,10 @@ export class Keys {
   }
 }
 
-/** A look at the store that is under way. */
+/** A running look-up. */
 interface Reading {
   readonly answer: Promise<Key | undefined>
-  /** The look after it, for those who ask meanwhile. */
+  /** The next look-up, shared by those who ask in the meantime. */
   next: Promise<Key | undefined> | undefined
 }
 
@@ -281,7 +283,9 @@ function keyOf(id: string, values: readonly (string | null | undefined)[], balan
   }
 }
 
-/** What is done but unconfirmed is told of at the end: nobody else knows the secret. */
+/**
+ * Returns a missing confirmation instead of throwing it: the caller must still get the secret, which nobody else knows.
+ */
 async function doubtOf(done: Promise<unknown>): Promise<Unconfirmed | undefined> {
   try {
     await done
@@ -300,7 +304,7 @@ function newVersion(): string {
   return randomBytes(6).toString('hex')
 }
 
-/** A new secret of 48 letters and digits, some 285 bits. */
+/** Creates a secret of 48 letters and digits (about 285 bits). */
 function newSecret(): { secret: string; digest: string; label: string } {
   const letters = randomBytes(96).toString('base64').replace(/[+/=]/g, '').slice(0, 48)
   const secret = `sk-${letters}`

@@ -1,6 +1,7 @@
 /**
- * The ledger: what each key was granted, what is set aside, what was settled. Every change is one atomic script with an
- * id of the caller's, so repeating one changes nothing. Amounts are whole nano-credits.
+ * The ledger: what each key was granted, what is held, and what was settled. Each change is one atomic script with an
+ * id
+ * from the caller, so repeating a change has no effect. Amounts are integers in nano-credits.
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
@@ -18,7 +19,7 @@ import { Maintenance } from './maintenance.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
 
-/** Milliseconds between a sign that the store has changed hands and the repetition of what it took last. */
+/** Milliseconds between the sign of a failover and the repetition of recent settlements. */
 const REPEAT_AFTER_MS = 500
 
 const TRIM_EVERY_MS = 3_600_000
@@ -26,18 +27,21 @@ const TRIM_EVERY_MS = 3_600_000
 export class Ledger extends Maintenance {
   readonly #config: LedgerConfig
   readonly #live = new SwapList<Hold>()
-  /** Those of the live ones whose clients have left. */
+  /** Live holds whose clients have left. */
   readonly #abandoned = new Map<string, Hold>()
-  /** Settlements under way, and who waits for the last of them. */
+  /** The number of running settlements, and a callback for when the last one finishes. */
   #settling = 0
   #settled: (() => void) | undefined
   #timers: readonly NodeJS.Timeout[] = []
   readonly #outbox: Outbox | undefined
-  /** What the store took of late, where another may take its place without it. */
+  /** Recent settlements, if another server may take over without them. */
   #recent: Recent | undefined
   #repeating: NodeJS.Timeout | undefined
 
-  /** @param outboxFolder where settlements wait while the store is away; who settles nothing needs none */
+  /**
+   * @param outboxFolder where settlements wait while the store is unavailable; not needed by a process that settles
+   * nothing
+   */
   constructor(
     store: Store,
     { store: place, ledger: config }: Settings,
@@ -53,7 +57,7 @@ export class Ledger extends Maintenance {
     }
     if (store.replicated && outboxFolder !== undefined) {
       this.#recent = new Recent(this.now)
-      // One failure is told of many times.
+      // One failover is reported several times.
       onTakeover(store.redis, () => (this.#repeating ??= setTimeout(() => this.#repeat(), REPEAT_AFTER_MS)))
     }
     if (outboxFolder !== undefined) {
@@ -62,7 +66,7 @@ export class Ledger extends Maintenance {
     }
   }
 
-  /** Accounts whose sums did not agree when the gateway looked last. */
+  /** Accounts whose sums did not agree at the last check. */
   drifted = 0
 
   /** Settlements that wait for the store. */
@@ -70,7 +74,10 @@ export class Ledger extends Maintenance {
     return this.#outbox?.size ?? 0
   }
 
-  /** Sends what earlier processes left unsettled, starts to renew the holds of this process and to reap those that nobody renews. */
+  /**
+   * Sends what earlier processes left in the outbox, then starts to renew this process's holds and to reap expired
+   * ones.
+   */
   async start(): Promise<void> {
     if (await this.halfRebuilt()) throw new Error(BROKEN_OFF)
     await this.#outbox?.adopt()
@@ -80,13 +87,13 @@ export class Ledger extends Maintenance {
       setInterval(() => this.#renewAll(), this.#config.lease / 3),
       every(this.#config.reapEvery, 'reaping', () => this.reapAll()),
       every(this.#config.reapEvery, 'keeping the prices', () => this.prices.keep()),
-      // Prices may have been lost with a store that failed.
+      // A store that failed may have lost prices.
       every(TRIM_EVERY_MS, 'trimming', () => this.trimAll().then(() => this.prices.keep(true))),
     ]
     for (const timer of this.#timers) timer.unref()
   }
 
-  /** Waits until each settlement under way is with the store or on disk, then stops. */
+  /** Waits until every running settlement is in the store or on disk, then stops. */
   async close(): Promise<void> {
     this.#recent = undefined
     clearTimeout(this.#repeating)
@@ -96,12 +103,14 @@ export class Ledger extends Maintenance {
     await this.#outbox?.close()
   }
 
-  /** Holds that this process keeps alive. */
+  /** Number of holds that this process renews. */
   get live(): number {
     return this.#live.size
   }
 
-  /** @throws GatewayError unavailable; then the hold is taken back at once, or ends with its lease and costs nothing */
+  /**
+   * Requests a hold. @throws GatewayError unavailable; the hold is then cancelled at once, or expires without a charge
+   */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
     const { account, id, amount, least, version, quota } = request
     this.noteOpen(account)
@@ -121,8 +130,9 @@ export class Ledger extends Maintenance {
     try {
       answer = (await this.scripts.run('hold', account, id, args)) as string[]
     } catch (thrown) {
-      // The store may have held and only the answer is lost. Once is enough: nothing was delivered, so the lease ends it for
-      // nothing, and requests that are refused must not fill the disk.
+      // The store may hold although its answer was lost. Send the cancellation only once and not through the outbox:
+      // nothing was delivered, so the lease ends the hold without a charge, and refused requests must not fill the
+      // disk.
       const { args: taken } = this.#settlement(request, { charge: 0n, kind: 'void', notes: request.notes })
       this.scripts.run('settle', account, id, taken).catch(() => {})
       throw thrown
@@ -138,8 +148,8 @@ export class Ledger extends Maintenance {
   }
 
   /**
-   * Lets a running hold grow to an amount, or as far towards it as the balance goes; one that was lost meanwhile lives again.
-   * @returns `over` when it has been settled, `off` when its key is off and gets nothing more
+   * Extends a running hold to an amount, or as far as the balance allows. A hold that was lost in between is restored.
+   * @returns `over` if it has been settled, `off` if its key is disabled and gets nothing more
    * @throws GatewayError unavailable
    */
   async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
@@ -166,16 +176,17 @@ export class Ledger extends Maintenance {
     if (kind !== 'held') return 'over'
     hold.amount = BigInt(held)
     hold.balance = BigInt(balance)
-    // Its answer may come after its end.
+    // This answer may arrive after the hold's end.
     if (!hold.over && !this.#live.has(hold)) this.#live.add(hold)
     return 'held'
   }
 
   /**
-   * The client of a hold has left and its reply is read on. It takes one of the key's places for that, and none of its
-   * concurrency; where there are too many, the one that was abandoned first must end.
-   * @param most places of one key
-   * @param whole the reply is read to its end in any case: it is never the one that must end
+   * Marks a hold whose client has left while its reply is still read. It then occupies one of the key's abandoned
+   * places instead of
+   * its concurrency. If there are too many, the one that was abandoned first must end.
+   * @param most number of abandoned places of one key
+   * @param whole whether the reply is read to its end in any case, so that it is never chosen to end
    */
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
     this.#abandoned.set(nameOf(hold), hold)
@@ -184,21 +195,21 @@ export class Ledger extends Maintenance {
       String(most),
       whole ? '1' : '',
     ])) as string[]
-    // A reply without a place keeps its place among those in flight.
+    // A reply without an abandoned place still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.end?.('crowded')
-    // One of another process learns of it with its next renewal.
+    // If the hold belongs to another process, that process learns of it at its next renewal.
     if (first !== undefined) this.#abandoned.get(nameOf({ account: hold.account, id: first }))?.request.end?.('crowded')
   }
 
-  /** A client listens again to the reply of an abandoned hold. */
+  /** Ends the abandonment of a hold: a client receives its reply again. */
   async rejoin(hold: Hold): Promise<void> {
     hold.abandoned = false
     this.#abandoned.delete(nameOf(hold))
     await this.scripts.run('rejoin', hold.account, hold.id, [hold.id])
   }
 
-  /** Ends a hold with its charge. Returns at once; while the store is away, the settlement waits on disk. */
+  /** Ends a hold with its charge. Returns at once. While the store is unavailable, the settlement waits on disk. */
   settle(hold: HoldName, end: End): void {
     if (hold instanceof Hold) {
       hold.over = true
@@ -247,7 +258,7 @@ export class Ledger extends Maintenance {
     return { account, id, args, at: this.now(), ...(attempt && { request: attempt.request }) }
   }
 
-  /** A server that took over may lack what the one before had taken last. Those that it knows change nothing. */
+  /** Repeats recent settlements after a failover, since the new server may lack them. Known ones have no effect. */
   #repeat(): void {
     this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
@@ -276,13 +287,14 @@ export class Ledger extends Maintenance {
       this.scripts.run('renew', account, id, args).then(
         answer => {
           const [kind, why] = answer as string[]
-          // Reaped, or lost with a failed store: there is nothing to keep alive, and its settlement will still be taken.
+          // The hold was reaped, or lost with a failed store. There is nothing to renew, and its settlement will still
+          // be accepted.
           if (kind === 'gone') this.#live.delete(hold)
           else if (kind === 'off') request.end?.(why as EndReason)
           else if (kind === 'crowded' && hold.abandoned) request.end?.('crowded')
         },
         () => {
-          // The lease is three renewals long: the next one may reach the store again.
+          // A lease lasts three renewals, so the next renewal may still be in time.
         },
       )
     }

@@ -1,4 +1,4 @@
-/** What a ledger does by itself: it ends holds that nobody renews, and folds old history entries into their sums. */
+/** Periodic work of the ledger: ending expired holds, and folding old history entries into sums. */
 
 import type { Config, LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -7,18 +7,18 @@ import type { Store } from '../store/store.ts'
 import { Accounts } from './accounts.ts'
 import { stored } from './scripts.ts'
 
-/** Entries that one call of the script looks at: the store must not be kept from others for long. */
+/** Maximum entries per call of the trim script, which blocks the store. */
 const TRIM_PAGE = 200
-/** Holds that one call ends, likewise. */
+/** Maximum holds per call of the reap script, likewise. */
 const REAP_PAGE = 1000
-/** Seconds for which an account stays in the list that the reaper goes through after its last hold. */
+/** Seconds for which an account stays on the reaper's list after its last hold. */
 const OPEN_FOR = 7200
 
-/** A ledger that can be swept. */
+/** A ledger with periodic maintenance. */
 export class Maintenance extends Accounts {
   protected readonly log: Log
   readonly #config: LedgerConfig
-  /** Accounts noted as open, and when, in seconds; noted again after half the time they stay noted. */
+  /** When each account was put on the reaper's list, in seconds. It is put there again after half of `OPEN_FOR`. */
   readonly #noted = new Map<string, number>()
 
   constructor(
@@ -32,7 +32,7 @@ export class Maintenance extends Accounts {
     this.#config = config
   }
 
-  /** Ends the expired holds of every account that had any lately. */
+  /** Ends the expired holds of all accounts on the reaper's list. @returns the number of holds */
   async reapAll(): Promise<number> {
     const { redis } = this.scripts
     const open = this.scripts.shared('open')
@@ -55,7 +55,7 @@ export class Maintenance extends Accounts {
     return ended
   }
 
-  /** Folds entries of the history that are older than it is kept into their sums. @returns how many */
+  /** Folds history entries older than the retention time into sums. @returns the number of entries */
   async trimAll(): Promise<number> {
     const { history, remember } = this.#config
     const args = [String(this.now() - history), String(TRIM_PAGE), String(remember)]
@@ -69,7 +69,7 @@ export class Maintenance extends Accounts {
     return trimmed
   }
 
-  /** Puts an account on the list that the reaper goes through. */
+  /** Puts an account on the reaper's list. */
   protected noteOpen(account: string): void {
     const now = Math.floor(this.now() / 1000)
     if ((this.#noted.get(account) ?? 0) > now - OPEN_FOR / 2) return

@@ -1,33 +1,34 @@
 /**
- * Settlements that the store could not take, on disk until it has. Each process has a file of its own; whoever starts next
- * takes over what a dead one left. Repeating a settlement changes nothing, so what is in doubt is sent again.
+ * The outbox: settlements on disk that the store could not take yet. Each process has its own file, and a starting
+ * process takes
+ * over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent again.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Environment } from '../lib/environment.ts'
 
-/** A settlement as it goes to the store. */
+/** A settlement as it is sent to the store. */
 export interface Settlement {
   readonly account: string
   readonly id: string
   readonly args: readonly string[]
-  /** What identifies the request among its retries, where that matters. */
+  /** Identifies the request among its retries, if that matters. */
   readonly request?: string | undefined
-  /** Milliseconds since the epoch when it was first sent. */
+  /** When it was first sent, in milliseconds since the epoch. */
   readonly at: number
 }
 
 export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'now' | 'pid'> {
-  /** A folder of the outbox's own; made when it is first needed. */
+  /** The outbox's folder. It is created when it is first needed. */
   readonly folder: string
-  /** Milliseconds for which the store recognises a repeated settlement. */
+  /** How long the store recognises a repeated settlement, in milliseconds. */
   readonly remember: number
-  /** Rejects when the store has not taken it. */
+  /** Sends a settlement to the store. Rejects if the store did not take it. */
   send(settlement: Settlement): Promise<unknown>
 }
 
-/** Milliseconds between two rounds: the first, and the longest. */
+/** Milliseconds between two rounds of sending: the first wait and the longest. */
 const WAIT_MS = { first: 50, longest: 5000 } as const
 
 export class Outbox {
@@ -35,7 +36,7 @@ export class Outbox {
   readonly #file: string
   readonly #waiting = new Map<string, Settlement>()
   #handle: FileHandle | undefined
-  /** The last write to the file; the next one follows it. */
+  /** The last write to the file. The next write follows it. */
   #writing: Promise<void> = Promise.resolve()
   #lines = ''
   #timer: NodeJS.Timeout | undefined
@@ -47,20 +48,21 @@ export class Outbox {
     this.#file = join(host.folder, `${host.pid}-${host.now()}.jsonl`)
   }
 
-  /** Settlements that wait. */
+  /** Number of waiting settlements. */
   get size(): number {
     return this.#waiting.size
   }
 
-  /** Takes over what earlier processes left, and starts to send it. */
+  /** Takes over the settlements of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
     const { folder, isAlive, log, now, pid, remember } = this.#host
     const emptied: string[] = []
     const found: Settlement[] = []
     for (const name of filesOf(folder)) {
       const owner = Number.parseInt(name, 10)
-      // A living process sends its own, and repeating it does no harm; only the file of a dead one may go. A file under this
-      // process's own number is an earlier life's: in a container each life has the same.
+      // A living process sends its own settlements, and sending them twice does no harm, but only a dead process's file
+      // may be removed. A file with this process's own number is from an earlier process: in a container every process
+      // has the same number.
       if (owner === pid || !isAlive(owner)) emptied.push(join(folder, name))
       found.push(...read(join(folder, name)))
     }
@@ -75,26 +77,26 @@ export class Outbox {
     if (fresh.length > 0) {
       log.warn({ settlements: fresh.length }, 'settlements of an earlier process are sent again')
       const kept = await Promise.all(fresh.map(settlement => this.put(settlement)))
-      // What is not in this process's own file yet stays in theirs.
+      // A settlement that is not yet in this process's file must stay in the old file.
       if (kept.includes(false)) return
     }
     for (const file of emptied) rmSync(file, { force: true })
   }
 
-  /** Keeps a settlement until the store has taken it. @returns whether it is on disk; while that fails, memory must do */
+  /** Stores a settlement until the store takes it. @returns whether it is on disk; otherwise it is only in memory */
   async put(settlement: Settlement): Promise<boolean> {
     const name = nameOf(settlement)
     if (this.#waiting.has(name)) return true
     this.#waiting.set(name, settlement)
     this.#lines += `${JSON.stringify(settlement)}\n`
     this.#schedule()
-    // One write and one sync for all that came while the last was under way.
+    // One write and one sync cover everything that arrived during the last write.
     this.#writing = this.#writing.then(() => this.#write())
     await this.#writing
     return this.#lines === ''
   }
 
-  /** Stops sending; what waits stays on disk for the next start. */
+  /** Stops sending. Waiting settlements stay on disk for the next start. */
   async close(): Promise<void> {
     this.#closed = true
     clearTimeout(this.#timer)
@@ -112,7 +114,7 @@ export class Outbox {
       await this.#handle.appendFile(lines)
       await this.#handle.datasync()
     } catch (cause) {
-      // Half of it may be there: the next try begins a line of its own, with all of it.
+      // A part may have been written. The next attempt starts a new line with all of it.
       this.#lines = `\n${lines}${this.#lines}`
       this.#host.log.error({ err: cause }, 'the outbox cannot be written: settlements wait in memory alone')
     }
@@ -145,7 +147,10 @@ export class Outbox {
     await this.#writing
   }
 
-  /** Nothing waits any more, unless it came just now: then its line stays, and those before it do no harm. */
+  /**
+   * Empties the file if nothing waits. A settlement that just arrived keeps its line, and repeating the lines before it
+   * is harmless.
+   */
   async #empty(): Promise<void> {
     if (this.#waiting.size > 0 || this.#closed) return
     await this.#handle
@@ -166,7 +171,7 @@ function filesOf(folder: string): string[] {
   }
 }
 
-/** The whole lines of a file; the last may have been cut off by the death of its writer, who then had told nobody of it. */
+/** Reads the complete lines of a file. A process that died while writing the last line had not acknowledged it. */
 function read(file: string): Settlement[] {
   const lines = text(file).split('\n').slice(0, -1)
   return lines.flatMap(line => {
@@ -178,7 +183,7 @@ function read(file: string): Settlement[] {
   })
 }
 
-/** A file that is gone was taken over by another process that starts at the same time. */
+/** A missing file was taken over by another process that started at the same time. */
 function text(file: string): string {
   try {
     return readFileSync(file, 'utf8')

@@ -1,15 +1,18 @@
-/** The numbers of every price that was ever in force, by version: entries name versions, and are recomputed from them. */
+/**
+ * The price book: the numbers of every price version that was ever in force. History entries name versions and are
+ * recomputed from them.
+ */
 import { LRUCache } from 'lru-cache'
 import { priceFromText, writePrice } from '../money/price-text.ts'
 import type { Price } from '../money/price.ts'
 import { type Scripts, stored } from './scripts.ts'
 
-/** The key that all versions are kept under. */
+/** The store key of all versions. */
 const KEPT = 'prices'
 
 export class PriceBook {
   readonly #scripts: Scripts
-  /** Versions that are in force here, and those of them that the store is known to have. */
+  /** The versions in force in this process, and those that the store is known to have. */
   readonly #current = new Map<string, string>()
   readonly #kept = new Set<string>()
   readonly #read = new LRUCache<string, Price>({ max: 1000 })
@@ -18,7 +21,7 @@ export class PriceBook {
     this.#scripts = scripts
   }
 
-  /** Notes prices that come into force. `keep` sees to it that the store has them. */
+  /** Adds prices that come into force. `keep` then writes them to the store. */
   add(prices: Iterable<Price>): void {
     for (const price of prices) {
       this.#current.set(price.version, writePrice(price))
@@ -27,8 +30,8 @@ export class PriceBook {
   }
 
   /**
-   * Puts into the store what it does not have yet.
-   * @param again also what it had before, in case it was lost
+   * Writes missing versions to the store.
+   * @param again whether to write known versions again, in case the store lost them
    * @throws GatewayError unavailable; the next call tries again
    */
   async keep(again = false): Promise<void> {
@@ -40,7 +43,7 @@ export class PriceBook {
     }
   }
 
-  /** The price that a version stands for; undefined for one that was never kept. @throws GatewayError unavailable */
+  /** Returns the price of a version. Undefined if it was never stored. @throws GatewayError unavailable */
   async get(version: string): Promise<Price | undefined> {
     const known = this.#read.get(version)
     if (known) return known
@@ -51,12 +54,12 @@ export class PriceBook {
     return price
   }
 
-  /** Every version that is kept, with its numbers as they are kept. @throws GatewayError unavailable */
+  /** Returns all stored versions with their numbers as stored. @throws GatewayError unavailable */
   async all(): Promise<Readonly<Record<string, string>>> {
     return stored(this.#scripts.redis.hgetall(this.#scripts.shared(KEPT)))
   }
 
-  /** Puts a version back that an export has told of. @throws GatewayError unavailable */
+  /** Restores a version from an export. @throws GatewayError unavailable */
   async restore(version: string, numbers: string): Promise<void> {
     await stored(this.#scripts.redis.hset(this.#scripts.shared(KEPT), version, numbers))
   }

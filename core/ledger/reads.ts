@@ -1,14 +1,17 @@
-/** What can be asked of a ledger without changing it. */
+/** Read access to the ledger. */
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
 import { PriceBook } from './price-book.ts'
 import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
 import { type Scripts, stored } from './scripts.ts'
 
-/** How long the windows of quotas are. */
+/** Lengths of the quota windows, in milliseconds. */
 export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
 
-/** An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in milliseconds. */
+/**
+ * An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in
+ * milliseconds.
+ */
 export type Snapshot = [
   account: string[],
   holds: string[],
@@ -18,30 +21,30 @@ export type Snapshot = [
   now: string,
 ]
 
-/** Stands in a store while it is being rebuilt. */
+/** Present in a store while it is being rebuilt. */
 export const REBUILDING = 'rebuilding'
-/** What is said of a store that was not rebuilt to the end. */
+/** The message about a store whose rebuild was interrupted. */
 export const BROKEN_OFF = 'a rebuild of this store was broken off: empty the store, and rebuild it again'
 
-/** Entries read at a time: nobody ever asks the store for more. */
+/** Maximum entries per read. */
 const PAGE = 1000
-/** Milliseconds for which a history is not trimmed under a reader that dies. */
+/** How long a history is protected from trimming if its reader dies, in milliseconds. */
 const WHOLE_MS = 600_000
 
-/** Ids that the store is asked about at a time. */
+/** Maximum ids per query. */
 const IDS_AT_ONCE = 250
 
-/** Look-ups that are with the store at a time: the others wait here, and holds do not wait behind them. */
+/** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
 
 export class Reads {
   readonly scripts: Scripts
   readonly prices: PriceBook
-  /** The connection for what customers look up. */
+  /** Returns the connection for customers' look-ups. */
   #lookups: () => Redis
   #looking = 0
   readonly #waiting: (() => void)[] = []
-  /** By account, the note under way of what a reply has left with its provider. */
+  /** By account: the running write of what a reply stored at its provider. */
   protected readonly noting = new Map<string, Promise<unknown>>()
 
   constructor(scripts: Scripts) {
@@ -50,12 +53,14 @@ export class Reads {
     this.prices = new PriceBook(scripts)
   }
 
-  /** Looks up on a connection of its own from now on. @param connection the one to use at a moment */
+  /**
+   * Uses a separate connection for look-ups from now on. @param connection returns the connection to use at this moment
+   */
   lookUpOn(connection: () => Redis): void {
     this.#lookups = connection
   }
 
-  /** Every key, and every quota that was used lately. */
+  /** Returns every key's account, and every recently used quota. */
   async accounts(): Promise<string[]> {
     const { redis } = this.scripts
     const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
@@ -63,22 +68,24 @@ export class Reads {
     return [...new Set([...keys, ...open])]
   }
 
-  /** Whether a rebuild of this store was broken off. */
+  /** Returns whether a rebuild of this store was interrupted. */
   async halfRebuilt(): Promise<boolean> {
     return (await stored(this.scripts.redis.exists(this.scripts.shared(REBUILDING)))) > 0
   }
 
-  /** An account at one moment. With `whole`, its history is not trimmed until it is released. */
+  /** Reads an account at one moment. With `whole`, its history is not trimmed until `release`. */
   async snapshot(account: string, keep?: 'whole'): Promise<Snapshot> {
     return (await this.scripts.run('snapshot', account, '', [keep ? String(WHOLE_MS) : '0'])) as Snapshot
   }
 
-  /** Lets an account's history be trimmed again. */
+  /** Allows an account's history to be trimmed again. */
   async release(account: string): Promise<void> {
     await stored(this.scripts.redis.hdel(this.scripts.key(account, 'a'), 'whole'))
   }
 
-  /** The entries of an account's history (`x`) or grants (`g`) up to the last one of a snapshot, a page at a time. */
+  /**
+   * Iterates over an account's history (`x`) or grants (`g`) up to the last entry of a snapshot, one page at a time.
+   */
   async *entries(account: string, part: 'x' | 'g', last: string): AsyncGenerator<[id: string, fields: string[]]> {
     for (let from = '-'; ;) {
       const rows = await stored(this.scripts.redis.xrange(this.scripts.key(account, part), from, last, 'COUNT', PAGE))
@@ -100,12 +107,15 @@ export class Reads {
     }
   }
 
-  /** What is known of state that an account left with a provider, id by id; undefined for what it did not make. */
+  /**
+   * Returns the recorded sizes of objects that an account stored at a provider, by id. Undefined for objects of other
+   * accounts.
+   */
   async storedSizes(
     account: string,
     ids: readonly string[],
   ): Promise<readonly ({ reply: string; tokens: number } | undefined)[]> {
-    // What a reply has left is there when its client can have seen it.
+    // Once a client can have seen the reply, its record must be visible.
     await this.noting.get(account)
     const found: (string | null)[] = []
     for (let at = 0; at < ids.length; at += IDS_AT_ONCE) {
@@ -118,7 +128,7 @@ export class Reads {
     })
   }
 
-  /** What an upstream account has used of its quota in the running window. */
+  /** Returns how much of its quota an upstream account has used in the current window. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
     const [win, base, settled, held] = await this.#lookUp(redis =>
       redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'),
@@ -131,8 +141,8 @@ export class Reads {
   }
 
   /**
-   * Entries of an account's history, newest first.
-   * @param range ids between which entries are looked for, both inclusive; `(id` excludes it
+   * Reads entries of an account's history, newest first.
+   * @param range the ids to look between, both inclusive; `(id` excludes the id
    */
   async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
     const rows = await this.#lookUp(redis =>
@@ -141,7 +151,7 @@ export class Reads {
     return rows.map(([id, fields]) => historyEntry(id, fields))
   }
 
-  /** How many entries an account's history has. */
+  /** Returns the number of entries in an account's history. */
   async historyLength(account: string): Promise<number> {
     return this.#lookUp(redis => redis.xlen(this.scripts.key(account, 'x')))
   }
@@ -150,7 +160,7 @@ export class Reads {
     return summary(await this.#lookUp(redis => redis.hgetall(this.scripts.key(account, 'u'))))
   }
 
-  /** Reads from the store what is true after every settlement that this process has asked for, on the connection for look-ups. */
+  /** Reads from the store, on the look-up connection, after all settlements that this process has sent. */
   async #lookUp<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     if (this.#looking >= LOOKUPS_MAX) await new Promise<void>(resolve => this.#waiting.push(resolve))
     else this.#looking++
@@ -158,7 +168,7 @@ export class Reads {
       await this.scripts.answered()
       return await stored(command(this.#lookups()))
     } finally {
-      // Its place goes to the next.
+      // The next waiting look-up takes this place.
       const next = this.#waiting.shift()
       if (next) next()
       else this.#looking--
@@ -166,7 +176,7 @@ export class Reads {
   }
 }
 
-/** The ledger's name for an upstream account's quota. */
+/** Returns the ledger's account name for an upstream account's quota. */
 export function quotaAccount(account: string): string {
   return `quota:${account}`
 }

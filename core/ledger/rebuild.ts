@@ -1,4 +1,4 @@
-/** Takes a ledger out of its store, and puts one into an empty store from what was taken out and from the trail. */
+/** Exports a ledger, and rebuilds one in an empty store from exports and the trail. */
 import type { Ledger } from './ledger.ts'
 import { priceFromText } from '../money/price-text.ts'
 import { BROKEN_OFF, REBUILDING } from './reads.ts'
@@ -6,10 +6,10 @@ import { fieldMap } from './records.ts'
 import { stored } from './scripts.ts'
 import type { Line } from './trail.ts'
 
-/** Fields of an account that are sums, which a rebuild computes anew. */
+/** Sums of an account, which a rebuild recomputes. */
 const SUMS = new Set(['bal', 'gra', 'rsv', 'set', 'arch', 'whole'])
 
-/** Every key with its grants and its history, a line at a time. @throws GatewayError unavailable */
+/** Exports every key with its grants and history, line by line. @throws GatewayError unavailable */
 export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
   const { scripts } = ledger
   const { redis } = scripts
@@ -28,7 +28,7 @@ export async function* exported(ledger: Ledger): AsyncGenerator<Line> {
   yield { kind: 'end', lines }
 }
 
-/** One account as it is at one moment; its history is kept whole meanwhile. */
+/** Exports one account at one moment. Its history is not trimmed meanwhile. */
 async function* exportedAccount(ledger: Ledger, account: string, at: number): AsyncGenerator<Line> {
   const { scripts } = ledger
   try {
@@ -58,7 +58,7 @@ async function* exportedAccount(ledger: Ledger, account: string, at: number): As
   }
 }
 
-/** What is known of one account. */
+/** What the lines say about one account. */
 interface Gathered {
   record: Readonly<Record<string, string>>
   recordedAt: number
@@ -74,9 +74,11 @@ export interface Rebuilt {
 }
 
 /**
- * Puts accounts into a store that has none. A grant that several files tell of counts once; of a key, the latest line does.
- * @param remember milliseconds for which a settlement that is sent again is recognised
- * @throws Error in words for the operator when the store has accounts or a rebuild that was broken off, or two exports tell of one history
+ * Puts accounts into an empty store. A grant that appears in several files counts once; for a key, the latest line
+ * applies.
+ * @param remember how long a repeated settlement is recognised, in milliseconds
+ * @throws Error for the operator if the store has accounts or an interrupted rebuild, or if two exports contain the
+ * same history
  */
 export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: number): Promise<Rebuilt> {
   const { scripts } = ledger
@@ -168,11 +170,11 @@ async function restore(
       await stored(redis.set(key(`i:credit:${entry}`), `credit:${of.get('p')}`))
       continue
     }
-    // What an outbox still holds may tell of it again.
+    // A settlement in an outbox may repeat it.
     const at = Number(id.split('-')[0])
     const left = at + remember - now()
     const request = of.get('id') ?? ''
-    // One that was reaped may still be settled, for the difference.
+    // A reaped hold may still be settled for the difference.
     if (of.get('k') === 'reaped') await stored(redis.hset(key('t'), request, `${of.get('c')}:${at}`))
     else {
       await stored(redis.hdel(key('t'), request))

@@ -1,7 +1,7 @@
-/** The settlements of the last moments, for a store whose successor may not have them. */
+/** Recent settlements, for a store whose successor after a failover may lack them. */
 import type { Settlement } from './outbox.ts'
 
-/** Milliseconds for which they are kept, at least; twice that at most. */
+/** How long settlements are kept: at least this many milliseconds, at most twice as many. */
 const KEPT_MS = 15_000
 
 export class Recent {
@@ -10,7 +10,7 @@ export class Recent {
   #since: number
   readonly #nowMs: () => number
 
-  /** @param nowMs milliseconds since the epoch */
+  /** @param nowMs returns milliseconds since the epoch */
   constructor(nowMs: () => number) {
     this.#nowMs = nowMs
     this.#since = nowMs()

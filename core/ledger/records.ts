@@ -1,20 +1,20 @@
-/** What the ledger tells of an account, read from the store's own words. */
+/** The ledger's records, parsed from the store's representation. */
 import type { Usage } from '../money/usage.ts'
 import type { Conditions } from '../money/price.ts'
 
-/** How an exchange can have ended. */
+/** The possible ends of an exchange. */
 export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget', 'disabled'] as const
 
-/** One part of a charge: a usage, the version of its price, and under which conditions it was used. */
+/** One part of a charge: a usage, its price version, and the conditions that applied. */
 export interface ChargePart {
   readonly usage: Usage
   readonly price: string
   readonly conditions?: Conditions
-  /** The upstream's name of the model, where it is another than was asked for. */
+  /** The upstream's name of the model, if it differs from the requested one. */
   readonly model?: string
 }
 
-/** What a history entry tells besides its amounts. */
+/** What a history entry records besides its amounts. */
 export interface Notes {
   readonly requestId: string
   readonly endpoint: string
@@ -27,41 +27,41 @@ export interface Notes {
   readonly usage?: Usage
   readonly usageSource?: 'upstream' | 'estimated'
   readonly quarantined?: boolean
-  /** The name of the price, the version that stands for its numbers, and the conditions that it was charged under. */
+  /** The price's name, the version of its numbers, and the conditions of the charge. */
   readonly price?: string
   readonly priceVersion?: string
   readonly conditions?: Conditions
-  /** The parts of the charge, where it has several, or one of another model. */
+  /** The parts of the charge, if there are several or one is for another model. */
   readonly parts?: readonly ChargePart[]
-  /** What of the usage has no price. */
+  /** The used items that have no price. */
   readonly unpriced?: readonly string[]
-  /** What the request costs the operator, in nano-credits; shown to no customer. */
+  /** What the request costs the operator, in nano-credits. Never shown to customers. */
   readonly cost?: string
   readonly durationMs?: number
   readonly ttftMs?: number
-  /** Of a credit: the entry that it gives back, and why. */
+  /** For a credit: the refunded entry, and the reason. */
   readonly entry?: string
   readonly reason?: string
 }
 
 /** One entry of an account's history. */
 export interface HistoryEntry {
-  /** Sorts by time; serves as a cursor. */
+  /** Sorts by time and serves as a cursor. */
   readonly id: string
   readonly at: number
   readonly kind: 'settle' | 'void' | 'reaped' | 'late' | 'orphan' | 'grant' | 'credit'
   readonly requestId: string
-  /** Nano-credits charged, or granted. */
+  /** The charge or grant in nano-credits. */
   readonly charge: bigint
-  /** Of a late entry: what had been charged before. Of a credit: what is given back. */
+  /** For a late entry: the earlier charge. For a credit: the refund. */
   readonly before: bigint
   readonly balance: bigint
-  /** Nano-credits that an earlier attempt at the same request had been charged already. */
+  /** Nano-credits that an earlier attempt at the same request was already charged. */
   readonly waived: bigint
   readonly notes: Partial<Notes>
 }
 
-/** An account's sums, in nano-credits: granted = balance + held + settled, always. */
+/** An account's sums in nano-credits. Always granted = balance + held + settled. */
 export interface Balance {
   readonly granted: bigint
   readonly balance: bigint
@@ -77,25 +77,25 @@ export interface Count {
   readonly cost: bigint
 }
 
-/** Counters in all, by UTC day (days since the epoch) and by model. */
+/** Counters in total, by UTC day (days since the epoch) and by model. */
 export interface Summary {
   readonly total: Count
   readonly days: ReadonlyMap<number, Count>
   readonly models: ReadonlyMap<string, Count>
-  /** Requests whose reported usage could not be. */
+  /** Requests whose reported usage was implausible. */
   readonly quarantined: number
-  /** Requests that cost nothing and have no entry, as there were too many in a minute. */
+  /** Requests without a charge and without an entry, since there were too many in a minute. */
   readonly unlisted: number
 }
 
-/** Names and values as the store lists them, one after the other. */
+/** Converts the store's alternating list of names and values to a map. */
 export function fieldMap(flat: readonly string[]): Map<string, string> {
   const map = new Map<string, string>()
   for (let at = 0; at < flat.length; at += 2) map.set(flat[at] ?? '', flat[at + 1] ?? '')
   return map
 }
 
-/** An entry as its stream holds it. */
+/** Parses an entry of a history stream. */
 export function historyEntry(id: string, fields: readonly string[]): HistoryEntry {
   const named = fieldMap(fields)
   const of = (name: string): string => named.get(name) ?? ''
@@ -112,7 +112,7 @@ export function historyEntry(id: string, fields: readonly string[]): HistoryEntr
   }
 }
 
-/** Counters as their hash holds them. */
+/** Parses the hash of an account's counters. */
 export function summary(raw: Readonly<Record<string, string>>): Summary {
   const scopes = new Map<string, Record<string, string>>()
   for (const [field, value] of Object.entries(raw)) {

@@ -1,7 +1,9 @@
 /**
- * The ledger's operations on the store. What is asked for within one turn of the event loop goes out as one call of one
- * script; settlements, which nobody waits for, ride along with the next call or wait a moment for company. An operation
- * is atomic, the batch is not: one that fails does not touch those beside it.
+ * Runs the ledger's operations on the store. Operations requested in the same turn of the event loop are sent as one
+ * call of one
+ * script. Settlements, which have no waiting caller, join the next call or wait a moment for one. Each operation is
+ * atomic, the batch
+ * is not: a failing operation does not affect the others.
  */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
@@ -28,43 +30,43 @@ interface Operation {
   readonly name: OperationName
   readonly account: string
   readonly id: string
-  /** What identifies the request among its retries; empty where that does not matter. */
+  /** Identifies the request among its retries. Empty if that does not matter. */
   readonly request: string
   readonly args: readonly string[]
   readonly resolve: (answer: unknown) => void
   readonly reject: (error: GatewayError) => void
 }
 
-/** An account's keys in the script's order. */
+/** An account's keys, in the order that the script expects. */
 const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u', 'b'] as const
 
-/** The files that are one script, in their order. */
+/** The files that are concatenated into one script, in order. */
 const PARTS_OF_THE_SCRIPT = ['operations.lua', 'aside.lua', 'batch.lua'] as const
 
-/** Milliseconds that an operation nobody waits for may wait for company. */
+/** How long an operation without a waiting caller may wait for others, in milliseconds. */
 const LAZY_MS = 2
-/** Operations in one call: the store must not be kept from others for long. */
+/** Maximum operations per call, since a call blocks the store. */
 const BATCH = 64
 
-/** Operations that a store without memory refuses; all others get through. */
+/** Operations that are refused when the store is out of memory. All others are accepted. */
 const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'extend', 'grant', 'claim'])
 
 type Run = (count: number, keys: readonly string[], lines: readonly string[]) => Promise<unknown[]>
 
-/** Something is done, but not yet safe from a failover; the message is for the operator. */
+/** An operation was done but is not yet safe from a failover. The message is for the operator. */
 export class Unconfirmed extends Error {}
 
 export class Scripts {
   readonly redis: Redis
   readonly #prefix: string
-  /** Accounts may be on different servers: a call is about one account. */
+  /** Whether accounts may be on different servers. A call then covers only one account. */
   readonly #scattered: boolean
   readonly #run: Run
-  /** The same script for a store that is out of memory: a settlement must get through then, too. */
+  /** The same script with the flag that lets settlements through when the store is out of memory. */
   readonly #runFull: Run
-  /** The keys of accounts that were in use of late. */
+  /** The keys of recently used accounts. */
   readonly #keys = new LRUCache<string, readonly string[]>({ max: 10_000 })
-  /** Calls under way. */
+  /** Running calls. */
   readonly #calls = new Set<Promise<void>>()
   #queue: Operation[] = []
   #soon: NodeJS.Immediate | undefined
@@ -79,23 +81,23 @@ export class Scripts {
       redis.defineCommand(name, { lua })
       return (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
     }
-    // The embedded store does not know the line that names a script's flags, and is never out of memory by its own account.
+    // The embedded store does not support the line of script flags, and never reports that it is out of memory.
     const flagged = (flags: string): string => (kind === 'embedded' ? source : `#!lua${flags}\n${source}`)
     this.#run = define('tollgate_run', flagged(''))
     this.#runFull = define('tollgate_run_full', flagged(' flags=allow-oom'))
   }
 
-  /** A key of one account; all of an account's keys are in one cluster slot. */
+  /** Returns a key of one account. All keys of an account are in one cluster slot. */
   key(account: string, part: string): string {
     return `${this.#prefix}:{${account}}:${part}`
   }
 
-  /** A key that belongs to no account. */
+  /** Returns a key that belongs to no account. */
   shared(name: string): string {
     return `${this.#prefix}:${name}`
   }
 
-  /** Runs an operation. @throws GatewayError unavailable whatever it fails with */
+  /** Runs an operation. @throws GatewayError unavailable for any failure */
   run(name: OperationName, account: string, id: string, args: readonly string[], request = ''): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.#queue.push({ name, account, id, request, args, resolve, reject })
@@ -105,9 +107,10 @@ export class Scripts {
   }
 
   /**
-   * Waits until as many replicas have what was written beside a key. It goes the way of the key's own commands, as only the
-   * connection that wrote can wait.
-   * @throws Unconfirmed when they do not, within the time
+   * Waits until a number of replicas has what was written beside a key. The command takes the same connection as the
+   * write, as only that
+   * connection can wait for it.
+   * @throws Unconfirmed if they do not confirm in time
    */
   async confirm(key: string, replicas: number, ms: number): Promise<void> {
     if (replicas === 0) return
@@ -120,7 +123,7 @@ export class Scripts {
       )
   }
 
-  /** Sends what waits: whatever is read from the store after this has been preceded by it. */
+  /** Sends all waiting operations. A read after this call is ordered behind them. */
   readonly flush = (): void => {
     if (this.#soon) clearImmediate(this.#soon)
     clearTimeout(this.#later)
@@ -138,7 +141,10 @@ export class Scripts {
     void call.finally(() => this.#calls.delete(call))
   }
 
-  /** Waits until the store has answered all that was asked for so far: whatever is read after that, on any connection, has been preceded by it. */
+  /**
+   * Waits until the store has answered all operations requested so far. A read after that, on any connection, sees
+   * them.
+   */
   async answered(): Promise<void> {
     this.flush()
     await Promise.all(this.#calls)
@@ -165,7 +171,7 @@ export class Scripts {
     const keys = [...places.keys()].flatMap(account => this.#keysOf(account))
     for (const { account, id, request } of operations)
       keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
-    // No argument has a line break in it: they are ids, numbers, words of ours, and JSON.
+    // No argument contains a line break: arguments are ids, numbers, fixed words and JSON.
     const lines = operations.map(({ account, name, args }) => `${places.get(account)}\n${name}\n${args.join('\n')}`)
     return run(keys.length, keys, lines)
   }
@@ -194,8 +200,8 @@ function unavailable(cause: unknown): GatewayError {
 }
 
 /**
- * What a store's command answers.
- * @throws GatewayError unavailable whatever it fails with: the caller can do nothing but come back later
+ * Awaits a command of the store.
+ * @throws GatewayError unavailable for any failure, since the caller can only try again later
  */
 export async function stored<T>(command: Promise<T>): Promise<T> {
   try {

@@ -1,6 +1,7 @@
 /**
- * The trail: keys and grants on disk, synced before a grant is called done. With an export of the history it rebuilds a
- * store that was lost. Secrets are not in it, only their hashes.
+ * The trail: a file of keys and grants, synced before a grant is acknowledged. Together with an export of the history
+ * it rebuilds a lost
+ * store. It contains only hashes of secrets.
  */
 import { existsSync, mkdirSync } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -29,16 +30,16 @@ export type Line =
       readonly counters: Readonly<Record<string, string>>
     }
   | { readonly kind: 'entry'; readonly account: string; readonly id: string; readonly fields: readonly string[] }
-  /** The numbers of a version of a price. */
+  /** The numbers of a price version. */
   | { readonly kind: 'price'; readonly version: string; readonly numbers: string }
-  /** The end of an export, and how many lines it has before this one. */
+  /** The end of an export, with the number of lines before it. */
   | { readonly kind: 'end'; readonly lines: number }
 
-/** Name of the trail's file in the data folder. */
+/** Name of the trail file in the data folder. */
 export const TRAIL = 'grants.jsonl'
 
 export class Trail {
-  /** Where it is, for the operator. */
+  /** Path of the trail, for messages to the operator. */
   readonly file: string
   readonly #folder: string
 
@@ -48,18 +49,18 @@ export class Trail {
     this.file = join(data, TRAIL)
   }
 
-  /** Whether there is one. */
+  /** Whether the trail exists. */
   get exists(): boolean {
     return existsSync(this.file)
   }
 
-  /** Appends a line. @throws Error in words for the operator: what the line tells of is done all the same */
+  /** Appends a line. @throws Error for the operator; the change that the line records is done all the same */
   async add(line: Line): Promise<void> {
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
       const handle = await open(this.file, 'a', 0o600)
       try {
-        // What a crash cut off before it must not take this line with it.
+        // A line that a crash cut off before must not damage this line.
         await handle.appendFile(`\n${JSON.stringify(line)}\n`)
         await handle.datasync()
       } finally {
@@ -74,7 +75,7 @@ export class Trail {
   }
 }
 
-/** The lines of a file, and how many of them could not be read: a crash cuts off what nobody was told is done. */
+/** Parses the lines of a file and counts unreadable ones. A line that a crash cut off was never acknowledged. */
 export function readTrail(text: string): { lines: Line[]; unreadable: number } {
   const written = text.split('\n').filter(line => line !== '')
   const lines = written.map(parse).filter(line => line !== undefined)

@@ -1,4 +1,7 @@
-/** Balances and histories in the shapes that customers' tools read: numbers for people, exact strings beside them. */
+/**
+ * Balances, policies and histories in the shapes that customers' tools read: numbers for display, with exact strings
+ * beside them.
+ */
 import type { Config, KeyType } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Count, HistoryEntry, Summary, ChargePart } from '../ledger/records.ts'
@@ -10,10 +13,10 @@ import type { PriceBook } from '../ledger/price-book.ts'
 import { type PriceText, priceText, ratesText } from '../money/price-text.ts'
 import { type CallName, type ConditionName, type Price, ratesAt } from '../money/price.ts'
 
-/** No look-up may be kept by anybody on the way. */
+/** Forbids every cache to store a look-up. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const
 
-/** Credits as a JSON number. For display: the exact amount is always beside it as a string. */
+/** Converts nano-credits to a JSON number, for display. The exact amount is always beside it as a string. */
 export function credits(nano: bigint): number {
   return Number(formatCredits(nano))
 }
@@ -22,7 +25,7 @@ export function isoTime(ms: number | undefined): string | null {
   return ms === undefined ? null : new Date(ms).toISOString()
 }
 
-/** Why a key cannot buy at the moment; undefined when it can. */
+/** Returns why a key cannot buy at the moment. Undefined if it can. */
 export function standing(key: Key, balance: bigint, now: number): { status: string; message?: string } {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
     return { status: 'expired', message: 'This API key has expired.' }
@@ -30,7 +33,7 @@ export function standing(key: Key, balance: bigint, now: number): { status: stri
   return { status: 'active' }
 }
 
-/** What is left of a key's allocation. Top level as balance widgets read it, `data` as key tools do. */
+/** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */
 export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
   const { granted, balance, held, settled } = await ledger.balance(key.id)
   const { status, message } = standing(key, balance, now)
@@ -93,7 +96,7 @@ const shown = (count: Count): object => ({
 
 const NONE: Count = { requests: 0, input: 0, output: 0, cost: 0n }
 
-/** A summary of usage: today, in all, by day and by model. */
+/** Returns the usage of today, in total, by day and by model. */
 export function usageOf(summary: Summary, now: number): Record<string, unknown> {
   const today = Math.floor(now / DAY_MS)
   const days = [...summary.days].sort(([a], [b]) => b - a).slice(0, 30)
@@ -111,7 +114,7 @@ export function usageOf(summary: Summary, now: number): Record<string, unknown> 
   }
 }
 
-/** What a key type lets its customers do. */
+/** Returns what a key type allows its customers to do. */
 export function policyOf(config: Config, type: KeyType): Record<string, unknown> {
   const models = [...type.models.values()]
   return {
@@ -140,7 +143,7 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
   }
 }
 
-/** What of a price is beside its rates for each class of token. */
+/** Returns the parts of a price other than its rates for token classes. */
 function special({
   audioInput,
   imageInput,
@@ -162,7 +165,7 @@ function special({
   }
 }
 
-/** The members that are set, under their names in snake case. */
+/** Returns the members that are set, with their names in snake case. */
 function snake(members: object): object {
   return Object.fromEntries(
     Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])),
@@ -173,7 +176,7 @@ function snakeCase(name: string): string {
   return name.replaceAll(/(?<=[a-z])(?=[A-Z\d])/g, '_').toLowerCase()
 }
 
-/** One part of a charge as customers see it: tokens and calls, each with its unit price. */
+/** Returns one part of a charge for customers: tokens and calls, each with its unit price. */
 function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
   const { calls, ...named } = conditions
   const factors = Object.entries(named).flatMap(([name, told]) => {
@@ -198,7 +201,7 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
 }
 
 /**
- * One entry of the history as customers see it, with the unit prices of its charge.
+ * Returns one history entry for customers, with the unit prices of its charge.
  * @throws GatewayError unavailable
  */
 export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
@@ -209,7 +212,7 @@ export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promi
   return { ...shownEntry(entry), unit_prices: shownParts.length === 0 ? null : shownParts }
 }
 
-/** One entry of the history as customers see it, without its prices. */
+/** Returns one history entry for customers, without prices. */
 export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
   const { notes } = entry
   const usage = notes.usage

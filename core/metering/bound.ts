@@ -1,18 +1,20 @@
-/** How far below zero a key can end: the part of a bill that no hold covers, of all requests that a key can have under way. */
+/** How far a key's balance can fall below zero: the part of all its concurrent charges that no hold covers. */
 import type { KeyType } from '../config/config.ts'
 import { NANO } from '../money/credits.ts'
 import type { Price, Rates } from '../money/price.ts'
 
 /**
- * Seconds of a model's output that a stream can be charged beyond its hold: one until the clock is looked at again, one for the
- * upstream to stop, one for the store to answer; twice that, as bytes are counted as more tokens than they mostly are.
+ * Seconds of a model's output that a stream may be charged beyond its hold: one second until the next check, one for
+ * the upstream to stop,
+ * one for the store to answer; times two, since an estimate counts more tokens for the same bytes than most text has.
  */
 export const UNCOVERED_S = 6
 
 /**
- * The most that a key of the type can end below zero, in nano-credits, with upstreams that make no more tokens a second than is
- * declared, keep to limits, and count no more input than is held.
- * @param outputRate tokens a second of models that say none
+ * Returns how far a key of the type can fall below zero, in nano-credits, if its upstreams make no more tokens per
+ * second than
+ * declared, observe output limits, and count no more input than is held.
+ * @param outputRate tokens per second for models without a rate of their own
  */
 export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outputRate: number): bigint {
   const dearest = [...models.values()].map(({ price, outputRate: own = outputRate }) => {
@@ -31,7 +33,9 @@ const OUTPUT = [
   'imageOutput',
 ] as const satisfies readonly (keyof Rates)[]
 
-/** Nano-credits per million output tokens, of the dearest class, for the longest input and under the dearest conditions. */
+/**
+ * Returns the dearest rate in nano-credits per million output tokens: dearest class, longest input, dearest conditions.
+ */
 function dearestRate(price: Price): bigint {
   const rates = [price, ...(price.tiers ?? [])].flatMap((each: Rates) => OUTPUT.map(name => each[name] ?? 0n))
   const factors = Object.values(price.factors).map(named => [...named.values(), NANO].reduce(larger))

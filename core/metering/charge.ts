@@ -1,4 +1,7 @@
-/** What an exchange costs: the usage its upstream reported, or a marked estimate where it reported none that is possible. */
+/**
+ * The charge of an exchange: the usage that its upstream reported, or a marked estimate if it reported no plausible
+ * one.
+ */
 import type { Outcome } from '../exchange/exchange.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import {
@@ -29,27 +32,27 @@ import {
   unpriced,
 } from './pricing.ts'
 
-/** What an exchange that has ended costs, and how that is known. */
+/** The charge of a finished exchange and its derivation. */
 export interface Bill {
-  /** Nano-credits. */
+  /** In nano-credits. */
   readonly charge: bigint
-  /** False when the exchange costs nothing because nothing was delivered. */
+  /** False if the exchange costs nothing because nothing was delivered. */
   readonly billed: boolean
   readonly usage: Usage
   readonly source: 'upstream' | 'estimated'
-  /** The upstream reported a usage that cannot be. */
+  /** Whether the upstream reported an implausible usage. */
   readonly quarantined: boolean
-  /** The usage in the parts that it was priced in; none where nothing is billed. */
+  /** The usage in separately priced parts. Empty if nothing is billed. */
   readonly parts: readonly BilledUsage[]
-  /** What of the usage has no price. */
+  /** The used items that have no price. */
   readonly unpriced: readonly string[]
-  /** It failed, with or without a part of a reply. */
+  /** Whether the exchange failed, with or without a partial reply. */
   readonly failed: boolean
 }
 
 /**
- * What a hold must be to cover all of the input and so many output tokens, each at its dearest, in nano-credits.
- * @param held calls of tools that the provider runs, and advice
+ * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.
+ * @param held tool calls at the provider, and advice
  */
 export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms, held: HeldCalls): bigint {
   const { price } = x.model.entry
@@ -61,12 +64,16 @@ export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms
   return dearestCharge(usage, price, terms, held, terms.imageTokens)
 }
 
-/** What is held for beside tokens: all that the request allows, and the least where a stream can be ended before the next call. */
+/**
+ * Returns the calls to hold for besides tokens: everything that the request allows, or the minimum if a stream can be
+ * ended before the next
+ * call.
+ */
 export function heldCalls(
   { body }: Pick<Billable, 'body'>,
   { extras, toolCalls }: Terms,
 ): { most: HeldCalls; least: HeldCalls } {
-  // A reply that comes whole cannot be ended.
+  // A reply in one piece cannot be ended early.
   const whole = body.get('stream') !== true
   const held = (unsaid: number, most: number): HeldCalls => ({
     calls: extras.tools.length === 0 ? extras.leastCalls : callsHeld(extras, unsaid, most),
@@ -79,24 +86,29 @@ export function heldCalls(
   return { most, least: whole ? most : held(1, 1) }
 }
 
-/** How many output tokens a hold covers beside the input. */
+/** Returns how many output tokens a hold covers besides the input. */
 export function outputOf(x: Billable, hold: bigint, terms: Terms): number {
   return tokensFor(hold - holdFor(x, 0, terms, heldCalls(x, terms).least), outputRateOf(x, terms))
 }
 
-/** Nano-credits per million of its output tokens at their dearest. */
+/** Returns the dearest rate of the request's output, in nano-credits per million tokens. */
 export function outputRateOf(x: Pick<Billable, 'model'>, terms: Terms): bigint {
   return outputRate(x.model.entry.price, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), terms)
 }
 
-/** What was delivered so far, with its input, as it is billed: what is charged when the gateway dies. Nothing for a reply that has not begun. */
+/**
+ * Returns what was delivered so far, with its input, as billed if the gateway dies now. Empty if the reply has not
+ * begun.
+ */
 export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
   return x.delivered === 0 && !x.tally.usage() ? [] : billedSoFar(x, observed(x, terms), terms)
 }
 
-/** What the exchange may have cost the upstream by now and, on top of it, so many output tokens, in nano-credits. */
+/**
+ * Returns what the exchange may have cost the upstream so far, plus a number of further output tokens, in nano-credits.
+ */
 export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
-  // Nothing is known to have cost anything yet; what is to come costs its input as well.
+  // Nothing is known to have cost anything yet. Further output would cost its input as well.
   if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   const usage = cutUsage(x, terms)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
@@ -105,7 +117,11 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
   )
 }
 
-/** The bill of an exchange that has ended. @param capAtEstimate the part of a report that cannot be is charged as the estimate, not as what is possible */
+/**
+ * Returns the bill of a finished exchange. @param capAtEstimate whether the implausible part of a report is charged as
+ * estimated instead of
+ * at the plausible maximum
+ */
 export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const reported = x.tally.usage()
@@ -120,20 +136,20 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
     failed,
   }
   const by = outcome.kind === 'failed' || outcome.kind === 'broken' ? outcome.by : undefined
-  // What a customer, or the end of his balance, cut short is owed as the upstream saw it.
+  // If the customer, or the end of the balance, ended the reply, the customer owes what the upstream delivered.
   const owed = by === 'client' || by === 'budget' || by === 'disabled'
   const cut = failed || outcome.kind === 'broken'
   const believable = reported?.valid === true && plausible(reported, x, terms)
-  // What was reported as final is the whole truth, whether or not the client waited for it, and whatever came of the reply.
+  // A final report is the whole truth, even if the client did not wait for it and whatever happened to the reply.
   const final = reported?.complete === true && (x.tally.final || ((x.complete || !cut) && !x.tally.failure))
   if (outcome.kind === 'answered') return nothing
-  // What the gateway itself fails at, and a reply that a stage replaces, is not the customer's to pay.
+  // The customer does not pay for the gateway's own failures, or for a reply that a stage replaced.
   const ownFailure = outcome.kind === 'failed' && !owed && !x.tally.failure
-  // Calls that cannot be are cut to those that can, and say nothing of the tokens.
+  // Implausible calls are reduced to plausible ones. They do not cast doubt on the tokens.
   const quarantined = !plausibleCalls(x.tally, terms)
   if (!ownFailure && believable && final)
     return { ...nothing, ...priced(reported.usage, x, terms, reported), source: 'upstream', quarantined }
-  // A request that reached no upstream, and a reply that failed before it said anything, cost nothing.
+  // A request that reached no upstream, and a reply that failed before any content, cost nothing.
   if (owed && outcome.attempts.length === 0) return nothing
   if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
@@ -145,12 +161,12 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
   return { ...nothing, ...(most.charge > least.charge ? most : least), source: 'estimated', quarantined: true }
 }
 
-/** A usage as it is billed while nothing is final. */
+/** Returns a usage as billed while no final report exists. */
 export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly BilledUsage[] {
   return billed(usage, x.model.entry, x.tally, terms, undefined)
 }
 
-/** Prices a usage. @param reported where it is the whole truth, with the passes and the counters that it told */
+/** Prices a usage. @param reported set if it is final, with the reported passes and counters */
 function priced(
   usage: Usage,
   x: Billable,
@@ -161,7 +177,7 @@ function priced(
   return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms, reported?.unknown) }
 }
 
-/** The parts of a reply that is cut short: its own usage, and the advice that it has asked for. */
+/** Returns the parts of an interrupted reply: its own usage, and the advice that it requested. */
 function cutParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
   const own = billed(usage, x.model.entry, x.tally, asCut(x, terms), undefined)
   const { advisors, tools } = terms.extras
@@ -173,7 +189,7 @@ function cutParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage
   ]
 }
 
-/** Prices a reply that was cut short. */
+/** Prices an interrupted reply. */
 function pricedCut(usage: Usage, x: Billable, terms: Terms): ReturnType<typeof priced> {
   const parts = cutParts(usage, x, terms)
   return {

@@ -1,14 +1,14 @@
-/** What an exchange costs the operator, as far as that is known. */
+/** What an exchange costs the operator, as far as it is known. */
 import type { Upstream } from '../config/config.ts'
 import { NANO, parseDecimal } from '../money/credits.ts'
 import { chargeAll, unpricedOf, type BilledUsage } from '../money/price.ts'
 
 /**
- * What an upstream bills for a usage, in nano-credits: as it reported itself, or at the prices of `cost`.
- * @param parts the usage as the customer is charged for it
- * @param sends the name that went upstream
+ * Returns what an upstream bills for a usage, in nano-credits: as it reported itself, or at the prices of `cost`.
+ * @param parts the usage as charged to the customer
+ * @param sends the model name that was sent upstream
  * @param reported dollars, as a plain decimal
- * @returns undefined where neither is known
+ * @returns undefined if neither is known
  */
 export function costOf(
   parts: readonly BilledUsage[],
@@ -21,7 +21,7 @@ export function costOf(
   if (dollar !== undefined && dollars !== undefined) return (dollars * dollar + NANO - 1n) / NANO
   const priced = parts.flatMap(part => {
     const price = cost.get(part.model ?? sends) ?? cost.get('*')
-    // A price that lacks a part of what was used says nothing of the whole.
+    // If a price lacks a used item, the total is unknown.
     return price && unpricedOf({ ...part, price }).length === 0 ? [{ ...part, price }] : []
   })
   return parts.length === 0 || priced.length < parts.length ? undefined : chargeAll(priced)

@@ -1,17 +1,20 @@
-/** Input tokens of documents that stand in a request. A function of their bytes, which may run on another thread. */
+/**
+ * Input tokens of documents inside a request. They depend only on the documents' bytes, so they may be computed on
+ * another thread.
+ */
 import { type Budget, BUDGET_BYTES, pdfSize } from './pdf.ts'
 
-/** Text has hardly ever more than one token for two bytes, so a hold on so many rarely falls short. */
+/** Text rarely has more than one token per two bytes, so such a hold is rarely too small. */
 export const SAFE_BYTES_PER_TOKEN = 2
 
-/** The documents of one request. All of it can be handed to another thread. */
+/** The documents of one request, in a form that can be passed to another thread. */
 export interface DocumentsJob {
-  /** Each one encoded, as the JSON string that stands in the request. */
+  /** The documents as encoded in the request's JSON strings. */
   readonly documents: readonly Uint8Array[]
   readonly pageTokens: number
 }
 
-/** Input tokens of each document; undefined for one that only the context window bounds. */
+/** Returns the input tokens of each document. Undefined for one that is bounded only by the context window. */
 export function documentsTokens({ documents, pageTokens }: DocumentsJob): (number | undefined)[] {
   const budget: Budget = { bytes: BUDGET_BYTES }
   return documents.map(({ buffer, byteOffset, byteLength }) => {
@@ -22,7 +25,7 @@ export function documentsTokens({ documents, pageTokens }: DocumentsJob): (numbe
 
 function documentTokens(encoded: string, pageTokens: number, budget: Budget): number | undefined {
   const bytes = Buffer.from(encoded.slice(encoded.indexOf(',') + 1), 'base64')
-  // The text of packed documents is not in sight.
+  // A ZIP-based document hides its text.
   if (bytes.subarray(0, 2).toString('latin1') === 'PK') return undefined
   if (!bytes.subarray(0, 1024).includes('%PDF-')) return Math.ceil(bytes.length / SAFE_BYTES_PER_TOKEN)
   const size = pdfSize(bytes, budget)

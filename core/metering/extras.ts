@@ -1,10 +1,10 @@
-/** What a request may cost beside the plain tokens of its model. */
+/** What a request may cost besides the plain tokens of its model. */
 import type { ModelEntry } from '../config/config.ts'
 import type { Extras } from '../exchange/exchange.ts'
 import { mostRuns } from '../formats/index.ts'
 import type { CallName, Calls } from '../money/price.ts'
 
-/** Nothing but tokens. */
+/** Only tokens. */
 export const NO_EXTRAS: Extras = {
   conditions: undefined,
   held: undefined,
@@ -16,7 +16,7 @@ export const NO_EXTRAS: Extras = {
   predicted: 0,
 }
 
-/** What is left of the extras of a request that is translated: only a service tier may reach an upstream of another format. */
+/** Returns the extras of a translated request: only a service tier can reach an upstream of another format. */
 export function translatedExtras(
   { conditions: { serviceTier: asked } = {}, held: { serviceTier } = {} }: Extras,
   asksForTier: boolean,
@@ -28,15 +28,15 @@ export function translatedExtras(
   }
 }
 
-/** The most calls of one tool that are held for, and that a report may tell of, where a request bounds them itself. */
+/** Maximum calls of one tool to hold for, and to believe, if a request sets its own limit. */
 const MOST_CALLS = 1000
-/** Calls of a kind that was not asked for which a report may tell of. */
+/** Maximum believed calls of a kind that the request did not enable. */
 const UNASKED_CALLS = 10
 
 /**
- * The calls that are held for.
- * @param unsaid for each tool of which the request does not say how often it may be run
- * @param most for each tool, whatever the request says
+ * Returns the calls to hold for.
+ * @param unsaid calls of each tool without a limit in the request
+ * @param most maximum calls of each tool, whatever the request says
  */
 export function callsHeld(
   { tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>,
@@ -46,13 +46,13 @@ export function callsHeld(
   return { ...leastCalls, ...mostRuns(tools, unsaid, most) }
 }
 
-/** What is held for beside tokens: calls of tools, and how often each advisor may be asked. */
+/** What to hold for besides tokens: tool calls, and requests for advice. */
 export interface HeldCalls {
   readonly calls: Calls | undefined
   readonly advice: readonly (readonly [ModelEntry, times: number])[]
 }
 
-/** The most calls of a kind that are believed. */
+/** Returns the maximum believed number of calls of a kind. */
 export function mostBelieved({ tools }: Extras, kind: CallName): number {
   const asked = tools.filter(tool => tool.kind === kind)
   if (asked.length === 0) return UNASKED_CALLS

@@ -1,4 +1,4 @@
-/** What the stage that meters needs: what is held for an exchange, what it costs, and what its history says. */
+/** The metering functions for the metering stage: holds, charges, and notes for the history. */
 export { billFor, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputOf } from './charge.ts'
 export { costOf } from './cost.ts'
 export { outputLimit, type Terms } from './estimate.ts'

@@ -1,53 +1,55 @@
-/** What a request's input weighs in tokens before anybody has counted it: its text, and what is attached or referred to. */
+/** Estimates the tokens of a request's input before it is counted: its text, attachments and references. */
 import type { Body } from '../formats/body.ts'
 import type { Attachment } from '../formats/index.ts'
 import type { JsonView } from '../lib/json/view.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
 import { type DocumentsJob, documentsTokens } from './documents.ts'
 
-/** Tokens of what is no text: options of the stage that meters. */
+/** Token weights of contents other than text: options of the metering stage. */
 export interface Weights {
   /** Tokens of one image. */
   readonly mediaTokens: number
   /** Tokens of one page of a document. */
   readonly pageTokens: number
-  /** Bytes of encoded sound that count as one token. */
+  /** Bytes of encoded sound per token. */
   readonly soundBytesPerToken: number
-  /** Input tokens that one tool of the provider's may add by its results. */
+  /** Input tokens that the results of one tool at the provider may add. */
   readonly toolTokens: number
 }
 
 /** The weight of a request's input. */
 export interface Weight {
-  /** Bytes of the body that are text, or may be. */
+  /** Bytes of the body that are text, or may be text. */
   readonly textBytes: number
-  /** Tokens of what is attached or referred to. */
+  /** Tokens of attachments and references. */
   readonly tokens: number
-  /** It holds something whose size nobody can tell, such as a document behind a URL: only the context window bounds it. */
+  /**
+   * Whether it contains something of unknown size, such as a document behind a URL. Only the context window bounds it.
+   */
   readonly unbounded: boolean
-  /** Of the tokens, those of sound and of images. */
+  /** The tokens of sound and of images among `tokens`. */
   readonly soundTokens: number
   readonly imageTokens: number
-  /** It lets the provider run tools, whose results become input of further passes. */
+  /** Whether it lets the provider run tools, whose results become input of further passes. */
   readonly providerTools: boolean
-  /** Of the tokens, those for the results of such tools. */
+  /** The tokens for the results of such tools among `tokens`. */
   readonly toolTokens: number
-  /** Its input may be written into a prompt cache, for so long. */
+  /** The lifetime of the prompt cache that the input may be written to. */
   readonly caches: '5m' | '1h' | undefined
 }
 
-/** Input tokens of documents that have been weighed; those that only the context window bounds are not there. */
+/** Input tokens of weighed documents. Those that only the context window bounds are missing. */
 const weighed = new WeakMap<Attachment, number>()
 
-/** Bytes of documents, as they are encoded, from which on they are weighed elsewhere. */
+/** Encoded size in bytes from which a document is weighed on another thread. */
 const LARGE_BYTES = 16_384
-/** How many times these are in memory then: as they are encoded, as text, decoded and unpacked. */
+/** Number of copies of a document in memory while it is weighed: encoded, as text, decoded and unpacked. */
 const COPIES = 5
 
 /**
- * Weighs the documents in a request, before `weigh` is called.
- * @param elsewhere weighs what is large
- * @throws GatewayError unavailable where there is no memory for that
+ * Weighs the documents in a request. Call it before `weigh`.
+ * @param elsewhere weighs large documents
+ * @throws GatewayError unavailable if there is not enough memory
  */
 export async function weighDocuments(
   x: Pick<Exchange, 'reserve' | 'release'> & With<'body'>,
@@ -72,8 +74,8 @@ export async function weighDocuments(
 
 /**
  * Weighs a request's input.
- * @param tools how many tools the provider may run
- * @param storedTokens tokens of all the stored state that the request refers to; undefined where nobody recorded them
+ * @param tools number of tools that the provider may run
+ * @param storedTokens total tokens of the stored objects that the request refers to; undefined if they are unknown
  */
 export function weigh(body: Body, rates: Weights, storedTokens: number | undefined, tools: number): Weight {
   let textBytes = body.received.length
@@ -103,12 +105,12 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
   }
 }
 
-/** Bytes of an attachment that stands in the request, without its quotes. */
+/** Returns the bytes of an inline attachment, without its quotes. */
 function encodedBytes({ encoded }: Attachment): number {
   return encoded ? encoded.end - encoded.start - 2 : 0
 }
 
-/** Tokens of one attachment; undefined when only the context window bounds them. */
+/** Returns the tokens of one attachment. Undefined if only the context window bounds them. */
 function tokensOf(attachment: Attachment, rates: Weights, recorded: boolean): number | undefined {
   const { kind, encoded, place } = attachment
   if (place === 'stored') return recorded ? 0 : undefined

@@ -1,33 +1,34 @@
 /**
- * What replies teach of the models that made them: how fast they are, how much their upstreams add to a prompt, and whether
- * their usage reports can be trusted. A key counts once, so that no customer can shift what others are held for.
+ * What replies reveal about their models: their speed, the tokens that their upstreams add to a prompt, and whether
+ * their usage
+ * reports can be trusted. Each key counts once, so that no customer can change what others are held for.
  */
 import { LRUCache } from 'lru-cache'
 
-/** Keys that must have told something of a model before others are held by it. */
+/** Number of keys that must have contributed before the value applies to other keys. */
 const KEYS_MIN = 20
-/** Keys of one model that are remembered. */
+/** Maximum keys that are remembered per model. */
 const KEYS_MAX = 1000
-/** Models that are remembered. */
+/** Maximum models that are remembered. */
 const MODELS_MAX = 1000
-/** Input tokens that an upstream is believed to add by itself at most, unless the file says more. */
+/** Maximum learned input tokens that an upstream adds, unless the file states more. */
 const OVERHEAD_MAX = 20_000
-/** How far a learned token rate may go below and above the one of the file. */
+/** Limits of a learned token rate, as factors of the configured rate. */
 const RATE_RANGE = { least: 0.5, most: 4 } as const
-/** So many implausible reports of one model within the time suspend charges above the estimate. */
+/** This many implausible reports of one model within the time suspend charges above the estimate. */
 const QUARANTINES = { most: 3, withinMs: 3_600_000 } as const
 
-/** How often a percentile is computed anew: once for so many new values. */
+/** A percentile is recomputed after this many new values. */
 const EVERY = 32
 
-/** The last value of each key, of one kind and one model. */
+/** The last value of each key, for one kind of value and one model. */
 class Values {
   readonly #of = new LRUCache<string, number>({ max: KEYS_MAX })
   readonly #share: number
   #percentile: number | undefined
   #news = 0
 
-  /** @param share of the keys that lie below the percentile */
+  /** @param share the share of keys below the percentile */
   constructor(share: number) {
     this.#share = share
   }
@@ -42,7 +43,7 @@ class Values {
     this.#news++
   }
 
-  /** Undefined while too few keys have told. */
+  /** Undefined until enough keys have contributed. */
   get percentile(): number | undefined {
     if (this.#of.size < KEYS_MIN) return undefined
     if (this.#percentile !== undefined && this.#news < EVERY) return this.#percentile
@@ -55,36 +56,42 @@ class Values {
 interface ModelFacts {
   readonly overhead: Values
   readonly rate: Values
-  /** When reports were quarantined, in milliseconds since the epoch. */
+  /** Times of implausible reports, in milliseconds since the epoch. */
   quarantines: readonly number[]
 }
 
 export class Learned {
   readonly #models = new LRUCache<string, ModelFacts>({ max: MODELS_MAX })
 
-  /** A key's request has told how many tokens the upstream added, or how many the model makes in a second. */
+  /** Records a value from a key's request: tokens that the upstream added, or tokens per second. */
   learn(model: string, account: string, kind: 'overhead' | 'rate', value: number): void {
     this.#of(model)[kind].set(account, value)
   }
 
-  /** Input tokens that the upstream adds by itself: the median over many keys, or what the key itself has seen if that is more. */
+  /**
+   * Returns the input tokens that the upstream adds: the median over many keys, or the key's own last value if that is
+   * higher.
+   */
   overhead(model: string, account: string): number {
     const { overhead } = this.#of(model)
     return Math.min(OVERHEAD_MAX, Math.max(overhead.get(account) ?? 0, overhead.percentile ?? 0))
   }
 
-  /** Tokens that the model makes in a second: the 95th percentile over many keys. @param stated what holds until enough of them are known */
+  /**
+   * Returns the model's tokens per second: the 95th percentile over many keys. @param stated the rate until enough keys
+   * have contributed
+   */
   rate(model: string, stated: number): number {
     const learned = this.#of(model).rate.percentile ?? stated
     return Math.min(stated * RATE_RANGE.most, Math.max(stated * RATE_RANGE.least, learned))
   }
 
-  /** Whether a usage report of the model that cannot be is charged no more than the estimate for now. */
+  /** Returns whether implausible reports of the model are currently charged no more than the estimate. */
   suspended(model: string, now: number): boolean {
     return this.#recent(model, now).length >= QUARANTINES.most
   }
 
-  /** Notes an implausible report. @returns whether charges above the estimate are suspended by it */
+  /** Records an implausible report. @returns whether it suspends charges above the estimate */
   quarantine(model: string, now: number): boolean {
     const before = this.#recent(model, now)
     this.#of(model).quarantines = [...before, now].slice(-QUARANTINES.most)

@@ -1,4 +1,4 @@
-/** The options of the stage that meters, as a JSON Schema: how tokens are estimated and held for where nobody has counted them. */
+/** JSON Schema of the metering stage's options: how tokens are estimated and held for before they are counted. */
 export const METER_OPTIONS = {
   type: 'object',
   additionalProperties: false,

@@ -1,4 +1,4 @@
-/** What an entry of the history tells of its exchange: at its beginning, and when it has ended. */
+/** What a history entry records about its exchange, when it begins and when it has ended. */
 import type { Exchange, Outcome, With } from '../exchange/exchange.ts'
 import type { Bill } from './charge.ts'
 import { chargeNotes } from '../ledger/entries.ts'
@@ -7,7 +7,7 @@ import { modelOf } from '../exchange/model.ts'
 
 type Known = With<'body' | 'model'>
 
-/** What is known before a request is sent. */
+/** Returns what is known before a request is sent. */
 export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extras'>): Notes {
   const { entry, asked } = x.model
   return {
@@ -29,9 +29,9 @@ const BROKEN_BY = {
 } as const
 
 /**
- * What is known of an exchange that has ended.
- * @param first what was noted when it began
- * @param cost of the operator's, in nano-credits
+ * Returns what is known about a finished exchange.
+ * @param first the notes from its beginning
+ * @param cost the operator's cost in nano-credits
  * @param now milliseconds since the epoch
  */
 export function notesAtEnd(

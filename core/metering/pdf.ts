@@ -1,33 +1,34 @@
 /**
- * Weighs a PDF without reading it as one: by its page objects, the children of its page trees, and the text that its streams
- * hold. Whatever would take long, or can hide a page, makes it one that cannot be weighed.
+ * Weighs a PDF without interpreting it fully: by its page objects, the children of its page trees, and the text in its
+ * streams.
+ * If that would take long, or a page may be hidden, the PDF has no known weight.
  */
 import { inflateSync } from 'node:zlib'
 
-/** What a PDF shows of its size. */
+/** The visible size of a PDF. */
 export interface PdfSize {
   readonly pages: number
   /** Bytes of the streams that put text on pages. */
   readonly textBytes: number
 }
 
-/** Bytes that may still be looked at: of files, and of what is unpacked of them. */
+/** Bytes that may still be examined, in files and in unpacked streams. */
 export interface Budget {
   bytes: number
 }
 
-/** Bytes of all the files of one request, and of what is unpacked of them, that are looked at. */
+/** Maximum bytes examined in all files of one request, including unpacked streams. */
 export const BUDGET_BYTES = 24 * 1024 * 1024
-/** Streams that are unpacked. */
+/** Maximum unpacked streams. */
 const STREAMS_MAX = 10_000
-/** Characters of a stream's dictionary. */
+/** Maximum characters of a stream's dictionary. */
 const DICTIONARY_MAX = 4000
-/** Filters of pictures, which hold no text. */
+/** Filters of images, which contain no text. */
 const PICTURES = /\/(?:DCTDecode|JPXDecode|CCITTFaxDecode|JBIG2Decode)\b/
-/** A letter of a name that is written as its number hides the name. */
+/** A letter that is written as a character code hides a name. */
 const HIDDEN_NAME = /\/[A-Za-z]*#(?:4[1-9a-f]|5[0-9a]|6[1-9a-f]|7[0-9a])/i
 
-/** The size of a PDF; undefined when it does not show it. */
+/** Returns the size of a PDF. Undefined if it cannot be determined. */
 export function pdfSize(bytes: Buffer, budget: Budget = { bytes: BUDGET_BYTES }): PdfSize | undefined {
   if ((budget.bytes -= bytes.length) < 0) return undefined
   const text = bytes.toString('latin1')
@@ -35,7 +36,7 @@ export function pdfSize(bytes: Buffer, budget: Budget = { bytes: BUDGET_BYTES })
   const parts = new Parts(bytes, text, budget)
   if (!parts.unpack()) return undefined
   const kids = parts.structures.flatMap(childrenIn)
-  // A page that stands in a tree twice is shown twice.
+  // A page that appears twice in a tree is shown twice.
   if (new Set(kids).size < kids.length) return undefined
   const pages = Math.max(
     kids.length,
@@ -44,7 +45,7 @@ export function pdfSize(bytes: Buffer, budget: Budget = { bytes: BUDGET_BYTES })
   return pages === 0 ? undefined : { pages, textBytes: parts.textBytes }
 }
 
-/** The parts of a file in which its structure stands: the file itself, and the object streams in it. */
+/** The parts of a file that contain its structure: the file itself and its object streams. */
 class Parts {
   readonly structures: string[]
   textBytes = 0
@@ -59,14 +60,14 @@ class Parts {
     this.structures = [text]
   }
 
-  /** Unpacks all streams. @returns false when one of them cannot be, or does not stand where a stream stands */
+  /** Unpacks all streams. @returns false if a stream cannot be unpacked or appears in an unexpected place */
   unpack(): boolean {
     let behind = 0
     for (let count = 0; ; count++) {
       const at = this.#begins(behind)
       const end = this.#text.indexOf('endstream', behind)
       if (at === -1) return end === -1
-      // One whose beginning is not seen hides what is in it.
+      // A stream whose beginning was not found hides its contents.
       if (end < at || count > STREAMS_MAX) return false
       const start = this.#text.startsWith('\r\n', at + 6) ? at + 8 : at + 7
       if (!this.#unpackOne(this.#dictionary(behind, at), this.#bytes.subarray(start, end))) return false
@@ -74,7 +75,7 @@ class Parts {
     }
   }
 
-  /** Where the next stream begins, right behind its dictionary; -1 when there is none. */
+  /** Returns where the next stream begins, directly after its dictionary. -1 if there is none. */
   #begins(from: number): number {
     let at = this.#text.indexOf('stream', from)
     while (at !== -1 && !/>>\s{0,4}$/.test(this.#text.slice(Math.max(0, at - 6), at)))
@@ -82,7 +83,7 @@ class Parts {
     return at
   }
 
-  /** What stands between the beginning of an object and its stream, without the texts and comments in it. */
+  /** Returns the text between the beginning of an object and its stream, without strings and comments. */
   #dictionary(behind: number, at: number): string {
     const text = withoutTexts(this.#text.slice(Math.max(behind, at - DICTIONARY_MAX), at)).replace(/%[^\r\n]*/g, '')
     return text.slice(text.lastIndexOf('obj') + 3)
@@ -110,7 +111,7 @@ class Parts {
   }
 }
 
-/** What is left without the texts in parentheses, in one walk. */
+/** Removes strings in parentheses, in one pass. */
 function withoutTexts(text: string): string {
   let left = ''
   let open = -1
@@ -133,7 +134,7 @@ function pageObjectsIn(text: string): number {
   return text.match(/\/Type\s*\/Page(?![A-Za-z])/g)?.length ?? 0
 }
 
-/** References to the children of page trees. */
+/** Returns the references to children of page trees. */
 function childrenIn(text: string): string[] {
   const children: string[] = []
   for (let at = text.indexOf('/Kids'); at !== -1;) {

@@ -1,24 +1,28 @@
 /**
- * What upstreams told of the input of earlier requests, for requests that begin as those did and whose own input is never told:
- * the client leaves first. Only counts are kept, never a share of them, so what is added behind a known beginning is estimated
- * in full. A request begins as another when all that the other says stands in it, in its order and with nothing before it.
+ * What upstreams reported about the input of earlier requests, for later requests with the same beginning whose own
+ * input is never
+ * reported because the client leaves first. Only counts are stored, so anything added after a known beginning is
+ * estimated in full. One
+ * request begins like another if all content of the other stands in it, in the same order with nothing before it.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Body } from '../formats/body.ts'
 import { type Format, conversationOf } from '../formats/index.ts'
 
-/** What is known of the input of a request that begins as an earlier one did. */
+/** What is known about the input of a request that begins like an earlier one. */
 export interface KnownPrefix {
   /** Input tokens of the earlier request. */
   readonly inputTokens: number
-  /** Input tokens that the earlier request read from the prompt cache, and this one can be taken to read as well. */
+  /**
+   * Input tokens that the earlier request read from the prompt cache, and that this one can be assumed to read as well.
+   */
   readonly cachedTokens: number
-  /** Bytes of what this request says beyond the earlier one. */
+  /** Bytes of this request's content beyond the earlier one. */
   readonly restBytes: number
 }
 
-/** Whose requests are compared: those of one key for one model in one format. */
+/** The scope of comparison: requests of one key for one model in one format. */
 export interface ConversationOwner {
   readonly account: string
   readonly model: string
@@ -26,7 +30,7 @@ export interface ConversationOwner {
 }
 
 interface KnownRequest {
-  /** Digests of what was said, one for each message or item. */
+  /** Digests of the content, one per message or item. */
   readonly said: readonly string[]
   /** Digest of everything else that becomes input. */
   readonly frame: string
@@ -35,9 +39,9 @@ interface KnownRequest {
   readonly at: number
 }
 
-/** Bytes of a body from which on it is worth remembering. */
+/** Minimum body size to remember, in bytes. */
 const WORTH = 8192
-/** Requests of one key and model that are remembered at a time. */
+/** Maximum remembered requests per key and model. */
 const MOST = 8
 /** Bytes of memory for all of them. */
 const MEMORY = 32 * 1024 * 1024
@@ -50,7 +54,7 @@ export class Prefixes {
     sizeCalculation: all => 1 + all.reduce((sum, { said }) => sum + (said.length + 1) * DIGEST, 0),
   })
 
-  /** Remembers the input of a request, as its upstream told it. */
+  /** Remembers the input of a request as its upstream reported it. */
   learn(of: ConversationOwner, body: Body, told: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>, now: number): void {
     if (body.received.length < WORTH) return
     const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
@@ -60,7 +64,10 @@ export class Prefixes {
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
   }
 
-  /** What is known of a request, by the longest earlier one that it begins with. @param lifetimeMs of a prompt cache */
+  /**
+   * Returns what is known about a request, from the longest earlier request that it begins with. @param lifetimeMs
+   * lifetime of a prompt cache
+   */
   find(of: ConversationOwner, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
     if (body.received.length < WORTH) return undefined
     const fresh = (this.#known.get(nameOf(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)

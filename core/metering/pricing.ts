@@ -1,4 +1,4 @@
-/** How an exchange's usage is priced: under which conditions, as which models, and what of it has no price. */
+/** How an exchange's usage is priced: the conditions, the models, and the items without a price. */
 import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
@@ -25,17 +25,17 @@ import {
 /** What prices depend on. */
 export interface Pricing {
   readonly extras: Extras
-  /** The price of another model of the same key type, by the upstream's name of it. */
+  /** Returns the price of another model of the same key type, by the upstream's name of it. */
   readonly priceOf: (model: string) => Price | undefined
 }
 
-/** What a reply has told of itself so far. */
+/** What a reply has reported about itself so far. */
 export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier'> & {
   usage(): CountedUsage | undefined
 }
 
 /**
- * The conditions that a reply is priced under: those it has told of, and until then the dearest that were asked for.
+ * Returns the conditions for pricing a reply: the reported ones, or the dearest requested ones until it reports any.
  * @returns undefined for the plain rates
  */
 export function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | undefined {
@@ -57,7 +57,7 @@ export function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditi
   return plain && !calls ? undefined : conditions
 }
 
-/** The calls that are charged: those that are known, as far as they can be, and where nothing is known the least; undefined for none. */
+/** Returns the calls to charge: the known plausible ones, or the minimum if none are known. Undefined for none. */
 function callsBilled(seen: Calls | undefined, extras: Extras): Calls | undefined {
   const counts = CALL_NAMES.flatMap(kind => {
     const count = Math.min(seen?.[kind] ?? extras.leastCalls?.[kind] ?? 0, mostBelieved(extras, kind))
@@ -66,14 +66,14 @@ function callsBilled(seen: Calls | undefined, extras: Extras): Calls | undefined
   return counts.length === 0 ? undefined : Object.fromEntries(counts)
 }
 
-/** Whether a reply can have made as many calls as it tells of. */
+/** Returns whether a reply can have made as many calls as it reports. */
 export function plausibleCalls(tally: ReportedSoFar, { extras }: Pricing): boolean {
   return Object.entries(tally.calls(extras.tools) ?? {}).every(
     ([kind, count]) => count <= mostBelieved(extras, kind as CallName),
   )
 }
 
-/** The usage of a reply as it is billed, in the passes that its upstream told apart. */
+/** Returns the usage of a reply as billed, in the passes that its upstream reported separately. */
 export function billed(
   usage: Usage,
   entry: ModelEntry,
@@ -86,7 +86,7 @@ export function billed(
   const named =
     models.size === 0 || tally.model === undefined ? entry : entryNamed([entry, ...models.values()], tally.model)
   const server = named === entry ? undefined : named
-  // Where another model may serve, one that is not known is told of.
+  // If another model may answer, an unknown one is reported.
   const strange = named === undefined
   const servedBy = strange ? tally.model : server?.sends
   const own: BilledUsage = {
@@ -96,7 +96,7 @@ export function billed(
     ...(conditions && { conditions }),
   }
   if (!passes) return [own]
-  // Calls are counted once, for all passes.
+  // Calls are counted once for all passes.
   const { calls: _calls, ...rest } = conditions ?? {}
   return passes.map((pass, index) => {
     const other = pass.model === undefined ? undefined : pricing.priceOf(pass.model)
@@ -109,7 +109,7 @@ export function billed(
   })
 }
 
-/** What of a billed usage has no price: the names of counters, conditions, calls and models. */
+/** Returns what of a billed usage has no price: the names of counters, conditions, calls and models. */
 export function unpriced(
   parts: readonly BilledUsage[],
   { priceOf }: Pricing,
@@ -125,8 +125,9 @@ export function unpriced(
 }
 
 /**
- * The pricing of a reply that is cut short. Each tool that its provider may run counts as run once, where the reply has not begun to
- * tell of its calls.
+ * Returns the pricing of an interrupted reply. Each tool at the provider counts as run once if the reply has not yet
+ * begun to report its
+ * calls.
  */
 export function asCut<P extends Pricing>(
   { delivered, format }: { readonly delivered: number; readonly format: Format },
@@ -137,10 +138,13 @@ export function asCut<P extends Pricing>(
   return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
 }
 
-/** Output tokens of one piece of advice, where its model has not told them. */
+/** Output tokens of one piece of advice, if its model has not reported them. */
 const ADVICE_TOKENS = 1000
 
-/** What the advice that a reply has asked for costs, before its models have told of it: with all of the input each time, of the dearest model. */
+/**
+ * Returns the cost of the advice that a reply has requested, before its models report it: all of the input each time,
+ * at the dearest model.
+ */
 export function adviceSoFar(
   usage: Usage,
   x: { readonly delivered: number; readonly tally: ReportedSoFar },
@@ -155,7 +159,7 @@ export function adviceSoFar(
 
 const NONE: readonly never[] = []
 
-/** The model of some by the upstream's name of it, with or without what the upstream puts behind it, such as a date. */
+/** Finds a model by the upstream's name of it, with or without a suffix that the upstream adds, such as a date. */
 export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEntry | undefined {
   const begins = [...entries].filter(
     ({ sends }) => name === sends || (name.startsWith(sends) && /^[-@:]\d/.test(name.slice(sends.length))),
@@ -164,9 +168,10 @@ export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEn
 }
 
 /**
- * What a usage may cost at most, under the dearest conditions, with the calls, the images and the advice that are held for, and with
- * each other model that may serve it.
- * @param imageTokens output tokens of one image that a tool makes
+ * Returns the most that a usage may cost: under the dearest conditions, with the held calls, images and advice, and
+ * with every other
+ * model that may answer.
+ * @param imageTokens output tokens of one image that a tool creates
  */
 export function dearestCharge(
   usage: Usage,
@@ -188,7 +193,7 @@ export function dearestCharge(
   return chargeAll([{ usage, price, conditions: under }, ...others, ...images(calls, price, imageTokens)])
 }
 
-/** The images that a tool makes, as so many output tokens each. */
+/** Counts the images that a tool creates as output tokens. */
 export function images(calls: Calls | undefined, price: Price, imageTokens: number): readonly BilledUsage[] {
   const output = (calls?.imageGeneration ?? 0) * imageTokens
   return output === 0 ? NONE : [{ usage: { ...NO_USAGE, output, imageOutput: output }, price }]
@@ -202,7 +207,7 @@ function multiplied(usage: Usage, times: number): Usage {
       ) as unknown as Usage)
 }
 
-/** Output tokens priced as the dearest class that they may be. */
+/** Classifies output tokens as the dearest class that they may belong to. */
 export function dearestOutput(
   output: number,
   price: Price,
@@ -220,7 +225,10 @@ export function dearestOutput(
     : { ...plain, [dearest.name]: output }
 }
 
-/** Nano-credits per million output tokens as they are held for, for a request with so much input; rounded up. */
+/**
+ * Returns the rate to hold for, in nano-credits per million output tokens, for a request with this much input. Rounded
+ * up.
+ */
 export function outputRate(price: Price, inputCount: number, { extras }: Pricing): bigint {
   const { held, media, models } = extras
   return [price, ...[...models.values()].map(other => other.price)].reduce((sum, each) => {

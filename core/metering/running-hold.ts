@@ -1,4 +1,4 @@
-/** Keeps what is held for a running reply ahead of what it may cost. */
+/** Keeps the hold of a running reply ahead of what the reply may cost. */
 import { billFor, outputRateOf, runningCharge } from './charge.ts'
 import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
 import type { Hold } from '../ledger/hold.ts'
@@ -9,7 +9,7 @@ import type { Usage } from '../money/usage.ts'
 import { tokensFor } from '../money/price.ts'
 import type { Notes } from '../ledger/records.ts'
 
-/** A reply whose holds are to grow with it. */
+/** A reply whose holds grow with it. */
 export interface HeldReply extends Billable {
   readonly gone: boolean
   stop(reason: 'budget', usage: Usage): void
@@ -18,19 +18,19 @@ export interface HeldReply extends Billable {
 
 export class RunningHold implements Indexed {
   index = -1
-  /** The reply, where it may cost while nothing of it comes. */
+  /** The reply, if it may cost something while it delivers nothing. */
   silent: HeldReply | undefined
-  /** On the customer's account, and on the upstream account's quota where it has one. */
+  /** The hold on the customer's account, and the one on the upstream account's quota if it has a quota. */
   readonly holds: readonly Hold[]
   readonly terms: Terms
   readonly #ledger: Ledger
-  /** Output tokens that are held for at a time. */
+  /** Output tokens by which the hold stays ahead. */
   readonly #aheadTokens: number
-  /** Bytes delivered at which to look again. */
+  /** Delivered bytes at which the next check is due. */
   #checkAtBytes = 0
   #extending: Promise<void> | undefined
   #outputRate: bigint | undefined
-  /** The balance did not go as far as was wanted: what is held must be used up before it is asked again. */
+  /** Whether the balance covered less than requested. The hold must be used up before the balance is asked again. */
   #underfunded: boolean
 
   constructor(holds: readonly Hold[], ledger: Ledger, terms: Terms, ahead: number) {
@@ -41,43 +41,43 @@ export class RunningHold implements Indexed {
     this.#underfunded = holds.some(({ amount, request }) => amount < request.amount)
   }
 
-  /** Less is held than was wanted. */
+  /** Whether less is held than was requested. */
   get underfunded(): boolean {
     return this.#underfunded
   }
 
-  /** The customer's own hold. */
+  /** The hold on the customer's account. */
   get keyHold(): Hold {
     return this.holds[0] as Hold
   }
 
-  /** What was noted when it began. */
+  /** The notes from the beginning of the exchange. */
   get notes(): Notes {
     return this.keyHold.request.notes
   }
 
-  /** What is held, in nano-credits. */
+  /** Held nano-credits. */
   get amount(): bigint {
     return this.holds.reduce((least, { amount }) => (amount < least ? amount : least), this.keyHold.amount)
   }
 
-  /** What the reply has cost by now, and what is left of the customer's balance when it is settled, in nano-credits. */
+  /** Returns the reply's cost so far, and the customer's balance after settlement, in nano-credits. */
   receipt(x: Billable): { charge: bigint; balance: bigint } {
-    // What a reply says at its end is its bill; one that is ended before has cost what was observed.
+    // A complete reply is billed as reported. One that is ended early is billed as observed.
     const charge = x.complete
       ? billFor(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms).charge
       : runningCharge(x, this.terms)
     return { charge, balance: this.keyHold.balance + this.keyHold.amount - charge }
   }
 
-  /** Something new is known of the usage: look again with the next bytes. */
+  /** The usage has changed: checks again with the next bytes. */
   recheck(): void {
     this.#checkAtBytes = 0
   }
 
   /**
-   * More was delivered: extends the holds in time, and ends the stream when what it may cost is used up.
-   * @returns what the stream has to wait for, when it has used up what is held before the answer came
+   * Called after each delivery. Extends the holds in time, and ends the stream when its hold is used up.
+   * @returns what the stream must wait for, if it used up its hold before the store answered
    */
   progress(x: HeldReply): Promise<void> | undefined {
     if ((x.delivered < this.#checkAtBytes && !x.gone) || x.complete) return undefined
@@ -85,7 +85,7 @@ export class RunningHold implements Indexed {
     return this.#extending && this.amount <= runningCharge(x, this.terms) ? this.#extending : undefined
   }
 
-  /** Time has passed: as `progress`, for the silent reply. To be called about once a second. */
+  /** Called about once per second. Checks a silent reply like `progress`. */
   tick(): void {
     const x = this.silent
     if (x && !x.complete && !this.#extending && growsByClock(x, this.terms)) this.#check(x)
@@ -94,7 +94,7 @@ export class RunningHold implements Indexed {
   #check(x: HeldReply): void {
     const running = runningCharge(x, this.terms)
     if (x.gone) {
-      // What nobody listens to is read on as far as its hold goes, and no further.
+      // A reply without a listener is read only as far as its hold goes.
       if (running >= this.amount) x.giveUp()
       return
     }
@@ -115,7 +115,7 @@ export class RunningHold implements Indexed {
     const before = this.amount
     const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted))).catch(() => undefined)
     this.#extending = undefined
-    // While the store is away a stream goes on; what it costs will be settled.
+    // While the store is unavailable, a stream continues. Its cost will be settled.
     if (!alive) this.#checkAtBytes = x.delivered + (this.#aheadTokens * SAFE_BYTES_PER_TOKEN) / 4
     else if (alive.includes('over')) this.#checkAtBytes = Infinity
     else this.#extended(x, wanted, before)
@@ -124,7 +124,7 @@ export class RunningHold implements Indexed {
   #extended(x: HeldReply, wanted: bigint, before: bigint): void {
     this.#underfunded = this.amount < wanted
     const usedUp = this.#underfunded && this.amount === before && this.amount <= runningCharge(x, this.terms)
-    // More may have been delivered meanwhile. A reply that has said its last is not ended again.
+    // More may have been delivered in the meantime. A reply that is complete is not ended again.
     if (!usedUp) this.#check(x)
     else if (!x.complete) x.stop('budget', cutUsage(x, this.terms))
   }

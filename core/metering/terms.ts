@@ -1,4 +1,4 @@
-/** What is known of a model and a conversation before a request is sent, and what its reply adds to that. */
+/** What is known about a model and a conversation before a request is sent, and what its reply adds. */
 import type { KeyType } from '../config/config.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
 import type { Rates, Terms } from './estimate.ts'
@@ -10,17 +10,17 @@ import { entryNamed } from './pricing.ts'
 import { modelOf, reasoningOf } from '../exchange/model.ts'
 import type { MeterState } from './meter-state.ts'
 
-/** Output tokens and milliseconds from which on a reply tells how fast its model is. */
+/** Minimum output tokens and milliseconds of a reply from which to learn its model's speed. */
 const TELLING_RATE = { tokens: 200, ms: 1000 } as const
-/** Bytes of a request up to which its input tells how much the upstream adds: more of them hide it. */
+/** Maximum size of a request from which to learn how much the upstream adds, in bytes. A larger one hides it. */
 const TELLING_BODY = 16_384
 
 type Known = Exchange & With<'key' | 'body' | 'model' | 'route' | 'extras'>
 
 /**
- * The terms of one exchange.
- * @param models those of the key's type
- * @param rates `outputRate` of models that say none, in tokens a second; `cacheLifetime` in seconds
+ * Returns the terms of one exchange.
+ * @param models the models of the key's type
+ * @param rates `outputRate` for models without one, in tokens per second; `cacheLifetime` in seconds
  * @param now milliseconds since the epoch
  */
 export function termsOf(
@@ -48,18 +48,18 @@ export function termsOf(
   }
 }
 
-/** Looks something up when it is first asked for. */
+/** Evaluates a function at the first call only. */
 function once<T>(look: () => T): () => T {
   let found: { readonly value: T } | undefined
   return () => (found ??= { value: look() }).value
 }
 
-/** Learns from a reply whose upstream told its usage. @param now milliseconds since the epoch */
+/** Learns from a reply whose upstream reported its usage. @param now milliseconds since the epoch */
 export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, now: number): void {
   const { learned, prefixes } = meter
   const model = modelOf(x)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
-  // Where the provider ran tools, each pass has read from the cache anew.
+  // If the provider ran tools, each pass read from the cache again.
   const cachedTokens = providerTools ? 0 : usage.cacheRead
   prefixes.learn(
     { account: x.key.id, model, format: x.format },
@@ -67,7 +67,7 @@ export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, n
     { inputTokens: inputTokens(usage), cachedTokens },
     now,
   )
-  // Several replies at once, and tools, are faster or slower than the model.
+  // Several concurrent choices, and tools, change the apparent speed of the model.
   if (providerTools || x.format.choices(x.body) > 1) return
   if (usage.output >= TELLING_RATE.tokens && x.elapsedMs >= TELLING_RATE.ms)
     learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)

@@ -1,4 +1,4 @@
-/** Connections to Redis, with the settings and time limits that money needs. */
+/** Connections to Redis, with settings and time limits that are safe for money. */
 import { once } from 'node:events'
 import { Cluster, Redis, type RedisOptions } from 'ioredis'
 import type { StoreConfig } from '../config/config.ts'
@@ -6,19 +6,22 @@ import type { Address } from '../config/store-address.ts'
 import { deadline } from '../lib/deadline.ts'
 import type { Log } from '../lib/log.ts'
 
-/** Whose store it is: the gateway keeps its server running and guards it; a guest, a command or a worker, merely uses it. */
+/**
+ * How a process uses the store. The gateway keeps a managed server running; a guest (a command or a worker) only uses
+ * it.
+ */
 export type Role = 'gateway' | 'guest'
 
-/** Milliseconds before the n-th try to reconnect. */
+/** Returns the milliseconds to wait before the n-th reconnection attempt. */
 export function delay(tries: number): number {
   return Math.min(50 * 2 ** Math.min(tries, 6), 2000) + Math.floor(Math.random() * 50)
 }
 
-/** ioredis waits for ever, and resends, by default; money needs an answer in time and never an unasked repetition. */
+/** By default, ioredis waits forever and resends commands. Money needs an answer in time and no silent repetition. */
 const SETTINGS: RedisOptions = {
   lazyConnect: true,
   connectTimeout: 1000,
-  // What was under way on a connection that breaks fails at once.
+  // Commands in flight fail at once when their connection breaks.
   maxRetriesPerRequest: 0,
   enableOfflineQueue: false,
   autoResendUnfulfilledCommands: false,
@@ -47,7 +50,7 @@ export function clientOf(
     ...(tls && { tls: {} }),
   }
   if (kind === 'single') return clientFor(commandTimeout, log, { ...nodes[0], ...who, db })
-  // A store that was reached is looked for as long as it takes; one that never was is given up.
+  // After a first connection, the gateway reconnects forever. Without one, it gives up.
   let known = false
   let redis: Redis
   if (kind === 'sentinel') {
@@ -56,18 +59,18 @@ export function clientOf(
       sentinels: [...nodes],
       name: master,
       sentinelRetryStrategy: tries => (known ? delay(tries) : null),
-      // A sentinel that hangs is passed over as one that is gone is.
+      // A sentinel that hangs is skipped like one that is down.
       sentinelCommandTimeout: commandTimeout,
     })
   } else {
     const cluster = new Cluster([...nodes], {
       lazyConnect: true,
       enableOfflineQueue: false,
-      // A command whose node fails is tried again, on whoever has taken over by then, for about as long as a single Redis is waited for.
+      // A command whose node fails is retried on the new master, for about as long as a single Redis is waited for.
       maxRedirections: 6,
       retryDelayOnFailover: commandTimeout / 8,
       retryDelayOnClusterDown: commandTimeout / 8,
-      // One node in a random order is asked how the cluster is, and may be the one that is gone.
+      // ioredis asks one random node for the state of the cluster, and that node may be down.
       clusterRetryStrategy: tries => (known || tries < ASKED_NODES ? delay(tries) : null),
       redisOptions: { ...SETTINGS, ...who } as object,
     })
@@ -78,16 +81,20 @@ export function clientOf(
   return redis.once('ready', () => (known = true))
 }
 
-/** A server that hangs may have been replaced long ago, and only who connects anew is told so. In a cluster the other nodes tell. */
+/**
+ * A server that hangs may already have been replaced, which only a new connection reveals. In a cluster, other nodes
+ * announce it.
+ */
 const UNANSWERED = 3
 
-/** How often a cluster is asked whether it is in order before it is given up. */
+/** How often a cluster is asked for its state before giving up. */
 const ASKED_NODES = 4
 
 /**
- * Sets a limit to the time of each of a client's commands. ioredis' own would take a pause of this process for a store
- * that does not answer.
- * @param most commands in a row without an answer after which the connection is made anew
+ * Sets a time limit for each command of a client. ioredis' own limit would mistake a pause of this process for a store
+ * that does not
+ * answer.
+ * @param most number of consecutive unanswered commands after which the client reconnects
  */
 function limited(redis: Redis, ms: number, most = Infinity): Redis {
   let unanswered = 0
@@ -114,7 +121,10 @@ export function onTakeover(redis: Redis, callback: () => void): void {
   for (const event of ['ready', '-node']) redis.on(event as 'ready', callback)
 }
 
-/** ioredis tells its listeners why it failed, and who called `connect` merely that the connection is closed, or nothing. */
+/**
+ * Connects a client. ioredis reports the cause of a failure only to its listeners; `connect` merely says that the
+ * connection is closed.
+ */
 export async function connect(redis: Redis, role: Role, log: Log): Promise<Redis> {
   const told = new AbortController()
   const waiting = setInterval(
@@ -137,11 +147,11 @@ export async function connect(redis: Redis, role: Role, log: Log): Promise<Redis
   }
 }
 
-/** How often a gateway that waits for a store says so, and how long a command waits for it, in millisecond. */
+/** How often a waiting gateway logs that it waits for a store, and how long a command waits for it, in milliseconds. */
 const NOT_READY_MS = 5000
 const GUEST_MS = 30_000
 
-/** What ioredis says, in words for the operator. */
+/** Words an ioredis error for the operator. */
 export function inWords(message: string): string {
   if (message.startsWith('Reached the max retries per request')) return 'the connection broke off'
   if (message === 'The operation was aborted') return 'it is not ready; it may be loading its files'

@@ -1,9 +1,12 @@
-/** Whether a store is one to trust money to: it keeps what it acknowledged, throws nothing away, and has the replicas asked for. */
+/**
+ * Checks whether a store is safe for money: it persists what it acknowledged, evicts nothing, and has the required
+ * replicas.
+ */
 import type { Cluster, Redis } from 'ioredis'
 
 /**
- * What is wrong with the masters of a store, in words for the operator; empty when nothing is.
- * @param replicas how many replicas each master is to have online
+ * Returns the weaknesses of a store's masters, for the operator. Empty if there are none.
+ * @param replicas number of replicas that each master must have online
  */
 export async function weaknesses(client: Redis | Cluster, replicas: number): Promise<string[]> {
   const masters = 'nodes' in client ? client.nodes('master') : [client]
@@ -11,7 +14,7 @@ export async function weaknesses(client: Redis | Cluster, replicas: number): Pro
   return [...new Set(found.flat())]
 }
 
-/** INFO is answered where CONFIG is not permitted, as with most hosted stores. */
+/** INFO works where CONFIG is not permitted, as with most hosted stores. */
 async function info(redis: Redis): Promise<ReadonlyMap<string, string>> {
   const text = await redis.info()
   const lines = text.split(/\r?\n/).filter(line => line.includes(':'))
@@ -28,7 +31,7 @@ function weaknessesOf(info: ReadonlyMap<string, string>, replicas: number): stri
   if (info.get('maxmemory') === '0') found.push('it has no memory limit, so the system may kill it: set maxmemory')
   const online = [...info].filter(([name, value]) => /^slave\d+$/.test(name) && value.includes('state=online')).length
   if (online < replicas) found.push(`${online} of the ${replicas} replicas that store.replicas asks for are online`)
-  // Said only where a least number is set.
+  // Present only if a minimum is configured.
   if (replicas > 0 && !info.has('min_slaves_good_slaves')) {
     found.push(
       'a master that is cut off from its replicas goes on taking what will be lost: set min-replicas-to-write 1',

@@ -1,10 +1,10 @@
-/** The store of last resort: a Redis in JavaScript inside the gateway's own process. Nothing of it survives the process. */
+/** The embedded store: a Redis in JavaScript inside the gateway's process. Its data is lost when the process ends. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 const portFile = (data: string): string => join(data, 'embedded.port')
 
-/** Starts it on a free loopback port and notes the port for commands. */
+/** Starts the store on a free loopback port and writes the port to a file for commands. */
 export async function startEmbedded(data: string): Promise<{ port: number; close(): Promise<void> }> {
   const { createRedisServer } = await import('js-redis-server')
   const server = await createRedisServer()
@@ -19,7 +19,7 @@ export async function startEmbedded(data: string): Promise<{ port: number; close
   }
 }
 
-/** The port of a running gateway's embedded store; undefined when there is none. */
+/** Returns the port of a running gateway's embedded store. Undefined if there is none. */
 export async function joinEmbedded(data: string): Promise<number | undefined> {
   try {
     return Number(readFileSync(portFile(data), 'utf8'))

@@ -1,4 +1,7 @@
-/** A redis-server of our own: started when needed, found again after a crash of the gateway, stopped when nobody is left. */
+/**
+ * The managed store: a redis-server that the gateway starts when needed, finds again after a crash, and stops with its
+ * last user.
+ */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
@@ -20,7 +23,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import type { Environment } from '../lib/environment.ts'
 
-/** Path of a redis-server or valkey-server on PATH; undefined when there is none. */
+/** Returns the path of a redis-server or valkey-server on PATH. Undefined if there is none. */
 export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {
   const folders = (env['PATH'] ?? '').split(delimiter).filter(folder => folder !== '')
   for (const name of ['redis-server', 'valkey-server']) {
@@ -39,17 +42,17 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** The longest path a unix socket can have, on every system we run on. */
+/** Longest path of a Unix socket that all supported systems accept. */
 const SOCKET_PATH_MAX = 100
-/** Milliseconds after which a lock without an owner's name is nobody's. */
+/** Age in milliseconds after which a lock without an owner counts as left behind. */
 const LOCK_MS = 1000
 /** How long a server may take to load its data and answer, in milliseconds. */
 const READY_MS = 60_000
 
-/** What the name of a gateway's connection begins with; its process follows. */
+/** Prefix of the names of gateways' connections. The process number follows. */
 export const GATEWAY = 'tollgate-gateway-'
 
-/** The connections that a server has. */
+/** Lists the connections of a server. */
 export async function clientsOf(redis: Redis): Promise<{ id: number; name: string }[]> {
   const list = String(await redis.client('LIST'))
   return list.split('\n').map(line => ({
@@ -58,7 +61,7 @@ export async function clientsOf(redis: Redis): Promise<{ id: number; name: strin
   }))
 }
 
-/** What a managed server needs to know of the gateway's process. */
+/** What a managed server needs to know about this process. */
 export type OwnProcess = Pick<Environment, 'isAlive' | 'now' | 'pid'>
 
 export class ManagedServer {
@@ -70,7 +73,7 @@ export class ManagedServer {
   #starting: Promise<void> | undefined
   #released = false
 
-  /** @param data folder for the server's files; made if it is not there, readable by its owner alone */
+  /** @param data folder for the server's files; created if missing, readable only by its owner */
   constructor(binary: string, data: string, own: OwnProcess) {
     this.#binary = binary
     this.#process = own
@@ -89,9 +92,10 @@ export class ManagedServer {
   }
 
   /**
-   * Refuses a second gateway on the same store: each would stop the server under the other. The server's list of
-   * connections is the lock, so a gateway that died holds none; of two that come at once, the first to connect stays.
-   * @throws Error naming the other gateway's process
+   * Refuses a second gateway on the same store, since each would stop the other's server. The server's list of
+   * connections serves as the
+   * lock, so a dead gateway holds none. If two gateways start together, the first to connect stays.
+   * @throws Error with the process number of the other gateway
    */
   async claim(redis: Redis): Promise<void> {
     const mine = await redis.client('ID')
@@ -104,32 +108,32 @@ export class ManagedServer {
     )
   }
 
-  /** The gateway has left: nothing is to be reached or started any more. */
+  /** Whether the gateway has left. Nothing is connected or started after that. */
   get released(): boolean {
     return this.#released
   }
 
-  /** Leaves the server, and stops it if nobody else uses it. */
+  /** Leaves the server, and stops it if it has no other users. */
   async release(redis: Redis): Promise<void> {
     this.#released = true
     try {
-      // Of several that leave at once, the last must not take the others for users.
+      // If several users leave together, the last one must not count the others.
       await redis.client('SETNAME', 'leaving')
       const others = (await clientsOf(redis)).filter(({ name }) => name.startsWith('tollgate-'))
       if (others.length === 0) await redis.shutdown('NOSAVE').catch(() => {})
     } catch {
-      // A server that does not answer cannot be asked to stop; the next gateway finds it.
+      // A server that does not answer cannot be stopped. The next gateway finds it.
     }
     redis.disconnect()
   }
 
-  /** Starts a server where none listens: one that is slow to answer is there all the same. */
+  /** Starts a server unless one listens. A slow server counts as listening. */
   async #start(): Promise<void> {
     for (const deadline = performance.now() + READY_MS; performance.now() < deadline; await sleep(10)) {
       const found = await look(this.socket)
       if (found === 'ready') return
       if (found === 'busy') continue
-      // Two servers on the same files would each lose what the other is told: whoever has the lock starts the one.
+      // Two servers on the same files would lose each other's writes. Only the owner of the lock starts one.
       const unlock = lock(join(this.#data, 'redis.lock'), this.#process)
       if (!unlock) continue
       try {
@@ -153,7 +157,7 @@ export class ManagedServer {
     let ended = false
     child.once('exit', () => (ended = true))
     child.once('error', () => (ended = true))
-    // Detached and unreferenced: a Ctrl-C in the terminal must not take the store away before the gateway has settled.
+    // Detached and unreferenced: Ctrl-C in the terminal must not stop the store before the gateway has settled.
     child.unref()
     const deadline = performance.now() + READY_MS
     while ((await look(this.socket)) !== 'ready') {
@@ -184,7 +188,7 @@ export class ManagedServer {
   }
 }
 
-/** A socket in the data folder, or in a private temporary one where the folder's path is too long for a socket. */
+/** Returns a socket path in the data folder, or in a private temporary folder if that path would be too long. */
 function socketPath(data: string): string {
   const path = join(data, 'redis.sock')
   if (path.length <= SOCKET_PATH_MAX) return path
@@ -194,7 +198,7 @@ function socketPath(data: string): string {
   return join(folder, 'redis.sock')
 }
 
-/** Whether there is a server on the socket, and whether it has loaded its data and takes commands. */
+/** Returns whether a server listens on the socket, and whether it has loaded its data. */
 function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
   return new Promise(resolve => {
     const socket = connect(path)
@@ -211,7 +215,9 @@ function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
   })
 }
 
-/** Takes a lock that ends with its process at the latest. @returns what gives it back; undefined while another has it */
+/**
+ * Takes a lock that ends with its process at the latest. @returns a function that releases it; undefined if it is taken
+ */
 function lock(file: string, own: OwnProcess): (() => void) | undefined {
   try {
     writeFileSync(file, String(own.pid), { flag: 'wx', mode: 0o600 })
@@ -222,13 +228,13 @@ function lock(file: string, own: OwnProcess): (() => void) | undefined {
   }
 }
 
-/** Whether a lock was left by a process that died. One that was just made may be empty still: its age tells. */
+/** Returns whether the lock's owner has died. A new lock may still be empty; then its age decides. */
 function isLeft(file: string, { isAlive, now, pid }: OwnProcess): boolean {
   const owner = Number(readText(file))
   return owner === 0 ? now() - madeAt(file, now) > LOCK_MS : !isAlive(owner) || owner === pid
 }
 
-/** Removes a lock that was left; one at a time, so that nobody removes the lock that another has just taken in its place. */
+/** Removes a lock that was left behind. Only one process at a time may do so, otherwise it could remove a new lock. */
 function breakOpen(file: string, own: OwnProcess): void {
   const breaking = `${file}.breaking`
   try {

@@ -1,11 +1,13 @@
-/** A second connection to the store, for what must not be in the way of the first. */
+/** A second connection to the store, for commands that must not delay those of the first. */
 import type { Redis } from 'ioredis'
 
-/** A connection beside a store's first. It is made anew whenever the first is: another server may have taken over. */
+/**
+ * A connection beside a store's first. It reconnects whenever the first does, since another server may have taken over.
+ */
 export class Second {
   readonly #first: Redis
   readonly #connect: () => Promise<Redis>
-  /** While there is no other, the first serves. */
+  /** The first connection serves until there is a second. */
   #current: Redis
   #over = false
 
@@ -29,7 +31,7 @@ export class Second {
         this.#current = fresh
         if (this.#over) this.#drop()
       },
-      // The next connection of the first brings the next try.
+      // The next reconnection of the first brings the next attempt.
       () => {},
     )
   }

@@ -1,6 +1,7 @@
 /**
- * The store: the Redis that holds balances and counters. One that is given by URL, else a redis-server of our own with
- * its files in the data folder, else an embedded one that forgets everything and is for a first look only.
+ * The store: the Redis for balances and counters. It is the configured one, else a managed redis-server with its files
+ * in the data folder,
+ * else an embedded one without persistence for a first try.
  */
 import { Redis } from 'ioredis'
 import type { StoreConfig } from '../config/config.ts'
@@ -14,26 +15,30 @@ import type { Environment } from '../lib/environment.ts'
 import { clientFor, clientOf, connect, delay, type Role } from './connect.ts'
 
 export interface Store {
-  /** A cluster's client has the same commands, as long as each touches one slot. */
+  /** A cluster client has the same commands, but each command may touch only one slot. */
   readonly redis: Redis
-  /** Accounts may be on different servers. */
+  /** Whether accounts may be on different servers. */
   readonly scattered: boolean
-  /** Another server may take over from one that fails, without the last moments before. */
+  /** Whether another server may take over from a failed one without its latest writes. */
   readonly replicated: boolean
   readonly kind: 'redis' | 'managed' | 'embedded'
-  /** What it is, in words for the operator; holds no credential. */
+  /** A description for the operator, without credentials. */
   readonly description: string
-  /** Whether a gateway uses it, as far as the server that is asked knows. */
+  /** Returns whether a gateway uses the store, as far as the asked server knows. */
   served(): Promise<boolean>
-  /** Opens another connection to the same store: what is asked there waits behind nothing that is asked here. @returns the one to use at a moment */
+  /**
+   * Opens another connection to the same store, so that its commands do not wait behind those of the first. @returns a
+   * function that returns the
+   * connection to use at this moment
+   */
   second(): Promise<() => Redis>
-  /** Closes the connections, and the server where it is ours. To be called when everything has settled. */
+  /** Closes the connections, and a managed server. Call it when everything has been settled. */
   close(): Promise<void>
 }
 
 /**
- * Connects to the store, starting one where there is none.
- * @throws Error in words for the operator when no store can be had
+ * Connects to the store, and starts one if necessary.
+ * @throws Error for the operator if no store is available
  */
 export async function openStore(
   config: StoreConfig,
@@ -60,7 +65,7 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
   }
   const scattered = address.kind === 'cluster'
   const replicated = config.replicas > 0 || address.kind !== 'single'
-  // Not every server lets its users see who else is there.
+  // Some servers do not let their users list connections.
   const served = async (): Promise<boolean> =>
     (await clientsOf(redis).catch(() => [])).some(({ name }) => name === nameOf('gateway'))
   const second = new Second(redis, () => connect(clientOf(address, config, log, LOOKUPS), role, log))
@@ -80,7 +85,7 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
   }
 }
 
-/** Says what is wrong with a store; in production it is not used. @throws Error naming everything that is wrong */
+/** Logs the weaknesses of a store. In production mode a weak store is refused. @throws Error with all weaknesses */
 async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void> {
   const found = await weaknesses(redis, config.replicas)
   if (found.length === 0) return
@@ -101,7 +106,7 @@ async function openManaged(
     clientFor(config.commandTimeout, log, {
       path: server.socket,
       connectionName: name,
-      // A server of ours that died is started again before the next try to reach it.
+      // A managed server that died is restarted before the next connection attempt.
       retryStrategy: tries => {
         if (server.released) return null
         server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'the managed store cannot be started'))
@@ -126,7 +131,7 @@ async function openManaged(
   }
 }
 
-/** A server that its last user stops may be found for the last time: then there has to be a new one. */
+/** A server may be stopped by its last user just after it was found. Then a new one must be started. */
 async function reached(server: ManagedServer, connected: () => Promise<Redis>): Promise<Redis> {
   for (let tries = 1; ; tries++) {
     await server.ensure()
@@ -170,7 +175,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     description:
       'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
     served: () => Promise.resolve(true),
-    // It is this process itself that answers.
+    // This process itself is the server.
     second: () => Promise.resolve(() => redis),
     close: async () => {
       redis.disconnect()
@@ -179,11 +184,11 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
   }
 }
 
-/** What a connection for look-ups is called: no server counts it among its users. */
+/** Connection name for look-ups. It does not count as a user of the server. */
 const LOOKUPS = 'lookups'
 
 async function quit(redis: Redis): Promise<void> {
   await redis.quit().catch(() => {})
-  // Also what listens to the sentinels.
+  // This also disconnects from the sentinels.
   redis.disconnect()
 }
