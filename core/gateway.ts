@@ -1,4 +1,4 @@
-/** The gateway as one thing: store, ledger, the configuration in force and its successors, the server, start and stop. */
+/** The gateway: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { statSync } from 'node:fs'
 import type { IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
@@ -29,7 +29,7 @@ import { MeterState } from './metering/meter-state.ts'
 import { checkChain } from './chain/check-chain.ts'
 import type { Environment } from './lib/environment.ts'
 
-/** Milliseconds between two looks at what was refused. */
+/** Interval of the warnings about refused requests, in milliseconds. */
 const WARN_MS = 60_000
 
 export class Gateway {
@@ -40,10 +40,10 @@ export class Gateway {
   readonly meter = new MeterState()
   readonly memory: Shares
   readonly longJobs: LongJobs
-  /** The port it listens on. */
+  /** The port that the gateway listens on. */
   port = 0
   readonly #environment: Environment
-  /** The configuration at the start: parts of it stay in force until the next. */
+  /** The configuration at the start. Some settings stay in force until a restart. */
   readonly #started: Config
   readonly #simulated: SimulatedProvider
   readonly #sender = new Sender()
@@ -56,9 +56,9 @@ export class Gateway {
   #draining = false
 
   /**
-   * Starts a gateway with a configuration that was loaded.
-   * @param role a guest has a host that keeps the store running and says when the file is to be read again
-   * @throws Error in words for the operator
+   * Starts a gateway with a loaded configuration.
+   * @param role a guest has a host that runs the store and announces configuration changes
+   * @throws Error for the operator
    */
   static async start(
     environment: Environment,
@@ -109,7 +109,7 @@ export class Gateway {
     this.memory = new Shares(budgetOf(config.limits.memory, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, environment.log)
     this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
-    // Both are set by `start` before anybody sees the gateway.
+    // `start` sets both before anything can access the gateway.
     this.#generation = undefined as unknown as Generation
     this.#server = undefined as unknown as GatewayServer
   }
@@ -118,31 +118,31 @@ export class Gateway {
     return this.#generation.config
   }
 
-  /** What is to be drained, in words. */
+  /** Describes what a drain waits for. */
   get load(): string {
     return this.running === 1 ? 'one running request' : `${this.running} running requests`
   }
 
-  /** Exchanges under way, of all generations. */
+  /** Number of running exchanges, of all generations. */
   get running(): number {
     return this.#server.running
   }
 
-  /** Open connections of clients. */
+  /** Number of open client connections. */
   get connections(): number {
     return this.#server.connections
   }
 
   /**
-   * Reads the file again and puts it in force if it is sound.
-   * @param text what it is to be taken to hold
-   * @returns whether it was
+   * Reads the file again and puts it in force if it is valid.
+   * @param text the content to use instead of reading the file
+   * @returns whether it was valid
    */
   reload(text?: string): Promise<boolean> {
     return (this.#reloading = this.#reloading.then(() => this.#reload(text)))
   }
 
-  /** Drains and stops, the store last. */
+  /** Drains and stops. The store stops last. */
   async stop(): Promise<void> {
     this.#draining = true
     this.#unwatch()
@@ -173,7 +173,7 @@ export class Gateway {
     configureLog(this.#environment, config)
     this.memory.total = budgetOf(config.limits.memory, this.#started.workers, this.#environment.memoryBytes)
     this.ledger.prices.add(pricesOf(config))
-    // The ledger tries again until the store has them.
+    // The ledger retries until the store has them.
     await this.ledger.prices
       .keep()
       .catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
@@ -191,7 +191,7 @@ export class Gateway {
     return true
   }
 
-  /** Compares the sums of every account; what does not agree is told of, and counted until the next time. */
+  /** Checks the sums of every account, and logs and counts those that do not agree. */
   async #audit(): Promise<void> {
     const { log } = this.#environment
     try {
@@ -245,20 +245,20 @@ export class Gateway {
   }
 }
 
-/** Whether the headers carry a key that was valid of late. */
+/** Returns whether the headers contain a key that was valid at its last look-up. */
 function recognised(keys: Keys, headers: IncomingHttpHeaders): boolean {
   const secret = presented(headers)
   return secret !== undefined && keys.recognises(secret)
 }
 
-/** What the file holds now; undefined, and told of, when it cannot be put in force. */
+/** Loads the file. Logs the problems and returns undefined if it cannot be put in force. */
 export async function readValidFile(
   environment: Environment,
   file: string,
   text?: string,
 ): Promise<ValidConfig | undefined> {
   const { env, log } = environment
-  // A pipe has said what it has to say, and its reader would wait for ever.
+  // A pipe can be read only once; a second read would wait forever.
   if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {
     log.error('the configuration is no file that can be read again; the old one stays in force')
     return undefined
@@ -276,13 +276,13 @@ export async function readValidFile(
   return undefined
 }
 
-/** Every price that a charge or a cost can be made at. */
+/** Returns every price that a charge or a cost may use. */
 function pricesOf({ keyTypes, upstreams }: Config): Price[] {
   const charged = [...keyTypes.values()].flatMap(({ models }) => [...models.values()].map(({ price }) => price))
   return [...charged, ...[...upstreams.values()].flatMap(({ cost }) => [...cost.values()])]
 }
 
-/** Names of the upstreams that the simulated provider stands in for. */
+/** Returns the names of the upstreams that use the simulated provider. */
 export function simulatedNames(config: Config): string[] {
   return [...config.upstreams.values()].filter(({ url }) => url === undefined).map(({ name }) => name)
 }

@@ -1,4 +1,4 @@
-/** The command line, and the only file that touches the process. */
+/** The command line. This is the only file that accesses `process`. */
 import { randomUUID } from 'node:crypto'
 import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -23,7 +23,7 @@ import { configured, UsageError } from './commands/shared.ts'
 import { createLog, Scrubber } from './lib/log.ts'
 import type { Environment } from './lib/environment.ts'
 
-/** Milliseconds for which a gateway's end waits for whoever reads what it printed. */
+/** Milliseconds to wait at the end for the reader of the output. */
 const LAST_WORDS_MS = 2000
 
 const scrubber = new Scrubber()
@@ -44,7 +44,7 @@ const environment: Environment = {
   exit: exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
 }
 
-/** Commands other than `start` speak to a person, who reads at leisure: their log goes nowhere. */
+/** For commands other than `start`, nothing is logged: they print their results. */
 const quiet: Environment = {
   ...environment,
   log: createLog(scrubber, 'silent', process.stdout),
@@ -67,16 +67,16 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Resolves when what was printed has been read: a pipe takes little at a time. */
+/** Resolves when the output has been read. A pipe buffers only a little. */
 async function printed(): Promise<void> {
   await new Promise<void>(resolve => log.flush(() => resolve()))
   await new Promise<void>(resolve => process.stderr.write('', () => resolve()))
 }
 
-// A reader that went away is no reason to stop taking requests.
+// The gateway continues if the reader of its output goes away.
 process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
-// A worker ends at once when its host has died.
+// A worker ends immediately when its host dies.
 process.on('exit', () => log.flush())
 process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled rejection'))
 process.on('uncaughtException', cause => {
@@ -88,14 +88,14 @@ process.on('uncaughtException', cause => {
 const program = new Command('tollgate')
   .description('Sells access to language models by the key.')
   .version(manifest.version, '-v, --version', 'print the version')
-  // What follows a command is its own: the value of an option may look like an option of the program.
+  // Options after a command belong to that command: an option's value may look like an option of the program.
   .enablePositionalOptions()
   .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
   .showSuggestionAfterError()
   .exitOverride()
   .configureOutput({ writeErr: text => environment.complain(text.trimEnd()) })
 
-/** The configuration as the command that runs, or one above it, names it. */
+/** The configuration file named by the command, or by one above it. */
 let chosen = ''
 program.hook('preAction', (_program, command) => {
   for (let at: Command | null = command; at && chosen === ''; at = at.parent)
@@ -109,7 +109,7 @@ program
   .command('start [file]')
   .description('run the gateway')
   .action(async (given?: string) => {
-    // Half of what there is to load is the proxy's, which no other command needs.
+    // Other commands do not need the proxy, which is half of the code to load.
     const { start } = await import('./commands/start.ts')
     return start(environment, file(given))
   })
@@ -207,7 +207,7 @@ keys
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
 
-/** `--config` may stand behind any command. */
+/** Accepts `--config` after any command. */
 function takeConfig(commands: readonly Command[]): void {
   for (const command of commands) {
     command.option('-c, --config <file>', 'the configuration')
@@ -219,7 +219,7 @@ takeConfig(program.commands)
 try {
   await program.parseAsync()
 } catch (thrown) {
-  // What commander found it has said by itself: help, which is no mistake, or what the mistake is.
+  // Commander has already printed its help or its error.
   if (thrown instanceof CommanderError) await environment.exit(thrown.exitCode === 0 ? 0 : 2)
   environment.complain(`tollgate: ${(thrown as Error).message}`)
   await environment.exit(thrown instanceof UsageError ? 2 : 1)

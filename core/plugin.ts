@@ -1,6 +1,6 @@
-/** All that a plugin imports, as `tollgate/plugin`: first the contract, then helpers. */
+/** All that a plugin imports, as `tollgate/plugin`: the contract first, then helpers. */
 
-// The contract: what a plugin declares, what its hooks are given, and what they answer with.
+// The contract: what a plugin declares, what its hooks receive, and what they may return.
 export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
 export { GatewayError, Reply } from './errors.ts'
@@ -17,7 +17,7 @@ export { PerMinute } from './lib/per-minute.ts'
 export { SwapList } from './lib/swap-list.ts'
 export { turn } from './lib/turns.ts'
 
-// Helpers: what requests ask for, and what replies report.
+// Helpers: requests and replies.
 export {
   dropExtra,
   dropTools,

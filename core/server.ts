@@ -1,4 +1,6 @@
-/** The HTTP server: one exchange a request, limits on everything a client can draw out, and the drain at the end. */
+/**
+ * The HTTP server: one exchange per request, limits on everything that a client can prolong, and the drain at the end.
+ */
 import {
   createServer,
   type IncomingHttpHeaders,
@@ -22,30 +24,31 @@ import { Shares } from './lib/shares.ts'
 import { PerMinute } from './lib/per-minute.ts'
 import { SwapList } from './lib/swap-list.ts'
 
-/** What the server needs of the gateway. */
+/** What the server needs from the gateway. */
 export interface ServerOptions {
-  /** The configuration in force. */
+  /** Returns the configuration in force. */
   current(): Generation
   readonly forward: Forward
   readonly newId: () => string
   readonly now: () => number
   readonly log: Log
-  /** For the requests and replies of this process. */
+  /** Memory for the requests and replies of this process. */
   readonly memory: Shares
-  /** Whether the headers carry a key that was valid of late. */
+  /** Returns whether the headers contain a key that was valid at its last look-up. */
   recognises(headers: IncomingHttpHeaders): boolean
 }
 
 /**
- * Node looks for late headers so often in their time, and they get as much longer: behind a pause of the process they may
- * lie unread in the socket. Both together are the eighth that every limit may be late.
+ * Node checks for late headers this many times within their limit and allows that much more, since after a pause of the
+ * process they may
+ * be unread in the socket. Together, the delay is at most one eighth of the limit.
  */
 const LOOKS = 16
 
-/** Headers of one request: each takes several times its bytes. */
+/** Maximum headers of one request. Each takes several times its size in memory. */
 const HEADERS_MAX = 128
 
-/** With fewer places, one key could not have one of them and leave another free. */
+/** With fewer places, one key would occupy all of them. */
 const PLACES_LEAST = 2
 
 export class GatewayServer {
@@ -53,14 +56,14 @@ export class GatewayServer {
   readonly #server: Server
   readonly #running = new SwapList<HttpExchange>()
   readonly #connections: ClientConnections
-  /** Requests without a valid key, by address. */
+  /** Requests without a valid key, by client address. */
   readonly #anonymous: PerMinute
-  /** Connections whose time for headers is up. */
+  /** Connections whose headers are late. */
   readonly #late = new WeakMap<Socket, Deadline>()
   readonly #resources: ServerResources
   #draining = false
   #suspected = false
-  /** How much has been refused by the last warning. */
+  /** The number of refusals at the last warning. */
   #warned = { memory: 0, connections: 0 }
 
   constructor(options: ServerOptions) {
@@ -72,30 +75,30 @@ export class GatewayServer {
     this.#server = createServer({
       maxHeaderSize: limits.headers + limits.url,
       headersTimeout: limits.headersTime,
-      // Bodies have their own limits, counted from when they are wanted.
+      // Bodies have limits of their own, which start when the body is requested.
       requestTimeout: 0,
       connectionsCheckingInterval: Math.ceil(limits.headersTime / LOOKS),
       keepAliveTimeout: limits.idleConnection,
       noDelay: true,
     })
-    // One more than a request may have: Node leaves out what is beyond, and such a request is refused.
+    // One more than allowed: Node drops headers beyond its limit silently, and such a request must be refused.
     this.#server.maxHeadersCount = HEADERS_MAX + 1
     this.#server.on('connection', (socket: Socket) => this.#connections.open(socket))
     this.#server.on('request', (req, res) => this.#take(req, res))
-    // Whether a client may send its body is decided when the body is wanted, not before.
+    // The stages decide whether a client may send its body.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
-    // What else a client expects is nothing to refuse it for.
+    // Other expectations of a client are ignored.
     this.#server.on('checkExpectation', (req, res) => this.#take(req, res))
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
       const connection = this.#connections.of(socket)
       const answer = (): void => answerBrokenRequest(error, socket, limits.unreadTime)
-      // What is broken stands behind the request that is served: its reply comes first.
+      // The malformed bytes follow a request that is being served. Its reply comes first.
       if (connection?.busy && connection.arrived()) return connection.endAfter(answer)
       if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT' || this.#late.has(socket)) return answer()
       this.#late.set(socket, deadline(limits.headersTime / LOOKS, answer))
     })
     this.#server.on('connect', (_req, socket: Socket) => {
-      // Node has let go of this socket: its errors are nobody's but ours.
+      // Node no longer handles this socket, so its errors would be uncaught.
       socket.on('error', () => {})
       socket.end('HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n', () =>
         socket.destroy(),
@@ -103,7 +106,7 @@ export class GatewayServer {
     })
   }
 
-  /** Listens. @returns the port; @throws when the address cannot be had */
+  /** Starts to listen. @returns the port; @throws if the address is not available */
   listen(host: string, port: number): Promise<number> {
     return new Promise((resolve, reject) => {
       const failed = (cause: NodeJS.ErrnoException): void =>
@@ -120,19 +123,20 @@ export class GatewayServer {
     })
   }
 
-  /** Exchanges under way. */
+  /** Number of running exchanges. */
   get running(): number {
     return this.#running.size
   }
 
-  /** Open connections of clients. */
+  /** Number of open client connections. */
   get connections(): number {
     return this.#connections.size
   }
 
   /**
-   * Takes no more requests, lets those under way end, and ends what is left at the limit in its format's own words.
-   * Resolves when all have settled.
+   * Accepts no more requests and waits for running ones. At the limit, the rest is ended with an error in its own
+   * format. Resolves when
+   * everything has been settled.
    * @param limit milliseconds
    */
   async drain(limit: number): Promise<void> {
@@ -140,7 +144,7 @@ export class GatewayServer {
     const closed = new Promise<void>(resolve => this.#server.close(() => resolve()))
     const closeIdle = (): void => {
       this.#server.closeIdleConnections()
-      // Node takes a connection that has never sent anything for one in the middle of a request.
+      // Node treats a connection that has never sent anything as active.
       this.#connections.closeSilent()
     }
     closeIdle()
@@ -148,12 +152,12 @@ export class GatewayServer {
     const cut = setTimeout(() => {
       for (const exchange of this.#running.all()) exchange.stop('drain')
     }, limit)
-    // Whoever does not even take the closing words is cut off.
+    // A client that does not even read its error is disconnected.
     const force = setTimeout(() => this.#server.closeAllConnections(), limit + 2000)
     await closed
     clearInterval(idle)
     clearTimeout(force)
-    // Those whose clients have gone have no connection that would tell of their end.
+    // Exchanges whose clients have left have no connection that would announce their end.
     while (this.#running.size > 0) await new Promise(resolve => setTimeout(resolve, 5))
     clearTimeout(cut)
   }
@@ -191,11 +195,11 @@ export class GatewayServer {
   }
 
   /**
-   * Counts a request without a valid key for its address. A trusted proxy that speaks for itself, as its health checks do, is
-   * not counted.
+   * Counts a request without a valid key for its client address. Requests from a trusted proxy itself, such as health
+   * checks, do not count.
    */
   #count(x: HttpExchange, { trustedProxies }: Limits): void {
-    // A key that was looked up on the way is known now.
+    // A key that this request looked up is known now.
     if (
       x.key !== undefined ||
       CHECKS.has(x.path) ||
@@ -214,7 +218,7 @@ export class GatewayServer {
     return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow)))
   }
 
-  /** Says once that an address which is refused may be a proxy's. */
+  /** Logs once that a refused address may be a proxy. */
   #suspectProxy(address: string): void {
     if (this.#suspected) return
     this.#suspected = true
@@ -224,7 +228,7 @@ export class GatewayServer {
     )
   }
 
-  /** Warns of what was refused since the last call, where that was anything. */
+  /** Logs refusals since the last call, if there were any. */
   warn(): void {
     const { log, memory } = this.#options
     const { refused, closed } = this.#connections
@@ -243,7 +247,7 @@ export class GatewayServer {
     this.#warned = { memory: memory.refused, connections: refused + closed }
   }
 
-  /** An address that asks too often without a valid key is refused before anything is looked up, unless this request has one. */
+  /** Refuses an address with too many requests without a valid key, before any look-up, unless this request has one. */
   #tooMany(most: number, x: HttpExchange): GatewayError | undefined {
     const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
     if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#options.recognises(x.headers)) return undefined
@@ -253,7 +257,9 @@ export class GatewayServer {
   }
 }
 
-/** What load balancers ask. They are to hear of the gateway's health, and not of somebody else's wrong keys. */
+/**
+ * Health checks of load balancers. They report the gateway's health, so wrong keys from the same address do not matter.
+ */
 const CHECKS: ReadonlySet<string> = new Set(['/health', '/health/ready'])
 
 function unrouted(allow: readonly string[]): GatewayError {
@@ -261,10 +267,10 @@ function unrouted(allow: readonly string[]): GatewayError {
   return new GatewayError('method_not_allowed', { headers: { allow: allow.join(', ') } })
 }
 
-/** Headers that may stand once: a second one would let two readers of the request believe different things. */
+/** Headers that may appear only once: two readers of the request could interpret a repeated one differently. */
 const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
 
-/** What Node's parser lets through and we do not. */
+/** Returns an error for requests that Node's parser accepts but the gateway does not. */
 function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
   if (req.rawHeaders.length > 2 * HEADERS_MAX) return new GatewayError('headers_too_large')
   if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
@@ -280,10 +286,13 @@ function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undef
   return undefined
 }
 
-/** Sockets whose broken request has been answered: the parser complains more than once. */
+/** Sockets whose malformed request has been answered. The parser may report several errors. */
 const answered = new WeakSet<Socket>()
 
-/** Answers what was no request at all, once, in the plain error shape; never into the middle of another reply. @param lingerMs for how long the client may read the answer */
+/**
+ * Answers a malformed request once, with a plain error, unless another reply is being sent. @param lingerMs how long
+ * the client may take to read the answer
+ */
 function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, lingerMs: number): void {
   const replying = (socket as Socket & { _httpMessage?: ServerResponse })._httpMessage?.headersSent
   if (!socket.writable || replying || answered.has(socket)) {
@@ -301,6 +310,6 @@ function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, linge
   const body = JSON.stringify(PLAIN.error(no, ''))
   const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`
   socket.end(`${head}\r\n${no.retry ? '' : 'x-should-retry: false\r\n'}connection: close\r\n\r\n${body}`)
-  // A client that does not close its end keeps nothing open for long.
+  // A client that does not close its side is disconnected soon.
   setTimeout(() => socket.destroy(), lingerMs).unref()
 }

@@ -1,6 +1,6 @@
 import { definePlugin } from 'tollgate/plugin'
 
-/** One line for each exchange when it has ended: who, what, how, and how long it took. Never a key or a body. */
+/** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
 export default definePlugin({
   name: 'access-log',
   summary: 'Logs one line for each exchange when it has ended.',
@@ -9,7 +9,7 @@ export default definePlugin({
     return {
       settle(x, outcome) {
         const attempts = outcome.kind === 'answered' || outcome.attempts.length === 0 ? undefined : outcome.attempts
-        // A member that is undefined is not written.
+        // Undefined members are omitted.
         host.log.info({
           exchange: x.id,
           method: x.method,
@@ -29,7 +29,7 @@ export default definePlugin({
   },
 })
 
-/** A path without needless escapes, and without what may be a key that someone has put there. */
+/** Returns a path without needless escapes, and without anything that may be a key. */
 function legible(path: string): string {
   const plain = path.replace(/%[2-7][0-9a-f]/gi, code => String.fromCharCode(Number.parseInt(code.slice(1), 16)))
   return plain.replace(/[A-Za-z0-9]{32,}/g, '***')

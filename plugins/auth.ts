@@ -12,15 +12,17 @@ import {
 
 declare module 'tollgate/plugin' {
   interface Facts {
-    /** What the customer presented, for those who must look the key up anew. */
+    /** The secret that the customer presented, for stages that must look the key up again. */
     secret: string
   }
 }
 
 /**
- * Who is calling. Unknown, disabled and malformed keys get one and the same answer. An expired key may still look up its
- * balance and history, as may an exhausted one; it may not buy. A key that cannot buy is refused here, before the body of its
- * request is read: what was read of a key some seconds ago is believed when it is good, and is read anew when it is not.
+ * Identifies the caller. Unknown, disabled and malformed keys get the same answer. Expired and exhausted keys may still
+ * read their
+ * balance and history but not buy. A key that cannot buy is refused before the request's body is read. A cached record
+ * is
+ * trusted if it allows the request, and read again if it does not.
  */
 export default definePlugin({
   name: 'auth',
@@ -30,7 +32,7 @@ export default definePlugin({
   setup(_options, { attempts, config, keys, now }) {
     const leastCharges = new Map<KeyType, bigint>()
 
-    /** What the smallest request of a key type costs at its cheapest model. */
+    /** Returns what the smallest request of a key type costs at its cheapest model. */
     function leastOf(type: KeyType): bigint {
       let least = leastCharges.get(type)
       if (least === undefined)
@@ -38,7 +40,7 @@ export default definePlugin({
       return least
     }
 
-    /** Why a key cannot be used for a request; undefined when it can. */
+    /** Returns why a key cannot be used for a request. Undefined if it can. */
     function fault(x: Exchange, key: Key | undefined): GatewayError | undefined {
       const type = key?.status === 'active' ? config.keyTypes.get(key.type) : undefined
       if (!key || !type) return new GatewayError('invalid_key')
@@ -47,7 +49,7 @@ export default definePlugin({
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
       if (counts) return undefined
       const least = leastOf(type)
-      // A retry may get the reply that used the key up: whether it does is known when its body has been read.
+      // A retry may get the reply that exhausted the key. Whether it does is known only after its body has been read.
       return key.balance < least && !attempts.mayJoin(key.id, x) ? exhausted(key.balance, least) : undefined
     }
 
@@ -64,7 +66,7 @@ export default definePlugin({
         if (!secret.startsWith('sk-')) throw new GatewayError('invalid_key')
         const found = keys.find(secret)
         if (found instanceof Promise) return found.then(key => admit(x, secret, key))
-        // A key that has been enabled or topped up just now is served.
+        // A key that was just enabled or topped up is accepted.
         return found && fault(x, found)
           ? keys.refind(secret).then(key => admit(x, secret, key))
           : admit(x, secret, found)

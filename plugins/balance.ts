@@ -1,6 +1,6 @@
 import { balanceOf, definePlugin, PRIVATE, Reply } from 'tollgate/plugin'
 
-/** What is left of the calling key's allocation; also for expired and exhausted keys. */
+/** Returns what is left of the calling key's allocation. Expired and exhausted keys may ask as well. */
 export default definePlugin({
   name: 'balance',
   summary: 'Answers GET /api/v1/keys/lookup/balance.',

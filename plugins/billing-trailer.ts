@@ -1,8 +1,9 @@
 import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewriter, type With } from 'tollgate/plugin'
 
 /**
- * Tells the customer what a reply cost: in headers of a JSON reply, in a comment before the last event of a stream, which
- * every SSE parser passes over. The balance is as of the request's own holds: what else runs is not in it.
+ * Reports what a reply cost: in headers of a JSON reply, in a comment before the last event of a stream, which SSE
+ * parsers ignore. The
+ * balance considers only the request's own holds, not other running requests.
  */
 export default definePlugin({
   name: 'billing-trailer',

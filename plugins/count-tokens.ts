@@ -1,17 +1,18 @@
 import { type Body, definePlugin, GatewayError, PerMinute, Reply, turn } from 'tollgate/plugin'
 
-/** Values that are walked in one go. */
+/** Values that are visited in one step. */
 const STEPS = 1000
-/** Characters of text that are weighed in one go. */
+/** Characters of text that are counted in one step. */
 const SLICE = 65_536
 
-/** Statuses by which an upstream says that it counts no tokens. */
+/** Statuses with which an upstream indicates that it cannot count tokens. */
 const NOT_THERE = new Set([404, 405, 501])
 
 /**
- * How many tokens a request would take, for clients that want to know before they send it. The upstream counts where it
- * can; else the text is weighed, in slices, so that a large one holds nobody up. Nothing is billed, so a key may ask only so
- * often, and one that is disabled or expired not at all.
+ * Counts the input tokens of a request without sending it. The upstream counts if it can; otherwise the text is
+ * estimated in steps,
+ * so that a large request does not block others. Counting is free, so it is limited per key, and refused for keys that
+ * are disabled or expired.
  */
 export default definePlugin({
   name: 'count-tokens',
@@ -57,7 +58,7 @@ async function estimate(body: Body, mediaTokens: number): Promise<number> {
   for (const name of ['messages', 'system', 'tools']) {
     const view = body.view(name)
     if (!view) weight += 1
-    // The values on the way, outermost first: whatever is in one of them comes before what follows it.
+    // The iterators of the values that are being visited, outermost first.
     const levels = view ? [[view].values()] : []
     for (let level = levels.at(-1); level; level = levels.at(-1)) {
       if (++walked % STEPS === 0) await turn()
@@ -82,7 +83,7 @@ async function stringWeight(text: string): Promise<number> {
   return weight
 }
 
-/** Tokens of a text, by the kind of its characters: what tokenizers make of them on average. */
+/** Estimates the tokens of a text from its kinds of characters, using averages of tokenizers. */
 function textWeight(text: string): number {
   let weight = 0
   for (let at = 0; at < text.length; at++) {
@@ -97,7 +98,7 @@ function textWeight(text: string): number {
 const ASCII = 0x7f
 const IDEOGRAPHS = 0x2e80
 
-/** A letter, a digit or a space. */
+/** Returns whether a character is a letter, a digit or a space. */
 function isPlain(code: number): boolean {
   return (
     code === 0x20 || (code >= 0x30 && code <= 0x39) || (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a)

@@ -1,6 +1,9 @@
 import { definePlugin, GatewayError, type KeyType } from 'tollgate/plugin'
 
-/** A request that names no model gets the key type's default, where the file says `fillDefault`; elsewhere it is told of it. */
+/**
+ * Adds the key type's default model to a request without a model if `fillDefault` is set. Otherwise such a request is
+ * refused.
+ */
 export default definePlugin({
   name: 'default-model',
   summary: "Fills in the key type's default model where `fillDefault` is set and the request names none.",

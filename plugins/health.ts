@@ -1,6 +1,9 @@
 import { definePlugin, Reply } from 'tollgate/plugin'
 
-/** Probes: `/health`, and `/` for those who call it without asking, say that the process lives, `/health/ready` that it can take requests. None needs a key. */
+/**
+ * Probes without a key: `/health` and a plain `/` report that the process runs; `/health/ready` reports that it accepts
+ * requests.
+ */
 export default definePlugin({
   name: 'health',
   summary: 'Answers GET /health and GET / (the process lives), and GET /health/ready (it can take requests).',

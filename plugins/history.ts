@@ -10,14 +10,14 @@ import {
   turn,
 } from 'tollgate/plugin'
 
-/** Entries of a page when none are asked for, and at most. */
+/** Default and maximum number of entries per page. */
 const PAGE = 50
 const MOST = 500
-/** Entries that one request looks through for those that match its filters; beyond them it hands out a cursor. */
+/** Maximum entries that one request scans for its filters. If there are more, it returns a cursor. */
 const LOOKED_THROUGH = 2000
-/** How far pages can be counted; beyond that a cursor reads on at the same price. */
+/** Maximum entries to skip for numbered pages. Beyond that, use a cursor. */
 const MOST_SKIPPED = 2000
-/** Entries that the store is asked for at once, and that are read and priced before others get their turn. */
+/** Entries per read of the store. Other work gets its turn between two reads. */
 const READ_AT_ONCE = 50
 const PRICED_AT_ONCE = 25
 
@@ -34,14 +34,17 @@ interface Wish {
   readonly filtered: boolean
 }
 
-/** The calling key's usage, newest first: by `cursor`, which new entries do not disturb, or by `page` and `size`. */
+/**
+ * Returns the calling key's history, newest first: by `cursor`, which new entries do not disturb, or by `page` and
+ * `size`.
+ */
 export default definePlugin({
   name: 'history',
   summary: 'Answers GET /api/v1/key-info/history, by cursor or by page and size.',
   on: 'GET /api/v1/key-info/history',
   needs: ['key'],
   setup(_options, { ledger }) {
-    /** Matching entries from the cursor on, and where to go on; undefined when there are no more. */
+    /** Returns the matching entries from the cursor on, and the next cursor; undefined if there are no more. */
     async function collect(
       account: string,
       wish: Wish,
@@ -152,7 +155,7 @@ function whole(text: string | undefined, standard: number, name: string, most: n
   return value
 }
 
-/** A time as ISO 8601 or in seconds or milliseconds since the epoch; a bare date as an end means the whole of that day. */
+/** Parses ISO 8601, or seconds or milliseconds since the epoch. A bare date as an end includes that day. */
 function time(text: string | undefined, name: string, end: boolean): number | undefined {
   if (text === undefined) return undefined
   const number = Number(text)

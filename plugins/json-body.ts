@@ -1,14 +1,14 @@
 import { type Body, BodyReader, definePlugin, type Format, GatewayError } from 'tollgate/plugin'
 
-/** No provider gives more replies to one request. */
+/** No provider supports more choices per request. */
 const MOST_CHOICES = 128
-/** Bytes that a value of a body takes beside its text, and how many values memory is taken for at once. */
+/** Estimated memory per JSON value besides its text, in bytes, and the number of values per reservation. */
 const TAPE_VALUE_BYTES = 80
 const RESERVED_AT_ONCE = 1000
-/** Bytes of a body from which on it is looked through in slices. */
+/** Size in bytes from which a body is scanned in slices. */
 const SLICED_BYTES = 16_384
 
-/** Reads the request's body and checks what every format asks of it, before anybody acts on it. */
+/** Reads the request's body and checks what all formats require, before any other stage uses it. */
 export default definePlugin({
   name: 'json-body',
   summary: 'Reads and checks the JSON body: well-formed, distinct members, required members of the right type.',

@@ -10,14 +10,14 @@ import {
   usageOf,
 } from 'tollgate/plugin'
 
-/** The calling key's policy and a summary of its usage; also for expired and exhausted keys. */
+/** Returns the calling key's policy and a summary of its usage. Expired and exhausted keys may ask as well. */
 export default definePlugin({
   name: 'key-info',
   summary: 'Answers GET /api/v1/key-info.',
   on: 'GET /api/v1/key-info',
   needs: ['key'],
   setup(_options, { config, ledger, now }) {
-    /** The quota of the account that the key's requests go through, where it has one. */
+    /** Returns the quota of the upstream account that the key's requests use, if it has one. */
     async function weeklyQuota(type: KeyType): Promise<object> {
       const account = type.upstream.accounts.find(({ quota }) => quota)
       if (!account?.quota) return {}

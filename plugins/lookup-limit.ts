@@ -1,6 +1,6 @@
 import { definePlugin, GatewayError, PerMinute } from 'tollgate/plugin'
 
-/** Keeps the look-ups of one key from taking the store's time from others. */
+/** Limits the look-ups per key, so that no key takes the store's time from others. */
 export default definePlugin({
   name: 'lookup-limit',
   summary: 'Limits how often one key may look up its balance, its policy and its history.',

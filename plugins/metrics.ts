@@ -1,7 +1,7 @@
 import { timingSafeEqual } from 'node:crypto'
 import { definePlugin, GatewayError, type Outcome, Reply } from 'tollgate/plugin'
 
-/** Numbers for a collector, as Prometheus reads them. None is labelled by key. */
+/** Metrics for Prometheus. No metric has a label with a key. */
 export default definePlugin({
   name: 'metrics',
   summary: 'Answers GET /metrics: drift of the ledger, settlements that wait, holds, exchanges by outcome.',
@@ -78,7 +78,7 @@ export default definePlugin({
   },
 })
 
-/** How an exchange ended; of a reply that broke off, by whom. */
+/** Returns how an exchange ended, and who interrupted an incomplete reply. */
 function nameOf(outcome: Outcome): string {
   return outcome.kind === 'broken' ? `broken_by_${outcome.by}` : outcome.kind
 }

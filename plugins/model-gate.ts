@@ -1,11 +1,12 @@
 import { definePlugin, type Format, GatewayError, type KeyType, type Rewriter } from 'tollgate/plugin'
 
-/** Longest model name repeated in an error. */
+/** Maximum length of a model name that an error repeats. */
 const SHOWN = 100
 
 /**
- * Lets a key use the formats and the models of its type, and no others. A model goes upstream by the upstream's name and
- * comes back by the one it was asked for: clients look it up, and price by it.
+ * Allows a key only the formats and models of its type. A model is sent under the upstream's name, and the reply names
+ * it as the client
+ * did, since clients use it for look-ups and prices.
  */
 export default definePlugin({
   name: 'model-gate',
@@ -28,7 +29,7 @@ export default definePlugin({
     },
   },
   setup({ suffixes }, { config }) {
-    /** A name without the suffix it may carry, and the headers the suffix stands for. */
+    /** Splits a model name into the name itself and the headers that its suffix stands for. */
     function bare(name: string): { name: string; headers: Record<string, string> } {
       const lower = name.toLowerCase()
       const suffix = Object.keys(suffixes).find(end => lower.endsWith(end.toLowerCase()))
@@ -54,14 +55,14 @@ export default definePlugin({
         return { model: { asked, entry, headers } }
       },
       rewrite({ model, format }, head): Rewriter | undefined {
-        // Where the reply begins with the right name its bytes pass as they are.
+        // If the reply already has the right name, its bytes pass unchanged.
         return head.model === model.asked ? undefined : called(model.asked, format)
       },
     }
   },
 })
 
-/** Gives the model of each event the name. */
+/** Replaces the model name in each event. */
 function called(name: string, format: Format): Rewriter {
   return {
     matches: ['"model"'],

@@ -8,7 +8,7 @@ import {
   Reply,
 } from 'tollgate/plugin'
 
-/** One object that satisfies the clients of all formats. */
+/** A model in a shape that the clients of all formats accept. */
 interface ListedModel {
   readonly id: string
   readonly object: 'model'
@@ -21,10 +21,10 @@ interface ListedModel {
   readonly max_tokens?: number
 }
 
-/** The moment all models are said to be from: the file knows none, and clients want a stable one. */
+/** The creation time of all models. Clients expect a stable one. */
 const CREATED = 1_767_225_600
 
-/** The list of models: everybody's, or with a valid key that key's. A wrong key is no obstacle: none is needed here. */
+/** Lists the models: all of them, or those of a valid key. A wrong key is ignored, since the list is public. */
 export default definePlugin({
   name: 'models',
   summary: 'Answers GET /v1/models and GET /v1/models/{id}; with a valid key, with the models of that key.',
@@ -35,7 +35,7 @@ export default definePlugin({
     const modelsFor = async (x: Exchange): Promise<ReadonlyMap<string, ListedModel>> => {
       const secret = presented(x.headers)
       if (secret === undefined) return all
-      // The list is public: it is there when the store is not.
+      // The public list does not depend on the store.
       const key = await Promise.resolve(keys.find(secret)).catch(() => undefined)
       return (key && byType.get(key.type)) ?? all
     }
@@ -71,7 +71,7 @@ function describe({ id, context, maxOutput }: ModelEntry): ListedModel {
   }
 }
 
-/** An id's slash arrives escaped from the SDKs and plain from people. */
+/** Decodes an id. SDKs escape its slash, people do not. */
 function decoded(id: string): string {
   try {
     return decodeURIComponent(id)
@@ -87,7 +87,10 @@ function one(models: ReadonlyMap<string, ListedModel>, id: string): ListedModel 
   return model
 }
 
-/** The whole list unless a page of it is asked for; a page behind the last model is empty, so paging ends. */
+/**
+ * Returns the whole list, or a page if the client asks for one. A page after the last model is empty, which ends
+ * paging.
+ */
 function page(models: readonly ListedModel[], query: URLSearchParams): object {
   const index = (name: string): number => models.findIndex(({ id }) => id === query.get(name))
   const start = query.has('after_id') ? (index('after_id') === -1 ? models.length : index('after_id') + 1) : 0

@@ -28,22 +28,23 @@ import {
 
 type Known = Exchange & With<'key' | 'body' | 'model'>
 
-/** What is known of a request while its extras are gone through. */
+/** What is known while a request's extras are checked. */
 interface Findings {
   conditions: Conditions
   readonly tools: ProviderTool[]
   readonly models: Map<string, ModelEntry>
-  /** With the most times that each may be asked. */
+  /** The requested advisors, with the maximum number of calls. */
   readonly advisors: Map<ModelEntry, number>
   readonly media: Set<'audioOutput' | 'imageOutput'>
-  /** Provider tools that are to be dropped from the list of tools. */
+  /** Provider tools to drop from the list of tools. */
   readonly droppedTools: Extra[]
   readonly dropped: string[]
 }
 
 /**
- * Lets no member of a request pass that costs money and has no price, or that changes where the request goes. What a key type's
- * `policy` in gateway.yaml says of a member holds; without it a member is allowed where the model's price covers it.
+ * Blocks request members that cost money but have no price, or that change where the request goes. The `requestPolicy`
+ * of a key type
+ * decides; without an entry there, a member is allowed if the model's price covers it.
  */
 export default definePlugin({
   name: 'request-policy',
@@ -52,7 +53,7 @@ export default definePlugin({
   needs: ['key', 'body', 'model'],
   gives: ['extras'],
   setup(_options, { config }) {
-    /** What was dropped from a request, for the header of its reply. */
+    /** Members dropped from a request, for a header of its reply. */
     const dropped = new WeakMap<Exchange, readonly string[]>()
     return {
       request(x) {
@@ -90,7 +91,7 @@ export default definePlugin({
 
 const PLAIN = { extras: NO_EXTRAS }
 
-/** What becomes of one extra. @throws GatewayError member_refused */
+/** Decides about one extra. @throws GatewayError member_refused */
 function decide(extra: Extra, x: Known, type: KeyType, findings: Findings): void {
   const { policy, tool } = extra
   const said = type.policy[policy]
@@ -108,19 +109,19 @@ function decide(extra: Extra, x: Known, type: KeyType, findings: Findings): void
   }
 }
 
-/** What becomes of an extra that has no price, where nothing is said of it. */
+/** The default action for an extra without a price. */
 function otherwise({ policy, tool }: Extra): 'refuse' | 'drop' {
-  // A tool of a list leaves others beside it; a member is what the request is about.
+  // A tool in a list has others beside it; a member is the point of its request.
   if (tool && tool.index === undefined) return 'refuse'
   return POLICIES[policy].otherwise === 'drop' ? 'drop' : 'refuse'
 }
 
-/** Whether an extra may be allowed: it has a price, or needs none. */
+/** Returns whether an extra may be allowed: it has a price, or needs none. */
 function isCovered({ policy, asks, param, tool }: Extra, price: Price, type: KeyType, { body }: Known): boolean {
   const { needs, otherwise: standard }: Policy = POLICIES[policy]
   switch (needs?.kind) {
     case 'condition':
-      // What may come to anything may come to the dearest: where only cheaper ones have a price, that is none of them.
+      // If the provider may choose any tier, it may choose the dearest, so that one needs a price.
       return asks.every(name =>
         name === 'auto'
           ? factorOf(price, needs.name, dearestOf(price.factors[needs.name])) > NANO
@@ -152,19 +153,19 @@ function isCovered({ policy, asks, param, tool }: Extra, price: Price, type: Key
   }
 }
 
-/** A model of the key's type, by its own name or by the upstream's. */
+/** Finds a model of the key's type by its own name or by the upstream's. */
 function entryOf(type: KeyType, name: string): ModelEntry | undefined {
   return type.models.get(name) ?? [...type.models.values()].find(({ sends }) => sends === name)
 }
 
-/** Notes what an extra that is let through may cost. */
+/** Records what an allowed extra may cost. */
 function allow({ policy, param, asks, tool }: Extra, { body, model }: Known, type: KeyType, findings: Findings): void {
   const { needs }: Policy = POLICIES[policy]
   if (needs?.kind === 'condition') {
     const [asked = ''] = asks
     const { factors } = model.entry.price
     const name = asked === 'auto' ? dearestOf(factors[needs.name]) : asked
-    // What is cheaper than the standard may turn out to be the standard.
+    // A tier that is cheaper than the standard may fall back to the standard.
     if (factorOf(model.entry.price, needs.name, name) > NANO)
       findings.conditions = { ...findings.conditions, [needs.name]: name }
   } else if (policy === 'modalities') {
@@ -181,18 +182,18 @@ function allow({ policy, param, asks, tool }: Extra, { body, model }: Known, typ
   } else if (tool) findings.tools.push(tool)
 }
 
-/** The dearest factor's name among those of a condition that may come to anything. */
+/** Returns the name of the dearest factor of a condition. */
 function dearestOf(factors: ReadonlyMap<string, bigint> = new Map()): string {
   const [dearest] = [...factors].sort(([, a], [, b]) => (a > b ? -1 : 1))
   return dearest?.[0] ?? ''
 }
 
-/** The factor of a condition; none for one that has no price. */
+/** Returns the factor of a condition. Undefined if it has no price. */
 function factorOf({ factors }: Price, condition: ConditionName, name: string): bigint {
   return factors[condition]?.get(name) ?? 0n
 }
 
-/** Drops tools that have no price from the list that they stand in. @throws GatewayError member_refused where they are all there is */
+/** Drops tools without a price from their list. @throws GatewayError member_refused if no tool would be left */
 function leaveOut(x: Known, type: KeyType, { droppedTools, dropped }: Findings): void {
   const [first] = droppedTools
   if (!first) return
@@ -202,7 +203,7 @@ function leaveOut(x: Known, type: KeyType, { droppedTools, dropped }: Findings):
   for (const { type: name } of tools) dropped.push(`tools.${name}`)
 }
 
-/** Has nothing stored where a request does not say, and its provider would store the reply. */
+/** Disables storing if the request does not say and its provider would store the reply. */
 function keepNothing({ body, format }: Known, { dropped }: Findings): void {
   if (!format.storesByDefault || body.get('store') === false) return
   body.set('store', false)
@@ -212,7 +213,7 @@ function keepNothing({ body, format }: Known, { dropped }: Findings): void {
 function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { body, format, model }: Known): Extras {
   const asked = Object.keys(conditions).length > 0 ? conditions : undefined
   const { price } = model.entry
-  // A request that names no tier gets the one that the account is set to.
+  // A request without a tier gets the default of the operator's account.
   const serviceTier = (body.get('service_tier') ?? null) === null ? dearestOf(price.factors.serviceTier) : ''
   const extras: Extras = {
     conditions: asked,
@@ -224,11 +225,11 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
     media: [...media],
     predicted: predictedTokens(body),
   }
-  // Where single calls are told of nowhere, a tool that was asked for has been run.
+  // If a format does not report calls, a requested tool counts as called.
   return format.reportsCalls || tools.length === 0 ? extras : { ...extras, leastCalls: callsHeld(extras, 1) }
 }
 
-/** @param covered it has a price, and the operator does not offer it all the same */
+/** @param covered whether it has a price but the operator does not offer it */
 function refusal(extra: Extra, covered: boolean, { price }: ModelEntry, said: string | undefined): GatewayError {
   const { policy, param, tool } = extra
   const { remedy }: Policy = POLICIES[policy]

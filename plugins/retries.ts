@@ -11,17 +11,19 @@ import {
   type With,
 } from 'tollgate/plugin'
 
-/** How often, and after how many milliseconds each, a name is looked at that is being given back. */
+/** How often and how long, in milliseconds, to wait for a name that is just being released. */
 const ENDING = { times: 50, ms: 20 } as const
-/** Characters of an idempotency key. */
+/** Maximum characters of an idempotency key. */
 const NAME_MAX = 255
 
 type Known = Exchange & With<'key' | 'secret' | 'body'>
 
 /**
- * Lets a retry have the reply of the attempt before it, from its start, so that one request is sent and charged once. A client
- * that names its requests by `idempotency-key` gets the reply of that name, whether it is under way or done. SDKs count their
- * retries; such a retry takes over an attempt with the same body whose client has left.
+ * Returns the reply of the previous attempt to a retry, so that a request is sent and charged once. A client that sends
+ * an
+ * `idempotency-key` gets the running or finished reply of that key. A retry that an SDK counts takes over the attempt
+ * with the same body
+ * whose client has left.
  */
 export default definePlugin({
   name: 'retries',
@@ -41,7 +43,7 @@ export default definePlugin({
     },
   },
   setup({ replyBytes }, { ledger, keys, attempts, log }) {
-    /** Attempts by the exchanges that made them. */
+    /** Attempts by their exchanges. */
     const made = new WeakMap<Exchange, Attempt>()
 
     function begin(x: Known, name?: string): Attempt {
@@ -53,8 +55,8 @@ export default definePlugin({
     }
 
     /**
-     * The reply of an earlier attempt.
-     * @throws GatewayError request_conflict when it cannot be had from its start any more
+     * Returns the reply of an earlier attempt.
+     * @throws GatewayError request_conflict if its beginning is no longer available
      */
     async function join(x: Known, before: Attempt): Promise<Reply> {
       await keys.usable(x.secret)
@@ -63,7 +65,7 @@ export default definePlugin({
       throw new GatewayError('request_conflict')
     }
 
-    /** Sends a named request, unless another process has one of the same name. */
+    /** Sends a named request, unless another process has a request of the same name. */
     async function beginNamed(x: Known, name: string): Promise<void> {
       const attempt = begin(x, name)
       try {
@@ -77,11 +79,11 @@ export default definePlugin({
       }
     }
 
-    /** Looks for an attempt before; without one, this is the first. */
+    /** Looks for an earlier attempt. If there is none, this is the first. */
     async function retried(x: Known, header: unknown): Promise<Reply | void> {
       if (typeof header === 'string') {
         const name = named(header)
-        // One that was given up just now gives its name back.
+        // An attempt that was just cancelled is about to release its name.
         for (let time = 0; time < ENDING.times && attempts.ending(x.key.id, name); time++) await sleep(ENDING.ms)
         if (attempts.ending(x.key.id, name)) throw new GatewayError('request_conflict')
         const before = attempts.named(x.key.id, name)
@@ -110,7 +112,7 @@ export default definePlugin({
         if (kept) attempts.keep(attempt)
         else attempts.drop(attempt)
         if (!claim) return
-        // A name that is done stays taken, also when its reply is kept no longer.
+        // A finished name stays taken even if its reply is no longer kept.
         const told = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
         told.catch((cause: unknown) =>
           log.warn({ exchange: x.id, err: cause }, 'the store was not told what became of an idempotency key'),
@@ -130,7 +132,7 @@ function otherBody(): GatewayError {
   })
 }
 
-/** The client's name for its request, as the store may know it. */
+/** Returns the client's name for its request in a form that is safe in the store. */
 function named(header: string): string {
   if (header === '' || header.length > NAME_MAX)
     throw new GatewayError('invalid_body', { message: `An idempotency-key has 1 to ${NAME_MAX} characters.` })

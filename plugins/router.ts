@@ -12,8 +12,9 @@ import {
 } from 'tollgate/plugin'
 
 /**
- * Where a request goes: to the accounts of its key type's upstream, in the order of the file, in the client's format where
- * the upstream speaks it, else translated into the first of those it speaks.
+ * Chooses the upstream accounts for a request: those of the key type's upstream, in the order of the file, in the
+ * client's format if
+ * the upstream supports it, otherwise translated into the first format that it supports.
  */
 export default definePlugin({
   name: 'router',
@@ -48,17 +49,18 @@ export default definePlugin({
   },
 })
 
-/** Bytes and values of a request from which on it is translated on another thread. */
+/** Size of a request, in bytes and in values, from which it is translated on another thread. */
 const ON_THREAD_BYTES = 65_536
 const ON_THREAD_VALUES = 4000
-/** How many times more the bytes of a request are in memory while it is translated, and the bytes of a value then. */
+/** Additional memory for translating a request: copies of its bytes, and bytes per value. */
 const TRANSLATION_COPIES = 6
 const TRANSLATION_VALUE_BYTES = 600
 
 /**
- * Translates a request, elsewhere where it is large. What tools were called with is JSON in a text, which only a translation reads:
- * it has the limits of the request.
- * @throws GatewayError invalid_body beyond them; unavailable where there is no memory
+ * Translates a request, on another thread if it is large. The arguments of tool calls are JSON inside a string, which
+ * only a translation
+ * parses; the limits for requests apply to them as well.
+ * @throws GatewayError invalid_body beyond the limits; unavailable if there is no memory
  */
 async function translated(
   x: Exchange & With<'body'>,

@@ -1,12 +1,12 @@
 import { definePlugin, type Failure, type Format, type Rewriter, UsageTally } from 'tollgate/plugin'
 
-/** What a reply has told of itself so far, in its upstream's words. */
+/** What a reply has reported about itself so far, in the upstream's terms. */
 export class Tally extends UsageTally {
-  /** The failure it reported, if it did. */
+  /** The failure that the reply reported, if any. */
   failure: Failure | undefined
-  /** No later event can change the usage. */
+  /** Whether later events can no longer change the usage. */
   final = false
-  /** Takes what was asked for on the customer's behalf out of his stream again. */
+  /** Removes from the client's stream what only the gateway requested. */
   readonly hide: Rewriter | undefined
 
   constructor(format: Format, hide: Rewriter | undefined) {
@@ -21,7 +21,7 @@ declare module 'tollgate/plugin' {
   }
 }
 
-/** Listens to the reply as it passes and keeps the tally; sees to it that there is something to hear. */
+/** Observes the reply and keeps the tally. Makes sure that the upstream reports usage. */
 export default definePlugin({
   name: 'sse-tap',
   summary: 'Reads usage, failures and the end out of the passing reply; asks the upstream to report usage.',
@@ -32,7 +32,7 @@ export default definePlugin({
     return {
       events: 'signals',
       request({ format, body, model, route }) {
-        // What is translated is asked for with its usage as a matter of course.
+        // A translated request always asks for usage.
         const hide = route.format === format ? format.prepare(body, model.entry) : undefined
         return { tally: new Tally(route.format, hide) }
       },

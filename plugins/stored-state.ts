@@ -1,14 +1,15 @@
 import { definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from 'tollgate/plugin'
 
-/** A request that refers to nothing. */
+/** A request without references. */
 const NOTHING = { stored: { tokens: 0 } }
-/** Characters of an id that are repeated in an error. */
+/** Maximum characters of an id that an error repeats. */
 const SHOWN = 64
 
 /**
- * Whose stored state is whose. An upstream account is shared by all customers, and so is what lies with it: earlier replies,
- * their items, containers, files. A request may refer to what its own key has made, and to nothing else. What a reply leaves
- * with its upstream is noted with its size, which the next request is held for.
+ * Isolates customers' stored objects. All customers share an upstream account, and with it all earlier replies, items,
+ * containers and files. A request may refer only to objects that its own key created. What a reply stores is recorded
+ * with its
+ * size, so that later requests can be held for it.
  */
 export default definePlugin({
   name: 'stored-state',
@@ -17,7 +18,10 @@ export default definePlugin({
   needs: ['key', 'body', 'route'],
   gives: ['stored'],
   setup(_options, { ledger, log }) {
-    /** How large it all is. @throws GatewayError invalid_body for what the account has not made */
+    /**
+     * Returns the total size of the referenced objects. @throws GatewayError invalid_body for objects that the account
+     * did not create
+     */
     async function recorded(account: string, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
       const sizes = await ledger.storedSizes(
         account,
@@ -25,7 +29,7 @@ export default definePlugin({
       )
       const unknown = references[sizes.indexOf(undefined)]
       if (unknown) throw refusal(unknown.param, unknown.id)
-      // Items of one reply are no larger together than the reply.
+      // The items of one reply together are no larger than the reply.
       const largest = new Map<string, number>()
       for (const size of sizes) if (size) largest.set(size.reply, Math.max(size.tokens, largest.get(size.reply) ?? 0))
       return { stored: { tokens: [...largest.values()].reduce((sum, tokens) => sum + tokens, 0) } }
@@ -38,7 +42,7 @@ export default definePlugin({
       },
       events: 'signals',
       event(x, { reading, json }) {
-        // What is translated refers to nothing and leaves nothing.
+        // A translated request refers to nothing and stores nothing.
         if (!reading.usage || x.route.translation || !x.format.storesReply(x.body)) return
         const { reply, others } = storedIds(json)
         if (reply === undefined && others.length === 0) return

@@ -12,15 +12,17 @@ import {
 /** Longest wait that is passed on from an upstream, in milliseconds. */
 const MOST_WAIT_MS = 60_000
 
-/** Kinds of failure that are the request's own fault, by the vendors' `type` or `code`: clients act on their words. */
+/** Failures that the request itself caused, by the vendors' `type` or `code`. Clients act on their messages. */
 const CLIENTS_FAULT =
   /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
 const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
 
 /**
- * What customers learn of an upstream's failure. Its 400, 413 and 422 are the request's fault and pass with their own
- * words, which agents match, or where it speaks another format with that format's words for a prompt that is too long;
- * all else concerns the operator's account and becomes one of the gateway's errors.
+ * Decides what customers see of an upstream's failure. Statuses 400, 413 and 422 are the request's fault and pass with
+ * their own
+ * message, which agents match; after a translation, a prompt that is too long gets the message of the client's format.
+ * All other failures
+ * concern the operator's account and become one of the gateway's errors.
  */
 export default definePlugin({
   name: 'upstream-errors',
@@ -33,7 +35,7 @@ export default definePlugin({
         if (head.failure) throw errorOf(x, head, head.failure, now())
       },
       rewrite(x, head): Rewriter | undefined {
-        // A failure that comes whole never gets here: `response` has replaced it.
+        // A failure in one piece does not get here, because `response` has replaced it.
         if (!head.stream) return undefined
         return {
           matches: x.format.signals,
@@ -59,7 +61,7 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
     head.status === 422 ||
     (head.status === 200 && CLIENTS_FAULT.test(kind))
   ) {
-    // Its words are for the customer alone.
+    // Its message is for the customer only.
     const cause = failureCause(head.status, { ...failure, message: '' })
     return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
   }
@@ -70,14 +72,14 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
     head.status === 529 ||
     (head.status === 200 && OVERLOAD.test(kind))
   ) {
-    // The account's credit being used up looks like a rate limit and is none of the customer's business.
+    // An exhausted account of the operator looks like a rate limit, but it is not the customer's business.
     return new GatewayError('overloaded', { cause, retryAfterMs: wait(head.headers, now) })
   }
   if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause })
   return new GatewayError('upstream_failed', { cause })
 }
 
-/** The request's own fault: in the upstream's words and spelling, or in its words alone where the client spells otherwise. */
+/** Returns a rejection in the upstream's words, with its codes if the client uses the same format. */
 function rejection({ route, format }: Known, status: number, failure: Failure, cause: Error): GatewayError {
   const { message, param, type, ...codes } = failure
   const own = route.format === format
@@ -93,7 +95,7 @@ function rejection({ route, format }: Known, status: number, failure: Failure, c
   })
 }
 
-/** The upstream's own wait, within bounds: a client may take hours literally. */
+/** Returns the upstream's requested wait within limits, since a client may take hours literally. */
 function wait(headers: Head['headers'], now: number): number {
   const ms = Number(headers['retry-after-ms'])
   if (ms > 0) return Math.min(ms, MOST_WAIT_MS)
@@ -108,7 +110,7 @@ function secretsOf({ route }: Known): string[] {
   return route.candidates.map(({ account }) => account.key)
 }
 
-/** The failure without the account's credentials, wherever it repeats them. */
+/** Removes the account's credentials from a failure. */
 function clean(failure: Failure, secrets: readonly string[]): Failure {
   const scrub = (text: string): string => secrets.reduce((rest, secret) => rest.replaceAll(secret, '***'), text)
   return Object.fromEntries(

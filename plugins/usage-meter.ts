@@ -24,22 +24,24 @@ import {
 
 declare module 'tollgate/plugin' {
   interface Facts {
-    /** What is set aside for the exchange. */
+    /** The holds of the exchange. */
     runningHold: metering.RunningHold
   }
 }
 
-/** A quota that comes back within this time, in milliseconds, is worth a retry. */
+/** If a quota renews within this time, in milliseconds, the client is asked to retry. */
 const NEAR_MS = 60_000
-/** Milliseconds between two looks at replies that cost while nothing of them comes. */
+/** Interval of the checks of silent replies that may cost money, in milliseconds. */
 const TICK_MS = 1000
-/** Milliseconds between two tries to begin a request whose key has too many under way, and how much they vary. */
+/**
+ * Milliseconds between attempts to start a request whose key has too many running ones: minimum and random addition.
+ */
 const BUSY_MS = { least: 50, spread: 100 } as const
 
 type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'extras' | 'tally'>
 type Metered = With<'runningHold'> & Known
 
-/** Sets the cost of a request aside before it is sent, and settles what it really cost when it has ended. */
+/** Holds the cost of a request before it is sent, and settles its actual cost afterwards. */
 export default definePlugin({
   name: 'usage-meter',
   summary: 'Holds the likely cost before a request is sent, settles the true cost after its last byte.',
@@ -49,7 +51,7 @@ export default definePlugin({
   meters: true,
   options: metering.METER_OPTIONS,
   setup(rates, host) {
-    /** Replies that may cost while nothing of them comes. */
+    /** Replies that may cost something while they deliver nothing. */
     const silent = new SwapList<metering.RunningHold>()
     const ticking = setInterval(() => {
       for (const runningHold of silent.all()) runningHold.tick()
@@ -86,7 +88,7 @@ export default definePlugin({
         return { runningHold }
       },
       response(x, head) {
-        // Whoever gets less than he asked for is to see it.
+        // If the output limit is lowered, the client is told so in a header.
         if (x.runningHold.underfunded && lowers(x, host))
           head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
@@ -117,7 +119,7 @@ export default definePlugin({
         watch(x, result, cost, model, host)
         const kind = result.billed ? 'settle' : 'void'
         const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
-        // The upstream account has paid for every attempt: its quota knows of no retries.
+        // The upstream account pays for every attempt, so its quota ignores retries.
         x.runningHold.holds.forEach((hold, index) =>
           host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }),
         )
@@ -134,12 +136,12 @@ function streams({ body }: Known): boolean {
   return body.get('stream') === true
 }
 
-/** Whether the request's limit of output is lowered to what is held for it. */
+/** Returns whether to lower the request's output limit to what is held. */
 function lowers(x: Known, host: Host): boolean {
   return !streams(x) || typeOf(x, host).clampOutput
 }
 
-/** What the reply costs the operator, in nano-credits, where that is known; also of one that costs its customer nothing. */
+/** Returns what the reply costs the operator, in nano-credits, if known; also for a reply without a charge. */
 function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
   const { terms } = x.runningHold
   const told = x.tally.usage()
@@ -148,7 +150,7 @@ function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
   return metering.costOf(used, x.model.entry.sends, upstream, told?.cost)
 }
 
-/** Tells of usage that has no price, and of a charge below its cost. */
+/** Logs usage without a price, and charges below the operator's cost. */
 function watch(
   x: Metered,
   { charge, unpriced }: metering.Bill,
@@ -166,7 +168,7 @@ function watch(
   log.warn({ ...of, charge: formatCredits(charge), cost: formatCredits(cost) }, 'a charge is below its cost')
 }
 
-/** A usage report that cannot be: the operator is to see it, and to hear of several. */
+/** Logs an implausible report, and a suspension after several. */
 function quarantine(x: Metered, model: string, suspended: boolean, { meter, log, now }: Host): void {
   log.warn(
     { exchange: x.id, key: x.key.id, model },
@@ -185,7 +187,7 @@ function holdRequests(x: Exchange & Known, host: Host, terms: metering.Terms): H
   const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
   const limit = metering.outputLimit(x)
   const stream = streams(x)
-  // A stream's hold grows with it, and it can be ended; a JSON reply comes whole and has to be covered whole.
+  // A stream's hold grows with it, and a stream can be ended. A JSON reply must be covered completely.
   const choices = x.format.choices(x.body)
   const ahead = stream
     ? Math.min(limit, holdAhead * choices)
@@ -214,9 +216,9 @@ function holdRequests(x: Exchange & Known, host: Host, terms: metering.Terms): H
     : [own]
 }
 
-/** The ledger wants an exchange to end. */
+/** Ends an exchange on behalf of the ledger. */
 function end(x: Exchange & Known, why: EndReason, { weight }: metering.Terms, host: Host): void {
-  // A JSON reply comes whole, and is paid for.
+  // A JSON reply arrives in one piece and is paid for.
   if (!streams(x) || x.complete) return
   if (why === 'crowded' && weight.providerTools) return
   if (why === 'crowded' || x.gone) return x.giveUp()
@@ -224,12 +226,15 @@ function end(x: Exchange & Known, why: EndReason, { weight }: metering.Terms, ho
   x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))
 }
 
-/** A type that the file no longer has serves nobody: the gate has refused its keys. */
+/** Keys of a type that is no longer in the file have been refused before. */
 function typeOf({ key }: Known, { config }: Host): KeyType {
   return config.keyTypes.get(key.type) as KeyType
 }
 
-/** Holds on the key's account, and then on the upstream account's quota where it has one; up to the first that is refused. */
+/**
+ * Requests the holds on the key's account and on the upstream account's quota, if it has one. Stops at the first
+ * refusal.
+ */
 async function holdAll(
   [own, ...others]: readonly HoldRequest[],
   x: Exchange & Known,
@@ -246,7 +251,10 @@ async function holdAll(
   return answers
 }
 
-/** By key, how many requests wait until others of it have ended. Each of them asks the store again and again, so they are few. */
+/**
+ * By key: the number of requests that wait for others to end. The number is limited, since each of them polls the
+ * store.
+ */
 const busy = new Map<string, number>()
 
 function count(counts: Map<string, number>, key: string, more: number): void {
@@ -255,10 +263,13 @@ function count(counts: Map<string, number>, key: string, more: number): void {
   else counts.delete(key)
 }
 
-/** Holds on the key's account. A key that has too many requests under way waits; one whose record changed is looked up anew. */
+/**
+ * Requests the hold on the key's account. If the key has too many running requests, waits; if its record has changed,
+ * reads it again.
+ */
 async function holdOwn(request: HoldRequest, x: Exchange & Known, host: Host): Promise<HoldAnswer> {
   const { concurrency, concurrencyWait } = typeOf(x, host)
-  // The stage itself has only so much time.
+  // The stage has a time limit of its own.
   const until = host.now() + Math.min(concurrencyWait, host.config.limits.stage / 2)
   let answer = await host.ledger.hold(request)
   if (answer.kind === 'busy' && (busy.get(x.key.id) ?? 0) < concurrency) {
@@ -282,7 +293,7 @@ function holdsOf(answers: readonly HoldAnswer[]): Hold[] {
   return answers.filter(answer => answer.kind === 'held').map(({ hold }) => hold)
 }
 
-/** Voids what was held for a request that goes no further. */
+/** Voids the holds of a request that is not sent. */
 function giveBack(answers: readonly HoldAnswer[], error: GatewayError, host: Host): void {
   for (const hold of holdsOf(answers)) {
     const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }

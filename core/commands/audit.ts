@@ -1,4 +1,4 @@
-/** `tollgate audit`: recomputes every balance from its history; exit status 1 on any drift. */
+/** `tollgate audit`: recomputes every balance from its history. Exit status 1 if any differs. */
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
 import type { Environment } from '../lib/environment.ts'

@@ -1,11 +1,11 @@
-/** `tollgate check`, `tollgate plan` and `tollgate plugins`: what a configuration says, before it is in force. */
+/** `tollgate check`, `tollgate plan` and `tollgate plugins`: inspect a configuration before it is in force. */
 import { findPlugins } from '../chain/plugins.ts'
 import { covers, endpointsOf } from '../chain/routes.ts'
 import { render } from '../config/locate.ts'
 import type { Environment } from '../lib/environment.ts'
 import { configured, loadOrExit } from './shared.ts'
 
-/** Prints every problem of a file at once; exit status 78 when it has any. */
+/** Prints all problems of a file. Exit status 78 if there are any. */
 export async function check(environment: Environment, file: string): Promise<void> {
   const { config, warnings, text } = await loadOrExit(environment, file)
   const { keyTypes, upstreams, chain } = config
@@ -16,7 +16,7 @@ export async function check(environment: Environment, file: string): Promise<voi
   environment.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
 }
 
-/** Prints each endpoint with the stages that its requests go down. */
+/** Prints each endpoint with the stages of its chain. */
 export async function plan(environment: Environment, file: string): Promise<void> {
   const config = await configured(environment, file)
   const { plugins } = await findPlugins(config.plugins)
@@ -27,7 +27,7 @@ export async function plan(environment: Environment, file: string): Promise<void
   }
 }
 
-/** Prints every plugin there is, with its facts. */
+/** Prints every available plugin with its facts. */
 export async function listPlugins(environment: Environment, file: string): Promise<void> {
   const config = await configured(environment, file)
   const { plugins } = await findPlugins(config.plugins)

@@ -1,4 +1,4 @@
-/** `tollgate credit ENTRY --reason TEXT`: gives a customer back what one entry of the history charged. */
+/** `tollgate credit ENTRY --reason TEXT`: refunds what one history entry charged. */
 import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -13,7 +13,7 @@ export interface CreditOptions {
   readonly json?: boolean
 }
 
-/** Characters of a reason. */
+/** Maximum characters of a reason. */
 const REASON_MAX = 500
 
 export async function creditEntry(
@@ -50,7 +50,7 @@ interface Found {
   readonly entry: HistoryEntry
 }
 
-/** The accounts of keys that have the entry: the ids of entries are unique in one account only. */
+/** Returns the accounts that have the entry. Entry ids are unique only within one account. */
 async function holders(ledger: Ledger, accounts: readonly string[], id: string): Promise<Found[]> {
   const found: Found[] = []
   for (const account of accounts.filter(account => !account.startsWith('quota:'))) {

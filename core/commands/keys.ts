@@ -1,4 +1,4 @@
-/** `tollgate keys …`: makes and manages customers' keys, in the store that the running gateway uses. */
+/** `tollgate keys …`: creates and manages customers' keys in the store that the running gateway uses. */
 import type { Config } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
 import { duration } from '../config/units.ts'
@@ -96,7 +96,7 @@ export async function topUp(
   options: TopUpOptions,
 ): Promise<void> {
   const { idempotencyKey = environment.newId() } = options
-  // Nothing that a environment would take for something else, as it may be pasted.
+  // The key may be pasted into a shell, so characters with a meaning there are refused.
   if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
     throw new UsageError(
       'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with one of the former, and is no API key',
@@ -162,7 +162,7 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
     label: key.label,
     name: key.name,
     type: key.type,
-    // Of a type that the file does not have any more, it is refused.
+    // A key whose type is no longer in the file is refused.
     status:
       key.status === 'disabled' ? 'disabled' : keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type',
     granted: formatCredits(granted),
@@ -174,7 +174,7 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
   }
 }
 
-/** The key with this id or secret. @throws UsageError when there is none */
+/** Finds a key by its id or secret. @throws UsageError if there is none */
 export async function find(keys: Keys, id: string): Promise<Key> {
   const key = (await keys.get(id)) ?? (id.startsWith('sk-') ? await keys.find(id) : undefined)
   if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)
@@ -182,7 +182,7 @@ export async function find(keys: Keys, id: string): Promise<Key> {
 }
 
 function amount(text: string): bigint {
-  // More digits than a decimal may have are still an amount, only too large a one.
+  // An amount with more digits than a decimal may have is still an amount, but too large.
   const nano = /^\d{10,}$/.test(text) ? MAX_AMOUNT + 1n : parseDecimal(text)
   if (nano === undefined || nano === 0n)
     throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
@@ -191,7 +191,7 @@ function amount(text: string): bigint {
   return nano
 }
 
-/** `30d`, `12h`, or a date. */
+/** Parses `30d`, `12h`, or a date. */
 function expiry(text: string | undefined, now: number): number | undefined {
   if (text === undefined) return undefined
   if (/^\d{1,6}[smhd]$/.test(text)) return now + duration(text)

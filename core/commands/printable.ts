@@ -1,9 +1,9 @@
-/** What a terminal may be shown of texts that others have chosen. */
+/** Makes texts from others safe to show on a terminal. */
 
-/** Control characters, line separators, and characters that turn the direction of a line around. */
+/** Control characters, line separators, and characters that change the writing direction. */
 const UNSEEN = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
 
-/** A text of one line or several in which nothing controls the terminal: control characters stand as escapes, as in JSON. */
+/** Replaces control characters by escapes as in JSON. Line breaks stay. */
 export function printable(text: string): string {
   return text.replace(UNSEEN, character =>
     character === '\n' || character === '\t'
@@ -12,7 +12,7 @@ export function printable(text: string): string {
   )
 }
 
-/** A text that is a part of one line: it has no line breaks and no tabs either. */
+/** Like `printable`, for a part of one line: line breaks and tabs are replaced as well. */
 export function inOneLine(text: string): string {
   return printable(text.replaceAll('\n', '\\n').replaceAll('\t', '\\t'))
 }

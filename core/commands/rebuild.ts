@@ -1,4 +1,4 @@
-/** `tollgate export` and `tollgate rebuild`: a ledger out of its store, and into an empty one. */
+/** `tollgate export` and `tollgate rebuild`: export a ledger, and rebuild it in an empty store. */
 import { readFileSync } from 'node:fs'
 import type { Config } from '../config/config.ts'
 import { exported, rebuild } from '../ledger/rebuild.ts'
@@ -6,14 +6,14 @@ import { type Line, readTrail } from '../ledger/trail.ts'
 import { onLedger, UsageError } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
 
-/** Prints every key with its grants and its history as JSON lines. */
+/** Prints every key with its grants and history as JSON lines. */
 export async function runExport(environment: Environment, config: Config): Promise<void> {
   await onLedger(environment, config, async ledger => {
     for await (const line of exported(ledger)) environment.print(JSON.stringify(line))
   })
 }
 
-/** Puts what files tell of into an empty store that no gateway uses. */
+/** Rebuilds the ledger from files in an empty store that no gateway uses. */
 export async function runRebuild(
   environment: Environment,
   config: Config,
@@ -26,7 +26,7 @@ export async function runRebuild(
     )
   }
   const { accounts, grants, entries } = await onLedger(environment, config, async (ledger, _keys, store) => {
-    // What it settles meanwhile would be counted twice, or not at all.
+    // Settlements of a running gateway would be counted twice, or not at all.
     if (await store.served()) throw new Error('a gateway runs on this store: stop it first')
     return rebuild(ledger, lines, config.ledger.remember)
   })

@@ -1,4 +1,4 @@
-/** What several commands do: load the configuration, open the ledger, and report mistakes. */
+/** What several commands share: loading the configuration, opening the ledger, and reporting mistakes. */
 import type { Config } from '../config/config.ts'
 import { loadConfig, type ValidConfig } from '../config/load.ts'
 import { reportOf } from '../config/locate.ts'
@@ -11,21 +11,23 @@ import { openStore, type Store } from '../store/store.ts'
 import { checkChain } from '../chain/check-chain.ts'
 import type { Environment } from '../lib/environment.ts'
 
-/** Exit status for a configuration that cannot be used, from sysexits.h. */
+/** Exit status for an invalid configuration, from sysexits.h. */
 const EX_CONFIG = 78
 
-/** A mistake of the person at the keyboard: told in one line, exit status 2. */
+/** A mistake in the command line. It is reported in one line, with exit status 2. */
 export class UsageError extends Error {}
 
-/** A store that failed a command, told in its own words: what customers are told is of no help to who looks after it. */
+/**
+ * The store failed a command. The message is the store's own, since the customers' message does not help the operator.
+ */
 export class StoreFailure extends Error {}
 
-/** The configuration of a file; complains and exits when it has problems. */
+/** Loads the configuration. Prints its problems and exits if there are any. */
 export async function configured(environment: Environment, file: string): Promise<Config> {
   return (await loadOrExit(environment, file)).config
 }
 
-/** As `configured`, with the file's text. */
+/** Like `configured`, with the file's text. */
 export async function loadOrExit(environment: Environment, file: string): Promise<ValidConfig> {
   const loaded = await loadConfig(file, environment.env, checkChain)
   if (loaded.config) {
@@ -36,13 +38,13 @@ export async function loadOrExit(environment: Environment, file: string): Promis
   return environment.exit(EX_CONFIG)
 }
 
-/** Runs a command on the store that the file names, beside a running gateway or without one. */
+/** Runs a command on the configured store, with or without a running gateway. */
 export async function onLedger<T>(
   environment: Environment,
   config: Config,
   use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>,
 ): Promise<T> {
-  // A command is not in a hurry, and its person wants to hear the reason rather than a quick no.
+  // A command can wait longer than a request, in order to report the real cause.
   const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'guest', environment)
   try {
     const ledger = new Ledger(store, config, environment)
@@ -56,7 +58,7 @@ export async function onLedger<T>(
   }
 }
 
-/** A path as a environment takes it for one word. */
+/** Quotes a path for a shell if necessary. */
 export function quoted(path: string): string {
   return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
 }

@@ -1,4 +1,4 @@
-/** `tollgate start`: the gateway in the foreground, until a signal. */
+/** `tollgate start`: runs the gateway in the foreground until a signal. */
 import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import { NANO } from '../money/credits.ts'
@@ -7,13 +7,16 @@ import { quoted, loadOrExit } from './shared.ts'
 import { isWorker, work, Workers } from './workers.ts'
 import type { Environment } from '../lib/environment.ts'
 
-/** Credits of a key that the first start makes. */
+/** Credits of each key that the first start creates. */
 const FIRST_CREDITS = 5n
 
-/** A terminal's Ctrl-C arrives once from the terminal and once from whoever started us; the echo is no second wish. */
+/**
+ * A terminal's Ctrl-C may arrive twice: from the terminal and from the parent process. Within this time, in
+ * milliseconds, they count as one.
+ */
 const ECHO_MS = 1000
 
-/** One gateway, or several with their host. */
+/** One gateway, or the host of several. */
 type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'stop'> & { reload(): Promise<unknown> }
 
 export async function start(environment: Environment, file: string): Promise<void> {
@@ -21,7 +24,7 @@ export async function start(environment: Environment, file: string): Promise<voi
   const loaded = await loadOrExit(environment, file)
   const gateway =
     loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
-  // Before anything is printed: whoever reads that it listens may signal it at once.
+  // This comes first: whoever reads that the gateway listens may signal it at once.
   stopOnSignals(environment, gateway)
   await greet(environment, gateway)
 }
@@ -48,7 +51,7 @@ function stopOnSignals(environment: Environment, gateway: Running): void {
   environment.onSignal('SIGINT', stop)
 }
 
-/** Says in a few lines what runs, and hands the newcomer something to paste. */
+/** Prints what runs, and commands to try. */
 async function greet(environment: Environment, gateway: Running): Promise<void> {
   const { config } = gateway
   const types = [...config.keyTypes.values()].map(({ name, models }) => `${name} (${models.size} models)`).join(', ')
@@ -72,7 +75,7 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
       `  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`,
     )
   }
-  // The embedded store forgets by its nature.
+  // The embedded store never keeps its data.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
   if (lost !== undefined) {
     environment.print(
@@ -86,7 +89,9 @@ function count(number: number): string {
   return number.toLocaleString('en')
 }
 
-/** With an empty store and a simulated provider: one key of each type that it serves, and three lines to try them. */
+/**
+ * If the store is empty and the provider simulated, creates one key per key type and prints three commands to try them.
+ */
 async function offerFirstKeys(environment: Environment, gateway: Running, config: Config, base: string): Promise<void> {
   for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
@@ -104,7 +109,7 @@ async function offerFirstKeys(environment: Environment, gateway: Running, config
   for (const line of examples(config, secrets, base)) environment.print(`\n${line}`)
 }
 
-/** Three lines that work when pasted: a JSON reply, a stream, and the balance after them. */
+/** Returns three commands that work when pasted: a JSON reply, a stream, and the balance after them. */
 function examples(config: Config, secrets: ReadonlyMap<string, string>, base: string): string[] {
   const types = [...config.keyTypes.values()].filter(({ name }) => secrets.has(name))
   const [first] = types

@@ -1,6 +1,7 @@
 /**
- * `tollgate start` with several workers: this process keeps the store and the workers running and tells them of changes;
- * each worker is a gateway of its own on the same port and the same store.
+ * `tollgate start` with several workers: the host process runs the store and the workers and informs them of changes.
+ * Each worker is a
+ * gateway of its own on the same port and the same store.
  */
 import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'
@@ -15,16 +16,18 @@ import { configureLog } from '../config/secrets.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 
-/** What the host tells its workers. A worker reads no file: all of them run on what the host found sound. */
+/**
+ * Messages from the host to its workers. Workers do not read the configuration file; all use what the host has checked.
+ */
 type Message =
   | { readonly kind: 'start'; readonly first: string; readonly current: string; readonly port: number }
   | { readonly kind: 'reload'; readonly text: string }
   | { readonly kind: 'stop' }
 
-/** Milliseconds before a worker that ended is replaced: one that cannot start must not be started in a loop. */
+/** Milliseconds before a dead worker is replaced, so that one that cannot start does not restart in a tight loop. */
 const REPLACE_MS = 500
 
-/** Whether this process is a worker of another. */
+/** Returns whether this process is a worker. */
 export function isWorker(): boolean {
   return cluster.isWorker
 }
@@ -33,21 +36,22 @@ export class Workers {
   readonly config: Config
   readonly store: Store
   readonly keys: Keys
-  /** The port they listen on. */
+  /** The port of all workers. */
   readonly port: number
   readonly #environment: Environment
-  /** The file as it was at the start, which says where to listen and what the store is, and as it is in force. */
+  /** The configuration's text at the start, which determines address and store, and the text in force. */
   readonly #first: string
   #current: string
   #unwatch: () => void = () => {}
-  /** One after the other: what is read first must not come into force last. */
+  /** Serializes reloads, so that an older file never comes into force after a newer one. */
   #reloading: Promise<void> = Promise.resolve()
   #stopping = false
 
-  /** Starts the workers and waits until all of them listen. @throws Error when one cannot */
+  /** Starts the workers and waits until all of them listen. @throws Error if one cannot */
   static async start(environment: Environment, sound: ValidConfig): Promise<Workers> {
     configureLog(environment, sound.config)
-    // Each accepts for itself. Handed out by the host, a connection is lost between the two when its worker dies.
+    // Each worker accepts connections itself. A connection passed from the host would be lost if its worker died in
+    // that moment.
     cluster.schedulingPolicy = cluster.SCHED_NONE
     const port = await portOf(sound.config.listen)
     const store = await openStore(sound.config.store, 'gateway', environment)
@@ -73,12 +77,12 @@ export class Workers {
     this.keys = new Keys(new Ledger(store, config, environment), 0, environment.now)
   }
 
-  /** What is to be drained, in words. */
+  /** Describes what a drain waits for. */
   get load(): string {
     return `${all().length} workers`
   }
 
-  /** Reads the file again and has the workers put it in force if it is sound. */
+  /** Reads the file again and lets the workers put it in force if it is valid. */
   reload(): Promise<void> {
     return (this.#reloading = this.#reloading.then(() => this.#reload()))
   }
@@ -91,7 +95,7 @@ export class Workers {
     for (const worker of all()) tell(worker, { kind: 'reload', text: found.text })
   }
 
-  /** Drains the workers; stops the store when the last of them has ended. */
+  /** Drains the workers. Stops the store after the last of them has ended. */
   async stop(): Promise<void> {
     this.#stopping = true
     this.#unwatch()
@@ -131,7 +135,7 @@ export class Workers {
   }
 }
 
-/** Runs a gateway as one of several, until its host has it stop. */
+/** Runs one gateway as a worker until its host stops it. */
 export async function work(environment: Environment, file: string): Promise<void> {
   let gateway: Gateway | undefined
   let latest: string | undefined
@@ -145,7 +149,7 @@ export async function work(environment: Environment, file: string): Promise<void
       () => environment.exit(1),
     )
   }
-  // Before anything else: what the host says meanwhile must not be lost.
+  // Subscribes first, so that no message of the host is lost.
   const started = new Promise<Extract<Message, { kind: 'start' }>>(resolve => {
     cluster.worker?.on('message', (message: Message) => {
       if (message.kind === 'start') resolve(message)
@@ -157,26 +161,26 @@ export async function work(environment: Environment, file: string): Promise<void
     })
   })
   environment.onSignal('SIGTERM', stop)
-  // A terminal's Ctrl-C and hang-up reach every process; the host speaks for all of them.
+  // The terminal sends Ctrl-C and hang-up to every process. The host forwards what the workers need.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) environment.onSignal(signal, () => {})
   gateway = await Gateway.start(environment, await fileOf(environment, file, await started), 'guest')
   if (latest !== undefined) void gateway.reload(latest)
 }
 
-/** The file in force, but where it listens and what its store is as at the host's start. */
+/** Combines the file in force with the address and the store from the host's start. */
 async function fileOf(
   environment: Environment,
   file: string,
   { first, current, port }: Extract<Message, { kind: 'start' }>,
 ): Promise<ValidConfig> {
   const [then, now] = [await readValidFile(environment, file, first), await readValidFile(environment, file, current)]
-  // The host has found both sound; a plugin's file may have changed since.
+  // The host checked both, but a plugin file may have changed since.
   if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
   const { listen, workers, store, ledger } = then.config
   return { ...now, config: { ...now.config, listen: { ...listen, port }, workers, store, ledger } }
 }
 
-/** A port of the system's choice is chosen once: a replacement's `0` would be another, and the number of a shared `0` is in use. */
+/** With port 0 the system chooses a port once. Otherwise a replacement worker would get another port. */
 async function portOf({ host, port }: Config['listen']): Promise<number> {
   if (port !== 0) return port
   const server = createServer().listen(0, host)
@@ -191,7 +195,7 @@ function all(): Worker[] {
   return Object.values(cluster.workers ?? {}).filter(worker => worker !== undefined)
 }
 
-/** One that has just died cannot be told; its end is told of by itself. */
+/** A worker that just died cannot receive messages. Its end is reported separately. */
 function tell(worker: Worker, message: Message): void {
   worker.send(message, () => {})
 }

@@ -1,4 +1,4 @@
-/** What a provider answers in each format: for the simulated provider, complete and with true usage. */
+/** Replies of the simulated provider in each format, complete and with correct usage. */
 import type { FormatName, Json } from '../formats/terms.ts'
 import { typedEvent, type OutgoingEvent } from '../formats/events.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
@@ -7,22 +7,22 @@ import { messages as messagesFormat } from '../formats/messages/index.ts'
 import { object } from '../formats/json.ts'
 import { responses as responsesFormat } from '../formats/responses/index.ts'
 
-/** What was said, before it is spelt in a format. */
+/** The content of a reply, independent of formats. */
 export interface Said {
   readonly id: string
   readonly model: string
-  /** The reply's text in the pieces in which it streams. */
+  /** The parts in which the text is streamed. */
   readonly pieces: readonly string[]
   readonly inputTokens: number
   readonly outputTokens: number
-  /** The output limit cut the reply. */
+  /** Whether the output limit truncated the reply. */
   readonly cut: boolean
   /** Seconds since the epoch. */
   readonly createdAt: number
   readonly request: Json
 }
 
-/** One reply, whole and as the events of a stream. */
+/** One reply, as JSON and as the events of a stream. */
 export interface Spelling {
   json(said: Said): unknown
   events(said: Said): readonly OutgoingEvent[]

@@ -1,6 +1,7 @@
 /**
- * The simulated provider: a server on loopback that speaks the three formats, so that a fresh clone has something to
- * meter. It says what it was told, in as many tokens as it reports.
+ * The simulated provider: a server on loopback that speaks all three formats, so that a first start has something to
+ * meter. It repeats
+ * what it was sent, and reports the matching number of tokens.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -10,7 +11,7 @@ import { object, text } from '../formats/json.ts'
 import { SPELLINGS, type Said } from './replies.ts'
 import type { Environment } from '../lib/environment.ts'
 
-/** Milliseconds between the pieces of a stream, so that a person sees it flow. */
+/** Milliseconds between the parts of a stream, so that a person can see it arrive. */
 const PACE_MS = 30
 
 export interface SimulatedProvider {
@@ -22,7 +23,7 @@ export async function startSimulated({ newId, now }: Pick<Environment, 'newId' |
   const server = createServer((req, res) => {
     answer(req, res, newId(), now()).catch(() => res.destroy())
   })
-  // Each worker has its own: only the gateway's port is shared.
+  // Each worker has its own; only the gateway's port is shared.
   await new Promise<void>(resolve => server.listen({ port: 0, host: '127.0.0.1', exclusive: true }, resolve))
   server.unref()
   const { port } = server.address() as AddressInfo
@@ -76,7 +77,7 @@ function say(format: Format, body: Readonly<Record<string, unknown>>, id: string
   }
 }
 
-/** The last thing said in a conversation, whichever way its text is wrapped. */
+/** Returns the last text of a conversation in any format. */
 function lastText(value: unknown): string {
   if (typeof value === 'string') return value
   if (Array.isArray(value)) return lastText(value.at(-1))

@@ -1,20 +1,26 @@
-/** Connections to upstreams, kept alive: each is an undici client of its own, so that taking one costs the same however many run. */
+/**
+ * Kept-alive connections to upstreams. Each is an undici client of its own, so that taking one costs the same however
+ * many exist.
+ */
 import type { Socket } from 'node:net'
 import { buildConnector, Client } from 'undici'
 import { Wire } from './wire.ts'
 
-/** Idle connections kept for one upstream. */
+/** Maximum idle connections per upstream. */
 const MOST_IDLE = 1024
-/** Bytes of a reply's headers. */
+/** Maximum bytes of a reply's headers. */
 const HEADERS_MAX = 64 * 1024
 
-/** A connection that is kept for the next request. */
+/** A connection that waits for the next request. */
 interface IdleConnection {
   readonly client: Client
   readonly wire: Wire
 }
 
-/** How long connecting may take, and how long an idle connection is kept unless the upstream names a shorter time, in milliseconds. */
+/**
+ * Time limits in milliseconds: for connecting, and for keeping an idle connection unless the upstream announces a
+ * shorter time.
+ */
 export interface ConnectionTimes {
   readonly connect: number
   readonly keepAlive: number
@@ -22,15 +28,15 @@ export interface ConnectionTimes {
 
 /** A connection in use. */
 export interface ConnectionInUse extends IdleConnection {
-  /** Where it goes when it is given back. */
+  /** The list that it returns to. */
   readonly idle: IdleConnection[]
 }
 
 export class Connections {
-  /** By the upstream's origin and times. */
+  /** By the upstream's origin, then by its times. */
   readonly #idle = new Map<string, Map<string, IdleConnection[]>>()
 
-  /** @param fresh a new connection is wanted, and none that was kept */
+  /** Takes a connection. @param fresh whether to ignore idle connections */
   take(origin: string, times: ConnectionTimes, fresh: boolean): ConnectionInUse {
     const idle = this.#of(origin, `${times.connect} ${times.keepAlive}`)
     const kept = fresh ? undefined : idle.pop()
@@ -53,7 +59,7 @@ export class Connections {
     return { client: new Client(origin, options), wire, idle }
   }
 
-  /** Gives a connection back. A broken one connects anew when it is next taken; one that still has bytes to write is closed. */
+  /** Returns a connection. A broken one reconnects at its next use; one with unsent bytes is closed. */
   give({ client, wire, idle }: ConnectionInUse): void {
     if (idle.length < MOST_IDLE && !wire.writing) idle.push({ client, wire })
     else void client.destroy()
@@ -75,7 +81,7 @@ export class Connections {
   }
 }
 
-/** Connects, and has the wire watch each connection that is made. */
+/** Connects and lets the wire observe each new connection. */
 function watched(wire: Wire, connectMs: number): buildConnector.connector {
   const connect = buildConnector({ allowH2: false, timeout: connectMs })
   return (options, callback) => {

@@ -1,4 +1,4 @@
-/** Replies that an upstream has compressed although it was asked not to. */
+/** Decompresses replies that an upstream compressed although the request did not allow it. */
 import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
 import { GatewayError } from '../errors.ts'
@@ -17,8 +17,8 @@ const DECOMPRESSORS = new Map<string, () => NodeJS.ReadWriteStream>([
 ])
 
 /**
- * The body of a reply without its content encoding.
- * @throws GatewayError upstream_failed for an encoding that is not known
+ * Returns the body of a reply without its content encoding.
+ * @throws GatewayError upstream_failed for an unknown encoding
  */
 export function decompressed(reply: UpstreamReply): ReplyBody {
   const encoding = (reply.headers['content-encoding'] ?? 'identity').toLowerCase()

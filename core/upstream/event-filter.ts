@@ -1,14 +1,15 @@
 /**
- * Looks through a stream's text for the events that are worth parsing, and measures the model output in it. The text is
- * latin-1, one character for each byte: it is searched faster than bytes are.
+ * Finds the events that are worth parsing in the text of a stream, and counts the bytes of model output. The text is
+ * latin-1, one character
+ * per byte, since texts are searched faster than bytes.
  */
 import { LRUCache } from 'lru-cache'
 import type { Format } from '../formats/index.ts'
 import type { BlankLines } from './sse.ts'
 
 /**
- * Bytes of the JSON strings that are the values of the named members; escapes count as they stand.
- * @param names an array that stays: the expression that looks for them is kept with it
+ * Returns the total bytes of the JSON strings that are values of the named members. Escapes count as written.
+ * @param names must be a long-lived array: the compiled expression is cached with it
  */
 export function textBytes(latin1: string, names: readonly string[]): number {
   let expression = expressions.get(names)
@@ -25,7 +26,7 @@ export function textBytes(latin1: string, names: readonly string[]): number {
 
 const expressions = new WeakMap<readonly string[], RegExp>()
 
-/** The source of an expression that finds the opening quotes of the named members' texts, as its only group. */
+/** Returns the source of an expression that finds the opening quotes of the named members' texts, as its only group. */
 function beginningOf(names: readonly string[]): string {
   return `"(?:${anyOf(names)})": *(")`
 }
@@ -34,7 +35,7 @@ function anyOf(words: readonly string[]): string {
   return words.map(word => word.replace(/[$()*+./?[\\\]^{|}]/g, '\\$&')).join('|')
 }
 
-/** The index of the quote that closes the JSON string whose text begins at `start`. */
+/** Returns the index of the quote that closes the JSON string whose text begins at `start`. */
 function closingQuote(latin1: string, start: number): number {
   for (let at = start; ; at++) {
     at = latin1.indexOf('"', at)
@@ -47,14 +48,14 @@ function closingQuote(latin1: string, start: number): number {
 
 interface Search {
   readonly expression: RegExp
-  /** It finds the beginnings of texts as well, and nothing else that it finds can stand in a text. */
+  /** Whether the expression also finds the beginnings of texts, and its other matches cannot occur inside a text. */
   readonly measuresText: boolean
 }
 
-/** Stands in every event. */
+/** Matches every event. */
 const EVERY: Search = { expression: /[^]/g, measuresText: false }
 
-/** Streams of one kind have the same ones. */
+/** Streams of one kind share their expressions. */
 const searches = new LRUCache<string, Search>({ max: 100 })
 
 function searchFor(format: Format, matches: readonly string[]): Search {
@@ -65,7 +66,7 @@ function searchFor(format: Format, matches: readonly string[]): Search {
 }
 
 function makeSearch({ signals, text }: Format, matches: readonly string[]): Search {
-  // Inside a text quotes are escaped.
+  // Quotes inside a text are escaped.
   const measures = matches.every(match => /^"\w+"$/.test(match) && !text.stream.includes(match.slice(1, -1)))
   const words = anyOf([...signals, ...matches])
   return {
@@ -74,7 +75,7 @@ function makeSearch({ signals, text }: Format, matches: readonly string[]): Sear
   }
 }
 
-/** Where one event stands in a text. */
+/** The position of one event in a text. */
 export interface Span {
   readonly start: number
   readonly end: number
@@ -86,24 +87,27 @@ export class EventFilter {
   readonly #format: Format
   readonly #search: Search
 
-  /** @param matches what makes an event worth parsing beside what its format tells something by; undefined, or an empty one, where each event is */
+  /**
+   * @param matches what makes an event worth parsing, besides the format's own signals; if undefined or if it contains
+   * an empty string, every event is
+   */
   constructor(format: Format, matches: readonly string[] | undefined) {
     this.#format = format
     this.#search = matches && !matches.includes('') ? searchFor(format, matches) : EVERY
   }
 
   /**
-   * The events that are worth parsing, in order.
+   * Returns the events that are worth parsing, in order.
    * @param latin1 whole events
    */
   select(latin1: string, lines: BlankLines): readonly Span[] {
     const { expression, measuresText } = this.#search
     if (!measuresText) this.delivered += textBytes(latin1, this.#format.text.stream)
     const found: Span[] = []
-    /** Where the last event that was found ends, and the last text. */
+    /** The end of the last event that was found, and the end of the last text. */
     let passed = 0
     let measured = 0
-    /** Nothing was found since that text. */
+    /** Whether nothing was found since that text. */
     let plain = false
     for (expression.lastIndex = 0; ;) {
       const hit = expression.exec(latin1)
@@ -116,7 +120,7 @@ export class EventFilter {
         found.push({ start, end: passed })
         if (!measuresText) expression.lastIndex = passed
       } else if (expression.lastIndex > measured) {
-        // What stands between one text and the next is often the same again, and then tells as little as before.
+        // The bytes between two texts often repeat, and then contain no more signals than before.
         const between = plain ? latin1.slice(measured, expression.lastIndex) : undefined
         let start = expression.lastIndex
         for (;;) {

@@ -1,4 +1,4 @@
-/** From a routed exchange to its outcome: tries the route's candidates in order, then relays the one that answered. */
+/** Forwards a routed exchange: tries the route's candidates in order, then relays the first answer. */
 import type { Forward, ReplyHooks } from '../chain/chain.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
@@ -10,8 +10,8 @@ import { relay } from './relay.ts'
 import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
 /**
- * Makes the function that chains end in.
- * @param simulated base address of the simulated provider, for upstreams without a URL of their own
+ * Creates the function at the end of every chain.
+ * @param simulated returns the base address of the simulated provider, for upstreams without a URL
  */
 export function forwarder(sender: Sender, simulated: () => URL): Forward {
   const tryAll = async (x: HttpExchange, up: ReplyHooks, bytes: Buffer): Promise<Outcome> => {
@@ -39,7 +39,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
       } catch (thrown) {
         failure = GatewayError.from(thrown)
         x.attempts.push({ ...name, failure: failure.message })
-        // A request that an upstream may work on is not sent to the next.
+        // If an upstream may be working on the request, it is not sent to the next one.
         if (!(thrown instanceof Unsent)) throw failure
         continue
       }
@@ -52,8 +52,8 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
   }
 
   return async (x, up) => {
-    // A chain without a router has nothing to send to; the path exists only because some stage is scoped to it. What is
-    // no inference can go to an upstream of the same format only.
+    // Without a router there is no upstream; the path exists only because some stage is scoped to it. A request that is
+    // not an inference can only go to an upstream of the same format.
     if (!x.route || (!x.inference && x.route.format !== x.format)) throw new GatewayError('not_found')
     try {
       const { translation } = x.route

@@ -1,16 +1,17 @@
-/** Headers by allow-list, both ways: what is not named here or by the format does not pass. */
+/** Allow-lists of headers in both directions. A header that neither this file nor the format names is dropped. */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Account } from '../config/config.ts'
 import type { Format, Translation } from '../formats/index.ts'
 
-/** Headers of a client's that tell its own provider about the client alone: of no use to another's. */
+/** Client headers that describe the client to its own provider. They are not sent to another provider. */
 const OF_ANY = (name: string): boolean => name === 'user-agent' || name === 'accept'
 
 /**
- * Headers of the request to the upstream.
- * @param format the upstream's
- * @param extra added to a list header that the client sent too, else set; dropped where the format does not forward them
- * @param translated the client speaks another format, whose headers mean nothing here
+ * Returns the headers of the request to the upstream.
+ * @param format the upstream's format
+ * @param extra appended to a list header that the client sent as well, otherwise set; dropped if the format does not
+ * forward it
+ * @param translated whether the client uses another format, whose headers have no meaning to the upstream
  */
 export function upwardHeaders(
   client: Readonly<IncomingHttpHeaders>,
@@ -37,13 +38,13 @@ function merged(list: string, value: string): string {
   return list.split(',').some(item => item.trim() === value) ? list : `${list},${value}`
 }
 
-/** Of a success, what tells the client about its own reply and nothing about the account it was bought with. */
+/** Headers of a successful reply that describe the reply itself and not the operator's account. */
 const DOWNWARD = ['content-type', 'cache-control', 'x-codex-turn-state']
 
-/** Characters of one of them: clients take no longer heads. */
+/** Maximum length of such a header, since clients limit the size of the header section. */
 const VALUE_MAX = 4096
 
-/** Headers of the reply to the client. */
+/** Returns the headers of the reply to the client. */
 export function downwardHeaders(
   upstream: Readonly<IncomingHttpHeaders>,
   translation: Translation | undefined,

@@ -1,16 +1,17 @@
-/** What becomes of a reply whose clients have left: whether it is read on, and for how long. */
+/** Decides whether a reply is read after its clients have left, and for how long. */
 import type { ReplyHooks } from '../chain/chain.ts'
 import type { Upstream } from '../config/config.ts'
 import { reasoningOf } from '../exchange/model.ts'
 import type { AbandonedReply } from '../exchange/abandoned-reply.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 
-/** Milliseconds for which what an upstream has sent already is read. */
+/** How long to read what an upstream has already sent, in milliseconds. */
 const UNREAD_MS = 1000
 
 /**
- * A whole reply is read to its end. A stream is read on for its usage where its last content has come; before that, its
- * upstream's setting decides, or else how much would stay unknown of one that is cut short.
+ * A reply in one piece is read to its end. A stream is read for its usage after its last content. Before that, the
+ * upstream's
+ * setting decides, or how much of the usage would stay unknown.
  */
 export class ReadOn implements AbandonedReply {
   readonly #x: HttpExchange
@@ -18,11 +19,11 @@ export class ReadOn implements AbandonedReply {
   readonly #upstream: Upstream
   #timer: NodeJS.Timeout | undefined
   #insisting: NodeJS.Timeout | undefined
-  /** What the upstream has sent already is still being read; and the reply is to be given up after that. */
+  /** Whether already sent bytes are still being read, after which the reply is cancelled. */
   #insists = false
   #givesUp = false
   #abandoned = false
-  /** It is read on until its input is told, and no further. */
+  /** Whether it is read only until its input is reported. */
   #forInput = false
 
   constructor(x: HttpExchange, up: ReplyHooks, upstream: Upstream) {
@@ -35,9 +36,9 @@ export class ReadOn implements AbandonedReply {
     const { timeouts } = this.#upstream
     const { phase, usageIsFinal, outlet, heldBack } = this.#x
     const lastEventSent = phase === 'sent'
-    // What the upstream has sent and nobody has read is billed as well.
+    // What the upstream has sent but nobody has read is billed as well.
     if (heldBack && !lastEventSent && !usageIsFinal) this.#insist()
-    // A reply that may be asked for again is read to its last byte.
+    // A reply that a retry may ask for is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
     else if (this.#rests) this.#wait(timeouts.usage)
@@ -45,7 +46,7 @@ export class ReadOn implements AbandonedReply {
       this.#wait(timeouts.finish)
       this.#abandon()
     } else if (this.#insists) this.#wait(UNREAD_MS)
-    // An input that is told first is waited for.
+    // If the format reports input first, wait for that report.
     else if (this.#x.route.format.reportsInputFirst && !this.#x.begun) {
       this.#forInput = true
       this.#wait(timeouts.usage)
@@ -79,12 +80,12 @@ export class ReadOn implements AbandonedReply {
     this.#insists = false
   }
 
-  /** The request asks for no stream: its reply comes whole. */
+  /** Whether the request asks for a reply in one piece. */
   get #whole(): boolean {
     return this.#x.body.get('stream') !== true
   }
 
-  /** The stream has sent its last content, or may have. */
+  /** Whether the stream may have sent its last content. */
   get #rests(): boolean {
     const { complete, recent, route } = this.#x
     return complete || route.format.mayBeComplete(recent?.toString('latin1') ?? '')
@@ -94,15 +95,15 @@ export class ReadOn implements AbandonedReply {
     const { onDisconnect } = this.#upstream
     const { route, headers, format, body, extras } = this.#x
     if (onDisconnect !== undefined) return onDisconnect === 'finish'
-    // A client that names its request wants to be able to come back for the reply. What several replies at once and the
-    // provider's tools cost is told at the end alone.
+    // A client that names its request wants to be able to fetch the reply later. The cost of several choices and of
+    // tools at the provider is reported only at the end.
     if (
       headers['idempotency-key'] !== undefined ||
       format.choices(body) > 1 ||
       (!route.translation && body.contents.providerTools.length > 0)
     )
       return true
-    // What media cost is not seen in the bytes of a reply.
+    // The bytes of a reply do not show the cost of media.
     if (extras && extras.media.length > 0) return true
     return !route.format.reportsInputFirst && reasoningOf(this.#x) === 'hidden'
   }

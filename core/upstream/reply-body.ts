@@ -1,15 +1,18 @@
-/** The body of an upstream's reply as it arrives, without the machinery of a stream: chunks, an end, or a breaking off. */
+/**
+ * The body of an upstream's reply as it arrives: chunks, then an end or an abort. It has less overhead than a Node
+ * stream.
+ */
 import { EventEmitter } from 'node:events'
 import type { Dispatcher } from 'undici'
 import { inTurn } from '../lib/turns.ts'
 
-/** What the relay needs of a body; a decompressed one is an ordinary stream. */
+/** What the relay needs of a body. A decompressed body is an ordinary stream. */
 export interface ReplyBody {
-  /** What is told of now is all there is, and its end will be told in the same turn, unless it is paused. */
+  /** Whether the current chunk is the entire body and its end follows in the same turn, unless the body is paused. */
   readonly whole?: boolean
   readonly readableEnded: boolean
   readonly destroyed: boolean
-  /** Nothing more of it is wanted. */
+  /** Discards the rest of the body. */
   destroy(): unknown
   pause(): unknown
   resume(): unknown
@@ -20,12 +23,12 @@ export interface ReplyBody {
   removeAllListeners(event: 'data'): unknown
 }
 
-/** What comes in one turn is told of as one chunk, in the order in which it came. */
+/** Emits everything that arrives in one turn of the event loop as one chunk. */
 export class UpstreamBody extends EventEmitter {
   readableEnded = false
   destroyed = false
   readonly #controller: Dispatcher.DispatchController
-  /** Chunks that have not been told of. */
+  /** Chunks that have not been emitted. */
   #waiting: Buffer[] = []
   #flowing = false
   #scheduled = false
@@ -72,7 +75,7 @@ export class UpstreamBody extends EventEmitter {
     this.#soon()
   }
 
-  /** The body is over, whole or broken off; it is told when all that came before has been. */
+  /** Ends the body, complete or aborted, after all waiting chunks have been emitted. */
   conclude(how: 'ended' | 'broken'): void {
     this.#over = how
     this.#soon()
@@ -91,7 +94,7 @@ export class UpstreamBody extends EventEmitter {
       this.#waiting = []
       this.emit('data', waiting.length === 1 ? waiting[0] : Buffer.concat(waiting))
     }
-    // Whoever was told may have had enough for now, or for good.
+    // A listener may have paused or destroyed the body.
     if (this.#over === undefined || !this.#flowing || this.readableEnded || this.destroyed) return
     if (this.#over === 'ended') {
       this.readableEnded = true
@@ -101,10 +104,10 @@ export class UpstreamBody extends EventEmitter {
   }
 }
 
-/** Bytes from which on an event, or a whole reply, is read in turn with other long work. */
+/** Size in bytes from which an event or a reply is processed in turn with other long work. */
 export const LONG_BYTES = 64 * 1024
 
-/** Lets a body wait for its turn among long work. @param wanted whether more of it is wanted then */
+/** Pauses a body until it is its turn among the long work. @param wanted returns whether more of it is still wanted */
 export function goOnInTurn(body: ReplyBody, owner: string, wanted: () => boolean): void {
   body.pause()
   inTurn(() => {

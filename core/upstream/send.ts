@@ -13,13 +13,13 @@ import { GatewayError } from '../errors.ts'
 import { Connections, type ConnectionInUse } from './connections.ts'
 import { UpstreamBody } from './reply-body.ts'
 
-/** Where a request goes and how long each step may take, in milliseconds. */
+/** The address of a request and the time limits of each step, in milliseconds. */
 export interface Destination {
   readonly url: URL
   readonly timeouts: { readonly connect: number; readonly keepAlive: number; readonly firstByte: number }
 }
 
-/** An upstream's answer whose body has not been read. */
+/** An upstream's answer with an unread body. */
 export interface UpstreamReply {
   readonly status: number
   readonly headers: IncomingHttpHeaders
@@ -28,38 +28,40 @@ export interface UpstreamReply {
   abort(): void
 }
 
-/** A request that was taken back, before or after it had gone out. */
+/** Whether a cancelled request had been sent. */
 export type TakenBack = 'unsent' | 'sent'
 
-/** Whom the answer is for. */
+/** The recipient of the answer. */
 export interface Client {
-  /** Nobody waits for the answer any more. */
+  /** Whether nobody waits for the answer any more. */
   readonly over: boolean
-  /** Calls back when that becomes so; returns what takes the wish back. */
+  /** Calls back when nobody waits any more. Returns a function that unsubscribes. */
   whenOver(callback: () => void): () => void
-  /** The request is on its way. */
+  /** Called when the request has been sent. */
   sent(): void
 }
 
-/** Sends requests; its connections are shared by all exchanges of the process. */
+/** Sends requests. All exchanges of a process share its connections. */
 export class Sender {
   readonly #connections = new Connections()
   readonly #proxy = createProxyServer()
   readonly #origins = new WeakMap<URL, string>()
 
-  /** Requests that were sent again although all of them had left, since the start. */
+  /** Number of requests since the start that were sent again although they had been sent completely. */
   repeated = 0
 
   /**
-   * Sends a POST and waits for the head of the answer. The request reaches the upstream at most once, unless nothing of it can
-   * have been processed. It is sent again only on a connection that was kept, where the upstream closed it just as it was taken
-   * up: before the last byte of the request had left, or so soon after it, and without a byte in return, that nobody has worked
-   * on it.
-   * @param path below the upstream's base address
-   * @param again told when the request is sent again although all of it had left
-   * @returns when the client left first, whether anything had been sent by then
-   * @throws Unsent when no upstream can have understood the request; GatewayError upstream_failed or upstream_timeout when one may
-   * have. Their causes name no credential
+   * Sends a POST request and waits for the header of the answer. The request is sent again only if the upstream cannot
+   * have processed it:
+   * on a reused connection that the upstream closed before the last byte was sent, or so soon after it and without any
+   * reply that
+   * nobody can have worked on it.
+   * @param path relative to the upstream's base address
+   * @param again called when the request is sent again although it had been sent completely
+   * @returns if the client left first: whether anything had been sent
+   * @throws Unsent if no upstream can have understood the request; GatewayError upstream_failed or upstream_timeout
+   * otherwise. Their causes
+   * contain no credentials
    */
   async send(
     to: Destination,
@@ -129,12 +131,15 @@ interface Completion {
   giveBack(): void
 }
 
-/** The stand-in of one attempt, with the members that http-proxy-3's passes read and no others, and the attempt itself. */
+/**
+ * One attempt at a request. For http-proxy-3 it stands in for the client's request, with only the members that
+ * http-proxy-3 reads.
+ */
 class UpstreamRequest implements Dispatcher.DispatchHandler {
   readonly method = 'POST'
   readonly url: string
   readonly headers: Record<string, string>
-  /** Stops listening for the client's leaving. */
+  /** Unsubscribes from the client. */
   forget: () => void = () => {}
   readonly #body: Buffer
   readonly #connection: ConnectionInUse
@@ -168,17 +173,17 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
     })
   }
 
-  /** http-proxy-3 listens for errors of the client's request; this stand-in has none. */
+  /** http-proxy-3 subscribes to errors of the client's request. There are none. */
   on(): this {
     return this
   }
 
   /**
-   * Sends the request. @param path what http-proxy-3 made of the upstream's base path and the request's own
-   * @returns a promise that stays pending: the answer is handled here, and not by http-proxy-3
+   * Sends the request. @param path built by http-proxy-3 from the upstream's base path and the request's path
+   * @returns a promise that never resolves: this class handles the answer itself
    */
   dispatch(path: string, headers: Headers): Promise<never> {
-    // http-proxy-3 asks for a connection of its own for each request, which the kept ones must not be.
+    // http-proxy-3 asks for a new connection per request. Kept-alive connections must not be closed.
     headers.delete('connection')
     this.#connection.client.dispatch(
       { path, method: 'POST', headers: Object.fromEntries(headers), body: this.#body },
@@ -255,7 +260,7 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
     return true
   }
 
-  /** The connection is free again, or broken and free to connect anew. */
+  /** Returns the connection to the pool, where a broken one reconnects at its next use. */
   #finish(): void {
     if (this.#over) return
     this.#over = true
@@ -263,15 +268,18 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
   }
 }
 
-/** The longest time, in milliseconds, within which a kept connection that is closed was closed before anybody read the request. */
+/**
+ * Upper limit for "so soon", in milliseconds: a reused connection closed within this time was closed before anyone read
+ * the request.
+ */
 const SOON_MAX_MS = 1000
 
-/** The request did not leave as a whole: no upstream can have understood it. */
+/** The request was not sent completely, so no upstream can have understood it. */
 export class Unsent extends GatewayError {}
 
-/** A connection that had been kept was closed as it was taken up. */
+/** A reused connection was closed as the request began. */
 class StaleConnection extends Unsent {
-  /** All of the request had left by then. */
+  /** Whether the request had been sent completely. */
   readonly left: boolean
 
   constructor(left: boolean, cause: unknown) {
@@ -280,7 +288,10 @@ class StaleConnection extends Unsent {
   }
 }
 
-/** Headers as their types have them: of one that is repeated, undici gives a list, and the first counts, as in Node's own client. */
+/**
+ * Converts headers to Node's types. For a repeated header, undici returns a list; the first value counts, as in Node's
+ * own client.
+ */
 function single(headers: IncomingHttpHeaders): IncomingHttpHeaders {
   for (const name in headers) {
     const value = headers[name]

@@ -1,4 +1,4 @@
-/** Server-sent events in a stream's bytes: where they end, and what stands in them. */
+/** Server-sent events in bytes: their boundaries and contents. */
 import { createParser, type EventSourceMessage } from 'eventsource-parser'
 import { frame, ReplyEvent, type Format } from '../formats/index.ts'
 
@@ -8,7 +8,7 @@ const CR = 0x0d
 const SPELLINGS_OF_LF = ['\n\n']
 const SPELLINGS = ['\n\n', '\n\r\n', '\r\r']
 
-/** The index just behind the last blank line of the bytes, where an event ends; 0 when there is none. */
+/** Returns the index after the last blank line, where an event ends. 0 if there is none. */
 export function lastBoundary(bytes: Buffer): number {
   const length = bytes.length
   if (length > 1 && bytes[length - 1] === LF && bytes[length - 2] === LF) return length
@@ -20,7 +20,7 @@ export function lastBoundary(bytes: Buffer): number {
   return last
 }
 
-/** The index behind the first blank line at or after `from`, or the number of bytes if no blank line follows. */
+/** Returns the index after the first blank line at or after `from`, or the number of bytes if no blank line follows. */
 export function nextBoundary(bytes: Buffer, from: number): number {
   let first = bytes.length
   for (const blank of SPELLINGS) {
@@ -32,19 +32,19 @@ export function nextBoundary(bytes: Buffer, from: number): number {
 
 const BLANK = /\n\r?\n|\r\r/g
 
-/** The blank lines of a text. Asking about them from its beginning to its end goes through it once, however lines end in it. */
+/** The blank lines of a text. If `next` is called with increasing indices, the whole text is scanned only once. */
 export class BlankLines {
   readonly #text: string
   readonly #plain: boolean
 
-  /** @param latin1 the same bytes, one character for each */
+  /** @param latin1 the same bytes as text, one character per byte */
   constructor(bytes: Buffer, latin1 = bytes.toString('latin1')) {
     this.#text = latin1
-    // A single byte is found in a buffer much sooner than in a text.
+    // Searching a buffer for one byte is much faster than searching a text.
     this.#plain = !bytes.includes(CR)
   }
 
-  /** The index just behind the first blank line at or after `from`; the length when there is none. */
+  /** Returns the index after the first blank line at or after `from`, or the length if there is none. */
   next(from: number): number {
     if (this.#plain) {
       const at = this.#text.indexOf('\n\n', from)
@@ -54,7 +54,7 @@ export class BlankLines {
     return BLANK.test(this.#text) ? BLANK.lastIndex : this.#text.length
   }
 
-  /** The index just behind the last blank line between two indices; the first of them where there is none. */
+  /** Returns the index after the last blank line between two indices, or the first index if there is none. */
   last(from: number, to: number): number {
     if (this.#plain) {
       const at = this.#text.lastIndexOf('\n\n', to - 2)
@@ -66,7 +66,7 @@ export class BlankLines {
   }
 }
 
-/** The text of events; the last of them is closed where it lacks its end. */
+/** Returns the text of events, with a blank line added if the last event lacks it. */
 export function terminated(bytes: Buffer): string {
   const text = bytes.toString('utf8')
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
@@ -76,8 +76,8 @@ let found: EventSourceMessage[] = []
 const parser = createParser({ onEvent: event => found.push(event) })
 
 /**
- * The events of bytes that begin with one; the last of them may lack its end.
- * @param beginning they are a stream's first, where a byte order mark does not count
+ * Parses events. The last one may lack its blank line.
+ * @param beginning whether a stream begins here, so that a byte order mark is skipped
  */
 export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): ReplyEvent[] {
   parser.reset()
@@ -88,9 +88,9 @@ export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): Rep
   return events.map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
 }
 
-/** The first event of a stream's bytes; comments before it do not count. */
+/** Returns the first event of a stream, skipping comments. */
 export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefined {
-  // Comments alone are none, and are not to be read one by one.
+  // A text of comments alone need not be parsed.
   if (!bytes.includes('data')) return undefined
   const lines = new BlankLines(bytes)
   for (let at = 0; at < bytes.length;) {
@@ -102,7 +102,7 @@ export function firstEvent(format: Format, bytes: Buffer): ReplyEvent | undefine
   return undefined
 }
 
-/** Events as one text. */
+/** Serializes events as one text. */
 export function framed(events: readonly ReplyEvent[]): string {
   return events.map(({ type, data, comment }) => frame(type, data, comment)).join('')
 }

@@ -1,36 +1,37 @@
 /**
- * What a stream's bytes go through on their way: they pass as they are, but for the events that somebody wants, which
- * alone are handed to the SSE parser; or they are translated.
+ * Filters for a stream's bytes. The pass-through filter leaves them unchanged except for selected events, which alone
+ * are parsed. The
+ * translating filter parses and translates all of them.
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
 import { BlankLines, eventsIn, framed, terminated } from './sse.ts'
 import { EventFilter, textBytes } from './event-filter.ts'
 
-/** What is wanted of a stream. */
+/** What the stages want to see of a stream. */
 export interface Wanted {
-  /** Every event, or only the those with signals. */
+  /** Whether they want every event, instead of only those with signals. */
   readonly all: boolean
   readonly rewriters: readonly Rewriter[]
   onEvent(event: ReplyEvent): void
 }
 
-/** Goes through the whole events of one stream, in order. */
+/** Processes the whole events of one stream, in order. */
 export interface StreamFilter {
   /** Bytes of model output so far. */
   readonly delivered: number
-  /** What goes to the client may be other bytes than came. */
+  /** Whether the client may get other bytes than the upstream sent. */
   readonly changes: boolean
-  /** Why nothing more can come of the stream, once that is so. */
+  /** Why the stream cannot continue, if so. */
   readonly broken?: unknown
   /**
-   * Looks at bytes that end at an event's end.
+   * Processes bytes that end at an event's end.
    * @returns the bytes to send
    */
   push(bytes: Buffer): Buffer
 }
 
-/** Lets a stream's bytes pass as they are, but for events that a rewriter changes. */
+/** Passes a stream's bytes through, except for events that a rewriter changes. */
 export class PassThroughFilter implements StreamFilter {
   readonly changes: boolean
   readonly #format: Format
@@ -73,7 +74,10 @@ export class PassThroughFilter implements StreamFilter {
     return Buffer.concat(changed)
   }
 
-  /** Parses one event's bytes, closing the last one of a stream that leaves it open; returns what to send instead of them, if anything changed. */
+  /**
+   * Parses the bytes of one event, adding a missing blank line at the end of a stream. Returns the replacement, if
+   * anything changed.
+   */
   #look(bytes: Buffer): Buffer | undefined {
     let changed = false
     const out: ReplyEvent[] = []
@@ -89,7 +93,7 @@ export class PassThroughFilter implements StreamFilter {
   }
 }
 
-/** Translates a stream: every event is read, and none goes out as it came. */
+/** Translates a stream. Every event is parsed, and none is sent as it came. */
 export class TranslatingFilter implements StreamFilter {
   delivered = 0
   broken: unknown
@@ -119,20 +123,20 @@ export class TranslatingFilter implements StreamFilter {
   }
 
   #look(event: ReplyEvent): void {
-    // A failure after the end is nobody's: the client has its reply, and it is whole.
+    // The client has its complete reply. A failure after its end has no effect.
     if (this.broken !== undefined) return
     try {
       if (this.#translation.over && event.reading.failure) return
       this.#wanted.onEvent(event)
       for (const out of this.#translation.event(event)) this.#out.push(out)
     } catch (thrown) {
-      // What was told before goes out all the same.
+      // What was translated before the failure is still sent.
       this.broken = thrown
     }
   }
 }
 
-/** Events as the rewriters leave them; one is asked only about those it may want. */
+/** Applies rewriters to events. A rewriter gets only the events that it may want to change. */
 export function rewritten(
   format: Format,
   events: readonly ReplyEvent[],
@@ -143,15 +147,15 @@ export function rewritten(
   return events.flatMap(event => (wanted(event) ? (rewrite(format, event, rewriters) ?? [event]) : [event]))
 }
 
-/** What the line of an event's data begins with. */
+/** The beginning of a data line. */
 const FIELD = 'data: '
 
-/** Whether a match stands in the line of an event's data. */
+/** Returns whether a match occurs in the data of an event. */
 function standsIn(match: string, data: string): boolean {
   return match.startsWith(FIELD) ? data.startsWith(match.slice(FIELD.length)) : data.includes(match)
 }
 
-/** An event as the rewriters leave it, each given what the one before made; undefined when none changed it. */
+/** Applies rewriters to one event, one after the other. Undefined if none changed it. */
 export function rewrite(
   format: Format,
   event: ReplyEvent,

@@ -1,4 +1,4 @@
-/** Puts the chunks of a stream together to whole events. */
+/** Assembles the chunks of a stream into whole events. */
 import { GatewayError } from '../errors.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import type { Share } from '../lib/shares.ts'
@@ -6,37 +6,37 @@ import type { Format } from '../formats/index.ts'
 import { ChunkList, NOTHING } from '../lib/byte-buffer.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
 
-/** Most bytes of a blank line that can stand in a chunk before the one that ends it. */
+/** Maximum bytes of a blank line in the chunks before its last byte. */
 const BEGUN = 2
 
-/** Most values of one large event: it is parsed in one go. */
+/** Maximum JSON values of one large event, which is parsed in one step. */
 const VALUES_MAX = 500_000
 
 export class WholeEvents {
   readonly #format: Format
-  /** Most bytes of one event. */
+  /** Maximum bytes of one event. */
   readonly #limit: number
-  /** The beginning of an event whose end has not come yet. */
+  /** The beginning of an incomplete event. */
   readonly #rest = new ChunkList()
   readonly #memory: Allowance
-  /** Its last bytes, which may begin a blank line. */
+  /** Its last bytes, which may be the beginning of a blank line. */
   #seam: Buffer = NOTHING
 
-  /** @param memory for the beginning of an event */
+  /** @param memory reserves memory for the incomplete event */
   constructor(format: Format, limit: number, memory: Share) {
     this.#format = format
     this.#limit = limit
     this.#memory = new Allowance(memory)
   }
 
-  /** Bytes of the event whose end has not come yet. */
+  /** Bytes of the incomplete event. */
   get begun(): number {
     return this.#rest.length
   }
 
   /**
-   * The bytes up to the last event's end; what is left waits for its own.
-   * @throws GatewayError upstream_failed when one event is larger than the limit; unavailable when there is no memory for it
+   * Returns the bytes up to the end of the last complete event, and stores the rest.
+   * @throws GatewayError upstream_failed if one event exceeds the limit; unavailable if there is no memory for it
    */
   take(chunk: Buffer): Buffer {
     const end = this.#lastEnd(chunk)
@@ -53,14 +53,14 @@ export class WholeEvents {
     return events
   }
 
-  /** What is left when the stream has ended, where it is an event that merely lacks its end. */
+  /** Returns the rest after the end of the stream, if it is an event that only lacks its blank line. */
   last(): Buffer {
     const bytes = this.#rest.take()
     const event = firstEvent(this.#format, bytes)
     return event !== undefined && (event.json !== undefined || event.reading.last === true) ? bytes : NOTHING
   }
 
-  /** The index in the chunk behind the last blank line that ends in it; 0 when none does. */
+  /** Returns the index after the last blank line that ends in the chunk. 0 if there is none. */
   #lastEnd(chunk: Buffer): number {
     const inside = lastBoundary(chunk)
     if (inside > 0 || this.#seam.length === 0) return inside

@@ -1,21 +1,26 @@
 /**
- * One connection to an upstream, as its bytes are seen: whether all of a request has left, whether anything has come back, and
- * what comes besides the reply. Informational responses, which a client must accept at any time, are taken out.
+ * Observes the bytes of one connection to an upstream: whether the whole request has been sent, and whether anything
+ * has come back.
+ * It also removes informational responses, which an HTTP client must accept at any time.
  */
 import type { Socket } from 'node:net'
 import { NOTHING } from '../lib/byte-buffer.ts'
 import { inTurn, SLICE_BYTES } from '../lib/turns.ts'
 
-/** Bytes of informational responses before the head of a reply. */
+/** Maximum bytes of informational responses before a reply. */
 const INFORMATIONAL_MAX = 64 * 1024
-/** Bytes of heads, chunk sizes, chunk extensions and trailers that a reply may have, and more of them for each byte of its body. */
+/**
+ * Maximum bytes of a reply's framing (header, chunk sizes, chunk extensions and trailers), not counting what
+ * `framingOf` allows per body
+ * byte.
+ */
 const FRAMING_MAX = 256 * 1024
 const FRAMING_PER_BYTE = 16
 
 const HEAD_END = Buffer.from('\r\n\r\n')
 /** The beginning of an informational response. */
 const INFORMATIONAL = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/
-/** Where the first digit of a status stands, and a one, which most of them do not begin with. */
+/** Offset of the status code, whose first digit is usually not 1. */
 const STATUS_AT = 'HTTP/1.1 '.length
 const ONE = 0x31
 const INFORMATIONAL_LENGTH = 'HTTP/1.1 100 '.length
@@ -23,7 +28,7 @@ const INFORMATIONAL_LENGTH = 'HTTP/1.1 100 '.length
 type Done = (error?: Error | null) => void
 type Write = (chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done) => boolean
 
-/** Writes a large chunk slice by slice, between which others have their turn: the system may take all of it at once. */
+/** Writes a large chunk in slices, so that other work gets its turn: the system may accept all of it at once. */
 function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done): boolean {
   if (typeof chunk === 'string' || chunk.length <= SLICE_BYTES) return write(chunk, encoding, done)
   return write(chunk.subarray(0, SLICE_BYTES), encoding, error => {
@@ -33,29 +38,29 @@ function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEnco
 }
 
 export class Wire {
-  /** Milliseconds that it took to connect. */
+  /** Milliseconds that the connection took to establish. */
   connectMs = 0
-  /** Bytes of the body of the reply that runs. */
+  /** Body bytes of the current reply. */
   bodyBytes = 0
   #socket: Socket | undefined
-  /** The connection that was there when the request began. */
+  /** The connection that existed when the request began. */
   #kept: Socket | undefined
-  /** Writes that the system has not taken yet. */
+  /** Number of writes that the system has not accepted yet. */
   #unwritten = 0
   #wrote = false
-  /** When the system took the last byte of the request. */
+  /** When the system accepted the last byte of the request. */
   #flushedAt = 0
-  /** Something has come since the request began. */
+  /** Whether anything has arrived since the request began. */
   answered = false
-  /** The head of the reply is still to come. */
+  /** Whether the reply's header is still incomplete. */
   #headless = false
-  /** What has come of an informational response, or of what may be one. */
+  /** The bytes so far of an informational response, or of a possible one. */
   #held: Buffer = NOTHING
   #informationalBytes = 0
-  /** Bytes that have come since the request began. */
+  /** Bytes that have arrived since the request began. */
   #readBytes = 0
 
-  /** A request begins. */
+  /** Starts a request. */
   begin(): void {
     this.answered = false
     this.#headless = true
@@ -67,27 +72,27 @@ export class Wire {
     this.#readBytes = 0
   }
 
-  /** Whether the request runs on a connection that has carried another one before it. */
+  /** Whether the connection has carried an earlier request. */
   get reused(): boolean {
     return this.#kept !== undefined && this.#kept === this.#socket
   }
 
-  /** Whether the system has taken the last byte of the request; before that, no upstream can have understood it. */
+  /** Whether the system has accepted the last byte of the request. Before that, no upstream can have understood it. */
   get flushed(): boolean {
     return this.#wrote && this.#unwritten === 0
   }
 
-  /** Whether there are bytes that the system has not taken yet: a request that is answered early may leave some. */
+  /** Whether there are bytes that the system has not accepted. A request that is answered early may leave some. */
   get writing(): boolean {
     return this.#unwritten > 0
   }
 
-  /** Milliseconds since the last byte of the request has left. */
+  /** Milliseconds since the last byte of the request was sent. */
   get waitedMs(): number {
     return performance.now() - this.#flushedAt
   }
 
-  /** Watches a connection that was made, in `connectMs`. */
+  /** Observes a new connection. @param connectMs milliseconds that it took */
   watch(socket: Socket, connectMs: number): void {
     this.#socket = socket
     this.connectMs = connectMs
@@ -124,12 +129,12 @@ export class Wire {
     return this.#headless ? this.#withoutInformational(chunk, socket) : chunk
   }
 
-  /** What follows the informational responses that have come before the head. */
+  /** Returns the bytes after the informational responses that precede the header. */
   #withoutInformational(chunk: Buffer, socket: Socket): Buffer {
     let bytes = this.#held.length > 0 ? Buffer.concat([this.#held, chunk]) : chunk
     this.#held = NOTHING
     for (;;) {
-      // No head is shorter.
+      // No header is shorter.
       if (bytes.length < INFORMATIONAL_LENGTH) {
         this.#held = bytes
         return NOTHING
