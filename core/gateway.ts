@@ -32,6 +32,7 @@ import type { Environment } from './lib/environment.ts'
 /** Interval of the warnings about refused requests, in milliseconds. */
 const WARN_MS = 60_000
 
+/** A running gateway in one process. */
 export class Gateway {
   readonly store: Store
   readonly ledger: Ledger
@@ -168,7 +169,7 @@ export class Gateway {
     const old = this.#generation
     for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part]))
-        log.warn(`a change of "${part}" takes effect at the next start`)
+        log.warn(`the change of "${part}" takes effect after a restart`)
     }
     configureLog(this.#environment, config)
     this.memory.total = budgetOf(config.limits.memory, this.#started.workers, this.#environment.memoryBytes)
@@ -176,17 +177,17 @@ export class Gateway {
     // The ledger retries until the store has them.
     await this.ledger.prices
       .keep()
-      .catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not kept yet'))
+      .catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not stored yet'))
     try {
       this.#generation = await this.#build(config, old.number + 1)
     } catch (cause) {
       configureLog(this.#environment, old.config)
-      log.error({ err: cause }, 'the configuration cannot be set up; the old one stays in force')
+      log.error({ err: cause }, 'cannot set up the configuration; the old one stays in force')
       return false
     }
     log.info({ generation: this.#generation.number }, 'configuration in force')
     const gone = [...old.config.keyTypes.keys()].filter(name => !config.keyTypes.has(name))
-    if (gone.length > 0) log.warn({ keyTypes: gone }, 'key types have gone from the file: their keys are refused')
+    if (gone.length > 0) log.warn({ keyTypes: gone }, 'key types were removed from the file; their keys are refused')
     void old.retire()
     return true
   }
@@ -197,9 +198,10 @@ export class Gateway {
     try {
       const { drifts } = await audit(this.ledger, undefined, 'sums')
       this.ledger.drifted = drifts.length
-      for (const { account, findings } of drifts) log.error({ account, findings }, 'the ledger has drifted')
+      for (const { account, findings } of drifts)
+        log.error({ account, findings }, 'the sums of some accounts do not agree')
     } catch (cause) {
-      log.warn({ err: cause }, 'the ledger could not be audited')
+      log.warn({ err: cause }, 'the ledger cannot be checked')
     }
   }
 
@@ -229,7 +231,7 @@ export class Gateway {
     const sender = this.#sender
     const draining = (): boolean => this.#draining
     return {
-      store: this.store.kind === 'embedded' ? 'embedded (first look only)' : this.store.kind,
+      store: this.store.kind === 'embedded' ? 'embedded (for a first try only)' : this.store.kind,
       simulated: simulatedNames(config),
       get draining() {
         return draining()
@@ -260,19 +262,19 @@ export async function readValidFile(
   const { env, log } = environment
   // A pipe can be read only once; a second read would wait forever.
   if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {
-    log.error('the configuration is no file that can be read again; the old one stays in force')
+    log.error('the configuration file cannot be read twice; the old configuration stays in force')
     return undefined
   }
   let loaded: Loaded
   try {
     loaded = await loadConfig(file, env, checkChain, text)
   } catch (cause) {
-    log.error({ err: cause }, 'the configuration cannot be checked; the old one stays in force')
+    log.error({ err: cause }, 'cannot check the configuration; the old one stays in force')
     return undefined
   }
   if (loaded.config) return loaded
   environment.complain(reportOf(loaded))
-  log.error({ problems: loaded.problems.map(positionOf) }, 'the configuration has problems; the old one stays in force')
+  log.error({ problems: loaded.problems.map(positionOf) }, 'the configuration is invalid; the old one stays in force')
   return undefined
 }
 

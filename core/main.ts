@@ -86,7 +86,7 @@ process.on('uncaughtException', cause => {
 })
 
 const program = new Command('tollgate')
-  .description('Sells access to language models by the key.')
+  .description('The gateway for resellers of language-model access.')
   .version(manifest.version, '-v, --version', 'print the version')
   // Options after a command belong to that command: an option's value may look like an option of the program.
   .enablePositionalOptions()
@@ -115,21 +115,21 @@ program
   })
 program
   .command('check [file]')
-  .description('print every problem of a configuration; exit status 78 if there is any')
+  .description('print all problems of the configuration; exit status 78 if there are any')
   .action((given?: string) => check(quiet, file(given)))
 program
   .command('plan [file]')
-  .description('print each endpoint with the stages its requests go through, until one answers')
+  .description('print each endpoint with the stages of its requests')
   .action((given?: string) => plan(quiet, file(given)))
 program
   .command('plugins')
-  .description('print every plugin there is')
+  .description('print all plugins')
   .action(() => listPlugins(quiet, file()))
 program
   .command('audit')
-  .description('recompute every balance from its history; exit status 1 on any drift')
-  .option('--key <id>', 'this key only')
-  .option('--reprice', 'recompute each charge as well, from its usage and the prices it was made at')
+  .description('recompute every balance from its history; exit status 1 if any differs')
+  .option('--key <id>', 'only this key')
+  .option('--reprice', 'also recompute each charge from its usage and prices')
   .option('--json', 'print JSON')
   .action((options: { key?: string; json?: boolean; reprice?: boolean }) =>
     onConfig(config => runAudit(quiet, config, options)),
@@ -137,37 +137,37 @@ program
 
 program
   .command('credit <entry>')
-  .description('give back what an entry of the history charged')
-  .requiredOption('--reason <text>', 'why: it is kept with the entry')
-  .option('--key <id>', 'the key whose entry it is')
+  .description('refund what an entry of the history charged')
+  .requiredOption('--reason <text>', 'reason, stored with the entry')
+  .option('--key <id>', 'key that the entry belongs to')
   .option('--json', 'print JSON')
   .action((entry: string, options: CreditOptions) => onConfig(config => creditEntry(quiet, config, entry, options)))
 
 program
   .command('export')
-  .description('print every key with its grants and its history as JSON lines')
+  .description('print all keys with their grants and histories as JSON lines')
   .action(() => onConfig(config => runExport(quiet, config)))
 program
   .command('rebuild')
-  .description('put keys, grants and history from files into an empty store')
-  .requiredOption('--from <files...>', 'data/grants.jsonl, and an export')
-  .option('--forget-usage', 'there is no export: every key gets its whole allocation back')
+  .description('restore keys, grants and histories from files into an empty store')
+  .requiredOption('--from <files...>', 'data/grants.jsonl and an export')
+  .option('--forget-usage', 'rebuild without an export: every key gets its whole allocation back')
   .action((options: { from: string[]; forgetUsage?: boolean }) =>
     onConfig(config => runRebuild(quiet, config, options)),
   )
 
-const keys = program.command('keys').description("make and manage customers' keys").enablePositionalOptions()
+const keys = program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
 const JSON_OPTION = ['--json', 'print JSON'] as const
 interface Output {
   readonly json?: boolean
 }
 keys
   .command('create')
-  .description('make a key and print it, once')
-  .requiredOption('--type <type>', 'a key type of the configuration')
-  .requiredOption('--credits <amount>', 'its allocation, such as 25 or 0.5')
-  .option('--name <name>', 'what you call it')
-  .option('--expires <when>', 'such as 30d, 12h or 2030-01-31')
+  .description('create a key and print it once')
+  .requiredOption('--type <type>', 'key type from the configuration')
+  .requiredOption('--credits <amount>', 'allocation, such as 25 or 0.5')
+  .option('--name <name>', 'name for your own use')
+  .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
   .option(...JSON_OPTION)
   .action((options: CreateOptions) => onConfig(config => createKey(quiet, config, options)))
 keys
@@ -183,22 +183,19 @@ keys
 keys
   .command('topup <id> <credits>')
   .description("add to a key's allocation")
-  .option(
-    '--idempotency-key <key>',
-    'a name of this top-up, such as the number of its payment: one that is known is not done again',
-  )
+  .option('--idempotency-key <key>', 'id of this top-up, such as an invoice number; a repeated id adds nothing')
   .option(...JSON_OPTION)
   .action((id: string, credits: string, options: TopUpOptions) =>
     onConfig(config => topUp(quiet, config, id, credits, options)),
   )
 keys
   .command('disable <id>')
-  .description('refuse a key from now on')
+  .description('disable a key')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'disabled', options)))
 keys
   .command('enable <id>')
-  .description('admit a disabled key again')
+  .description('enable a disabled key')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'active', options)))
 keys

@@ -51,6 +51,7 @@ const HEADERS_MAX = 128
 /** With fewer places, one key would occupy all of them. */
 const PLACES_LEAST = 2
 
+/** The HTTP server of one process. */
 export class GatewayServer {
   readonly #options: ServerOptions
   readonly #server: Server
@@ -112,7 +113,7 @@ export class GatewayServer {
       const failed = (cause: NodeJS.ErrnoException): void =>
         reject(
           cause.code === 'EADDRINUSE'
-            ? new Error(`${host}:${port} is in use: name another listen.port`, { cause })
+            ? new Error(`${host}:${port} is in use; set another listen.port`, { cause })
             : cause,
         )
       this.#server.once('error', failed)
@@ -224,7 +225,7 @@ export class GatewayServer {
     this.#suspected = true
     this.#options.log.warn(
       { address },
-      'an address that sends x-forwarded-for is refused for too many requests without a valid key: if it is your proxy, name it in limits.trustedProxies',
+      'refusing an address that sends x-forwarded-for, after too many requests without a valid key; if it is your proxy, add it to limits.trustedProxies',
     )
   }
 
@@ -235,13 +236,13 @@ export class GatewayServer {
     if (memory.refused > this.#warned.memory) {
       log.warn(
         { refused: memory.refused - this.#warned.memory, taken: memory.taken, total: memory.total },
-        'requests or replies were refused for want of memory: see limits.memory',
+        'requests or replies were refused for lack of memory; see limits.memory',
       )
     }
     if (refused + closed > this.#warned.connections) {
       log.warn(
         { refused, closed, open: this.#connections.size },
-        'connections were refused, or idle ones closed, as there are too many: see limits.connections',
+        'there are too many connections: some were refused, or idle ones closed; see limits.connections',
       )
     }
     this.#warned = { memory: memory.refused, connections: refused + closed }
@@ -252,7 +253,7 @@ export class GatewayServer {
     const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
     if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#options.recognises(x.headers)) return undefined
     if (x.headers['x-forwarded-for'] !== undefined) this.#suspectProxy(x.address)
-    const message = 'Too many requests without a valid API key came from this address.'
+    const message = 'Too many requests without a valid API key from this address.'
     return new GatewayError('rate_limited', { message, retryAfterMs, headers: { connection: 'close' } })
   }
 }
@@ -275,12 +276,12 @@ function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undef
   if (req.rawHeaders.length > 2 * HEADERS_MAX) return new GatewayError('headers_too_large')
   if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
   if (req.httpVersionMajor !== 1)
-    return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are spoken here.' })
+    return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are supported.' })
   const seen: string[] = []
   for (let at = 0; at < req.rawHeaders.length; at += 2) {
     const name = req.rawHeaders[at]?.toLowerCase() ?? ''
     if (!SINGLE.has(name)) continue
-    if (seen.includes(name)) return new GatewayError('bad_request', { message: `The header ${name} stands twice.` })
+    if (seen.includes(name)) return new GatewayError('bad_request', { message: `The header ${name} appears twice.` })
     seen.push(name)
   }
   return undefined

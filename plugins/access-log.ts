@@ -3,7 +3,7 @@ import { definePlugin } from 'tollgate/plugin'
 /** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
 export default definePlugin({
   name: 'access-log',
-  summary: 'Logs one line for each exchange when it has ended.',
+  summary: 'Logs one line for each finished exchange.',
   on: 'all',
   setup(_options, host) {
     return {

@@ -26,7 +26,7 @@ declare module 'tollgate/plugin' {
  */
 export default definePlugin({
   name: 'auth',
-  summary: 'Finds the key of `Authorization: Bearer` or `x-api-key`; requests below it in the chain need one.',
+  summary: 'Identifies the key in `Authorization: Bearer` or `x-api-key`. Stages below it run only with a valid key.',
   on: 'all',
   gives: ['key', 'secret'],
   setup(_options, { attempts, config, keys, now }) {
@@ -78,6 +78,6 @@ export default definePlugin({
 function exhausted(balance: bigint, least: bigint): GatewayError {
   const [has, needs] = [formatCredits(balance), formatCredits(least)]
   return new GatewayError('allocation_exhausted', {
-    message: `This key has ${has} credits left; the smallest request needs ${needs}.`,
+    message: `This key has ${has} credits left, but the smallest request needs ${needs}.`,
   })
 }

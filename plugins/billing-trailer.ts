@@ -8,7 +8,7 @@ import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewri
 export default definePlugin({
   name: 'billing-trailer',
   summary:
-    'Tells cost and balance with each reply: in headers of a JSON reply, in a comment before the last event of a stream.',
+    'Adds cost and balance to each reply: as headers of a JSON reply, as a comment before the last event of a stream.',
   on: 'inference',
   needs: ['runningHold', 'body', 'model', 'tally'],
   setup() {

@@ -16,7 +16,7 @@ const NOT_THERE = new Set([404, 405, 501])
  */
 export default definePlugin({
   name: 'count-tokens',
-  summary: 'Answers POST /v1/messages/count_tokens where the upstream does not: with an estimate. Costs nothing.',
+  summary: 'Answers POST /v1/messages/count_tokens, with an estimate if the upstream cannot count. Free of charge.',
   on: 'counting',
   needs: ['key', 'secret', 'body', 'route'],
   gives: [],
@@ -29,9 +29,9 @@ export default definePlugin({
         minimum: 1,
         maximum: 10_000_000,
         default: 1600,
-        description: 'tokens of one embedded image, sound or file',
+        description: 'Estimated tokens of one embedded image, sound or file.',
       },
-      perMinute: { type: 'integer', minimum: 1, default: 300, description: 'the times one key may ask in a minute' },
+      perMinute: { type: 'integer', minimum: 1, default: 300, description: 'Maximum requests per key and minute.' },
     },
   },
   setup({ mediaTokens, perMinute }, { keys, now }) {

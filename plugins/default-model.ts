@@ -6,7 +6,7 @@ import { definePlugin, GatewayError, type KeyType } from 'tollgate/plugin'
  */
 export default definePlugin({
   name: 'default-model',
-  summary: "Fills in the key type's default model where `fillDefault` is set and the request names none.",
+  summary: 'Adds the default model to a request without a model if the key type has `fillDefault`.',
   on: ['inference', 'counting'],
   needs: ['key', 'body'],
   setup(_options, { config }) {

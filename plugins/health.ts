@@ -6,7 +6,7 @@ import { definePlugin, Reply } from 'tollgate/plugin'
  */
 export default definePlugin({
   name: 'health',
-  summary: 'Answers GET /health and GET / (the process lives), and GET /health/ready (it can take requests).',
+  summary: 'Answers GET /health and GET / (the process runs), and GET /health/ready (it accepts requests).',
   on: ['GET /health', 'GET /health/ready', 'GET /'],
   setup(_options, { status }) {
     const facts = (): object => ({

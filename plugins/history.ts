@@ -114,9 +114,9 @@ function read(query: URLSearchParams): Wish {
   const cursor = of('cursor')
   if (cursor !== undefined && !CURSOR.test(cursor))
     throw invalid('cursor', '"cursor" must be the next_cursor of an earlier answer.')
-  if (cursor !== undefined && page > 1) throw invalid('page', 'Give either "cursor" or "page".')
+  if (cursor !== undefined && page > 1) throw invalid('page', 'Send either "cursor" or "page".')
   if ((page - 1) * size > MOST_SKIPPED)
-    throw invalid('page', `Pages end at entry ${MOST_SKIPPED}; go on with "cursor".`)
+    throw invalid('page', `Pages end at entry ${MOST_SKIPPED}. Continue with "cursor".`)
   const filters = {
     model: of('model'),
     status: oneOf(STATUSES, of('status'), 'status'),

@@ -11,7 +11,7 @@ const SLICED_BYTES = 16_384
 /** Reads the request's body and checks what all formats require, before any other stage uses it. */
 export default definePlugin({
   name: 'json-body',
-  summary: 'Reads and checks the JSON body: well-formed, distinct members, required members of the right type.',
+  summary: 'Reads the JSON body and checks its syntax, its limits, and its required members.',
   on: ['inference', 'counting'],
   gives: ['body'],
   setup(_options, { config }) {

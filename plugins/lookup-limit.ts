@@ -3,7 +3,7 @@ import { definePlugin, GatewayError, PerMinute } from 'tollgate/plugin'
 /** Limits the look-ups per key, so that no key takes the store's time from others. */
 export default definePlugin({
   name: 'lookup-limit',
-  summary: 'Limits how often one key may look up its balance, its policy and its history.',
+  summary: 'Limits how often a key may look up its balance, policy and history.',
   on: ['GET /api/v1/keys/lookup/balance', 'GET /api/v1/key-info', 'GET /api/v1/key-info/history'],
   needs: ['key'],
   options: {
@@ -14,7 +14,7 @@ export default definePlugin({
         type: 'integer',
         minimum: 1,
         default: 120,
-        description: 'the times one key may look something up in a minute',
+        description: 'Maximum look-ups per key and minute.',
       },
     },
   },
@@ -24,7 +24,7 @@ export default definePlugin({
       request({ key }) {
         const retryAfterMs = looked.take(key.id, perMinute)
         if (retryAfterMs > 0)
-          throw new GatewayError('rate_limited', { message: 'This key is looked up too often.', retryAfterMs })
+          throw new GatewayError('rate_limited', { message: 'This key looks things up too often.', retryAfterMs })
       },
     }
   },

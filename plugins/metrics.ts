@@ -4,7 +4,7 @@ import { definePlugin, GatewayError, type Outcome, Reply } from 'tollgate/plugin
 /** Metrics for Prometheus. No metric has a label with a key. */
 export default definePlugin({
   name: 'metrics',
-  summary: 'Answers GET /metrics: drift of the ledger, settlements that wait, holds, exchanges by outcome.',
+  summary: 'Answers GET /metrics in the Prometheus format.',
   on: ['all', 'GET /metrics'],
   options: {
     type: 'object',
@@ -13,7 +13,7 @@ export default definePlugin({
       token: {
         type: 'string',
         minLength: 16,
-        description: 'a bearer token of at least 16 characters, without which the numbers are refused',
+        description: 'Bearer token that a collector must send.',
       },
     },
   },
@@ -29,39 +29,41 @@ export default definePlugin({
             ['', ledger.drifted],
           ]),
           ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
-          ...metric('holds', 'gauge', 'Holds that this process keeps alive.', [['', ledger.live]]),
-          ...metric('quarantined_total', 'counter', 'Requests whose reported usage could not be.', [
+          ...metric('holds', 'gauge', 'Holds that this process renews.', [['', ledger.live]]),
+          ...metric('quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
             ['', meter.quarantined],
           ]),
           ...metric(
             'quarantine_suspensions_total',
             'counter',
-            'Times that charges above the estimate were suspended for a model.',
+            'Suspensions of charges above the estimate for a model.',
             [['', meter.suspensions]],
           ),
           ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [
             ['', meter.unpriced],
           ]),
-          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost.', [
+          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost the operator.', [
             ['', meter.belowCost],
           ]),
-          ...metric('memory_taken_bytes', 'gauge', 'Memory that requests and replies in flight have taken.', [
+          ...metric('memory_taken_bytes', 'gauge', 'Memory used by requests and replies in flight.', [
             ['', status.memory.taken],
           ]),
-          ...metric('memory_budget_bytes', 'gauge', 'Memory that they may take.', [['', status.memory.total]]),
+          ...metric('memory_budget_bytes', 'gauge', 'Memory that requests and replies in flight may use.', [
+            ['', status.memory.total],
+          ]),
           ...metric('memory_refused_total', 'counter', 'Requests and replies that were refused for lack of memory.', [
             ['', status.memory.refused],
           ]),
           ...metric(
             'upstream_repeats_total',
             'counter',
-            'Requests that were sent again, as an upstream closed a kept connection.',
+            'Requests that were sent again because an upstream closed an idle connection.',
             [['', status.repeated]],
           ),
           ...metric(
             'exchanges_total',
             'counter',
-            'Exchanges that have ended.',
+            'Finished exchanges.',
             [...outcomes].map(([kind, count]) => [`{outcome="${kind}"}`, count]),
           ),
         ]

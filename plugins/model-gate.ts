@@ -10,7 +10,7 @@ const SHOWN = 100
  */
 export default definePlugin({
   name: 'model-gate',
-  summary: "Admits the formats and models of the key's type; resolves aliases and name suffixes.",
+  summary: "Allows the formats and models of the key's type. Resolves aliases and name suffixes.",
   on: ['inference', 'counting'],
   needs: ['key', 'body'],
   gives: ['model'],
@@ -21,9 +21,8 @@ export default definePlugin({
       suffixes: {
         type: 'object',
         default: {},
-        description:
-          'suffixes of model names, each with the request headers it stands for, such as { "[1m]": { header: value } }',
-        propertyNames: { minLength: 1, description: 'a suffix of at least one character' },
+        description: 'Suffixes of model names, each with the request headers that it stands for.',
+        propertyNames: { minLength: 1, expected: 'a suffix of at least one character' },
         additionalProperties: { type: 'object', additionalProperties: { type: 'string', pattern: '^[ -~]*$' } },
       },
     },
@@ -44,7 +43,7 @@ export default definePlugin({
         if (!type.formats.includes(format)) {
           const served = type.formats.map(({ path }) => `POST ${path}`).join(', ')
           throw new GatewayError('format_not_allowed', {
-            message: `Keys of type ${type.name} do not serve ${format.path}. They serve ${served}.`,
+            message: `Keys of type ${type.name} may not use ${format.path}. They may use ${served}.`,
           })
         }
         const asked = body.get('model') as string
@@ -82,6 +81,6 @@ function unknown(asked: string, type: KeyType): GatewayError {
   const shown = asked.length > SHOWN ? `${asked.slice(0, SHOWN)}...` : asked
   return new GatewayError('model_not_found', {
     param: 'model',
-    message: `The model "${shown}" does not exist or keys of type ${type.name} may not use it. This key accepts: ${[...type.models.keys()].join(', ')}.`,
+    message: `The model "${shown}" does not exist, or keys of type ${type.name} may not use it. This key may use: ${[...type.models.keys()].join(', ')}.`,
   })
 }

@@ -27,7 +27,7 @@ const CREATED = 1_767_225_600
 /** Lists the models: all of them, or those of a valid key. A wrong key is ignored, since the list is public. */
 export default definePlugin({
   name: 'models',
-  summary: 'Answers GET /v1/models and GET /v1/models/{id}; with a valid key, with the models of that key.',
+  summary: 'Answers GET /v1/models and GET /v1/models/{id}. A valid key sees only its own models.',
   on: ['GET /v1/models', 'GET /v1/models/*'],
   setup(_options, { config, keys }) {
     const all = listed(config.keyTypes.values())

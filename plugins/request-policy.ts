@@ -48,7 +48,7 @@ interface Findings {
  */
 export default definePlugin({
   name: 'request-policy',
-  summary: 'Refuses, drops or allows members that cost money, keep state, or change the model or the address.',
+  summary: 'Refuses, drops or allows request members that cost money, keep state, or change the model or the address.',
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['extras'],
@@ -246,7 +246,6 @@ function refusal(extra: Extra, covered: boolean, { price }: ModelEntry, said: st
 function reasonOf({ policy, tool }: Extra, price: Price, said: string | undefined): string {
   const { needs, reason }: Policy = POLICIES[policy]
   if (tool?.beyond !== undefined && needs?.kind === 'call' && price.calls[needs.name] !== undefined) return tool.beyond
-  if (policy === 'models' && said === 'allow')
-    return 'It may list names of models that this key may use, and nothing else.'
+  if (policy === 'models' && said === 'allow') return 'It may only list models that this key may use.'
   return policy === 'advisor' && tool?.model === undefined ? 'It names no model.' : reason
 }

@@ -27,7 +27,7 @@ type Known = Exchange & With<'key' | 'secret' | 'body'>
  */
 export default definePlugin({
   name: 'retries',
-  summary: 'Gives a retry the reply of the attempt before it: one request upstream, one charge.',
+  summary: 'Returns the reply of the previous attempt to a retry: one request upstream, one charge.',
   on: 'inference',
   needs: ['key', 'secret', 'body'],
   options: {
@@ -38,7 +38,7 @@ export default definePlugin({
         type: 'integer',
         minimum: 1,
         default: 1_048_576,
-        description: 'bytes of one reply that are kept for its retry; a larger one cannot be joined',
+        description: 'Maximum size in bytes of a reply that is kept for a retry.',
       },
     },
   },
@@ -115,7 +115,7 @@ export default definePlugin({
         // A finished name stays taken even if its reply is no longer kept.
         const told = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
         told.catch((cause: unknown) =>
-          log.warn({ exchange: x.id, err: cause }, 'the store was not told what became of an idempotency key'),
+          log.warn({ exchange: x.id, err: cause }, 'the store does not know the result of an idempotency key'),
         )
       },
     }
@@ -128,7 +128,7 @@ function isWhole(outcome: Outcome): boolean {
 
 function otherBody(): GatewayError {
   return new GatewayError('invalid_body', {
-    message: 'This idempotency-key was used for another request. Send a new one with a new body.',
+    message: 'This idempotency-key was used for another request. Use a new key for a new body.',
   })
 }
 

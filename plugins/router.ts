@@ -18,8 +18,7 @@ import {
  */
 export default definePlugin({
   name: 'router',
-  summary:
-    "Chooses the accounts of the key type's upstream that a request is sent to, and the format it is spoken to in.",
+  summary: 'Chooses the upstream account and the format for a request. Translates the request if necessary.',
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['route'],
@@ -70,7 +69,7 @@ async function translated(
   const inner = await x.body.inner()
   const values = x.body.values + inner.values
   if (values > limits.values)
-    throw invalid(`The request, with the arguments of its calls, holds more than ${limits.values} values.`)
+    throw invalid(`The request, including the arguments of its calls, has more than ${limits.values} values.`)
   if (inner.depth > limits.depth)
     throw invalid(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
   if (!isLarge(x.body, values)) return new Translation(asked)

@@ -24,7 +24,7 @@ declare module 'tollgate/plugin' {
 /** Observes the reply and keeps the tally. Makes sure that the upstream reports usage. */
 export default definePlugin({
   name: 'sse-tap',
-  summary: 'Reads usage, failures and the end out of the passing reply; asks the upstream to report usage.',
+  summary: 'Reads usage, failures and the end from the passing reply. Makes the upstream report usage.',
   on: 'inference',
   needs: ['body', 'model', 'route'],
   gives: ['tally'],

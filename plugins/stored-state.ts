@@ -13,7 +13,7 @@ const SHOWN = 64
  */
 export default definePlugin({
   name: 'stored-state',
-  summary: 'Lets a request refer only to the stored replies, items and files that its own key has made.',
+  summary: 'Allows references only to stored replies, items and files that the same key created.',
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'route'],
   gives: ['stored'],
@@ -52,7 +52,7 @@ export default definePlugin({
         ledger
           .noteStored(x.key.id, { reply: reply ?? x.id, total, output, others })
           .catch((cause: unknown) =>
-            log.warn({ exchange: x.id, err: cause }, 'what a reply left with its upstream is not noted'),
+            log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
           )
       },
     }
@@ -63,6 +63,6 @@ function refusal(param: string, id: string): GatewayError {
   const shown = id.length > SHOWN ? `${id.slice(0, SHOWN)}...` : id
   return new GatewayError('invalid_body', {
     param,
-    message: `"${param}" refers to "${shown}", which this key has not made, or which is no longer known. Send what it holds instead, or leave it out.`,
+    message: `"${param}" refers to "${shown}", which this key did not create, or which has expired. Send the content instead, or omit it.`,
   })
 }

@@ -26,7 +26,8 @@ const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
  */
 export default definePlugin({
   name: 'upstream-errors',
-  summary: "Turns an upstream's failures into the gateway's errors; its 400, 413 and 422 pass with their own words.",
+  summary:
+    "Turns an upstream's failures into the gateway's errors. Statuses 400, 413 and 422 pass with their own message.",
   on: ['inference', 'counting'],
   needs: ['route'],
   setup(_options, { now }) {

@@ -44,7 +44,7 @@ type Metered = With<'runningHold'> & Known
 /** Holds the cost of a request before it is sent, and settles its actual cost afterwards. */
 export default definePlugin({
   name: 'usage-meter',
-  summary: 'Holds the likely cost before a request is sent, settles the true cost after its last byte.',
+  summary: 'Holds the likely cost before a request is sent. Settles the actual cost after its last byte.',
   on: 'inference',
   needs: ['key', 'secret', 'body', 'model', 'route', 'extras', 'tally'],
   gives: ['runningHold'],
@@ -106,7 +106,10 @@ export default definePlugin({
               !streams(x) || x.runningHold.terms.weight.providerTools,
             )
         done.catch((cause: unknown) =>
-          host.log.warn({ exchange: x.id, err: cause }, 'the store was not told whether anybody listens'),
+          host.log.warn(
+            { exchange: x.id, err: cause },
+            'the store does not know whether a client still receives a reply',
+          ),
         )
       },
       settle(x, outcome) {
@@ -161,7 +164,7 @@ function watch(
   const of = { exchange: x.id, key: x.key.id, model }
   if (unpriced.length > 0) {
     meter.unpriced++
-    log.warn({ ...of, unpriced }, 'a reply used something that has no price; it is charged at the plain rates')
+    log.warn({ ...of, unpriced }, 'a reply used something without a price; it is charged at the plain rates')
   }
   if (cost === undefined || charge >= cost) return
   meter.belowCost++
@@ -172,14 +175,14 @@ function watch(
 function quarantine(x: Metered, model: string, suspended: boolean, { meter, log, now }: Host): void {
   log.warn(
     { exchange: x.id, key: x.key.id, model },
-    suspended ? 'implausible usage; the estimate is charged' : 'implausible usage; charged as far as it is possible',
+    suspended ? 'implausible usage; the estimate is charged' : 'implausible usage; the plausible part is charged',
   )
   meter.quarantined++
   if (!meter.learned.quarantine(model, now())) return
   meter.suspensions++
   log.error(
     { model, upstream: x.route.candidates[0]?.upstream.name },
-    'three implausible usages of a model within an hour: only estimates are charged for such reports now',
+    'three implausible usage reports of a model within an hour; further ones are charged as estimated',
   )
 }
 
@@ -306,14 +309,14 @@ function refusal(answer: HoldAnswer, request: HoldRequest, quota: boolean, now: 
     case 'insufficient': {
       if (!quota) {
         const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
-        const quieter = request.notes.stream ? '' : ' A lower limit of output tokens, or a stream, needs less.'
+        const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
         return new GatewayError('allocation_exhausted', {
-          message: `This key has ${has} credits left; this request may need ${needs}.${quieter}`,
+          message: `This key has ${has} credits left, but this request may need ${needs}.${quieter}`,
         })
       }
       const wait = answer.resetsAt - now
       return new GatewayError('quota_exhausted', {
-        message: `The quota behind this model is used up until ${new Date(answer.resetsAt).toISOString()}.`,
+        message: `The quota of this model is used up until ${new Date(answer.resetsAt).toISOString()}.`,
         ...(wait <= NEAR_MS ? { retryAfterMs: Math.max(wait, 1000) } : { retry: false }),
       })
     }

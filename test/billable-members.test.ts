@@ -95,13 +95,13 @@ t.test('every kind of price loads, and a tier that lacks a rate of its price doe
     [],
   )
   t.same(await problems(price('cacheRead: 0.1, tiers: [{ above: 10, input: 2, output: 3 }]')), [
-    'prices.p.tiers[0]: this tier lacks cacheRead = a tier names every rate that its price names',
+    'prices.p.tiers[0]: this tier lacks cacheRead = a tier needs every rate that its price has',
   ])
   t.same(await problems(price('tiers: [{ above: 10, input: 2, output: 3 }, { above: 10, input: 2, output: 3 }]')), [
-    'prices.p.tiers[1].above: expected more than 10 = sort them by `above`, smallest first, each once',
+    'prices.p.tiers[1].above: expected more than 10 = sort the tiers by `above`, smallest first, without duplicates',
   ])
   t.same(await problems(price('tiers: [], serviceTier: { default: 2 }')), [
-    'prices.p.serviceTier.default: "default" is what the rates themselves are for = name what costs more, or less',
+    'prices.p.serviceTier.default: "default" is what the rates themselves are for = list what costs more or less than the standard',
   ])
 })
 
@@ -111,9 +111,7 @@ t.test('an alias that sends another model needs a price of its own, and any othe
     'keyTypes.t.models[1].sends: "n" sends another model than "m", and has no price of its own = add price: one of p',
   ])
   t.same(await problems(alias(', sends: dearer, price: p')), [])
-  t.same(await problems(alias(', price: p')), [
-    'keyTypes.t.models[1].price: an alias has the price of what it is an alias of = ',
-  ])
+  t.same(await problems(alias(', price: p')), ['keyTypes.t.models[1].price: an alias has the price of its model = '])
 })
 
 t.test('check warns of a price that says nothing of long input where a model takes it', async t => {
@@ -134,8 +132,8 @@ t.test(
       /= it belongs to webSearch$/,
     ])
     t.match(await problems(FILE.replace('tiers: []', 'tiers: [], serviceTier: { Priority: 2, auto: 2 }')), [
-      /expected a name in lower case = write it as priority/,
-      /no reply reports "auto"/,
+      /names are lower case = write it as priority/,
+      /"auto" is not a tier that a reply reports/,
     ])
     const cost = (model: string): string =>
       FILE.replace('{ url: simulated,', `{ cost: { ${model}: p }, url: simulated,`)

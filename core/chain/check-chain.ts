@@ -40,7 +40,7 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
       return
     }
     if (placed.some(other => other.plugin === plugin))
-      problems.push(source.problem(path, `"${name}" stands twice in the chain`))
+      problems.push(source.problem(path, `"${name}" appears twice in the chain`))
     const options = structuredClone(given ?? {}) as Record<string, unknown>
     const valid = compile(plugin.options)
     if (!valid(options)) problems.push(...shapeProblems(source, valid.errors ?? [], [...path, name]))
@@ -79,7 +79,7 @@ function checkFacts(
     const metered = stages.some(({ plugin }) => plugin.meters) || meters.some(name => meant.has(name))
     if (!free && !metered && stages.some(({ plugin }) => plugin.gives.includes('route'))) {
       const hint = `put ${meters.join(' or ')} at the end of the chain`
-      tell('meter', source.problem(['chain'], 'requests would go upstream without being metered', hint, 'key'))
+      tell('meter', source.problem(['chain'], 'no stage meters requests', hint, 'key'))
     }
     for (const { plugin, path } of stages) {
       for (const fact of plugin.needs) {
@@ -97,7 +97,7 @@ function checkFacts(
         if (other !== undefined && other !== plugin.name) {
           tell(
             `${plugin.name} gives ${fact}`,
-            source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" gives already`),
+            source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" already gives`),
           )
         }
         given.set(fact, plugin.name)

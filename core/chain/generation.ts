@@ -53,7 +53,7 @@ export class Generation {
       for (const { plugin: name, options } of config.chain) {
         const plugin = plugins.get(name) as Plugin
         const stage: unknown = await withTimeout(plugin.setup(options as never, host), config.limits.stage, 'its setup')
-        if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup returned no stage')
+        if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup did not return a stage')
         stages.push({ plugin, stage })
       }
       return new Generation(number, config, stages, host.log)

@@ -73,8 +73,8 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
       return fault('has no default export made by definePlugin')
     const { name } = plugin
     if (name !== word)
-      return fault(`defines "${name}": the file's name is the word in chain, so both must be the same`, name)
-    if (plugins.has(word)) return fault(`is one too many: there is a plugin "${word}" already`)
+      return fault(`defines "${name}": the name must equal the file's name, by which the chain refers to it`, name)
+    if (plugins.has(word)) return fault(`has the same name as another plugin, "${word}"`)
     plugins.set(word, plugin)
     return undefined
   } catch (cause) {

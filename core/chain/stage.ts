@@ -87,7 +87,7 @@ export interface Host {
 
 /** The state of the gateway, as probes show it. */
 export interface Status {
-  /** The kind of the store: `redis`, `managed redis-server` or `embedded (first look only)`. */
+  /** The kind of the store: `redis`, `managed redis-server` or `embedded (for a first try only)`. */
   readonly store: string
   /** Names of the upstreams that the simulated provider replaces. */
   readonly simulated: readonly string[]

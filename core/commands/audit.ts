@@ -5,6 +5,7 @@ import type { Environment } from '../lib/environment.ts'
 import { find } from './keys.ts'
 import { onLedger } from './shared.ts'
 
+/** Runs the audit and prints its findings. Exit status 1 if any account differs. */
 export async function runAudit(
   environment: Environment,
   config: Config,
@@ -21,11 +22,11 @@ export async function runAudit(
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
     const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
     environment.print(
-      `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`,
+      `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} accounts with drift`,
     )
     if (options.reprice)
       environment.print(
-        `${report.repriced} charges recomputed, ${report.unversioned} from before prices had versions; the other entries charge nothing`,
+        `${report.repriced} charges recomputed, ${report.unversioned} without a price version; the other entries charge nothing`,
       )
   }
   if (report.drifts.length > 0) await environment.exit(1)

@@ -13,7 +13,7 @@ export async function check(environment: Environment, file: string): Promise<voi
     environment.complain(
       `${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`,
     )
-  environment.print(`${file} is sound: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
+  environment.print(`${file} is valid: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
 }
 
 /** Prints each endpoint with the stages of its chain. */

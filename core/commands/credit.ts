@@ -7,6 +7,7 @@ import { find } from './keys.ts'
 import { onLedger, UsageError } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
 
+/** Options of `tollgate credit`. */
 export interface CreditOptions {
   readonly reason: string
   readonly key?: string
@@ -16,6 +17,7 @@ export interface CreditOptions {
 /** Maximum characters of a reason. */
 const REASON_MAX = 500
 
+/** Refunds a history entry and prints the refund. */
 export async function creditEntry(
   environment: Environment,
   config: Config,
@@ -23,25 +25,24 @@ export async function creditEntry(
   { reason, key, json }: CreditOptions,
 ): Promise<void> {
   if (!/^\d{1,15}-\d{1,15}$/.test(entry))
-    throw new UsageError(`"${entry}" is no entry: write the id that the history shows, such as 1790000000000-0`)
+    throw new UsageError(`"${entry}" is not an entry id; use an id from the history, such as 1790000000000-0`)
   if (reason.trim() === '' || reason.length > REASON_MAX)
     throw new UsageError(`a reason has 1 to ${REASON_MAX} characters`)
   const result = await onLedger(environment, config, async (ledger, keys) => {
     const accounts = key === undefined ? await ledger.accounts() : [(await find(keys, key)).id]
     const [found, other] = await holders(ledger, accounts, entry)
     if (!found) throw new UsageError(`no key has an entry ${entry}`)
-    if (other)
-      throw new UsageError(`several keys have an entry ${entry}: say which by --key, such as --key ${found.account}`)
+    if (other) throw new UsageError(`several keys have an entry ${entry}; add --key, such as --key ${found.account}`)
     const given = await credited(ledger, found, reason)
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result
   if (json)
     environment.print(JSON.stringify({ ...result, given: formatCredits(given), balance: formatCredits(balance) }))
-  else if (given === 0n) environment.print(`Entry ${entry} of ${result.key} was given back before, and is not again.`)
+  else if (given === 0n) environment.print(`Entry ${entry} of ${result.key} was already refunded. Nothing was changed.`)
   else
     environment.print(
-      `${formatCredits(given)} credits of entry ${entry} are given back. ${result.key} has ${formatCredits(balance)} credits now.`,
+      `Refunded ${formatCredits(given)} credits of entry ${entry}. ${result.key} now has ${formatCredits(balance)} credits.`,
     )
 }
 

@@ -14,6 +14,7 @@ interface Output {
   readonly json?: boolean
 }
 
+/** Options of `tollgate keys create`. */
 export interface CreateOptions extends Output {
   readonly type: string
   readonly credits: string
@@ -21,6 +22,7 @@ export interface CreateOptions extends Output {
   readonly expires?: string
 }
 
+/** Creates a key and prints its secret, which is shown only once. */
 export async function createKey(environment: Environment, config: Config, options: CreateOptions): Promise<void> {
   const { type } = options
   if (!config.keyTypes.has(type)) {
@@ -47,12 +49,13 @@ export async function createKey(environment: Environment, config: Config, option
     )
   } else {
     environment.print(
-      `${secret}\n\nThis is the only time the key is shown. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`,
+      `${secret}\n\nThe key is shown only this once. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`,
     )
   }
   if (doubt) throw doubt
 }
 
+/** Prints all keys. */
 export async function listKeys(environment: Environment, config: Config, options: Output): Promise<void> {
   await onLedger(environment, config, async (ledger, keys) => {
     const all = await Array.fromAsync(keys.all())
@@ -74,6 +77,7 @@ export async function listKeys(environment: Environment, config: Config, options
   })
 }
 
+/** Prints one key with its balance. */
 export async function showKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
   const shown = await onLedger(environment, config, async (ledger, keys) =>
     describe(ledger, await find(keys, id), config, environment.now()),
@@ -84,10 +88,12 @@ export async function showKey(environment: Environment, config: Config, id: stri
       environment.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
 }
 
+/** Options of `tollgate keys topup`. */
 export interface TopUpOptions extends Output {
   readonly idempotencyKey?: string
 }
 
+/** Adds to a key's allocation and prints the new balance. */
 export async function topUp(
   environment: Environment,
   config: Config,
@@ -99,7 +105,7 @@ export async function topUp(
   // The key may be pasted into a shell, so characters with a meaning there are refused.
   if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
     throw new UsageError(
-      'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with one of the former, and is no API key',
+      'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
     )
   }
   const sum = amount(credits)
@@ -109,15 +115,15 @@ export async function topUp(
       const key = await find(keys, id)
       again = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
       environment.onSignal('SIGINT', () => {
-        environment.complain(unknown('it was broken off', again))
+        environment.complain(unknown('the command was interrupted', again))
         void environment.exit(130)
       })
       const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
       return [now, await describe(ledger, key, config, environment.now())] as const
     })
-    const told = added ? '' : ' These were added before, and not again.'
+    const told = added ? '' : ' This id was already used; nothing was added.'
     environment.print(
-      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} has ${shown.balance} credits now.${told}`,
+      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${told}`,
     )
   } catch (thrown) {
     if (again === '' || !(thrown instanceof StoreFailure)) throw thrown
@@ -126,9 +132,10 @@ export async function topUp(
 }
 
 function unknown(why: string, again: string): string {
-  return `${why}: whether it is done is not known. This sees to it, and does nothing twice:\n  ${again}`
+  return `${why}; the top-up may or may not have been done. This command completes it without adding twice:\n  ${again}`
 }
 
+/** Disables or enables a key. */
 export async function setStatus(
   environment: Environment,
   config: Config,
@@ -141,9 +148,10 @@ export async function setStatus(
     await keys.setStatus(key.id, status)
     return describe(ledger, await find(keys, id), config, environment.now())
   })
-  environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is ${shown.status} now.`)
+  environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is now ${shown.status}.`)
 }
 
+/** Gives a key a new secret and prints it. */
 export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
   const { key, secret } = await onLedger(environment, config, async (_ledger, keys) =>
     keys.rotate((await find(keys, id)).id),
@@ -151,7 +159,7 @@ export async function rotateKey(environment: Environment, config: Config, id: st
   if (options.json) environment.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
   else
     environment.print(
-      `${secret}\n\nThis is the only time the key is shown. The old one of ${key.id} is dead; balance and history stay.`,
+      `${secret}\n\nThe key is shown only this once. The old secret of ${key.id} no longer works; balance and history stay.`,
     )
 }
 
@@ -187,7 +195,7 @@ function amount(text: string): bigint {
   if (nano === undefined || nano === 0n)
     throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
   if (nano > MAX_AMOUNT)
-    throw new UsageError(`"${text}" is too much at once: the most is ${formatCredits(MAX_AMOUNT)} credits`)
+    throw new UsageError(`"${text}" is too much at once; the maximum is ${formatCredits(MAX_AMOUNT)} credits`)
   return nano
 }
 
@@ -197,6 +205,6 @@ function expiry(text: string | undefined, now: number): number | undefined {
   if (/^\d{1,6}[smhd]$/.test(text)) return now + duration(text)
   const at = Date.parse(text)
   if (Number.isNaN(at) || at <= now)
-    throw new UsageError(`"${text}" is no time to come: write 30d, 12h, or a date such as 2030-01-31`)
+    throw new UsageError(`"${text}" is not a time in the future; use 30d, 12h, or a date such as 2030-01-31`)
   return at
 }

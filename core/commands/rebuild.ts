@@ -22,24 +22,25 @@ export async function runRebuild(
   const lines = from.flatMap(file => linesOf(environment, file))
   if (!forgetUsage && !lines.some(({ kind }) => kind === 'history')) {
     throw new UsageError(
-      'no file has a history, so every key would get its whole allocation back: name the last export as well, or say --forget-usage',
+      'none of the files has a history, so every key would get its whole allocation back; add the last export, or use --forget-usage',
     )
   }
   const { accounts, grants, entries } = await onLedger(environment, config, async (ledger, _keys, store) => {
     // Settlements of a running gateway would be counted twice, or not at all.
-    if (await store.served()) throw new Error('a gateway runs on this store: stop it first')
+    if (await store.served()) throw new Error('a gateway uses this store; stop it first')
     return rebuild(ledger, lines, config.ledger.remember)
   })
-  environment.print(`${accounts} accounts, ${grants} grants, ${entries} entries; now run npx tollgate audit`)
+  environment.print(
+    `Restored ${accounts} accounts, ${grants} grants and ${entries} entries. Now run: npx tollgate audit`,
+  )
 }
 
 function linesOf(environment: Environment, file: string): Line[] {
   const { lines, unreadable } = readTrail(read(file))
-  if (unreadable > 0)
-    environment.complain(`${file}: ${unreadable} lines cannot be read; what they told of is not rebuilt`)
+  if (unreadable > 0) environment.complain(`${file}: ${unreadable} lines cannot be read and are not restored`)
   const last = lines.at(-1)
   if (lines.some(({ kind }) => kind === 'history') && (last?.kind !== 'end' || last.lines !== lines.length - 1)) {
-    throw new UsageError(`${file} is not a whole export: take another, or leave it out`)
+    throw new UsageError(`${file} is an incomplete export; use another one, or omit it`)
   }
   return lines
 }
@@ -48,6 +49,6 @@ function read(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    throw new UsageError(`${file} cannot be read: ${(cause as Error).message}`)
+    throw new UsageError(`cannot read ${file}: ${(cause as Error).message}`)
   }
 }

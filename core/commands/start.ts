@@ -19,6 +19,7 @@ const ECHO_MS = 1000
 /** One gateway, or the host of several. */
 type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'stop'> & { reload(): Promise<unknown> }
 
+/** Starts the gateway, or its workers, and stops on a signal. */
 export async function start(environment: Environment, file: string): Promise<void> {
   if (isWorker()) return work(environment, file)
   const loaded = await loadOrExit(environment, file)
@@ -38,11 +39,11 @@ function stopOnSignals(environment: Environment, gateway: Running): void {
       return
     }
     since = environment.now()
-    environment.print(`Draining ${gateway.load}; a second signal stops at once.`)
+    environment.print(`Draining ${gateway.load}. A second signal stops at once.`)
     gateway.stop().then(
       () => environment.exit(0),
       (cause: unknown) => {
-        environment.complain(`The end was not clean: ${(cause as Error).message}`)
+        environment.complain(`The gateway did not stop cleanly: ${(cause as Error).message}`)
         return environment.exit(1)
       },
     )
@@ -62,24 +63,21 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   environment.print(`  store:     ${gateway.store.description}`)
   environment.print(`  key types: ${types}`)
   const most = connectionsMax(config.limits.connections)
-  const few =
-    most < config.limits.connections
-      ? `, not ${count(config.limits.connections)}, as the heap has no room for more`
-      : ''
+  const few = most < config.limits.connections ? ` (the heap has no room for ${count(config.limits.connections)})` : ''
   const memory = Math.floor(budgetOf(config.limits.memory, config.workers, environment.memoryBytes) / 2 ** 20)
   environment.print(
     `  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`,
   )
   if (simulated.length > 0) {
     environment.print(
-      `  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}: no URL and key are set for ${simulated.length === 1 ? 'it' : 'them'}`,
+      `  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}, which ${simulated.length === 1 ? 'has' : 'have'} no URL and key`,
     )
   }
   // The embedded store never keeps its data.
   const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
   if (lost !== undefined) {
     environment.print(
-      `\nThe store is EMPTY, and ${lost} tells of keys that were made. Stop, and run this with your last export behind it:`,
+      `\nThe store is EMPTY, but ${lost} lists keys. Stop the gateway and run this, with your last export appended:`,
     )
     environment.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
   } else if (simulated.length > 0) await offerFirstKeys(environment, gateway, config, base)
@@ -96,7 +94,7 @@ async function offerFirstKeys(environment: Environment, gateway: Running, config
   for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
   environment.print(
-    '\nThis is the first start: here is a key of each type that the simulated provider answers for, shown once.',
+    '\nThis is the first start. Here is one key of each key type with a simulated provider; they are shown only once.',
   )
   for (const { name, upstream } of config.keyTypes.values()) {
     if (upstream.url !== undefined) continue

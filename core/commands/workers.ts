@@ -32,6 +32,7 @@ export function isWorker(): boolean {
   return cluster.isWorker
 }
 
+/** The host's view of its workers. */
 export class Workers {
   readonly config: Config
   readonly store: Store
@@ -115,9 +116,7 @@ export class Workers {
 
   #fork(): Worker {
     const worker = cluster.fork()
-    worker.on('error', cause =>
-      this.#environment.log.warn({ worker: worker.id, err: cause }, 'a worker cannot be told'),
-    )
+    worker.on('error', cause => this.#environment.log.warn({ worker: worker.id, err: cause }, 'cannot reach a worker'))
     tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port })
     return worker
   }
@@ -126,11 +125,11 @@ export class Workers {
   #replace(dead: Worker, by: number | string): void {
     if (this.#stopping) return
     const { log } = this.#environment
-    log.error({ worker: dead.id, by }, 'a worker ended; another takes its place')
+    log.error({ worker: dead.id, by }, 'a worker ended; starting another one')
     setTimeout(() => {
       if (this.#stopping) return
       const next = this.#fork()
-      next.once('listening', () => log.info({ worker: next.id }, 'a worker has taken the place of one that ended'))
+      next.once('listening', () => log.info({ worker: next.id }, 'started a worker in place of one that ended'))
     }, REPLACE_MS)
   }
 }
@@ -175,7 +174,7 @@ async function fileOf(
 ): Promise<ValidConfig> {
   const [then, now] = [await readValidFile(environment, file, first), await readValidFile(environment, file, current)]
   // The host checked both, but a plugin file may have changed since.
-  if (!then || !now) throw new Error('the configuration in force cannot be set up any more')
+  if (!then || !now) throw new Error('the configuration in force can no longer be set up')
   const { listen, workers, store, ledger } = then.config
   return { ...now, config: { ...now.config, listen: { ...listen, port }, workers, store, ledger } }
 }

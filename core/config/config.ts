@@ -88,6 +88,7 @@ export interface ModelEntry {
   readonly aliasOf: string | undefined
 }
 
+/** A product of the reseller: what the keys of one type may use, and at which prices. */
 export interface KeyType {
   readonly name: string
   readonly upstream: Upstream
@@ -121,6 +122,7 @@ export interface ChainEntry {
   readonly options: Readonly<Record<string, unknown>>
 }
 
+/** Limits on what clients may send and occupy. */
 export interface Limits {
   readonly connections: number
   /** In bytes. */
@@ -161,6 +163,7 @@ export interface Limits {
   readonly drain: number
 }
 
+/** Where balances and counters are stored. */
 export interface StoreConfig {
   /** Undefined if the gateway starts its own store. */
   readonly address: Address | undefined
@@ -175,6 +178,7 @@ export interface StoreConfig {
   readonly commandTimeout: number
 }
 
+/** Retention and lease times of the ledger. */
 export interface LedgerConfig {
   /** In milliseconds. */
   readonly lease: number
@@ -194,6 +198,7 @@ export interface LedgerConfig {
   readonly keyCache: number
 }
 
+/** The whole configuration. */
 export interface Config {
   /** Absolute path of the configuration file. */
   readonly file: string

@@ -9,60 +9,60 @@ const MODEL_ID = {
   minLength: 1,
   maxLength: 200,
   pattern: '^[!-~]+$',
-  description: 'a model id: printable characters without spaces',
+  expected: 'a model id: printable characters without spaces',
+  description: 'Id of the model, as customers name it.',
 } as const
 
 const MODEL = {
   type: 'object',
-  description: 'a model such as { id: acme/name, price: medium }',
+  description: 'A model.',
   additionalProperties: false,
   required: ['id'],
   properties: {
     id: MODEL_ID,
-    as: { ...MODEL_ID, description: 'the id of another model of this key type, which this one is an alias of' },
-    sends: { ...MODEL_ID, description: "the upstream's own name for the model; the id by default" },
-    price: { type: 'string', description: 'the name of an entry of `prices`' },
+    as: { ...MODEL_ID, description: 'The model of this key type that this one is an alias of.' },
+    sends: { ...MODEL_ID, description: "The upstream's name of the model; the id by default." },
+    price: { type: 'string', description: 'Name of the price, an entry of `prices`.' },
     context: {
       type: 'integer',
       minimum: 1,
       maximum: MOST_TOKENS,
-      description: 'the context window, a number of tokens',
+      description: 'Size of the context window, in tokens; 1,000,000 is assumed by default.',
     },
     maxOutput: {
       type: 'integer',
       minimum: 1,
       maximum: MOST_TOKENS,
-      description: 'the most output of one reply, a number of tokens',
+      description: 'Maximum output of one reply, in tokens; `check` warns if it is missing.',
     },
     reasoning: {
       type: 'string',
       enum: ['hidden', 'shown', 'none'],
       description:
-        'hidden (billed, never sent), shown (its text is sent) or none: what the model does with its reasoning',
+        'Whether reasoning is billed but not sent (`hidden`), sent (`shown`), or absent (`none`). By default `shown` for a messages upstream, else `hidden`; `check` warns if it is missing.',
     },
     reasoningInLimit: {
       type: 'boolean',
-      description:
-        "true or false: whether a request's output limit bounds the model's reasoning as well; true by default",
+      description: "Whether a request's output limit includes the reasoning; true by default.",
     },
     outputRate: {
       type: 'integer',
       minimum: 1,
       maximum: 100_000,
       description:
-        'the tokens that the model makes in a second when it is fast (its 95th percentile); learned where it is not set',
+        'Output tokens per second of a fast reply (95th percentile). By default learned from at least 20 keys, between half and four times the `outputRate` of `usage-meter`.',
     },
     overhead: {
       type: 'integer',
       minimum: 0,
       maximum: MOST_TOKENS,
-      description: 'the input tokens that the upstream adds to each request by itself; learned where it is not set',
+      description: 'Input tokens that the upstream adds to each request; learned by default.',
     },
     thinking: {
       type: 'string',
       enum: ['adaptive', 'budget'],
       description:
-        'adaptive (by effort, unless it is said) or budget (in tokens): how a messages model is told to reason',
+        'How a translated request asks a messages model to reason: by effort (`adaptive`, the default) or in tokens (`budget`).',
     },
   },
 } as const
@@ -70,52 +70,57 @@ const MODEL = {
 /** Schema of one entry of `keyTypes`. */
 export const KEY_TYPE = {
   type: 'object',
-  description: 'a key type: upstream, formats, default and models',
+  description: 'A key type: the models, formats and prices of the keys that you sell under one name.',
   additionalProperties: false,
   required: ['upstream', 'formats', 'default', 'models'],
   properties: {
-    upstream: { type: 'string', description: 'the name of an entry of `upstreams`' },
-    formats: FORMAT_LIST,
-    default: { ...MODEL_ID, description: 'the id of the default model, one of `models`' },
+    upstream: { type: 'string', description: 'Name of the upstream, an entry of `upstreams`.' },
+    formats: { ...FORMAT_LIST, description: 'Formats that customers may use.' },
+    default: { ...MODEL_ID, description: 'Id of the default model, one of `models`.' },
     fillDefault: {
       type: 'boolean',
       default: false,
-      description: 'true to serve requests without a model with the default',
+      description: 'Whether a request without a model gets the default one.',
     },
     concurrency: {
       type: 'integer',
       minimum: 1,
       default: 50,
-      description: 'the most requests of one key that may run at a time',
+      description: 'Maximum concurrent requests of one key.',
     },
-    concurrencyWait: { ...PAUSE, default: '2s' },
+    concurrencyWait: {
+      ...PAUSE,
+      default: '2s',
+      description:
+        'How long a request above `concurrency` waits for another one to end; at most half of `limits.stage`.',
+    },
     abandoned: {
       type: 'integer',
       minimum: 1,
       maximum: 1000,
       default: 8,
-      description: 'the most replies of one key that are read on at a time for clients that have left',
+      description: 'Maximum replies of one key that are read to the end at the same time after their clients left.',
     },
     onDisabled: {
       type: 'string',
       enum: ['end', 'finish'],
       default: 'end',
-      description: 'end or finish: what happens to the running streams of a key that is disabled, expired or rotated',
+      description:
+        'Whether running streams end (`end`) or continue (`finish`) when their key is disabled, expires or is rotated.',
     },
     holdAhead: {
       type: 'integer',
       minimum: 1,
       maximum: MOST_TOKENS,
       default: 4096,
-      description: 'a number of output tokens, which are held for at a time while a stream runs',
+      description: 'Output tokens by which the hold of a running stream stays ahead.',
     },
     clampOutput: {
       type: 'boolean',
       default: false,
-      description:
-        'true or false: whether to lower the output limit of a request to what the balance pays for, instead of refusing it',
+      description: 'Whether to lower the output limit of a request to what the balance covers, instead of refusing it.',
     },
     policy: POLICY,
-    models: { type: 'array', minItems: 1, items: MODEL, description: 'a list of models' },
+    models: { type: 'array', minItems: 1, items: MODEL, description: 'Models of this key type.' },
   },
 } as const

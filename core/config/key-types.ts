@@ -74,20 +74,20 @@ export class KeyTypeReader {
     const byId = new Map<string, RawModel>()
     raw.models.forEach((model, index) => {
       if (byId.has(model.id))
-        this.#reader.add([...path, 'models', index, 'id'], `"${model.id}" stands twice in this list`)
+        this.#reader.add([...path, 'models', index, 'id'], `this list contains "${model.id}" twice`)
       byId.set(model.id, model)
     })
     this.#warn(
       raw,
       path,
       'reasoning',
-      'say hidden, shown or none: hidden is assumed where the upstream does not tell, and holds grow with the clock',
+      'set it to hidden, shown or none: without it, hidden is assumed for most upstreams, and holds grow with time',
     )
     this.#warn(
       raw,
       path,
       'maxOutput',
-      'name the most output tokens of one reply: without it a JSON request without a limit is held for unlimitedOutput tokens',
+      'set the maximum output of one reply: without it, a JSON request without a limit is held for unlimitedOutput tokens',
     )
     const models = new Map<string, ModelEntry>()
     raw.models.forEach((model, index) => {
@@ -123,28 +123,28 @@ export class KeyTypeReader {
     }
     for (const member of OF_THE_MODEL) {
       if (raw.as !== undefined && raw[member] !== undefined)
-        this.#reader.add([...path, member], `an alias has the "${member}" of what it is an alias of`)
+        this.#reader.add([...path, member], `an alias has the "${member}" of its model`)
     }
     const context = raw.context ?? target.context
     const maxOutput = raw.maxOutput ?? target.maxOutput
     const named = (['maxOutput', 'context'] as const).find(member => raw[member] !== undefined)
     if (named && (maxOutput ?? 0) > (context ?? Infinity))
-      this.#reader.add([...path, named], `${maxOutput} tokens of output do not fit into a context window of ${context}`)
+      this.#reader.add([...path, named], `maxOutput (${maxOutput}) exceeds context (${context})`)
     const sends = raw.sends ?? target.sends ?? target.id
     const ownModel = raw.as !== undefined && sends !== (target.sends ?? target.id)
     if (ownModel && raw.price === undefined)
       this.#reader.add(
         [...path, 'sends'],
-        `"${raw.id}" sends another model than "${raw.as}", and has no price of its own`,
+        `"${raw.id}" sends a different model than "${raw.as}" and needs its own price`,
         `add price: one of ${[...this.#prices.keys()].join(', ')}`,
       )
     if (raw.as !== undefined && !ownModel && raw.price !== undefined)
-      this.#reader.add([...path, 'price'], 'an alias has the price of what it is an alias of')
+      this.#reader.add([...path, 'price'], 'an alias has the price of its model')
     const priceName = ownModel ? raw.price : target.price
     const price = priceName === undefined ? undefined : this.#prices.get(priceName)
     if (priceName === undefined) {
       if (raw.as === undefined)
-        this.#reader.add(path, `"price" is missing: every model has one`, suggest('', this.#prices.keys()))
+        this.#reader.add(path, `"price" is missing: every model needs one`, suggest('', this.#prices.keys()))
     } else if (!price && (raw.as === undefined || ownModel)) {
       const known = this.#missing.get(priceName)
       if (known) known.models++

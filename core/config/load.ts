@@ -53,7 +53,7 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
   } catch (cause) {
     // The message already begins with the file's name.
     const [reason] = (cause as Error).message.split(', open')
-    const message = `the file cannot be read: ${reason}`
+    const message = `cannot read the file: ${reason}`
     return failed([{ file, line: 1, col: 1, width: 1, path: '', message }], '')
   }
   return loadText(file, path, read, env, checkChain)
@@ -61,7 +61,7 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
 
 function textOf(path: string): string {
   const bytes = readFileSync(path)
-  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('it is not UTF-8 text, as which it is to be saved')
+  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('the file is not UTF-8 text')
   return bytes.toString('utf8')
 }
 
@@ -74,7 +74,10 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   } catch {
     // Nested aliases: a few lines could fill the memory.
     return failed(
-      [...problems, source.at(0, 0, 'the aliases of this file stand for too much', 'write out what they stand for')],
+      [
+        ...problems,
+        source.at(0, 0, 'the aliases of this file expand to too many values', 'write the values instead of aliases'),
+      ],
       text,
     )
   }
@@ -127,7 +130,7 @@ async function refer(
 function absentFolders(source: Source, folders: readonly string[]): Problem[] {
   return folders.flatMap((folder, at) => {
     const path = ['plugins', at]
-    return source.doc.hasIn(path) && !existsSync(folder) ? [source.problem(path, 'there is no such folder')] : []
+    return source.doc.hasIn(path) && !existsSync(folder) ? [source.problem(path, 'this folder does not exist')] : []
   })
 }
 

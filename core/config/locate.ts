@@ -2,6 +2,7 @@
 import leven from 'leven'
 import { isAlias, isMap, isScalar, Scalar, type Document, type LineCounter, type Node } from 'yaml'
 
+/** The path of a setting: names of members and indices of items. */
 export type Path = readonly (string | number)[]
 
 /** One problem in a configuration file. */
@@ -129,7 +130,7 @@ export function suggest(written: string, candidates: Iterable<string>): string |
   const all = [...candidates]
   const hint = didYouMean(nearest(written, all))
   if (hint !== undefined) return hint
-  return all.length > 0 && all.length <= 16 ? `there is: ${all.join(', ')}` : undefined
+  return all.length > 0 && all.length <= 16 ? `known: ${all.join(', ')}` : undefined
 }
 
 /** Characters shown on either side of a problem. */

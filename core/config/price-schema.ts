@@ -3,48 +3,66 @@ import { POLICIES, type PolicyName } from '../formats/policies.ts'
 import { CALL_NAMES, type CallName, RATE_NAMES } from '../money/price.ts'
 import { MOST_TOKENS } from './units.ts'
 
-const PRICE = {
+const RATE = {
   type: 'number',
   minimum: 0,
-  description: 'a plain decimal, in credits per million tokens, such as 0.30',
+  expected: 'a plain decimal, in credits per million tokens, such as 0.30',
 } as const
 
 const FACTOR = {
   type: 'number',
   minimum: 0,
-  description: 'a factor that all rates are multiplied by, a plain decimal such as 0.5 or 2',
+  expected: 'a factor for all rates, a plain decimal such as 0.5 or 2',
 } as const
 
-const FEE = { type: 'number', minimum: 0, description: 'credits for one call, a plain decimal such as 0.01' } as const
+const FEE = { type: 'number', minimum: 0, expected: 'credits for one call, a plain decimal such as 0.01' } as const
 
-const RATES = Object.fromEntries(RATE_NAMES.map(name => [name, PRICE])) as {
-  readonly [K in (typeof RATE_NAMES)[number]]: typeof PRICE
+/** Descriptions of the rates, each in credits per million tokens. */
+const RATE_TEXTS: Readonly<Record<(typeof RATE_NAMES)[number], string>> = {
+  input: 'Input tokens.',
+  cacheRead: 'Input tokens that were read from the prompt cache; by default the rate of `input`.',
+  cacheWrite5m: 'Input tokens that were written to the prompt cache for five minutes; by default the rate of `input`.',
+  cacheWrite1h:
+    'Input tokens that were written to the prompt cache for an hour; by default the rate of `cacheWrite5m`.',
+  imageInput: 'Input tokens of images; by default the rate of `input`.',
+  audioInput: 'Input tokens of sound.',
+  output: 'Output tokens.',
+  reasoning: 'Reasoning tokens; by default the rate of `output`.',
+  rejected: 'Tokens of a prediction that was not used; by default the rate of `output`.',
+  audioOutput: 'Output tokens of sound.',
+  imageOutput: 'Output tokens of images.',
 }
 
+const RATES = Object.fromEntries(
+  RATE_NAMES.map(name => [name, { ...RATE, description: RATE_TEXTS[name] }]),
+) as unknown as { readonly [K in (typeof RATE_NAMES)[number]]: typeof RATE }
+
 /** Schema of price factors, keyed by the name under which a reply reports them. */
-const factors = (example: string) =>
+const factors = (example: string, description: string) =>
   ({
     type: 'object',
-    description: `factors by name, such as ${example}`,
-    propertyNames: { pattern: '^[!-~]{1,64}$', description: 'the name that a reply reports, such as priority' },
+    expected: `factors by name, such as ${example}`,
+    description: `Factors for all rates, by ${description}.`,
+    propertyNames: { pattern: '^[!-~]{1,64}$', expected: 'a name that replies report, such as priority' },
     additionalProperties: FACTOR,
   }) as const
 
 /** Schema of one entry of `prices`. */
 export const PRICE_ENTRY = {
   type: 'object',
-  description: 'prices by class of token',
+  description: 'A price: rates in credits per million tokens, factors, and fees.',
   additionalProperties: false,
   required: ['input', 'output'],
   properties: {
     ...RATES,
     tiers: {
       type: 'array',
-      description:
-        'rates for long input, such as [{ above: 200000, input: 6, output: 22.5 }]; [] where long input costs no more',
+      expected: 'a list such as [{ above: 200000, input: 6, output: 22.5 }], or []',
+      description: 'Rates for long input; `[]` if long input costs no more.',
       items: {
         type: 'object',
-        description: 'one set of rates for long input, such as { above: 200000, input: 6, output: 22.5 }',
+        expected: 'rates for long input, such as { above: 200000, input: 6, output: 22.5 }',
+        description: 'Rates for input above a threshold.',
         additionalProperties: false,
         required: ['above', 'input', 'output'],
         properties: {
@@ -52,18 +70,19 @@ export const PRICE_ENTRY = {
             type: 'integer',
             minimum: 1,
             maximum: MOST_TOKENS,
-            description: 'a number of input tokens, above which these rates hold for the whole request',
+            description: 'Number of input tokens above which these rates apply to the whole request.',
           },
           ...RATES,
         },
       },
     },
-    serviceTier: factors('{ flex: 0.5, priority: 2 }'),
-    speed: factors('{ fast: 6 }'),
-    inferenceGeo: factors('{ us: 1.1 }'),
+    serviceTier: factors('{ flex: 0.5, priority: 2 }', 'service tier'),
+    speed: factors('{ fast: 6 }', 'speed'),
+    inferenceGeo: factors('{ us: 1.1 }', 'region of inference'),
     calls: {
       type: 'object',
-      description: 'credits for one call of a tool that the provider runs, such as { webSearch: 0.01 }',
+      expected: 'fees by tool, such as { webSearch: 0.01 }',
+      description: 'Credits per call of a tool that the provider runs.',
       additionalProperties: false,
       properties: Object.fromEntries(CALL_NAMES.map(name => [name, FEE])) as { readonly [K in CallName]: typeof FEE },
     },
@@ -73,13 +92,13 @@ export const PRICE_ENTRY = {
 /** Schema of the actions for members that cost money, keep state, or change the model or the address. */
 export const POLICY = {
   type: 'object',
-  description:
-    'what becomes of members that cost money or change where a request goes, such as { service_tier: refuse }',
+  expected: 'actions by member, such as { service_tier: refuse }',
+  description: 'What happens to request members that cost money, keep state, or change the model or the address.',
   additionalProperties: false,
   properties: Object.fromEntries(
     Object.entries(POLICIES).map(([name, { actions }]) => [
       name,
-      { type: 'string', enum: actions, description: `${actions.join(', ')}: what becomes of ${name}` },
+      { type: 'string', enum: actions, description: `What happens to ${name}.` },
     ]),
   ) as unknown as {
     readonly [K in PolicyName]: { readonly type: 'string'; readonly enum: readonly ['refuse', 'drop', 'allow'] }

@@ -16,10 +16,14 @@ export function priceFromFile(raw: RawPrice, path: Path, reader: SectionReader):
     const at = [...path, 'tiers', index]
     const missingPrices = RATE_NAMES.filter(name => raw[name] !== undefined && tier[name] === undefined)
     if (missingPrices.length > 0)
-      reader.add(at, `this tier lacks ${missingPrices.join(', ')}`, 'a tier names every rate that its price names')
+      reader.add(at, `this tier lacks ${missingPrices.join(', ')}`, 'a tier needs every rate that its price has')
     const below = raw.tiers?.[index - 1]?.above ?? 0
     if (tier.above <= below)
-      reader.add([...at, 'above'], `expected more than ${below}`, 'sort them by `above`, smallest first, each once')
+      reader.add(
+        [...at, 'above'],
+        `expected more than ${below}`,
+        'sort the tiers by `above`, smallest first, without duplicates',
+      )
     return { above: tier.above, ...readRates(tier, at, reader) }
   })
   const factors = CONDITION_NAMES.flatMap(name => {
@@ -27,16 +31,21 @@ export function priceFromFile(raw: RawPrice, path: Path, reader: SectionReader):
     if (!named) return []
     for (const told of Object.keys(named)) {
       if (told === 'auto')
-        reader.add([...path, name, told], 'no reply reports "auto"', 'name the tiers that it may become', 'key')
+        reader.add(
+          [...path, name, told],
+          '"auto" is not a tier that a reply reports',
+          'list the tiers that it may become',
+          'key',
+        )
       else if (isStandard(told))
         reader.add(
           [...path, name, told],
-          `"${told}" is what the rates themselves are for`,
-          'name what costs more, or less',
+          `"${told}" is the standard, which the rates themselves are for`,
+          'list what costs more or less than the standard',
           'key',
         )
       else if (told !== told.toLowerCase())
-        reader.add([...path, name, told], 'expected a name in lower case', `write it as ${told.toLowerCase()}`, 'key')
+        reader.add([...path, name, told], 'names are lower case', `write it as ${told.toLowerCase()}`, 'key')
     }
     return [[name, new Map(Object.keys(named).map(told => [told, reader.decimal([...path, name, told])]))]]
   })
@@ -104,7 +113,7 @@ export function checkPolicy(
       lacking(price, name).map(setting => `prices.${priceName}.${setting}`),
     )
     if (missing.length > 0)
-      reader.add([...path, name], `"${name}" is allowed, and has no price`, `set ${missing.join(', ')}`)
+      reader.add([...path, name], `"${name}" is allowed but has no price`, `set ${missing.join(', ')}`)
   }
 }
 

@@ -82,13 +82,18 @@ export class Resolver {
 
   #warn(upstreams: ReadonlyMap<string, Upstream>, keyTypes: ReadonlyMap<string, KeyType>): void {
     for (const [name, model] of untiered(keyTypes.values())) {
-      const message = `"${name}" has no "tiers", and "${model}" may take more than 200000 tokens of input`
-      const hint = 'add the rates for long input, or tiers: [] where it costs no more'
+      const message = `price "${name}" has no "tiers", but the input of "${model}" may exceed 200000 tokens`
+      const hint = 'add the rates for long input, or tiers: [] if it costs no more'
       this.#reader.warn(['prices', name], message, hint)
     }
     for (const { upstream, model } of unsentCosts(upstreams.values(), [...keyTypes.values()])) {
       const message = `no key type sends "${model}" to this upstream`
-      this.#reader.warn(['upstreams', upstream, 'cost', model], message, 'name a model as it is sent', 'key')
+      this.#reader.warn(
+        ['upstreams', upstream, 'cost', model],
+        message,
+        'use the name that is sent (`sends`, or the id)',
+        'key',
+      )
     }
   }
 
@@ -97,8 +102,8 @@ export class Resolver {
     if (url === 'auto' && replicas > 0)
       this.#reader.add(
         ['store', 'replicas'],
-        'a store of our own has no replicas',
-        'name a Redis that has, or leave this at 0',
+        'a managed store has no replicas',
+        'set store.redis to a Redis with replicas, or set this to 0',
       )
     if (url !== 'auto' && !address) {
       const shapes =

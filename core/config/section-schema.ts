@@ -11,6 +11,6 @@ export const FORMAT_LIST = {
   type: 'array',
   minItems: 1,
   uniqueItems: true,
-  description: `a list of wire formats: ${FORMAT_NAMES.join(', ')}`,
-  items: { type: 'string', enum: FORMAT_NAMES, description: `one of ${FORMAT_NAMES.join(', ')}` },
+  expected: `a list of wire formats: ${FORMAT_NAMES.join(', ')}`,
+  items: { type: 'string', enum: FORMAT_NAMES },
 } as const

@@ -14,6 +14,9 @@ const ajv = new Ajv({
   formats: { ...FORMATS_OF_UNITS, range: isRange },
 })
 
+// What an error says after "expected", for schemas whose type alone says too little.
+ajv.addVocabulary(['expected'])
+
 /** Compiles a schema. The check also fills in defaults. @throws if the schema is invalid */
 export function compile(schema: unknown): ValidateFunction {
   return ajv.compile(schema as object)
@@ -45,8 +48,7 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
 
 /** Settings of earlier versions, with their replacements. */
 const MOVED: Readonly<Record<string, string>> = {
-  failuresPerMinute:
-    'take it out: limits.anonymous is how many requests without a valid key one address may make in a minute',
+  failuresPerMinute: 'remove it; limits.anonymous limits requests without a valid key',
 }
 
 /** Returns the name that an unknown member was probably meant to have. */
@@ -60,47 +62,62 @@ function meantName({ keyword, params, parentSchema }: ErrorObject): string | und
 
 function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
   const path = [...base, ...pointer(error.instancePath)]
-  const description = (error.parentSchema as { description?: string } | undefined)?.description
-  const expected = description === undefined ? (error.message ?? 'is not valid') : `expected ${description}`
+  const schema = (error.parentSchema ?? {}) as Shape
+  const expected = `expected ${schema.expected ?? expectedOf(schema) ?? (error.message ?? 'something else').replace(/^must be /, '')}`
   if (error.propertyName !== undefined) return source.problem([...path, error.propertyName], expected, undefined, 'key')
   switch (error.keyword) {
     case 'additionalProperties': {
       const name = String(error.params['additionalProperty'])
-      const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {})
+      const known = Object.keys(schema.properties ?? {})
       // In flow style a comma begins the next member.
       const row = Object.entries(POLICIES).find(
         ([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name),
       )?.[0]
-      const hint = /^\d+$/.test(name)
-        ? 'a decimal is written with a point'
-        : row !== undefined
-          ? `it belongs to ${row}`
-          : (MOVED[name] ?? suggest(name, known))
+      const hint = nameHint(name, row, known)
       return source.problem([...path, name], `there is no setting "${name}" here`, hint, 'key')
     }
-    case 'required':
-      return source.problem(
-        path,
-        `"${String(error.params['missingProperty'])}" is missing`,
-        description && `this is ${description}`,
-      )
+    case 'required': {
+      const name = String(error.params['missingProperty'])
+      return source.problem([...path, name], `"${name}" is missing`, schema.properties?.[name]?.description)
+    }
     case 'enum': {
       const allowed = (error.params['allowedValues'] as unknown[]).map(String)
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
       return source.problem(path, `expected one of ${allowed.join(', ')}`, didYouMean(near))
     }
     case 'uniqueItems':
-      return source.problem(path, 'the same stands twice in this list')
+      return source.problem(path, 'this list contains an item twice')
     case 'anyOf':
       return source.problem(path, expected, dedented(error.data))
-    case 'minimum':
-    case 'maximum':
-    case 'exclusiveMinimum':
-      return source.problem(path, expected, error.message)
     default:
       // Do not show values from the environment.
       return source.problem(path, expected, source.value(path) instanceof EnvScalar ? undefined : meant(error))
   }
+}
+
+/** Returns a hint about the name of a setting that does not exist. @param row the policy that the name is a member of */
+function nameHint(name: string, row: string | undefined, known: readonly string[]): string | undefined {
+  if (/^\d+$/.test(name)) return 'write decimals with a point'
+  if (row !== undefined) return `write ${row}, which it belongs to`
+  return MOVED[name] ?? suggest(name, known)
+}
+
+/** Returns what values of a type look like. Undefined if the schema has no type. */
+function expectedOf({ type, minimum, exclusiveMinimum, maximum }: Shape): string | undefined {
+  const kind = type === undefined ? undefined : KINDS[type]
+  if (kind === undefined) return undefined
+  if (exclusiveMinimum !== undefined) return `${kind} above ${exclusiveMinimum}`
+  if (minimum === undefined) return kind
+  return maximum === undefined ? `${kind} of at least ${minimum}` : `${kind} from ${minimum} to ${maximum}`
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  array: 'a list',
+  boolean: 'true or false',
+  integer: 'a whole number',
+  number: 'a plain decimal',
+  object: 'a mapping',
+  string: 'a text',
 }
 
 /** Returns an option that stands beside its stage's name instead of below it. */
@@ -108,7 +125,7 @@ function dedented(stage: unknown): string | undefined {
   const [[name, given] = [], ...others] = Object.entries(stage ?? {})
   const options = others.map(([option]) => option)
   return given === null && options.length > 0
-    ? `indent ${options.join(', ')} further, to stand below ${name}`
+    ? `indent ${options.join(', ')} further: they belong to ${name}`
     : undefined
 }
 
@@ -119,6 +136,11 @@ const BOOLEANS: ReadonlyMap<string, string> = new Map(
 /** The parts of a schema that the hints look at. */
 interface Shape {
   readonly type?: string
+  readonly expected?: string
+  readonly minimum?: number
+  readonly exclusiveMinimum?: number
+  readonly maximum?: number
+  readonly properties?: Readonly<Record<string, { readonly description?: string }>>
   readonly pattern?: string
   readonly items?: { readonly enum?: readonly unknown[]; readonly format?: string }
   readonly default?: unknown

@@ -1,10 +1,12 @@
 /** The address of a store as one line: a single Redis, a master found through sentinels, or a cluster. */
 
+/** Host and port of one server. */
 export interface Node {
   readonly host: string
   readonly port: number
 }
 
+/** A parsed store address. */
 export interface Address {
   readonly kind: 'single' | 'sentinel' | 'cluster'
   /** The server, the sentinels, or some nodes of the cluster. */
@@ -46,7 +48,7 @@ export function parseAddress(url: string): Address | undefined {
 export function describeAddress({ kind, nodes, master }: Address): string {
   const list = nodes.map(({ host, port }) => `${host}:${port}`).join(', ')
   if (kind === 'cluster') return `redis cluster at ${list}`
-  return kind === 'sentinel' ? `redis master "${master}" by the sentinels at ${list}` : `redis at ${list}`
+  return kind === 'sentinel' ? `redis master "${master}" from the sentinels at ${list}` : `redis at ${list}`
 }
 
 /** Decodes a credential from a URL. Text that is not valid percent-encoding stays as it is. */

@@ -7,26 +7,26 @@ export const NOT_SET = 'this environment variable is not set'
 
 /** Hints for errors after which the parser still understands the rest of the file. */
 const HINTS: Readonly<Record<string, string>> = {
-  DUPLICATE_KEY: 'every name may stand once in a mapping',
-  TAG_RESOLVE_FAILED: '!env NAME fallback is how a variable of the environment is asked for',
+  DUPLICATE_KEY: 'each name may appear only once in a mapping',
+  TAG_RESOLVE_FAILED: 'write !env NAME, or !env NAME fallback',
 }
 
 /** Messages and hints for all other errors. */
 const WORDS: Readonly<Record<string, readonly [message: string, hint: string]>> = {
-  BAD_INDENT: ['this line is not indented as those beside it', 'what belongs together begins in one column'],
+  BAD_INDENT: ['this line is indented differently from the lines beside it', 'indent all lines of a block equally'],
   BLOCK_AS_IMPLICIT_KEY: [
-    'this does not fit together with what follows it',
-    'look at how both are indented; a text with a colon and a space in it wants quotes, a mapping in one line { }',
+    'this does not fit with what follows',
+    'check the indentation of both; quote a text that contains a colon and a space; put a mapping on one line in { }',
   ],
-  BLOCK_IN_FLOW: ['this cannot stand in brackets', 'separate what is in brackets by commas'],
+  BLOCK_IN_FLOW: ['this is not allowed inside brackets', 'separate items in brackets with commas'],
   TAB_AS_INDENT: ['tabs are not allowed as indentation', 'indent with spaces'],
-  MULTILINE_IMPLICIT_KEY: ['expected a name with its value', 'write name: value, with a space behind the colon'],
-  MULTIPLE_DOCS: ['a second document begins here', 'write one, without ---'],
+  MULTILINE_IMPLICIT_KEY: ['expected a name with its value', 'write name: value, with a space after the colon'],
+  MULTIPLE_DOCS: ['a second document begins here', 'use one document, without ---'],
 }
 
 const OTHER = [
-  'the file cannot be understood from here on',
-  'look for a bracket, a comma, a space or a quote that is missing or too many',
+  'the YAML is invalid from here on',
+  'look for a missing or extra bracket, comma, space or quote',
 ] as const
 
 /**
@@ -49,7 +49,12 @@ export function aliasProblems(source: Source): Problem[] {
       const [start, end] = node.range ?? [0, 0]
       if (!node.resolve(source.doc))
         problems.push(
-          source.at(start, end, `there is no anchor &${node.source} above`, 'a text that begins with * is quoted'),
+          source.at(
+            start,
+            end,
+            `there is no anchor &${node.source} above this line`,
+            'quote a text that begins with *',
+          ),
         )
     },
   })
@@ -82,7 +87,7 @@ function variableProblem(source: Source, start: number, end: number, name: strin
   return source.at(
     start,
     end,
-    'a variable of the environment is not asked for like this',
+    'this is not how to use an environment variable',
     `write !env ${name} as the whole value, or !env ${name} fallback`,
   )
 }
@@ -91,7 +96,7 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   const hint = message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : HINTS[code]
   if (code === 'DUPLICATE_KEY') {
     const name = /^["']?[^\s:"']+/.exec(source.text.slice(start))?.[0] ?? ''
-    return source.at(start, start + name.length, `${name} stands here a second time`, hint)
+    return source.at(start, start + name.length, `${name} appears a second time here`, hint)
   }
   // The problem of a tag covers its value, too.
   if (code === 'TAG_RESOLVE_FAILED') {
@@ -106,17 +111,17 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
       last - 1,
       last,
       `a ${bracket} is missing`,
-      'a bracket is closed before the next line that is indented as its own, or less',
+      'close the bracket before the next line with the same or less indentation',
     )
   }
   const quote = /^Missing closing (["'])quote$/.exec(message)?.[1]
-  if (quote !== undefined) return source.at(opening(source, start), end, `the ${quote} that closes this is missing`)
+  if (quote !== undefined) return source.at(opening(source, start), end, `the closing ${quote} is missing`)
   const first = nextWritten(source.text, start)
   // In flow style the parser reports the variable's own brace first.
   const [variable, name] = /^\$\{([A-Z_][A-Z0-9_]*)[^}\n]*\}?/.exec(source.text.slice(first - 1)) ?? []
   if (variable !== undefined) return variableProblem(source, first - 1, first - 1 + variable.length, name)
   const line = source.text.slice(source.text.lastIndexOf('\n', first - 1) + 1, first + 2)
-  if (/^\s*-[^\s-]$/.test(line)) return source.at(first, first + 1, 'a space is missing behind this -')
+  if (/^\s*-[^\s-]$/.test(line)) return source.at(first, first + 1, 'a space is missing after this -')
   const said = WORDS[message.endsWith('followed by map values') ? 'MULTILINE_IMPLICIT_KEY' : code] ?? OTHER
   return source.at(code === 'TAB_AS_INDENT' ? start : first, Math.max(end, first + 1), ...said)
 }

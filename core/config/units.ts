@@ -11,11 +11,12 @@ const LONGEST_MS = 24 * 86_400_000
 
 const DURATION_TEXT = '^\\d{1,9}(ms|s|m|h|d)$'
 
+/** Schema of a duration. */
 export const DURATION = {
   type: 'string',
   pattern: DURATION_TEXT,
   format: 'duration',
-  description: 'a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d',
+  expected: 'a duration such as 500ms, 15s, 10m or 24h, from 1ms to 24d',
 } as const
 
 /** Schema of a duration that may be zero. */
@@ -23,7 +24,7 @@ export const PAUSE = {
   type: 'string',
   pattern: DURATION_TEXT,
   format: 'pause',
-  description: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
+  expected: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
 } as const
 
 /** Schema of a retention time. It may exceed the limit of timers. */
@@ -31,7 +32,7 @@ export const AGE = {
   type: 'string',
   pattern: DURATION_TEXT,
   format: 'age',
-  description: 'a duration such as 30d or 365d, from 1h to 9999d',
+  expected: 'a duration such as 30d or 365d, from 1h to 9999d',
 } as const
 
 /** Checks for the `format` keywords of the schemas above. */
@@ -47,17 +48,18 @@ function readable(text: string): boolean {
   return new RegExp(DURATION_TEXT).test(text)
 }
 
+/** Schema of a size in bytes. */
 export const SIZE = {
   type: 'string',
   pattern: '^[1-9]\\d{0,8}(B|KiB|MiB|GiB)$',
-  description: 'a size such as 512B, 16KiB or 32MiB',
+  expected: 'a size such as 512B, 16KiB or 32MiB',
 } as const
 
 /** Schema of a size, or `auto`. */
 export const SIZE_OR_AUTO = {
   ...SIZE,
   pattern: `^auto$|${SIZE.pattern}`,
-  description: 'a size such as 512MiB, or `auto`',
+  expected: 'a size such as 512MiB, or `auto`',
 } as const
 
 /** Other spellings of the units. */

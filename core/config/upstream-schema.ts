@@ -5,33 +5,34 @@ import { DURATION, MOST_TOKENS } from './units.ts'
 
 const ACCOUNT = {
   type: 'object',
-  description: 'an account such as { key: !env FAMA_KEY }',
+  description: 'An account at the provider.',
   additionalProperties: false,
   required: ['key'],
   properties: {
     key: {
       type: 'string',
       pattern: '^[!-~]+$',
-      description: 'the credential, without spaces or line breaks; best written as !env NAME',
+      expected: 'a credential without spaces or line breaks',
+      description: 'Credential of the account, best written as `!env NAME`.',
     },
     header: {
       type: 'string',
       enum: ['authorization', 'x-api-key'],
       default: 'authorization',
-      description: 'authorization (as a bearer credential) or x-api-key: which header carries the key',
+      description: 'Header that carries the key; `authorization` sends it as a bearer token.',
     },
     quota: {
       type: 'object',
-      description: 'a quota such as { credits: 500, per: week }',
+      description: 'Maximum spending of this account, shared by all keys that use it.',
       additionalProperties: false,
       required: ['credits', 'per'],
       properties: {
         credits: {
           type: 'number',
           exclusiveMinimum: 0,
-          description: 'credits at the prices of this file, a plain decimal',
+          description: 'Credits at the prices of this file.',
         },
-        per: { type: 'string', enum: ['day', 'week'], description: 'day or week; in UTC, weeks begin on Monday' },
+        per: { type: 'string', enum: ['day', 'week'], description: 'Time window, in UTC. Weeks begin on Monday.' },
       },
     },
   },
@@ -40,62 +41,77 @@ const ACCOUNT = {
 /** Schema of one entry of `upstreams`. */
 export const UPSTREAM = {
   type: 'object',
-  description: 'an upstream: url, speaks and accounts',
+  description: 'A provider.',
   additionalProperties: false,
   required: ['url', 'speaks', 'accounts'],
   properties: {
     url: {
       type: 'string',
       minLength: 1,
-      description: 'the base address without /v1, or `simulated` for the built-in simulated provider',
+      description: 'Base address without `/v1`; `simulated` is the built-in simulated provider.',
     },
-    speaks: FORMAT_LIST,
+    speaks: {
+      ...FORMAT_LIST,
+      description:
+        "Formats that the upstream supports, preferred ones first. The client's own format is used if it is listed.",
+    },
     accounts: {
       type: 'array',
       minItems: 1,
       maxItems: 1,
       items: ACCOUNT,
-      description: 'a list of one account, such as [{ key: !env FAMA_KEY }]',
+      expected: 'a list of one account, such as [{ key: !env FAMA_KEY }]',
+      description: 'The account to use, a list of exactly one.',
     },
     cost: {
       type: 'object',
       description:
-        "names of entries of `prices` by the upstream's name of a model, * for all others, such as { '*': wholesale }: what this upstream charges you",
-      additionalProperties: { type: 'string', description: 'the name of an entry of `prices`' },
+        "What this upstream charges you: names of prices by the upstream's name of a model, `*` for all others.",
+      additionalProperties: { type: 'string', description: 'Name of a price, an entry of `prices`.' },
     },
     dollar: {
       type: 'number',
       exclusiveMinimum: 0,
-      description:
-        'credits that one dollar is worth, a plain decimal: then a cost that the upstream itself reports counts before `cost`',
+      description: 'Credits per dollar. If set, a cost that the upstream reports takes precedence over `cost`.',
     },
     allowPrivate: {
       type: 'boolean',
       default: false,
-      description: 'true to permit link-local addresses and plain http to other hosts',
+      description: 'Whether link-local addresses, and plain http to other hosts, are allowed.',
     },
     onDisconnect: {
       type: 'string',
       enum: ['cancel', 'finish'],
       description:
-        'cancel or finish: whether a stream is closed when its client leaves, or read on for the usage at its end',
+        'What happens to a stream whose client leaves before the last content: `cancel` closes it, `finish` reads it for its usage. By default it depends on format and model.',
     },
     defaultOutput: {
       type: 'integer',
       minimum: 1,
       maximum: MOST_TOKENS,
       default: 32_000,
-      description:
-        'a number of output tokens, asked for where the format wants one and neither the request nor the model names it',
+      description: 'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
     },
-    timeouts: section('time limits of this upstream', {
-      connect: { ...DURATION, default: '5s' },
-      keepAlive: { ...DURATION, default: '4s' },
-      firstByte: { ...DURATION, default: '600s' },
-      idle: { ...DURATION, default: '120s' },
-      total: { ...DURATION, default: '3600s' },
-      finish: { ...DURATION, default: '60s' },
-      usage: { ...DURATION, default: '15s' },
+    timeouts: section('Time limits of this upstream.', {
+      connect: { ...DURATION, default: '5s', description: 'Time limit for connecting.' },
+      keepAlive: {
+        ...DURATION,
+        default: '4s',
+        description: "How long an idle connection is kept. Set it below the upstream's own limit.",
+      },
+      firstByte: { ...DURATION, default: '600s', description: 'Time limit for the first byte of an answer.' },
+      idle: { ...DURATION, default: '120s', description: 'Time limit for silence inside an answer.' },
+      total: { ...DURATION, default: '3600s', description: 'Time limit for a whole exchange.' },
+      finish: {
+        ...DURATION,
+        default: '60s',
+        description: 'How long a stream is read after its client left, before the last content.',
+      },
+      usage: {
+        ...DURATION,
+        default: '15s',
+        description: 'How long a stream is read after its last content, to learn its usage.',
+      },
     }),
   },
 } as const

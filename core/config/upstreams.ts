@@ -55,8 +55,8 @@ function checkSimulated(raw: RawUpstream, key: string, path: Path, accountPath: 
   if (asksTheShell(key) || (key === SIMULATED) === (raw.url === SIMULATED)) return
   reader.add(
     key === SIMULATED ? [...accountPath, 'key'] : [...path, 'url'],
-    'a simulated url goes with a simulated key, a real one with a real one',
-    'set both the URL and the key, in the environment or here, or neither',
+    'a simulated URL needs a simulated key, and a real URL a real key',
+    'set both the URL and the key, or neither',
   )
 }
 
@@ -74,7 +74,7 @@ function accountFromFile(
 function urlFromFile(raw: RawUpstream, path: Path, reader: SectionReader, production: boolean): URL | undefined {
   const at = [...path, 'url']
   if (raw.url === SIMULATED) {
-    if (production) reader.add(at, 'the simulated provider is refused in production', 'set the upstream URL')
+    if (production) reader.add(at, 'production does not allow the simulated provider', 'set the upstream URL')
     return undefined
   }
   const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined
@@ -94,13 +94,13 @@ function urlFault(url: URL, allowPrivate: boolean): readonly [message: string, h
     return ['expected a URL without credentials, query or fragment']
   }
   if (/\/v1(?:\/(?:chat\/completions|responses|messages))?\/?$/.test(url.pathname)) {
-    return ['the URL must not end in /v1: the formats add it, and what follows it', 'leave out everything from /v1 on']
+    return ['the URL must not contain /v1: the gateway appends it', 'remove everything from /v1 on']
   }
   if (allowPrivate) return undefined
-  if (isLinkLocal(url.hostname)) return ['link-local addresses are refused', 'allowPrivate: true permits them']
+  if (isLinkLocal(url.hostname)) return ['link-local addresses are not allowed', 'allowPrivate: true allows them']
   if (url.protocol === 'http:' && !isLoopback(url.hostname)) {
-    const message = 'plain http to another host would show the account key to the network'
-    return [message, 'use https, or say allowPrivate: true']
+    const message = 'plain http to another host would expose the account key'
+    return [message, 'use https, or set allowPrivate: true']
   }
   return undefined
 }

@@ -33,7 +33,7 @@ export function watchFile(file: string, text: string, log: Log, changed: () => v
   watcher.on('error', cause =>
     log.warn(
       { err: cause },
-      'the folder of the configuration is not watched any more; a change is noticed a second later',
+      'cannot watch the folder of the configuration any more; changes are noticed up to a second later',
     ),
   )
   // The first status counts as a sign too: the file may have changed since it was read.

@@ -6,6 +6,7 @@ import { LineCounter, parseDocument, Scalar, type ScalarTag } from 'yaml'
 import { EnvScalar, Source, type Path, type Problem } from './locate.ts'
 import { aliasProblems, NOT_SET, syntaxProblems, variableProblems } from './syntax.ts'
 
+/** Environment variables by name. */
 export type Env = Readonly<Record<string, string | undefined>>
 
 const MAX_FILE = 1024 * 1024
@@ -26,7 +27,7 @@ function envTag(env: Env): ScalarTag {
     resolve(source, onError) {
       const [, name = '', fallback] = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+(.+))?$/.exec(source.trim()) ?? []
       if (name === '') {
-        onError('this names no variable')
+        onError('the name of the variable is missing')
         return new EnvScalar('', '', undefined)
       }
       const set = (Object.hasOwn(env, name) && env[name]) || undefined

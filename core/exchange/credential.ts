@@ -13,7 +13,7 @@ export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | u
   if (authorization !== undefined && bearer === undefined) throw new GatewayError('invalid_key')
   if (typeof key === 'string' && bearer !== undefined && key !== bearer) {
     throw new GatewayError('invalid_key', {
-      message: 'Authorization and x-api-key carry two different API keys. Send one.',
+      message: 'Authorization and x-api-key contain different API keys. Send only one.',
     })
   }
   return bearer ?? (typeof key === 'string' && key !== '' ? key : undefined)

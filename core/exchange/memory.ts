@@ -51,7 +51,7 @@ export function shortOfMemory(): GatewayError {
 export function beyondMemory(bytes: number, most: number): GatewayError {
   const [needs, has] = [bytes, most].map(each => `${Math.ceil(each / 2 ** 20)} MiB`)
   return new GatewayError('body_too_large', {
-    message: `This request needs ${needs} of the gateway's memory, and there are ${has} for one request. Send less.`,
+    message: `This request needs ${needs} of the gateway's memory, but one request may use at most ${has}. Send a smaller request.`,
   })
 }
 

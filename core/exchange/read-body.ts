@@ -114,7 +114,7 @@ export async function readBody(
 
 function crumbled(): GatewayError {
   return new GatewayError('bad_request', {
-    message: `The body comes in chunks of less than ${CHUNK_BYTES_LEAST} bytes.`,
+    message: `The body arrives in chunks of less than ${CHUNK_BYTES_LEAST} bytes.`,
   })
 }
 

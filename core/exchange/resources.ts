@@ -52,7 +52,7 @@ export class ExchangeResources {
     if (this.#place) return
     const taker = this.#taker()
     if (!this.#server.places.take(taker, 1, 1)) {
-      const message = 'Too many requests of this key are under way.'
+      const message = 'This key has too many running requests.'
       throw new GatewayError('rate_limited', { message, retryAfterMs: soonMs() })
     }
     this.#place = taker

@@ -72,9 +72,9 @@ export class BodyReader {
       case 'depth':
         return invalid(`The request body is nested more than ${depth} levels deep.`)
       case 'values':
-        return invalid(`The request body holds more than ${values} values.`)
+        return invalid(`The request body has more than ${values} values.`)
       case 'range':
-        return invalid(`The request body holds a number out of range: ${fault.text}`)
+        return invalid(`The request body has a number out of range: ${fault.text}`)
       case 'member':
         return invalid(
           `"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`,

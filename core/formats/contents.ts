@@ -46,7 +46,7 @@ const IDS_MAX = 1000
 
 function tooManyReferences(): GatewayError {
   return new GatewayError('invalid_body', {
-    message: `The request refers to more than ${REFERENCES_MAX} stored things.`,
+    message: `The request refers to more than ${REFERENCES_MAX} stored objects.`,
   })
 }
 
@@ -63,7 +63,7 @@ class Findings {
     if (id.length > ID_MAX)
       throw new GatewayError('invalid_body', {
         param,
-        message: `"${param}" is no id: it has more than ${ID_MAX} characters.`,
+        message: `"${param}" is not an id: it has more than ${ID_MAX} characters.`,
       })
     if (this.references.size >= REFERENCES_MAX) throw tooManyReferences()
     this.references.set(`${param} ${id}`, { param, id })

@@ -46,7 +46,7 @@ const tool = (name: CallName, types: string, members: readonly string[] = [], ra
   actions: ANY,
   otherwise: 'drop',
   needs: { kind: 'call', name, ...(rate && { rate }) },
-  reason: 'It lets the provider run tools that have no price here, and cannot be left out.',
+  reason: 'It lets the provider run tools that have no price here, and it cannot be dropped.',
   remedy: 'Use a tool that your client runs, or send the request without it.',
 })
 
@@ -64,7 +64,7 @@ const state = (members: readonly string[], actions: readonly Action[] = ANY): Po
   members,
   actions,
   otherwise: 'allow',
-  reason: 'It names something that is stored at the provider.',
+  reason: 'It refers to an object that is stored at the provider.',
   remedy: 'Send the content itself.',
 })
 
@@ -76,7 +76,7 @@ export const POLICIES = {
     otherwise: 'drop',
     needs: { kind: 'condition', name: 'serviceTier' },
     reason: 'This tier has no price here.',
-    remedy: 'Leave the member out for the standard tier.',
+    remedy: 'Omit the member for the standard tier.',
   },
   speed: {
     members: ['speed'],
@@ -84,7 +84,7 @@ export const POLICIES = {
     otherwise: 'drop',
     needs: { kind: 'condition', name: 'speed' },
     reason: 'This speed has no price here.',
-    remedy: 'Leave the member out for the standard speed.',
+    remedy: 'Omit the member for the standard speed.',
   },
   inference_geo: {
     members: ['inference_geo'],
@@ -92,15 +92,15 @@ export const POLICIES = {
     otherwise: 'refuse',
     needs: { kind: 'condition', name: 'inferenceGeo' },
     reason: 'This region has no price here.',
-    remedy: 'Leave the member out to be served in any region.',
+    remedy: 'Omit the member to be served in any region.',
   },
   modalities: {
     members: ['modalities', 'audio'],
     actions: ANY,
     otherwise: 'refuse',
     needs: { kind: 'rates', names: ['audioOutput', 'imageOutput'] },
-    reason: 'Output that is not text has no price here.',
-    remedy: 'Ask for text alone.',
+    reason: 'Output other than text has no price here.',
+    remedy: 'Ask for text only.',
   },
   sound: {
     members: [],
@@ -143,22 +143,22 @@ export const POLICIES = {
     otherwise: 'refuse',
     needs: { kind: 'model' },
     reason: 'It asks for a model that this key may not use.',
-    remedy: 'Name a model of the list that GET /v1/models returns for this key, or leave the tool out.',
+    remedy: 'Use a model from GET /v1/models, or omit the tool.',
   },
   models: {
     members: ['models', 'fallbacks', 'context_window_fallback_dict'],
     actions: ANY,
     otherwise: 'refuse',
     needs: { kind: 'model' },
-    reason: 'A request is served by the one model that "model" names.',
+    reason: 'A request is served only by the model in "model".',
     remedy: WITHOUT,
   },
   background: {
     members: ['background', 'deferred'],
     actions: ['refuse', 'drop'],
     otherwise: 'refuse',
-    reason: 'A reply that is made in the background cannot be metered.',
-    remedy: 'Send the request without it, as a stream if it takes long.',
+    reason: 'A reply in the background cannot be metered.',
+    remedy: 'Send the request without it. Use a stream for long replies.',
   },
   store: { ...state(['store']), remedy: 'Send "store": false.' },
   previous_response_id: state(['previous_response_id'], ['refuse', 'allow']),

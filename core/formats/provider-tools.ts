@@ -80,9 +80,9 @@ function beyondFee(tool: Json, type: string): string | undefined {
     where => where?.['memory_limit'] ?? CONTAINER_SIZE,
   )
   if (sizes.some(size => size !== CONTAINER_SIZE))
-    return 'It asks for a container that is larger than the one that has a price here.'
+    return 'It asks for a larger container than the one that has a price here.'
   return kindOf(type) === 'imageGeneration' && (tool['model'] ?? null) !== null
-    ? 'It asks for a model of its own, which has no price here.'
+    ? 'It asks for another model, which has no price here.'
     : undefined
 }
 

@@ -31,6 +31,6 @@ function misspelt(param: string, meant: string): GatewayError {
   const shown = param.slice(0, 64)
   return new GatewayError('invalid_body', {
     param: shown,
-    message: `"${shown}" is no member of this format. Did you mean "${meant}"?`,
+    message: `"${shown}" is not a member of this format. Did you mean "${meant}"?`,
   })
 }

@@ -137,7 +137,7 @@ export class LongJobs {
     const thread = (this.#thread ??= this.#start())
     thread.postMessage(copies, transferred(copies))
     const late = deadline(this.#limitMs(), () => {
-      this.#log.error({ job: job.order.kind }, 'a long job takes too long: its thread is ended')
+      this.#log.error({ job: job.order.kind }, 'a long job took too long; its thread is terminated')
       void thread.terminate()
     })
     const over = (): void => {
@@ -163,7 +163,7 @@ export class LongJobs {
   #ended(thread: Worker): GatewayError {
     const fault = faults.get(thread) as { code?: string } | undefined
     if (fault?.code === 'ERR_WORKER_OUT_OF_MEMORY') return shortOfMemory()
-    return new GatewayError('internal', { cause: fault ?? new Error('the thread for long jobs was ended') })
+    return new GatewayError('internal', { cause: fault ?? new Error('the thread for long jobs was terminated') })
   }
 
   #start(): Worker {
@@ -173,7 +173,7 @@ export class LongJobs {
     })
     thread.on('error', cause => {
       faults.set(thread, cause)
-      this.#log.error({ err: cause }, 'the thread for long jobs has ended; the next one is started when it is needed')
+      this.#log.error({ err: cause }, 'the thread for long jobs ended; it is restarted when needed')
     })
     thread.on('exit', () => {
       if (this.#thread === thread) this.#thread = undefined

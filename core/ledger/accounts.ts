@@ -26,6 +26,7 @@ export interface Claim {
   readonly value: string
 }
 
+/** A ledger that can change accounts. */
 export class Accounts extends Reads {
   readonly trail: Trail
   /** Milliseconds since the epoch. */
@@ -65,7 +66,7 @@ export class Accounts extends Reads {
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
     const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
     if (before !== undefined && before !== String(amount))
-      throw new RangeError(`by this name ${formatCredits(BigInt(before))} credits were added already`)
+      throw new RangeError(`this name was already used to add ${formatCredits(BigInt(before))} credits`)
     await this.confirm(this.scripts.key(account, 'a'))
     await this.trail.add({ kind: 'grant', account, at: this.now(), id, amount: String(amount), notes })
     return before === undefined
@@ -85,7 +86,7 @@ export class Accounts extends Reads {
       JSON.stringify(notes),
       notes.model ?? '',
     ])) as string[]
-    if (kind === 'unknown') throw new RangeError(`${account} has no entry ${entry.id} any more`)
+    if (kind === 'unknown') throw new RangeError(`${account} no longer has an entry ${entry.id}`)
     if (kind === 'nothing') throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
     await this.confirm(this.scripts.key(account, 'a'))
     return kind === 'ok' ? BigInt(given) : 0n

@@ -11,6 +11,7 @@ export interface Drift {
   readonly findings: readonly string[]
 }
 
+/** The result of an audit. */
 export interface AuditReport {
   readonly accounts: number
   /** How many of the accounts are quotas of upstream accounts rather than keys. */
@@ -93,8 +94,8 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
   expect('held = the sum of all holds', sum('rsv'), held)
   expect('every hold has a lease', BigInt(holds.size), BigInt(leases.size))
   for (const [id, end] of leases) {
-    if (!holds.has(id)) findings.push(`lease ${id} has no hold`)
-    if (Number(now) - Number(end) > REAP_GRACE_MS) findings.push(`hold ${id} is over its lease and was not reaped`)
+    if (!holds.has(id)) findings.push(`lease ${id} belongs to no hold`)
+    if (Number(now) - Number(end) > REAP_GRACE_MS) findings.push(`hold ${id} has expired and was not reaped`)
   }
   if (depth === 'sums') return { quota, entries: 0, repriced: 0, unversioned: 0, findings }
   let settled = sum('arch')
@@ -136,8 +137,8 @@ async function reprice(ledger: Ledger, { id, charge, waived, notes }: HistoryEnt
   if (parts.length === 0) return 'unversioned'
   const exact = await recomputed(parts, ledger.prices)
   if (exact === undefined)
-    return `entry ${id}: the numbers of its price (${parts.map(({ price }) => price).join(', ')}) are not kept`
+    return `entry ${id}: the numbers of its price version (${parts.map(({ price }) => price).join(', ')}) are missing`
   return exact === charge + waived
     ? undefined
-    : `entry ${id}: its usage costs ${exact} nano-credits, and ${charge + waived} were charged`
+    : `entry ${id}: its usage costs ${exact} nano-credits, but ${charge + waived} were charged`
 }

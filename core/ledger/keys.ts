@@ -44,6 +44,7 @@ const ABSENT_MAX = 10_000
 const CACHED_MAX = 50_000
 const KNOWN_MAX = 100_000
 
+/** The keys in the store, with a cache. */
 export class Keys {
   readonly #ledger: Ledger
   /** Cached records by the digests of their secrets. */

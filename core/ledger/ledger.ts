@@ -24,6 +24,7 @@ const REPEAT_AFTER_MS = 500
 
 const TRIM_EVERY_MS = 3_600_000
 
+/** The ledger of one process. */
 export class Ledger extends Maintenance {
   readonly #config: LedgerConfig
   readonly #live = new SwapList<Hold>()
@@ -86,7 +87,7 @@ export class Ledger extends Maintenance {
     this.#timers = [
       setInterval(() => this.#renewAll(), this.#config.lease / 3),
       every(this.#config.reapEvery, 'reaping', () => this.reapAll()),
-      every(this.#config.reapEvery, 'keeping the prices', () => this.prices.keep()),
+      every(this.#config.reapEvery, 'storing the prices', () => this.prices.keep()),
       // A store that failed may have lost prices.
       every(TRIM_EVERY_MS, 'trimming', () => this.trimAll().then(() => this.prices.keep(true))),
     ]
@@ -228,7 +229,7 @@ export class Ledger extends Maintenance {
     } catch (cause) {
       this.log.warn(
         { exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) },
-        'settlement waits for the store',
+        'a settlement waits for the store',
       )
       await this.#outbox?.put(settlement)
     } finally {
@@ -263,10 +264,7 @@ export class Ledger extends Maintenance {
     this.#repeating = undefined
     const recent = this.#recent?.all() ?? []
     if (recent.length > 0)
-      this.log.info(
-        { settlements: recent.length },
-        'the last settlements are sent again, as the store has changed hands',
-      )
+      this.log.info({ settlements: recent.length }, 'sending recent settlements again after a failover of the store')
     this.prices.keep(true).catch(() => {})
     for (const settlement of recent) void this.#deliver(settlement, true)
   }

@@ -51,7 +51,7 @@ export class Maintenance extends Accounts {
       }
       if (live === '0' && Number(noted) < old) await stored(redis.zrem(open, account))
     }
-    if (ended > 0) this.log.warn({ holds: ended }, 'holds that nobody renewed are ended; what was delivered is charged')
+    if (ended > 0) this.log.warn({ holds: ended }, 'ended expired holds and charged what was delivered')
     return ended
   }
 

@@ -19,6 +19,7 @@ export interface Settlement {
   readonly at: number
 }
 
+/** What an outbox needs. */
 export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'now' | 'pid'> {
   /** The outbox's folder. It is created when it is first needed. */
   readonly folder: string
@@ -31,6 +32,7 @@ export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'no
 /** Milliseconds between two rounds of sending: the first wait and the longest. */
 const WAIT_MS = { first: 50, longest: 5000 } as const
 
+/** The outbox of one process. */
 export class Outbox {
   readonly #host: OutboxOptions
   readonly #file: string
@@ -71,11 +73,11 @@ export class Outbox {
     for (const stale of found.filter(({ at }) => at <= oldest)) {
       log.error(
         { exchange: stale.id, account: stale.account, charge: stale.args[1] },
-        'a settlement waited longer than ledger.remember and is not sent',
+        'a settlement waited longer than ledger.remember and is dropped',
       )
     }
     if (fresh.length > 0) {
-      log.warn({ settlements: fresh.length }, 'settlements of an earlier process are sent again')
+      log.warn({ settlements: fresh.length }, 'sending settlements of an earlier process again')
       const kept = await Promise.all(fresh.map(settlement => this.put(settlement)))
       // A settlement that is not yet in this process's file must stay in the old file.
       if (kept.includes(false)) return
@@ -116,7 +118,7 @@ export class Outbox {
     } catch (cause) {
       // A part may have been written. The next attempt starts a new line with all of it.
       this.#lines = `\n${lines}${this.#lines}`
-      this.#host.log.error({ err: cause }, 'the outbox cannot be written: settlements wait in memory alone')
+      this.#host.log.error({ err: cause }, 'cannot write the outbox; settlements wait in memory only')
     }
   }
 
@@ -136,13 +138,13 @@ export class Outbox {
     const taken = sent.filter((_settlement, index) => results[index]?.status === 'fulfilled')
     for (const settlement of taken) this.#waiting.delete(nameOf(settlement))
     if (this.#waiting.size > 0) {
-      this.#host.log.warn({ settlements: this.#waiting.size }, 'settlements still wait for the store')
+      this.#host.log.warn({ settlements: this.#waiting.size }, 'settlements are still waiting for the store')
       this.#wait = taken.length === 0 ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
       this.#schedule()
       return
     }
     this.#wait = WAIT_MS.first
-    this.#host.log.info({ settlements: sent.length }, 'the store has taken every settlement that waited')
+    this.#host.log.info({ settlements: sent.length }, 'the store has taken all waiting settlements')
     this.#writing = this.#writing.then(() => this.#empty())
     await this.#writing
   }
@@ -155,7 +157,7 @@ export class Outbox {
     if (this.#waiting.size > 0 || this.#closed) return
     await this.#handle
       ?.truncate(0)
-      .catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'the outbox cannot be emptied'))
+      .catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'cannot empty the outbox'))
   }
 }
 

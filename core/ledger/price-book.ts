@@ -10,6 +10,7 @@ import { type Scripts, stored } from './scripts.ts'
 /** The store key of all versions. */
 const KEPT = 'prices'
 
+/** Price versions and their numbers. */
 export class PriceBook {
   readonly #scripts: Scripts
   /** The versions in force in this process, and those that the store is known to have. */

@@ -24,7 +24,7 @@ export type Snapshot = [
 /** Present in a store while it is being rebuilt. */
 export const REBUILDING = 'rebuilding'
 /** The message about a store whose rebuild was interrupted. */
-export const BROKEN_OFF = 'a rebuild of this store was broken off: empty the store, and rebuild it again'
+export const BROKEN_OFF = 'a rebuild of this store was interrupted: empty the store and rebuild it again'
 
 /** Maximum entries per read. */
 const PAGE = 1000
@@ -37,6 +37,7 @@ const IDS_AT_ONCE = 250
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
 
+/** A ledger that can be read. */
 export class Reads {
   readonly scripts: Scripts
   readonly prices: PriceBook

@@ -67,6 +67,7 @@ interface Gathered {
   history: Extract<Line, { kind: 'history' }> | undefined
 }
 
+/** The result of a rebuild. */
 export interface Rebuilt {
   readonly accounts: number
   readonly grants: number
@@ -83,7 +84,7 @@ export interface Rebuilt {
 export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: number): Promise<Rebuilt> {
   const { scripts } = ledger
   if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0)
-    throw new Error('the store has accounts: a rebuild goes into an empty one')
+    throw new Error('the store has accounts; a rebuild needs an empty store')
   if (await ledger.halfRebuilt()) throw new Error(BROKEN_OFF)
   const accounts = gather(lines)
   const mark = scripts.shared(REBUILDING)
@@ -91,7 +92,7 @@ export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: 
   for (const line of lines) {
     if (line.kind !== 'price') continue
     if (priceFromText(line.numbers).version !== line.version)
-      throw new Error(`the numbers of price ${line.version} are not those that it stands for: the export was changed`)
+      throw new Error(`the numbers of price ${line.version} do not match the version: the export was changed`)
     await ledger.prices.restore(line.version, line.numbers)
   }
   let grants = 0
@@ -121,8 +122,7 @@ function gather(lines: Iterable<Line>): Map<string, Gathered> {
     else if (line.kind === 'grant' && !known.grants.has(line.id)) known.grants.set(line.id, line)
     else if (line.kind === 'entry') known.entries.set(line.id, line.fields)
     else if (line.kind === 'history') {
-      if (known.history)
-        throw new Error(`two exports tell of the history of ${line.account}: give the latest one alone`)
+      if (known.history) throw new Error(`two exports contain the history of ${line.account}; use only the latest one`)
       known.history = line
     }
   }

@@ -4,6 +4,7 @@ import type { Settlement } from './outbox.ts'
 /** How long settlements are kept: at least this many milliseconds, at most twice as many. */
 const KEPT_MS = 15_000
 
+/** The settlements of the last seconds. */
 export class Recent {
   #current: Settlement[] = []
   #before: Settlement[] = []

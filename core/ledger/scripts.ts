@@ -11,6 +11,7 @@ import { LRUCache } from 'lru-cache'
 import { GatewayError, soonMs } from '../errors.ts'
 import type { Store } from '../store/store.ts'
 
+/** The operations of the ledger's script. */
 export type OperationName =
   | 'hold'
   | 'extend'
@@ -56,6 +57,7 @@ type Run = (count: number, keys: readonly string[], lines: readonly string[]) =>
 /** An operation was done but is not yet safe from a failover. The message is for the operator. */
 export class Unconfirmed extends Error {}
 
+/** Batches operations and sends them to the store. */
 export class Scripts {
   readonly redis: Redis
   readonly #prefix: string
@@ -119,7 +121,7 @@ export class Scripts {
     if (failure) throw unavailable(failure)
     if (Number(have) < replicas)
       throw new Unconfirmed(
-        `it is done, but only ${Number(have)} of ${replicas} replicas have it: do not repeat it, and look after them`,
+        `the change is done, but only ${Number(have)} of ${replicas} replicas confirmed it; do not repeat it, and check the replicas`,
       )
   }
 

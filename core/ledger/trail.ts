@@ -38,6 +38,7 @@ export type Line =
 /** Name of the trail file in the data folder. */
 export const TRAIL = 'grants.jsonl'
 
+/** The trail in one data folder. */
 export class Trail {
   /** Path of the trail, for messages to the operator. */
   readonly file: string
@@ -68,7 +69,7 @@ export class Trail {
       }
     } catch (cause) {
       throw new Error(
-        `it is done, but ${this.file} cannot be written (${(cause as Error).message}): do not repeat it, and note it down`,
+        `the change is done, but ${this.file} cannot be written (${(cause as Error).message}); do not repeat it, and write it down`,
         { cause },
       )
     }

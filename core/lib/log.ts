@@ -54,7 +54,7 @@ const PIECE = 4095
 const PIECE_MS = 500
 /** Bytes that may wait for the reader of the log. Further lines are lost. */
 const BACKLOG = 16 * 1024 * 1024
-const LOST = 'lines were lost here: they could not be written, or whoever reads them did not keep up'
+const LOST = 'log lines were lost: they could not be written, or their reader was too slow'
 
 interface Piece {
   readonly text: string

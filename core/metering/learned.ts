@@ -60,6 +60,7 @@ interface ModelFacts {
   quarantines: readonly number[]
 }
 
+/** What was learned about each model. */
 export class Learned {
   readonly #models = new LRUCache<string, ModelFacts>({ max: MODELS_MAX })
 

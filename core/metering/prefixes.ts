@@ -48,6 +48,7 @@ const MEMORY = 32 * 1024 * 1024
 /** Characters of a digest. */
 const DIGEST = 32
 
+/** The remembered beginnings of conversations. */
 export class Prefixes {
   readonly #known = new LRUCache<string, readonly KnownRequest[]>({
     maxSize: MEMORY,

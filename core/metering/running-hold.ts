@@ -16,6 +16,7 @@ export interface HeldReply extends Billable {
   giveUp(): void
 }
 
+/** The holds of one running reply. */
 export class RunningHold implements Indexed {
   index = -1
   /** The reply, if it may cost something while it delivers nothing. */

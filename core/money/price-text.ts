@@ -106,6 +106,6 @@ function readRates(rates: RatesText): Rates {
 
 function nano(text: string): bigint {
   const value = parseDecimal(text)
-  if (value === undefined) throw new TypeError(`${text} is no plain decimal`)
+  if (value === undefined) throw new TypeError(`${text} is not a plain decimal`)
   return value
 }

@@ -167,4 +167,5 @@ function messagesUsage(said: Said): object {
   return { ...messagesFormat.encodeUsage(used(said)), service_tier: 'standard' }
 }
 
+/** The reply of each format. */
 export const SPELLINGS: Readonly<Record<FormatName, Spelling>> = { 'chat-completions': chat, responses, messages }

@@ -14,11 +14,13 @@ import type { Environment } from '../lib/environment.ts'
 /** Milliseconds between the parts of a stream, so that a person can see it arrive. */
 const PACE_MS = 30
 
+/** A running simulated provider. */
 export interface SimulatedProvider {
   readonly url: URL
   close(): void
 }
 
+/** Starts the simulated provider on a free port. */
 export async function startSimulated({ newId, now }: Pick<Environment, 'newId' | 'now'>): Promise<SimulatedProvider> {
   const server = createServer((req, res) => {
     answer(req, res, newId(), now()).catch(() => res.destroy())

@@ -31,12 +31,14 @@ const SETTINGS: RedisOptions = {
   retryStrategy: delay,
 }
 
+/** Creates a client of one Redis server that is not connected yet. */
 export function clientFor(commandTimeout: number, log: Log, options: RedisOptions): Redis {
   const redis = limited(new Redis({ ...SETTINGS, ...options } as object), commandTimeout, UNANSWERED)
   redis.on('error', (cause: Error) => log.warn({ reason: cause.message }, 'store connection'))
   return redis
 }
 
+/** Creates a client of the store at an address that is not connected yet. */
 export function clientOf(
   { kind, nodes, master, tls, username, password, db }: Address,
   { commandTimeout }: StoreConfig,
@@ -127,10 +129,7 @@ export function onTakeover(redis: Redis, callback: () => void): void {
  */
 export async function connect(redis: Redis, role: Role, log: Log): Promise<Redis> {
   const told = new AbortController()
-  const waiting = setInterval(
-    () => log.warn('the store is there, and not ready yet: it may be loading its files'),
-    NOT_READY_MS,
-  )
+  const waiting = setInterval(() => log.warn('the store is not ready; it may be loading its files'), NOT_READY_MS)
   const patience = role === 'gateway' ? undefined : setTimeout(() => told.abort(), GUEST_MS)
   const [ready, end] = ['ready', 'end'].map(event => once(redis, event, { signal: told.signal }))
   try {
@@ -153,7 +152,7 @@ const GUEST_MS = 30_000
 
 /** Words an ioredis error for the operator. */
 export function inWords(message: string): string {
-  if (message.startsWith('Reached the max retries per request')) return 'the connection broke off'
+  if (message.startsWith('Reached the max retries per request')) return 'the connection was interrupted'
   if (message === 'The operation was aborted') return 'it is not ready; it may be loading its files'
   if (message.startsWith('All sentinels are unreachable')) return 'no sentinel names its master'
   return /^(?:Failed to refresh slots cache|None of startup nodes is available)/.test(message)

@@ -24,18 +24,16 @@ async function info(redis: Redis): Promise<ReadonlyMap<string, string>> {
 function weaknessesOf(info: ReadonlyMap<string, string>, replicas: number): string[] {
   const found: string[] = []
   if (info.get('aof_enabled') === '0')
-    found.push('it keeps no append-only file, so a crash loses what it acknowledged: set appendonly yes')
+    found.push('it has no append-only file, so a crash loses acknowledged data: set appendonly yes')
   const policy = info.get('maxmemory_policy') ?? 'noeviction'
   if (policy !== 'noeviction')
-    found.push(`when it is full it throws balances away: set maxmemory-policy noeviction, not ${policy}`)
+    found.push(`it evicts balances when it is full: set maxmemory-policy noeviction, not ${policy}`)
   if (info.get('maxmemory') === '0') found.push('it has no memory limit, so the system may kill it: set maxmemory')
   const online = [...info].filter(([name, value]) => /^slave\d+$/.test(name) && value.includes('state=online')).length
   if (online < replicas) found.push(`${online} of the ${replicas} replicas that store.replicas asks for are online`)
   // Present only if a minimum is configured.
   if (replicas > 0 && !info.has('min_slaves_good_slaves')) {
-    found.push(
-      'a master that is cut off from its replicas goes on taking what will be lost: set min-replicas-to-write 1',
-    )
+    found.push('a master without its replicas accepts writes that will be lost: set min-replicas-to-write 1')
   }
   return found
 }

@@ -64,6 +64,7 @@ export async function clientsOf(redis: Redis): Promise<{ id: number; name: strin
 /** What a managed server needs to know about this process. */
 export type OwnProcess = Pick<Environment, 'isAlive' | 'now' | 'pid'>
 
+/** A redis-server in the data folder. */
 export class ManagedServer {
   readonly name: string
   readonly socket: string
@@ -104,7 +105,7 @@ export class ManagedServer {
     if (!other) return
     redis.disconnect()
     throw new Error(
-      `another gateway (process ${other.name.slice(GATEWAY.length)}) runs on ${this.#data}; give this one its own store.data, or both the same REDIS_URL`,
+      `another gateway (process ${other.name.slice(GATEWAY.length)}) uses ${this.#data}; set another store.data, or the same REDIS_URL for both`,
     )
   }
 

@@ -14,6 +14,7 @@ import { Second } from './second.ts'
 import type { Environment } from '../lib/environment.ts'
 import { clientFor, clientOf, connect, delay, type Role } from './connect.ts'
 
+/** An open store. */
 export interface Store {
   /** A cluster client has the same commands, but each command may touch only one slot. */
   readonly redis: Redis
@@ -89,8 +90,8 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
 async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void> {
   const found = await weaknesses(redis, config.replicas)
   if (found.length === 0) return
-  if (config.production) throw new Error(`the store is refused in production:\n  ${found.join('\n  ')}`)
-  for (const weakness of found) log.warn(`the store: ${weakness}`)
+  if (config.production) throw new Error(`the store is not safe for production:\n  ${found.join('\n  ')}`)
+  for (const weakness of found) log.warn(`weakness of the store: ${weakness}`)
 }
 
 async function openManaged(
@@ -109,7 +110,7 @@ async function openManaged(
       // A managed server that died is restarted before the next connection attempt.
       retryStrategy: tries => {
         if (server.released) return null
-        server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'the managed store cannot be started'))
+        server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'cannot start the managed store'))
         return delay(tries)
       },
     })
@@ -147,7 +148,9 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
   if (role === 'guest') {
     const port = await joinEmbedded(config.data)
     if (port === undefined)
-      throw new Error('no store: the embedded one lives only while the gateway runs; start it, or install redis-server')
+      throw new Error(
+        'there is no store: the embedded one exists only while the gateway runs; start the gateway, or install redis-server',
+      )
     const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }), role, log)
     return {
       redis,
@@ -162,7 +165,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
   }
   if (config.production) {
     throw new Error(
-      'no redis-server was found and the embedded store is refused in production: set REDIS_URL or install redis-server',
+      'no redis-server was found, and production does not allow the embedded store: set REDIS_URL or install redis-server',
     )
   }
   const embedded = await startEmbedded(config.data)
@@ -173,7 +176,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     replicated: false,
     kind: 'embedded',
     description:
-      'EMBEDDED, for a first look only: slow, and everything is forgotten at exit; install redis-server or set REDIS_URL',
+      'EMBEDDED, for a first try only: it is slow and loses all data at exit; install redis-server or set REDIS_URL',
     served: () => Promise.resolve(true),
     // This process itself is the server.
     second: () => Promise.resolve(() => redis),

@@ -23,7 +23,9 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
     const memory = new Allowance(x.memory)
     const endMs = performance.now() + patience.total
     const timedOut = (): void => {
-      fail(new GatewayError('upstream_timeout', { cause: new Error('upstream went silent in a reply') }))
+      fail(
+        new GatewayError('upstream_timeout', { cause: new Error('upstream stopped sending in the middle of a reply') }),
+      )
     }
     const idle = deadline(patience.idle, timedOut)
     const done = (): void => {
@@ -52,7 +54,7 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
       done()
       resolve(chunks.take())
     }
-    const onClose = (): void => failed('upstream broke off in a reply')
+    const onClose = (): void => failed('upstream closed the connection in the middle of a reply')
     const forget = x.whenOver(left)
     if (x.over) return left()
     body.on('data', onData).on('end', onEnd).on('close', onClose)

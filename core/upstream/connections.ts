@@ -32,6 +32,7 @@ export interface ConnectionInUse extends IdleConnection {
   readonly idle: IdleConnection[]
 }
 
+/** A pool of connections to all upstreams. */
 export class Connections {
   /** By the upstream's origin, then by its times. */
   readonly #idle = new Map<string, Map<string, IdleConnection[]>>()

@@ -36,7 +36,7 @@ export function decompressed(reply: UpstreamReply): ReplyBody {
   })
   reply.body.on('end', () => plain.end())
   reply.body.on('close', () => {
-    if (!reply.body.readableEnded) plain.destroy(new Error('upstream broke off'))
+    if (!reply.body.readableEnded) plain.destroy(new Error('upstream closed the connection'))
   })
   plain.on('error', () => reply.abort())
   return plain

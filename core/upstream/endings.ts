@@ -52,7 +52,7 @@ export function endedByClient(x: HttpExchange): Outcome {
 export function stopError(cause: EndCause): GatewayError {
   if (typeof cause === 'object' && 'disabled' in cause) return cause.disabled
   if (typeof cause === 'object') {
-    const message = "This key's allocation was used up by the input and the reasoning of this request."
+    const message = "The input and the reasoning of this request used up this key's allocation."
     return new GatewayError('allocation_exhausted', { message })
   }
   return new GatewayError('unavailable', { message: 'The gateway is restarting. Try again.', retryAfterMs: 1000 })

@@ -81,6 +81,7 @@ export interface Span {
   readonly end: number
 }
 
+/** The event filter of one stream. */
 export class EventFilter {
   /** Bytes of model output so far. */
   delivered = 0

@@ -33,7 +33,7 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
           sender.repeated++
           up.log.info(
             { exchange: x.id, ...name },
-            'sent again: the upstream closed a kept connection as the request was sent',
+            'request sent again: the upstream closed an idle connection as the request was sent',
           )
         })
       } catch (thrown) {

@@ -66,7 +66,7 @@ export class UpstreamBody extends EventEmitter {
   destroy(): void {
     if (this.readableEnded || this.destroyed) return
     this.destroyed = true
-    if (this.#over === undefined) this.#controller.abort(new Error('the reply is not wanted any more'))
+    if (this.#over === undefined) this.#controller.abort(new Error('the reply is no longer wanted'))
   }
 
   take(chunk: Buffer): void {

@@ -164,7 +164,7 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
     this.#connection = connection
     this.#completion = completion
     this.#firstByte = deadline(firstByteMs, () => {
-      const details = { cause: new Error('no first byte in time') }
+      const details = { cause: new Error('no first byte within timeouts.firstByte') }
       this.#fail(
         connection.wire.flushed
           ? new GatewayError('upstream_timeout', details)
@@ -194,12 +194,12 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller
-    if (this.#concluded) controller.abort(new Error('not wanted any more'))
+    if (this.#concluded) controller.abort(new Error('no longer wanted'))
   }
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
     if (status < 200) return
-    if (!this.#conclude()) return controller.abort(new Error('not wanted any more'))
+    if (!this.#conclude()) return controller.abort(new Error('no longer wanted'))
     const body = new UpstreamBody(controller)
     this.#reply = body
     this.#completion.resolve({ status, headers: single(headers), body, abort: () => body.destroy() })

@@ -82,5 +82,7 @@ export class StreamEnding {
 function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
   if (end !== 'upstream') return stopError(end)
-  return new GatewayError('upstream_failed', { message: 'The provider broke off in the middle of the reply.' })
+  return new GatewayError('upstream_failed', {
+    message: 'The provider closed the connection in the middle of the reply.',
+  })
 }

@@ -112,7 +112,7 @@ export class StreamRelay {
       this.#pass(chunk ? this.#wholeEvents.take(chunk) : this.#wholeEvents.last())
     } catch (error) {
       if (!x.begun && !this.#end) return this.#fail(error)
-      hooks.log.error({ exchange: x.id, err: error }, 'stream broken off')
+      hooks.log.error({ exchange: x.id, err: error }, 'stream interrupted')
       this.#end ??= 'upstream'
     }
     this.#passing = false

@@ -12,6 +12,7 @@ const BEGUN = 2
 /** Maximum JSON values of one large event, which is parsed in one step. */
 const VALUES_MAX = 500_000
 
+/** Assembles the events of one stream. */
 export class WholeEvents {
   readonly #format: Format
   /** Maximum bytes of one event. */

@@ -65,7 +65,7 @@ async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAns
   // A long reply is read in slices, so that other exchanges get their turn between two of them.
   const outline = await outlineOf(withoutByteOrderMark(bytes), x.owner)
   if (!outline)
-    return failWith(relayed, relayed.makeHead({ message: 'the reply is not a JSON object of a size that can be read' }))
+    return failWith(relayed, relayed.makeHead({ message: 'the reply is not a JSON object, or it is too large' }))
   await turn(x.owner)
   return { bytes, events: [new ReplyEvent(format, '', outline)], outline }
 }

@@ -37,6 +37,7 @@ function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEnco
   })
 }
 
+/** The observer of one connection. */
 export class Wire {
   /** Milliseconds that the connection took to establish. */
   connectMs = 0
@@ -123,7 +124,7 @@ export class Wire {
     this.#readBytes += chunk.length
     const framing = this.#readBytes - this.bodyBytes
     if (framing > FRAMING_MAX + FRAMING_PER_BYTE * this.bodyBytes) {
-      socket.destroy(new Error('the upstream sends more framing than reply'))
+      socket.destroy(new Error('the reply has too much framing'))
       return NOTHING
     }
     return this.#headless ? this.#withoutInformational(chunk, socket) : chunk
@@ -145,7 +146,7 @@ export class Wire {
       }
       const end = bytes.indexOf(HEAD_END)
       if (this.#informationalBytes + (end === -1 ? bytes.length : end) > INFORMATIONAL_MAX) {
-        socket.destroy(new Error('the upstream sends informational responses without end'))
+        socket.destroy(new Error('the upstream sent too many informational responses'))
         return NOTHING
       }
       if (end === -1) {

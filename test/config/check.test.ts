@@ -31,50 +31,50 @@ for (const file of readdirSync(FOLDER)) {
 const SLIPS: readonly [text: string, told: string][] = [
   [
     'store: { replicas: 0\n\n# a remark\nledger: {}\n',
-    '1:20 a } is missing = a bracket is closed before the next line that is indented as its own, or less',
+    '1:20 a } is missing = close the bracket before the next line with the same or less indentation',
   ],
   [
     'plugins: [./plugins   # a remark\nledger: {}\n',
-    '1:19 a ] is missing = a bracket is closed before the next line that is indented as its own, or less',
+    '1:19 a ] is missing = close the bracket before the next line with the same or less indentation',
   ],
   ['store:\n  redis: "auto\nledger: {}\n', '2:10 the " that closes this is missing'],
   [
     'ledger:\n   lease: 60s\n  retries: 15m\n  remember: 48h\n',
-    '3:3 this line is not indented as those beside it = what belongs together begins in one column',
+    '3:3 this line is indented differently from the lines beside it = indent all lines of a block equally',
   ],
-  ['chain:\n  - auth\n  -balance\n  - history\n', '3:3 a space is missing behind this -'],
-  ['workers:2\nledger: {}\n', '1:1 expected a name with its value = write name: value, with a space behind the colon'],
-  ['ledger: {}\nchain\n', '2:1 expected a name with its value = write name: value, with a space behind the colon'],
+  ['chain:\n  - auth\n  -balance\n  - history\n', '3:3 a space is missing after this -'],
+  ['workers:2\nledger: {}\n', '1:1 expected a name with its value = write name: value, with a space after the colon'],
+  ['ledger: {}\nchain\n', '2:1 expected a name with its value = write name: value, with a space after the colon'],
   [
     'plugins: ["a # b"   # a remark\n\n',
-    '1:17 a ] is missing = a bracket is closed before the next line that is indented as its own, or less',
+    '1:17 a ] is missing = close the bracket before the next line with the same or less indentation',
   ],
   [
     'ledger: {}\n\n# a remark\n   limits: {}\n',
-    '4:4 this line is not indented as those beside it = what belongs together begins in one column',
+    '4:4 this line is indented differently from the lines beside it = indent all lines of a block equally',
   ],
   [
     'keyTypes:\n  a: 1\n\n   # a remark\n   b: 2\n  c: 3\n',
-    '5:4 this line is not indented as those beside it = what belongs together begins in one column',
+    '5:4 this line is indented differently from the lines beside it = indent all lines of a block equally',
   ],
   [
     'store: { data: "a"-b }\n',
-    '1:19 the file cannot be understood from here on = look for a bracket, a comma, a space or a quote that is missing or too many',
+    '1:19 the YAML is invalid from here on = look for a missing or extra bracket, comma, space or quote',
   ],
   [
     'workers: 1: 2\n',
-    '1:10 this does not fit together with what follows it = look at how both are indented; a text with a colon and a space in it wants quotes, a mapping in one line { }',
+    '1:10 this does not fit with what follows = check the indentation of both; quote a text that contains a colon and a space; put a mapping on one line in { }',
   ],
-  ['plugins: *folders\n', '1:10 there is no anchor &folders above = a text that begins with * is quoted'],
+  ['plugins: *folders\n', '1:10 there is no anchor &folders above = quote a text that begins with *'],
   [
     'listen: { host: 127.0.0.1 port: 1 }\n',
-    '1:17 this cannot stand in brackets = separate what is in brackets by commas',
+    '1:17 this is not allowed inside brackets = separate items in brackets with commas',
   ],
   [
     'listen: { port: ${PORT:-80}, host: h }\n',
-    '1:17 a variable of the environment is not asked for like this = write !env PORT as the whole value, or !env PORT fallback',
+    '1:17 this is not how to use an environment variable = write !env PORT as the whole value, or !env PORT fallback',
   ],
-  ['ledger: {}\n---\nledger: {}\n', '2:1 a second document begins here = write one, without ---'],
+  ['ledger: {}\n---\nledger: {}\n', '2:1 a second document begins here = use one document, without ---'],
 ]
 
 for (const [text, expected] of SLIPS) {
@@ -205,7 +205,7 @@ t.test('aliases that stand for more than memory holds are refused', async t => {
     (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`,
   )
   const { problems } = await loadConfig('gateway.yaml', {}, checkChain, `a0: &a0 [x]\n${lines.join('\n')}\n`)
-  t.match(problems, [{ message: 'the aliases of this file stand for too much' }])
+  t.match(problems, [{ message: 'the aliases of this file expand to too many values' }])
 })
 
 t.test('a long line is shown around its problem, and no control character is', async t => {

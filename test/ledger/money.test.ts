@@ -3,7 +3,17 @@ import t from 'tap'
 import { NO_USAGE, type Usage } from '../../core/money/usage.ts'
 import { formatCredits, MAX_AMOUNT, NANO, parseDecimal } from '../../core/money/credits.ts'
 import { priceFromText, versioned, writePrice } from '../../core/money/price-text.ts'
-import { CALL_NAMES, charge, chargeAll, CONDITION_NAMES, type Conditions, type Price, type PricedUsage, RATE_NAMES, type Rates } from '../../core/money/price.ts'
+import {
+  CALL_NAMES,
+  charge,
+  chargeAll,
+  CONDITION_NAMES,
+  type Conditions,
+  type Price,
+  type PricedUsage,
+  RATE_NAMES,
+  type Rates,
+} from '../../core/money/price.ts'
 
 /** Fractions of a nano-credit in one: a price is in nano-credits for a million tokens. */
 const PER = 1_000_000n

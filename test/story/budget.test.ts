@@ -330,7 +330,7 @@ t.test('what a format tells of a usage, it counts back to the same', t => {
   for (const format of Object.values(FORMATS)) {
     fc.assert(
       fc.property(usage, one =>
-        isDeepStrictEqual(format.decodeUsage(format.encodeUsage(one)), { usage: one, sound: true, whole: true }),
+        isDeepStrictEqual(format.decodeUsage(format.encodeUsage(one)), { usage: one, valid: true, complete: true }),
       ),
     )
   }

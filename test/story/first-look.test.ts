@@ -14,7 +14,10 @@ t.test('a store that is first look only says so, and is refused in production', 
   const running = await place.start(t, env)
   await running.saw(/lookup\/balance.*\n/)
   t.match(running.output, /EMBEDDED, for a first look only/)
-  t.match(await (await fetch(`${running.url}/health`)).json(), { status: 'ok', store: 'embedded (first look only)' })
+  t.match(await (await fetch(`${running.url}/health`)).json(), {
+    status: 'ok',
+    store: 'embedded (for a first try only)',
+  })
   const [curl = ''] = running.output.split('\n').filter(line => line.startsWith('curl '))
   t.match(spawnSync('sh', ['-c', `${curl} -s`], { encoding: 'utf8' }).stdout, /simulated provider/)
   const [, key = ''] = /Bearer (sk-\w+)/.exec(curl) ?? []

@@ -27,7 +27,7 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
     /The store is EMPTY, and \S+grants\.jsonl tells of keys that were made.*:\n {2}npx tollgate -c \S+gateway\.yaml rebuild --from \S+grants\.jsonl\n/,
   )
   t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
-  t.match(await rebuild(trail, exported), { code: 1, err: /a gateway runs on this store: stop it first/ })
+  t.match(await rebuild(trail, exported), { code: 1, err: /a gateway uses this store; stop it first/ })
   await early.stop('SIGTERM')
   t.match(await rebuild(trail), {
     code: 2,

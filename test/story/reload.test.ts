@@ -54,7 +54,7 @@ t.test('keys of a type that has gone from the file are refused, and shown as suc
   const running = await place.start(t)
   const { id, key } = await place.key('famB', '1')
   writeFileSync(place.file, readFileSync(place.file, 'utf8').replace(/(keyTypes:[^]*?\n {2})famB:/, '$1famZ:'))
-  await running.saw(/"keyTypes":\["famB"\],"msg":"key types have gone from the file: their keys are refused"/)
+  await running.saw(/"keyTypes":\["famB"\],"msg":"key types were removed from the file; their keys are refused"/)
   t.equal((await fetch(`${running.url}/api/v1/key-info`, { headers: { 'x-api-key': key } })).status, 401)
   t.match((await place.run('keys', 'list')).out, new RegExp(`${id} .* no_type `))
   const { port } = new URL(running.url)

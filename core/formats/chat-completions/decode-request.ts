@@ -36,16 +36,16 @@ export const CARRIES = words(`
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
-  audio: 'the other formats put out no sound',
-  web_search_options: 'the search is a tool that the provider itself runs',
+  audio: 'other formats have no sound output',
+  web_search_options: 'the provider runs this search itself',
 }
 
 /** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
 export function decodeRequest(body: Json, dropped: DroppedFields): Request {
-  if ((number(body['n']) ?? 1) > 1) throw untranslatable('n', 'the other formats give one reply')
+  if ((number(body['n']) ?? 1) > 1) throw untranslatable('n', 'other formats return only one choice')
   refuseAll(body, REFUSES)
   if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text'))
-    throw untranslatable('modalities', 'the other formats put out text')
+    throw untranslatable('modalities', 'other formats return only text')
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
   const tools = distinct(
     [
@@ -217,7 +217,7 @@ function decodePart(part: Json, at: string): Part {
     case 'file': {
       const file = objectAt(part['file'], `${at}.file`)
       if (file['file_data'] === undefined)
-        throw untranslatable(`${at}.file.file_id`, 'the file lies with another provider; send it as file_data')
+        throw untranslatable(`${at}.file.file_id`, 'the file is stored at another provider; send it as file_data')
       const data = textAt(file['file_data'], `${at}.file.file_data`)
       return present({
         kind: 'file' as const,

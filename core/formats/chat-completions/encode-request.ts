@@ -143,7 +143,7 @@ function encodeParts(parts: readonly Part[]): Json[] {
         return { type: 'input_audio', input_audio: { data: part.data, format: part.encoding } }
       case 'file':
         if (part.source.from === 'url')
-          throw untranslatable('messages', 'a file behind a URL has no equal there; send its data')
+          throw untranslatable('messages', 'its format has no files behind URLs; send the data')
         return { type: 'file', file: { filename: part.name ?? 'file', file_data: urlOf(part.source) } }
     }
   })

@@ -34,10 +34,10 @@ export const CARRIES = words(`
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
-  safeguards: 'they are checks that the provider itself runs',
-  container: 'it lies with the provider',
-  thread: 'it lies with the provider',
-  mcp_servers: 'they are tools that the provider itself runs',
+  safeguards: 'the provider runs these checks itself',
+  container: 'it is stored at the provider',
+  thread: 'it is stored at the provider',
+  mcp_servers: 'the provider runs these tools itself',
 }
 
 /** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
@@ -191,7 +191,7 @@ function decodePart(block: Json, at: string, dropped: DroppedFields): Part[] {
 
 function decodeSource(source: Json, at: string): Source {
   if (source['type'] === 'url') return { from: 'url', url: textAt(source['url'], `${at}.url`) }
-  if (source['type'] !== 'base64') throw untranslatable(at, 'the file lies with another provider; send its data')
+  if (source['type'] !== 'base64') throw untranslatable(at, 'the file is stored at another provider; send its data')
   return { from: 'data', mediaType: text(source['media_type']) ?? '', data: textAt(source['data'], `${at}.data`) }
 }
 

@@ -119,7 +119,7 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
   }
   // There must be a user's message. If there are only system messages, they become one.
   if (turns.length === 0 && system.length === 0)
-    throw refused('messages', 'The request says nothing: there must be a message that is not empty.')
+    throw refused('messages', 'The request has no message that is not empty.')
   if (turns.length === 0) return { system: [], turns: [{ role: 'user', content: system }] }
   if (turns[0]?.role === 'assistant')
     turns.unshift({ role: 'user', content: [{ type: 'text', text: '(The conversation begins.)' }] })
@@ -174,7 +174,7 @@ function encodeParts(parts: readonly Part[]): Json[] {
       case 'file':
         return [encodeFile(part)]
       case 'audio':
-        throw untranslatable('messages', 'sound has no equal there')
+        throw untranslatable('messages', 'its format has no sound')
     }
   })
 }
@@ -191,7 +191,7 @@ function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
     return present({ type: 'document', source: { type: 'text', media_type: 'text/plain', data: said }, title: name })
   }
   if (source.from === 'data' && source.mediaType !== 'application/pdf')
-    throw untranslatable('messages', `files of type ${source.mediaType.slice(0, 60)} have no equal there`)
+    throw untranslatable('messages', `its format has no files of type ${source.mediaType.slice(0, 60)}`)
   return present({ type: 'document', source: encodeSource(source), title: name })
 }
 

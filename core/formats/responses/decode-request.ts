@@ -31,14 +31,14 @@ export const CARRIES = words(`
   service_tier metadata user safety_identifier prompt_cache_key temperature top_p client_metadata
 `)
 
-const STORED = 'it refers to what the provider has stored; send the whole conversation as input'
+const STORED = 'it refers to objects that the provider stored; send the whole conversation as input'
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
   previous_response_id: STORED,
   conversation: STORED,
   prompt: STORED,
-  background: 'replies are not kept here',
+  background: 'replies are not stored here',
 }
 
 /** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */

@@ -101,7 +101,7 @@ function encodeParts(parts: readonly Part[]): Json[] {
         if (part.source.from === 'url') return { type: 'input_file', file_url: part.source.url }
         return { type: 'input_file', filename: part.name ?? 'file', file_data: urlOf(part.source) }
       case 'audio':
-        throw untranslatable('messages', 'sound has no equal there')
+        throw untranslatable('messages', 'its format has no sound')
     }
   })
 }

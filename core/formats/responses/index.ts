@@ -1,7 +1,7 @@
 /** The responses format: named and numbered events, usage in the one terminal event. */
 import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
-import type { CountedUsage, Reading, Json } from '../terms.ts'
+import type { CountedUsage, Json, Pass, Reading } from '../terms.ts'
 import type { Format, RunningStream } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
 import { callOfItem } from '../provider-tools.ts'
@@ -82,9 +82,9 @@ function withImages(counted: CountedUsage | undefined, image: Json | undefined):
     ...(seen > 0 && { imageInput: seen }),
     ...(made > 0 && { imageOutput: made }),
   }
-  const passes = [
+  const passes: Pass[] = [
     { model: undefined, usage: counted.usage },
-    { model: undefined, usage: pass, aside: true },
+    { model: undefined, usage: pass, separate: true },
   ]
   return { ...counted, usage: plus(counted.usage, pass), passes }
 }

@@ -38,5 +38,5 @@ function decodePart(part: Json, at: string): Part {
 }
 
 function elsewhere(param: string): Error {
-  return untranslatable(param, 'the file lies with another provider; send its data')
+  return untranslatable(param, 'the file is stored at another provider; send its data')
 }

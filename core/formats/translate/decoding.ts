@@ -12,15 +12,12 @@ export function refused(param: string, message: string): GatewayError {
 
 /** The error for something that only a provider of the client's format can do. */
 export function untranslatable(param: string, what: string): GatewayError {
-  return refused(
-    param,
-    `"${param}" cannot be translated: ${what}. The model behind this key speaks another wire format.`,
-  )
+  return refused(param, `"${param}" cannot be translated: ${what}. The model behind this key uses another wire format.`)
 }
 
 /** The error for a type that only the client's format has. */
 export function unknownType(at: string, type: unknown): GatewayError {
-  return refused(`${at}.type`, `"${at}" is of a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`)
+  return refused(`${at}.type`, `"${at}" has a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`)
 }
 
 /** The parts of a content that is a string or a list; none for an empty one. @throws GatewayError invalid_body */
@@ -200,7 +197,7 @@ export function providerTools(
   dropped: DroppedFields,
 ): void {
   const [first] = skippedTools
-  if (first && tools.length === 0) throw untranslatable(first.param, `"${first.type}" is a tool of the provider's own`)
+  if (first && tools.length === 0) throw untranslatable(first.param, `the provider runs "${first.type}" itself`)
   for (const { type } of skippedTools) dropped.add(`tools.${type}`)
 }
 
@@ -208,7 +205,7 @@ export function providerTools(
 export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
   const wanted = new Set(names)
   const found = tools.filter(({ name }) => wanted.has(name))
-  if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows none of the tools that can be translated.')
+  if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows no tool that can be translated.')
   return found
 }
 
@@ -217,7 +214,7 @@ export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool
   if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
     throw refused(
       'tool_choice',
-      `"tool_choice" names "${choice.name.slice(0, 100)}", which is none of the tools that can be translated.`,
+      `"tool_choice" names "${choice.name.slice(0, 100)}", which is not one of the tools that can be translated.`,
     )
   }
 }
@@ -237,7 +234,10 @@ export function distinct(tools: readonly Tool[], dropped: DroppedFields): Tool[]
 export function textOnly(parts: readonly Part[], who: string): string[] {
   return parts.map(part => {
     if ('text' in part) return part.text
-    throw refused('messages', `What the ${who} says cannot hold media (${part.kind}) there: only users can send them.`)
+    throw refused(
+      'messages',
+      `A message of the ${who} cannot contain media (${part.kind}) in the upstream's format. Only users can send them.`,
+    )
   })
 }
 

@@ -92,10 +92,7 @@ class Members {
     if (known?.has(text)) return
     this.#left -= text.length
     if (this.#left < 0)
-      throw refused(
-        'tools',
-        'The schema of a tool refers to its own parts so often that it becomes several times as large.',
-      )
+      throw refused('tools', 'The schema of a tool becomes several times larger when its references are resolved.')
     if (known) known.set(text, schema)
     else this.properties.set(name, new Map([[text, schema]]))
   }

@@ -62,7 +62,7 @@ export function translateRequest({
   const text = bufferOf(bytes).toString('utf8')
   const request = client.codec.decodeRequest(object(parseExact(text)) as Json, headers, dropped)
   if (request.items.length === 0)
-    throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request says nothing: there must be a message.')
+    throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request has no messages.')
   const encoded = upstream.codec.encodeRequest(
     { ...request, ...(maxOutput !== undefined && { maxOutput }) },
     dropped,
