@@ -13,6 +13,7 @@ export default definePlugin({
       token: {
         type: 'string',
         minLength: 16,
+        expected: 'a bearer token of at least 16 characters',
         description: 'Bearer token that a collector must send.',
       },
     },

@@ -68,7 +68,7 @@ t.test('a file that allows a member without a price does not load, and is told w
     else if (needs === undefined || needs.kind === 'model') t.same(found, [], name)
     else
       t.same(found, [
-        `keyTypes.t.policy.${name}: "${name}" is allowed, and has no price = set ${priceOf(
+        `keyTypes.t.policy.${name}: "${name}" is allowed but has no price = set ${priceOf(
           POLICIES[name as keyof typeof POLICIES],
         )
           .split(', ')
@@ -101,14 +101,14 @@ t.test('every kind of price loads, and a tier that lacks a rate of its price doe
     'prices.p.tiers[1].above: expected more than 10 = sort the tiers by `above`, smallest first, without duplicates',
   ])
   t.same(await problems(price('tiers: [], serviceTier: { default: 2 }')), [
-    'prices.p.serviceTier.default: "default" is what the rates themselves are for = list what costs more or less than the standard',
+    'prices.p.serviceTier.default: "default" is the standard, which the rates themselves are for = list what costs more or less than the standard',
   ])
 })
 
 t.test('an alias that sends another model needs a price of its own, and any other must not have one', async t => {
   const alias = (text: string): string => FILE.replace('maxOutput: 1 }', `maxOutput: 1 }, { id: n, as: m${text} }`)
   t.same(await problems(alias(', sends: dearer')), [
-    'keyTypes.t.models[1].sends: "n" sends another model than "m", and has no price of its own = add price: one of p',
+    'keyTypes.t.models[1].sends: "n" sends a different model than "m" and needs its own price = add price: one of p',
   ])
   t.same(await problems(alias(', sends: dearer, price: p')), [])
   t.same(await problems(alias(', price: p')), ['keyTypes.t.models[1].price: an alias has the price of its model = '])
@@ -121,7 +121,7 @@ t.test('check warns of a price that says nothing of long input where a model tak
   }
   t.same(await warnings(FILE), [])
   const bare = FILE.replace(', tiers: []', '')
-  t.same(await warnings(bare), ['prices.p: "p" has no "tiers", and "m" may take more than 200000 tokens of input'])
+  t.same(await warnings(bare), ['prices.p: price "p" has no "tiers", but the input of "m" may exceed 200000 tokens'])
   t.same(await warnings(bare.replace('maxOutput: 1 }', 'maxOutput: 1, context: 200000 }')), [])
 })
 
@@ -129,7 +129,7 @@ t.test(
   'a member in the place of its row is told which row it belongs to, and a cost of a model that is not sent is warned of',
   async t => {
     t.match(await problems(FILE.replace('default: m,', 'default: m, policy: { web_search_options: drop },')), [
-      /= it belongs to webSearch$/,
+      /= write webSearch, which it belongs to$/,
     ])
     t.match(await problems(FILE.replace('tiers: []', 'tiers: [], serviceTier: { Priority: 2, auto: 2 }')), [
       /names are lower case = write it as priority/,

@@ -90,7 +90,7 @@ t.test(
     t.ok(reader.text.length > 16 * 1024 * 1024 && reader.text.length < 17 * 1024 * 1024, String(reader.text.length))
     const lines = reader.lines
     const loss = lines.at(-1)
-    t.match(loss, { level: 'warn', msg: /lines were lost here/ }, 'as soon as there is room')
+    t.match(loss, { level: 'warn', msg: /log lines were lost/ }, 'as soon as there is room')
     t.equal(lines.length - 1 + loss.lines, told, 'each is there or counted')
     log.info('read again')
     await read()
@@ -130,7 +130,7 @@ t.test('lines that cannot be written are told of, and the next one begins on a l
   t.match(reader.text.split('\n'), [
     /"line":1/,
     /^\{"level":"in$/,
-    /"lines":1,"msg":"lines were lost here/,
+    /"lines":1,"msg":"log lines were lost/,
     /"line":3/,
     '',
   ])

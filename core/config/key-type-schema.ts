@@ -121,6 +121,12 @@ export const KEY_TYPE = {
       description: 'Whether to lower the output limit of a request to what the balance covers, instead of refusing it.',
     },
     policy: POLICY,
-    models: { type: 'array', minItems: 1, items: MODEL, description: 'Models of this key type.' },
+    models: {
+      type: 'array',
+      minItems: 1,
+      items: MODEL,
+      expected: 'a list of models',
+      description: 'Models of this key type.',
+    },
   },
 } as const

@@ -61,7 +61,7 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
 
 function textOf(path: string): string {
   const bytes = readFileSync(path)
-  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('the file is not UTF-8 text')
+  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('it is not UTF-8 text')
   return bytes.toString('utf8')
 }
 

@@ -238,6 +238,7 @@ export const SCHEMA = {
     chain: {
       type: 'array',
       minItems: 1,
+      expected: 'a list of stages',
       description: 'Stages of the plugin pipeline, in the order in which a request passes them.',
       items: {
         anyOf: [

@@ -89,6 +89,10 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       return source.problem(path, 'this list contains an item twice')
     case 'anyOf':
       return source.problem(path, expected, dedented(error.data))
+    case 'minimum':
+    case 'maximum':
+    case 'exclusiveMinimum':
+      return source.problem(path, expected)
     default:
       // Do not show values from the environment.
       return source.problem(path, expected, source.value(path) instanceof EnvScalar ? undefined : meant(error))

@@ -354,7 +354,7 @@ function upstreams(address: string): Record<string, string> {
 async function main(): Promise<void> {
   const only = process.argv[2]
   if (only !== undefined && !PARTS.includes(only))
-    throw new Error(`there is no part ${only}; there is: ${PARTS.join(', ')}`)
+    throw new Error(`there is no part ${only}; known: ${PARTS.join(', ')}`)
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}, the gateway's own redis-server`)
   let held = true

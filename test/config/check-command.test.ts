@@ -44,13 +44,13 @@ t.test('a file that cannot be read is told so, wherever one is named', async t =
   const place = new Place(t)
   t.match(await place.run('check', 'nothing.yaml'), {
     code: 78,
-    err: /^nothing\.yaml:1:1 the file cannot be read: ENOENT: no such file or directory\n\n1 problem\n$/,
+    err: /^nothing\.yaml:1:1 cannot read the file: ENOENT: no such file or directory\n\n1 problem\n$/,
   })
-  t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 the file cannot be read: EISDIR/ })
+  t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 cannot read the file: EISDIR/ })
   writeFileSync(join(place.folder, 'utf16.yaml'), Buffer.from('\ufefflimits: {}\n', 'utf16le'))
   t.match(await place.run('check', 'utf16.yaml'), {
     code: 78,
-    err: /^utf16\.yaml:1:1 the file cannot be read: it is not UTF-8 text/,
+    err: /^utf16\.yaml:1:1 cannot read the file: it is not UTF-8 text/,
   })
 })
 
@@ -58,7 +58,7 @@ t.test('a file that goes away leaves the one in force, and is told of in one lin
   const place = new Place(t)
   const running = await place.start(t)
   rmSync(place.file)
-  await running.saw(/gateway\.yaml:1:1 the file cannot be read: ENOENT/)
+  await running.saw(/gateway\.yaml:1:1 cannot read the file: ENOENT/)
   await running.saw(/"problems":\["\S+gateway\.yaml:1:1"\],.*the old one stays in force/)
   t.notMatch(running.output, /"stack"/)
   t.equal((await fetch(`${running.url}/health`)).status, 200)

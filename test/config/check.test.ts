@@ -37,7 +37,7 @@ const SLIPS: readonly [text: string, told: string][] = [
     'plugins: [./plugins   # a remark\nledger: {}\n',
     '1:19 a ] is missing = close the bracket before the next line with the same or less indentation',
   ],
-  ['store:\n  redis: "auto\nledger: {}\n', '2:10 the " that closes this is missing'],
+  ['store:\n  redis: "auto\nledger: {}\n', '2:10 the closing " is missing'],
   [
     'ledger:\n   lease: 60s\n  retries: 15m\n  remember: 48h\n',
     '3:3 this line is indented differently from the lines beside it = indent all lines of a block equally',
@@ -65,7 +65,7 @@ const SLIPS: readonly [text: string, told: string][] = [
     'workers: 1: 2\n',
     '1:10 this does not fit with what follows = check the indentation of both; quote a text that contains a colon and a space; put a mapping on one line in { }',
   ],
-  ['plugins: *folders\n', '1:10 there is no anchor &folders above = quote a text that begins with *'],
+  ['plugins: *folders\n', '1:10 there is no anchor &folders above this line = quote a text that begins with *'],
   [
     'listen: { host: 127.0.0.1 port: 1 }\n',
     '1:17 this is not allowed inside brackets = separate items in brackets with commas',

@@ -37,13 +37,13 @@ t.test('an audit finds each way in which an account can be wrong', async t => {
     ],
     [
       'a lease without a hold',
-      /every hold has a lease[^]*lease l has no hold/,
+      /every hold has a lease[^]*lease l belongs to no hold/,
       () => redis.zadd(key('h'), '9'.repeat(13), 'l'),
       () => redis.zrem(key('h'), 'l'),
     ],
     [
       'a hold that was never reaped',
-      /hold old is over its lease and was not reaped/,
+      /hold old has expired and was not reaped/,
       async () => {
         await redis.zadd(key('h'), 1, 'old')
         await redis.hset(key('d'), 'old', '0:0:{}')

@@ -62,7 +62,7 @@ t.test('keys of a type that has gone from the file are refused, and shown as suc
   let complaint = ''
   second.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
   t.equal(await new Promise(resolve => second.on('close', resolve)), 1)
-  t.match(complaint, `127.0.0.1:${port} is in use: name another listen.port`)
+  t.match(complaint, `127.0.0.1:${port} is in use; set another listen.port`)
 })
 
 t.test(
