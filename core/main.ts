@@ -4,6 +4,7 @@ import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Command, CommanderError } from 'commander'
 import manifest from '../package.json' with { type: 'json' }
+import { printSchema, type SchemaOptions } from './commands/schema.ts'
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
 import { creditEntry, type CreditOptions } from './commands/credit.ts'
@@ -125,6 +126,11 @@ program
   .command('plugins')
   .description('print all plugins')
   .action(() => listPlugins(quiet, file()))
+program
+  .command('schema')
+  .description('print the JSON Schema of the configuration, for editors')
+  .option('--markdown', 'print the reference of all options instead')
+  .action((options: SchemaOptions) => printSchema(quiet, file(), options))
 program
   .command('audit')
   .description('recompute every balance from its history; exit status 1 if any differs')

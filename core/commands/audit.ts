@@ -22,7 +22,7 @@ export async function runAudit(
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
     const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
     environment.print(
-      `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} accounts with drift`,
+      `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`,
     )
     if (options.reprice)
       environment.print(

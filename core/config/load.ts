@@ -51,17 +51,23 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
   try {
     read = text ?? textOf(path)
   } catch (cause) {
-    // The message already begins with the file's name.
-    const [reason] = (cause as Error).message.split(', open')
-    const message = `cannot read the file: ${reason}`
-    return failed([{ file, line: 1, col: 1, width: 1, path: '', message }], '')
+    const { code = '', message } = cause as NodeJS.ErrnoException
+    const [reason, hint] = UNREADABLE[code] ?? [message]
+    return failed([{ file, line: 1, col: 1, width: 1, path: '', message: reason, hint }], '')
   }
   return loadText(file, path, read, env, checkChain)
 }
 
+/** What prevents a file from being read, by the code of the error, and what to do. */
+const UNREADABLE: Readonly<Record<string, readonly [reason: string, hint?: string]>> = {
+  ENOENT: ['this file does not exist', 'name the configuration with -c FILE, or run the command in its folder'],
+  EISDIR: ['this is a folder, not a file', 'name the configuration with -c FILE'],
+  EACCES: ['this file may not be read by this user'],
+}
+
 function textOf(path: string): string {
   const bytes = readFileSync(path)
-  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('it is not UTF-8 text')
+  if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('this file is not UTF-8 text')
   return bytes.toString('utf8')
 }
 

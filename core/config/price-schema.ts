@@ -37,6 +37,17 @@ const RATES = Object.fromEntries(
   RATE_NAMES.map(name => [name, { ...RATE, description: RATE_TEXTS[name] }]),
 ) as unknown as { readonly [K in (typeof RATE_NAMES)[number]]: typeof RATE }
 
+/** Descriptions of the fees, each in credits per call. */
+const CALL_TEXTS: Readonly<Record<CallName, string>> = {
+  webSearch: 'A web search.',
+  webFetch: 'A fetched web page.',
+  fileSearch: 'A search in files.',
+  codeExecution: 'A run of code.',
+  imageGeneration: 'A generated image.',
+  mcp: 'A call of an MCP tool.',
+  otherTools: 'A call of any other tool.',
+}
+
 /** Schema of price factors, keyed by the name under which a reply reports them. */
 const factors = (example: string, description: string) =>
   ({
@@ -84,7 +95,9 @@ export const PRICE_ENTRY = {
       expected: 'fees by tool, such as { webSearch: 0.01 }',
       description: 'Credits per call of a tool that the provider runs.',
       additionalProperties: false,
-      properties: Object.fromEntries(CALL_NAMES.map(name => [name, FEE])) as { readonly [K in CallName]: typeof FEE },
+      properties: Object.fromEntries(
+        CALL_NAMES.map(name => [name, { ...FEE, description: CALL_TEXTS[name] }]),
+      ) as unknown as { readonly [K in CallName]: typeof FEE },
     },
   },
 } as const
@@ -96,9 +109,9 @@ export const POLICY = {
   description: 'What happens to request members that cost money, keep state, or change the model or the address.',
   additionalProperties: false,
   properties: Object.fromEntries(
-    Object.entries(POLICIES).map(([name, { actions }]) => [
+    Object.entries(POLICIES).map(([name, { actions, members }]) => [
       name,
-      { type: 'string', enum: actions, description: `What happens to ${name}.` },
+      { type: 'string', enum: actions, description: `What happens to ${members.join(', ')}.` },
     ]),
   ) as unknown as {
     readonly [K in PolicyName]: { readonly type: 'string'; readonly enum: readonly ['refuse', 'drop', 'allow'] }

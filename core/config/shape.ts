@@ -107,7 +107,7 @@ function nameHint(name: string, row: string | undefined, known: readonly string[
 }
 
 /** Returns what values of a type look like. Undefined if the schema has no type. */
-function expectedOf({ type, minimum, exclusiveMinimum, maximum }: Shape): string | undefined {
+export function expectedOf({ type, minimum, exclusiveMinimum, maximum }: Shape): string | undefined {
   const kind = type === undefined ? undefined : KINDS[type]
   if (kind === undefined) return undefined
   if (exclusiveMinimum !== undefined) return `${kind} above ${exclusiveMinimum}`
@@ -137,8 +137,8 @@ const BOOLEANS: ReadonlyMap<string, string> = new Map(
   Object.entries({ yes: 'true', on: 'true', no: 'false', off: 'false' }),
 )
 
-/** The parts of a schema that the hints look at. */
-interface Shape {
+/** The parts of a schema that messages are made from. */
+export interface Shape {
   readonly type?: string
   readonly expected?: string
   readonly minimum?: number

@@ -11,7 +11,7 @@ import { onTakeover } from '../store/connect.ts'
 import { type Store } from '../store/store.ts'
 import { inputTokens } from '../money/usage.ts'
 import { Outbox, type Settlement } from './outbox.ts'
-import { BROKEN_OFF, WINDOW_MS } from './reads.ts'
+import { REBUILD_INTERRUPTED, WINDOW_MS } from './reads.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Recent } from './recent.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -80,7 +80,7 @@ export class Ledger extends Maintenance {
    * ones.
    */
   async start(): Promise<void> {
-    if (await this.halfRebuilt()) throw new Error(BROKEN_OFF)
+    if (await this.halfRebuilt()) throw new Error(REBUILD_INTERRUPTED)
     await this.#outbox?.adopt()
     const every = (ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout =>
       setInterval(() => void work().catch((cause: unknown) => this.log.warn({ err: cause }, `${name} failed`)), ms)

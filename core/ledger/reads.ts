@@ -24,7 +24,7 @@ export type Snapshot = [
 /** Present in a store while it is being rebuilt. */
 export const REBUILDING = 'rebuilding'
 /** The message about a store whose rebuild was interrupted. */
-export const BROKEN_OFF = 'a rebuild of this store was interrupted: empty the store and rebuild it again'
+export const REBUILD_INTERRUPTED = 'a rebuild of this store was interrupted: empty the store and rebuild it again'
 
 /** Maximum entries per read. */
 const PAGE = 1000

@@ -1,7 +1,7 @@
 /** Exports a ledger, and rebuilds one in an empty store from exports and the trail. */
 import type { Ledger } from './ledger.ts'
 import { priceFromText } from '../money/price-text.ts'
-import { BROKEN_OFF, REBUILDING } from './reads.ts'
+import { REBUILD_INTERRUPTED, REBUILDING } from './reads.ts'
 import { fieldMap } from './records.ts'
 import { stored } from './scripts.ts'
 import type { Line } from './trail.ts'
@@ -85,7 +85,7 @@ export async function rebuild(ledger: Ledger, lines: readonly Line[], remember: 
   const { scripts } = ledger
   if ((await stored(scripts.redis.exists(scripts.shared('accounts')))) > 0)
     throw new Error('the store has accounts; a rebuild needs an empty store')
-  if (await ledger.halfRebuilt()) throw new Error(BROKEN_OFF)
+  if (await ledger.halfRebuilt()) throw new Error(REBUILD_INTERRUPTED)
   const accounts = gather(lines)
   const mark = scripts.shared(REBUILDING)
   await stored(scripts.redis.set(mark, '1'))

@@ -238,7 +238,7 @@ t.test(
     t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
     t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
       status: 429,
-      json: { error: { message: /may need 0\.06\d+\. A lower limit of output tokens, or a stream, needs less\./ } },
+      json: { error: { message: /may need 0\.06\d+\. A lower output limit, or a stream, needs less\./ } },
     })
     t.equal(refusing.upstream.requests.length, 0)
 

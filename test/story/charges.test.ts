@@ -720,7 +720,7 @@ t.test('stored state belongs to the key that made it, and is held by its size', 
     for (const reference of references) {
       t.match(await ask(other, reference), {
         status: 400,
-        json: { error: { param: /previous_response_id|input\.id/, message: /this key has not made/ } },
+        json: { error: { param: /previous_response_id|input\.id/, message: /this key did not create/ } },
       })
       t.equal((await ask(mine, reference)).status, 200)
     }

@@ -51,9 +51,9 @@ t.test('keys are made and managed from the command line while the gateway runs',
   const credit = ['credit', entry.id, '--reason', 'a mistake of the provider']
   t.match(await place.run(...credit), {
     code: 0,
-    out: new RegExp(`^0\\.\\d+ credits of entry ${entry.id} are given back\\. ${key.id} has 25\\.5 credits now\\.`),
+    out: new RegExp(`^Refunded 0\\.\\d+ credits of entry ${entry.id}\\. ${key.id} now has 25\\.5 credits\\.`),
   })
-  t.match(await place.run(...credit, '--key', key.id), { code: 0, out: /was given back before, and is not again/ })
+  t.match(await place.run(...credit, '--key', key.id), { code: 0, out: /was already refunded/ })
   t.match((await running.lookUp('key-info/history', rotated.key)).json.data[0], {
     type: 'credit',
     credits_entry: entry.id,
@@ -64,10 +64,10 @@ t.test('keys are made and managed from the command line while the gateway runs',
     [['keys', 'create', '--type', 'famb', '--credits', '5'], /no key type "famb"; did you mean famB\?/],
     [['keys', 'create', '--type', 'famB', '--credits', '-5'], /no amount/],
     [['keys', 'create', '--type', 'famB', '--credits', '1e3'], /no amount/],
-    [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /no time to come/],
+    [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /not a time in the future/],
     [['keys', 'show', 'key_none'], /no key key_none/],
     [['audit', '--key', 'key_none'], /no key key_none/],
-    [['credit', 'entry-1', '--reason', 'x'], /"entry-1" is no entry/],
+    [['credit', 'entry-1', '--reason', 'x'], /"entry-1" is not an entry id/],
     [['credit', '1-1', '--reason', 'x'], /no key has an entry 1-1/],
     [['credit', entry.id, '--reason', 'x', '--key', charged?.id ?? ''], /no key has an entry/],
     [['credit', entry.id], /required option '--reason <text>' not specified/],

@@ -178,7 +178,7 @@ t.test('one key has as many requests under way as it leaves places free, however
   const head = (secret: string): string => post(secret, 'x'.repeat(100)).replace(/x+$/, '{"model"')
   const slow = Array.from({ length: 4 }, () => new RawClient(g.gateway.port, head(key)))
   await until(() => slow.filter(({ status }) => status === 429).length > 0)
-  t.match(slow.find(({ status }) => status === 429)?.answer ?? '', /Too many requests of this key/)
+  t.match(slow.find(({ status }) => status === 429)?.answer ?? '', /This key has too many running requests/)
   t.equal(slow.filter(({ status }) => status === 0).length, 3)
   t.equal(
     (await g.call('/v1/chat/completions', { key: await g.key('famC'), body: BODY })).status,
@@ -300,7 +300,7 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
   const refused = await g.call('/v1/chat/completions', { key: poor.secret, body: BODY })
   t.match(refused.json.error, {
     code: 'insufficient_quota',
-    message: /has 0.000000001 credits left; the smallest request needs/,
+    message: /has 0.000000001 credits left, but the smallest request needs/,
   })
   await g.gateway.ledger.grant(poor.key.id, 'topup', 10n ** 10n, { reason: 'topup' })
   await keys.setStatus(disabled.key.id, 'active')

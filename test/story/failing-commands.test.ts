@@ -41,12 +41,12 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
   const place = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: await lossy(t, redis) })
   const { code, err } = await place.run('keys', 'topup', key, '10')
   t.equal(code, 1)
-  t.match(err, /^tollgate: the store failed: .*: whether it is done is not known/)
+  t.match(err, /^tollgate: the store failed: .*; the top-up may or may not have been done/)
   t.notMatch(err, key)
   const [, again = ''] = /\n {2}npx tollgate (.*)\n$/.exec(err) ?? []
   t.match(again, `-c ${place.file} keys topup ${id} 10 --idempotency-key `)
-  for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /has 11 credits now/ })
-  t.match((await place.run(...again.split(' '))).out, /These were added before, and not again\.\n$/)
+  for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /now has 11 credits/ })
+  t.match((await place.run(...again.split(' '))).out, /This id was already used; nothing was added\.\n$/)
   t.match(JSON.parse((await place.run(...again.split(' '), '--json')).out), { balance: '11', added: false })
   t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), {
     code: 1,
@@ -58,7 +58,7 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
   })
   t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment-1'), {
     code: 0,
-    out: /has 13 credits now/,
+    out: /now has 13 credits/,
   })
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
 })
@@ -70,11 +70,11 @@ t.test('a grant that the replicas have not confirmed is not called done', { skip
   const { id } = await place.key('famC', '1')
   await replica.kill()
   const doubtful = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')
-  t.match(doubtful, { code: 1, err: /only 0 of 1 replicas have it/ })
+  t.match(doubtful, { code: 1, err: /only 0 of 1 replicas confirmed it/ })
   t.match(JSON.parse(doubtful.out).key, /^sk-/, 'nobody else knows the secret')
   t.match(await place.run('keys', 'topup', id, '1'), {
     code: 1,
-    err: /it is done, but only 0 of 1 replicas have it: do not repeat it/,
+    err: /the change is done, but only 0 of 1 replicas confirmed it; do not repeat it/,
   })
   t.match(JSON.parse((await place.run('keys', 'show', id, '--json')).out), { granted: '2' })
 })

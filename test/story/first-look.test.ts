@@ -10,10 +10,10 @@ t.test('a store that is first look only says so, and is refused in production', 
   let complaint = ''
   refused.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
   t.equal(await new Promise(resolve => refused.on('close', resolve)), 1)
-  t.match(complaint, /embedded store is refused in production/)
+  t.match(complaint, /production does not allow the embedded store/)
   const running = await place.start(t, env)
   await running.saw(/lookup\/balance.*\n/)
-  t.match(running.output, /EMBEDDED, for a first look only/)
+  t.match(running.output, /EMBEDDED, for a first try only/)
   t.match(await (await fetch(`${running.url}/health`)).json(), {
     status: 'ok',
     store: 'embedded (for a first try only)',

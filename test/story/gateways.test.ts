@@ -58,5 +58,5 @@ t.test(
 t.test('two gateways do not share one managed store', { skip }, async t => {
   const place = new Place(t)
   await place.start(t)
-  t.match(await place.run('start'), { code: 1, err: /another gateway \(process \d+\) runs on/ })
+  t.match(await place.run('start'), { code: 1, err: /another gateway \(process \d+\) uses/ })
 })

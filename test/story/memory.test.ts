@@ -108,7 +108,7 @@ t.test('a body of many values takes memory for each of them, and more where it i
   })
   t.match(await g.call(CHAT, { key, body: text }), {
     status: 413,
-    json: { error: { message: /needs 4 MiB of the gateway's memory, and there are 3 MiB/ } },
+    json: { error: { message: /needs 4 MiB of the gateway's memory, but one request may use at most 3 MiB/ } },
   })
   const famA = await g.key('famA')
   const asked = {

@@ -24,14 +24,14 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
   await redis.command('FLUSHALL')
   const early = await place.start(t)
   await early.saw(
-    /The store is EMPTY, and \S+grants\.jsonl tells of keys that were made.*:\n {2}npx tollgate -c \S+gateway\.yaml rebuild --from \S+grants\.jsonl\n/,
+    /The store is EMPTY, but \S+grants\.jsonl lists keys.*:\n {2}npx tollgate -c \S+gateway\.yaml rebuild --from \S+grants\.jsonl\n/,
   )
   t.notMatch(early.output, 'sk-', 'no keys of a first start among them')
   t.match(await rebuild(trail, exported), { code: 1, err: /a gateway uses this store; stop it first/ })
   await early.stop('SIGTERM')
   t.match(await rebuild(trail), {
     code: 2,
-    err: /every key would get its whole allocation back: name the last export as well, or say --forget-usage/,
+    err: /every key would get its whole allocation back; add the last export, or use --forget-usage/,
   })
   t.match(
     await Promise.all([
@@ -40,15 +40,15 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
       rebuild(trail, exported, exported),
     ]),
     [
-      { code: 2, err: /torn\.jsonl is not a whole export/ },
-      { code: 2, err: /cannot be read/ },
-      { code: 1, err: /two exports tell of the history/ },
+      { code: 2, err: /torn\.jsonl is an incomplete export/ },
+      { code: 2, err: /cannot read/ },
+      { code: 1, err: /two exports contain the history/ },
     ],
   )
   // As one leaves it that was killed.
   await redis.command('SET', 't:rebuilding', '1')
-  const brokenOff = { code: 1, err: /was broken off: empty the store/ }
+  const brokenOff = { code: 1, err: /was interrupted: empty the store/ }
   t.match(await Promise.all([rebuild(trail, exported), place.run('start')]), [brokenOff, brokenOff])
   await redis.command('FLUSHALL')
-  t.match(await rebuild(trail, '--forget-usage'), { code: 0, out: /1 accounts, 1 grants, 0 entries/ })
+  t.match(await rebuild(trail, '--forget-usage'), { code: 0, out: /1 accounts, 1 grants and 0 entries/ })
 })

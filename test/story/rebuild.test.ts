@@ -45,7 +45,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   writeFileSync(place.file, readFileSync(place.file, 'utf8').replace('output: 15,', 'output: 16,'))
   t.match(await place.run('rebuild', '--from', trail, exported), {
     code: 0,
-    out: /2 accounts, 3 grants, 3 entries/,
+    out: /2 accounts, 3 grants and 3 entries/,
     err: /grants\.jsonl: 2 lines cannot be read/,
   })
   const [audited, ...shown] = await Promise.all([
@@ -55,7 +55,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   ])
   t.match(audited, {
     code: 0,
-    out: /2 accounts, 3 entries, 0 with drift\n3 charges recomputed, 0 from before prices had versions/,
+    out: /2 accounts, 3 entries, 0 with drift\n3 charges recomputed, 0 without a price version/,
   })
   t.match(shown, [
     { name: 'one', granted: '6', used: String(3 * COST), balance: String(6 - 3 * COST), status: 'active' },

@@ -70,7 +70,7 @@ t.test(
     const topup = place.run('keys', 'topup', id, '10')
     await new Promise(resolve => setTimeout(resolve, 2500))
     process.kill(pid, 'SIGCONT')
-    t.match(await topup, { code: 0, out: /has 11 credits now/ })
+    t.match(await topup, { code: 0, out: /now has 11 credits/ })
     t.equal(
       (await running.lookUp('keys/lookup/balance', key)).json.balance,
       11,

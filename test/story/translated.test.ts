@@ -173,7 +173,7 @@ t.test('a stream that breaks or fails throws in the client’s SDK, whatever the
   upstream.script = (_received, res) =>
     sse(res, event('response.created', { sequence_number: 0, response: { id: 'resp_1' } }))
   const drained = anthropic(c).messages.stream(famC).finalMessage()
-  await rejects(t, drained, AnthropicError, { message: /broke off/ })
+  await rejects(t, drained, AnthropicError, { message: /closed the connection/ })
 })
 
 t.test('what cannot be translated is refused by name and costs nothing; what is left out is named', async t => {

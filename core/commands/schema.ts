@@ -1,0 +1,20 @@
+/** `tollgate schema`: the JSON Schema of gateway.yaml, or its reference as Markdown. */
+import { checkChain } from '../chain/check-chain.ts'
+import { findPlugins } from '../chain/plugins.ts'
+import { loadConfig } from '../config/load.ts'
+import { publishedSchema, reference } from '../config/reference.ts'
+import type { Environment } from '../lib/environment.ts'
+
+/** Options of `tollgate schema`. */
+export interface SchemaOptions {
+  readonly markdown?: boolean
+}
+
+/** Prints the schema. It has the options of the operator's own plugins if the file can be loaded. */
+export async function printSchema(environment: Environment, file: string, { markdown }: SchemaOptions): Promise<void> {
+  const { config } = await loadConfig(file, environment.env, checkChain)
+  const { plugins } = await findPlugins(config?.plugins ?? [])
+  environment.print(
+    markdown ? reference(plugins.values()).trimEnd() : JSON.stringify(publishedSchema(plugins.values()), null, 2),
+  )
+}

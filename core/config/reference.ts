@@ -1,0 +1,146 @@
+/** The JSON Schema and the reference of gateway.yaml, both made from the schemas that check the file. */
+import { SCHEMA } from './schema.ts'
+import { expectedOf, type Shape } from './shape.ts'
+
+/** What is known of a plugin for the schema: the options that its stage takes. */
+export interface DescribedPlugin {
+  readonly name: string
+  readonly summary: string
+  /** JSON Schema. */
+  readonly options: unknown
+}
+
+interface Node extends Shape {
+  readonly description?: string
+  readonly required?: readonly string[]
+  readonly enum?: readonly unknown[]
+  readonly properties?: Readonly<Record<string, Node>>
+  readonly additionalProperties?: boolean | Node
+  readonly items?: Node
+  readonly [keyword: string]: unknown
+}
+
+/** What `!env NAME fallback` looks like to an editor, which reads the text behind the tag. */
+const FROM_ENVIRONMENT = { type: 'string', pattern: '^[A-Za-z_][A-Za-z0-9_]*( .*)?$' } as const
+
+/** Keywords of Tollgate's own, and formats that have another meaning elsewhere. */
+const OWN_KEYWORDS: ReadonlySet<string> = new Set(['expected', 'format'])
+
+/** Returns the JSON Schema of gateway.yaml for editors and other tools, with the options of the plugins. */
+export function publishedSchema(plugins: Iterable<DescribedPlugin>): object {
+  const stages = [...plugins].map(({ name, summary, options }) => ({
+    type: 'object',
+    description: summary,
+    additionalProperties: false,
+    required: [name],
+    properties: { [name]: options },
+  }))
+  const names = stages.flatMap(({ required }) => required)
+  const chain = { ...SCHEMA.properties.chain, items: { anyOf: [{ type: 'string', enum: names }, ...stages] } }
+  return {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    title: 'gateway.yaml',
+    ...(published({ ...SCHEMA, properties: { ...SCHEMA.properties, chain } }) as object),
+  }
+}
+
+/** Returns a schema without Tollgate's own keywords. Each scalar may also come from the environment. */
+function published(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(published)
+  if (typeof schema !== 'object' || schema === null) return schema
+  const kept = Object.entries(schema).filter(([keyword]) => !OWN_KEYWORDS.has(keyword))
+  const {
+    description,
+    default: standard,
+    ...rest
+  } = Object.fromEntries(kept.map(([keyword, value]) => [keyword, keyword === 'default' ? value : published(value)]))
+  const notes = {
+    ...(description !== undefined && { description }),
+    ...(standard !== undefined && { default: standard }),
+  }
+  const { type } = rest
+  const isScalar = (['integer', 'number', 'boolean'].includes(String(type)) || rest['pattern']) ?? rest['enum']
+  return isScalar && type !== undefined ? { ...notes, anyOf: [rest, FROM_ENVIRONMENT] } : { ...notes, ...rest }
+}
+
+/** Returns the reference of gateway.yaml as Markdown. */
+export function reference(plugins: Iterable<DescribedPlugin>): string {
+  const root = SCHEMA as unknown as Node
+  const { upstreams, prices, keyTypes, chain: _chain, ...sections } = root.properties ?? {}
+  const plain = Object.entries(sections).filter(([, { properties }]) => properties === undefined)
+  const grouped = Object.entries(sections).filter(([, { properties }]) => properties !== undefined)
+  return (
+    [
+      INTRODUCTION,
+      `## Top level\n\n${table(Object.fromEntries(plain), '', [])}`,
+      ...grouped.map(
+        ([name, section]) => `## ${name}\n\n${section.description}\n\n${table(section.properties, `${name}.`)}`,
+      ),
+      entries('upstreams', 'Each entry is a provider. Its name is yours to choose.', upstreams),
+      entries('prices', 'Each entry is a price. Rates are credits per million tokens.', prices),
+      entries('keyTypes', 'Each entry is a key type, the product that a key belongs to.', keyTypes),
+      `## chain\n\nThe stages of the plugin pipeline. A stage is the name of a plugin, or \`name: { options }\`. [plugins.md](plugins.md) describes them all.`,
+      ...[...plugins]
+        .filter(({ options }) => Object.keys((options as Node).properties ?? {}).length > 0)
+        .map(({ name, summary, options }) => `### ${name}\n\n${summary}\n\n${table((options as Node).properties)}`),
+      '',
+    ]
+      .join('\n\n')
+      .trimEnd() + '\n'
+  )
+}
+
+const INTRODUCTION = `# Configuration
+
+Every option of \`gateway.yaml\`, with its default. \`npm run docs\` writes this page from the schema that checks the file.
+
+- \`npx tollgate check\` prints all problems of a file, with line and remedy.
+- \`!env NAME fallback\` as a value reads an environment variable. An empty variable counts as unset.
+- Durations have a unit: \`ms\`, \`s\`, \`m\`, \`h\` or \`d\`. A limit on a request never fires early. It may fire late by an eighth.
+- Sizes have a unit: \`B\`, \`KiB\`, \`MiB\` or \`GiB\`.
+- Amounts and rates are plain decimals with up to nine decimal places.
+- A running gateway applies a changed file at once, except \`listen\`, \`workers\`, \`store\` and \`ledger\`, which need a restart.
+- \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\`, set \`yaml.customTags: ["!env scalar"]\` in your editor.`
+
+/** Returns the tables of a section whose members have names of the operator's choice. */
+function entries(name: string, introduction: string, section: Node | undefined): string {
+  return `## ${name}\n\n${introduction}\n\n${table((section?.additionalProperties as Node).properties, '', (section?.additionalProperties as Node).required)}`
+}
+
+/** Returns one row for each setting; nested settings follow their parent. */
+function table(properties: Node['properties'] = {}, prefix = '', required: readonly string[] = []): string {
+  return [
+    '| option | default | values | description |',
+    '|---|---|---|---|',
+    ...rows(properties, prefix, required),
+  ].join('\n')
+}
+
+function rows(properties: Readonly<Record<string, Node>>, prefix: string, required: readonly string[] = []): string[] {
+  return Object.entries(properties).flatMap(([name, node]) => {
+    const nested = node.items?.properties ? node.items : node
+    const path = `${prefix}${name}${nested === node ? '' : '[]'}`
+    const own = [`\`${path}\``, standardOf(node, required.includes(name)), valuesOf(node), node.description ?? '']
+    const inner = rows(nested.properties ?? {}, `${path}.`, nested.required)
+    // A policy has the same few words for every member; docs/billable-members.md has the table.
+    if (node.properties && Object.values(node.properties).every(({ enum: words }) => words)) return [row(own)]
+    return node.properties ? inner : [row(own), ...inner]
+  })
+}
+
+function row(cells: readonly string[]): string {
+  return `| ${cells.map(cell => cell.replaceAll('|', '\\|')).join(' | ')} |`
+}
+
+function standardOf(node: Node, isRequired: boolean): string {
+  if (node.default !== undefined)
+    return `\`${typeof node.default === 'string' ? node.default : JSON.stringify(node.default)}\``
+  return isRequired ? 'required' : ''
+}
+
+/** Returns which values a setting accepts, without the article and without examples. */
+function valuesOf(node: Node): string {
+  if (node.enum) return node.enum.map(value => `\`${String(value)}\``).join(', ')
+  const words = (node.expected ?? expectedOf(node) ?? '').replace(/^an? /, '')
+  return words.replace(/,? such as .*?(?=, from|, or|$)/, '').replace(/^(model id|plain decimal)[:,].*/, '$1')
+}
