@@ -88,6 +88,7 @@ export class GatewayError extends Error {
   constructor(code: ErrorCode, details: ErrorDetails = {}) {
     const row: ErrorRow = ERRORS[code]
     super(details.message ?? row.words, { cause: details.cause })
+    if (details.headers) checkHeaders(details.headers)
     this.name = 'GatewayError'
     this.code = code
     this.status = details.status ?? row.status
@@ -101,6 +102,16 @@ export class GatewayError extends Error {
    */
   static from(thrown: unknown): GatewayError {
     return thrown instanceof GatewayError ? thrown : new GatewayError('internal', { cause: thrown })
+  }
+}
+
+/** @throws TypeError if HTTP cannot carry one of the headers */
+export function checkHeaders(headers: Readonly<Record<string, string>>): void {
+  for (const name in headers) {
+    if (/[^!#$%&'*+.^_`|~0-9A-Za-z-]/.test(name) || name === '') throw new TypeError(`"${name}" is not a header name`)
+    // eslint-disable-next-line no-control-regex
+    if (/[^\t\x20-\x7e\x80-\xff]/.test(headers[name] ?? ''))
+      throw new TypeError(`the header ${name} has a character that HTTP cannot carry`)
   }
 }
 
@@ -134,6 +145,7 @@ export class Reply {
   readonly body: string | Buffer
 
   constructor(status: number, body: string | Buffer, headers: Record<string, string> = {}) {
+    checkHeaders(headers)
     this.status = status
     this.body = body
     this.headers = headers

@@ -1,3 +1,4 @@
+import { PassThrough } from 'node:stream'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -5,8 +6,9 @@ import t, { type Test } from 'tap'
 import authPlugin from '../plugins/auth.ts'
 import gatePlugin from '../plugins/model-gate.ts'
 import { GatewayError } from '../core/plugin.ts'
+import { createLog, Scrubber } from '../core/lib/log.ts'
 import { drive } from './drive.ts'
-import { startGateway, type TestGateway, until } from './gateway.ts'
+import { type Options, startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
 import { bodyOf } from '../core/formats/body-reader.ts'
 
@@ -16,6 +18,7 @@ async function withProbe(
   upstream: ScriptedUpstream,
   hooks: string,
   head = '',
+  more: Partial<Options> = {},
 ): Promise<{ g: TestGateway; notes: string[] }> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
@@ -29,6 +32,7 @@ async function withProbe(
      export default definePlugin({ name: 'probe', summary: 'Tests.', on: 'inference', needs: ['body'], ${head} setup: () => (${hooks}) })`,
   )
   const g = await startGateway(t, {
+    ...more,
     upstream: upstream.url,
     edit: yaml =>
       yaml
@@ -204,4 +208,65 @@ t.test('a stage can be driven without a socket', async t => {
   const gate = await drive(gatePlugin, { host: { config: config as never }, facts: facts as never })
   t.ok(gate.thrown instanceof GatewayError)
   t.match(gate.thrown, { code: 'format_not_allowed', status: 404 })
+})
+
+t.test(
+  'a header that HTTP cannot carry fails in the stage that sets it, under its name, and nothing is charged',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    upstream.script = (_received, res) => json(res, REPLY)
+    for (const hooks of [
+      "{ response: (_x, head) => { head.reply['x-note'] = 'snow \u2603' } }",
+      "{ rewrite: (_x, head) => { head.reply['x-note'] = 'a\\r\\nb' } }",
+      "{ request: () => Reply.json({}, { 'x-note': 'a\\nb' }) }",
+      "{ request: () => { throw new GatewayError('bad_request', { headers: { 'x note': 'a' } }) } }",
+    ]) {
+      const out = new PassThrough()
+      const log = createLog(new Scrubber(), 'error', out)
+      const { g } = await withProbe(t, upstream, hooks, '', { env: { LOG_LEVEL: 'error' }, environment: { log } })
+      const key = await g.key('famC')
+      const { status, json: body } = await g.call('/v1/chat/completions', { key, body: BODY })
+      t.match([status, body], [500, { error: { code: 'internal' } }], hooks)
+      await new Promise<void>(resolve => log.flush(() => resolve()))
+      t.match(String(out.read()), /stage probe failed: .*(?:HTTP cannot carry|is not a header name)/)
+      t.equal((await g.balance(key)).exact.used, '0')
+    }
+  },
+)
+
+/** Starts a gateway with a plugin `probe` that is declared like this, at the top of the chain. */
+async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  writeFileSync(
+    join(folder, 'probe.ts'),
+    `import { definePlugin, Reply } from 'tollgate/plugin'
+     export default definePlugin({ name: 'probe', summary: 'Tests.', ${declared} })`,
+  )
+  return startGateway(t, {
+    edit: yaml =>
+      yaml.replace('  - access-log', '  - probe\n  - access-log').replace('limits:', `plugins: [${folder}]\nlimits:`),
+  })
+}
+
+t.test('an unknown hook and an unknown scope are refused with a suggestion', async t => {
+  await t.rejects(
+    withPlugin(t, "on: 'all', setup: () => ({ requst() {} })"),
+    /stage probe cannot be set up: there is no hook "requst"; did you mean request\?/,
+  )
+  await t.rejects(withPlugin(t, "on: 'inferense', setup: () => ({})"), {
+    message: /has an unknown scope \\"inferense\\"; did you mean inference\?/,
+  })
+  await t.rejects(withPlugin(t, "on: ['all', 'FETCH /x'], setup: () => ({})"), {
+    message: /has an unknown scope \\"FETCH \/x\\"; use all, inference, counting, or an endpoint such as GET \/path/,
+  })
+})
+
+t.test('a stage can serve endpoints with PUT and OPTIONS', async t => {
+  const g = await withPlugin(
+    t,
+    "on: ['PUT /note', 'OPTIONS /note'], setup: () => ({ request: x => Reply.json({ method: x.method }) })",
+  )
+  for (const method of ['PUT', 'OPTIONS']) t.match(await g.call('/note', { method }), { status: 200, json: { method } })
+  t.equal((await g.call('/note', { method: 'GET' })).status, 405)
 })

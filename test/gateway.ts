@@ -7,6 +7,7 @@ import type { Test } from 'tap'
 import { loadConfig } from '../core/config/load.ts'
 import { Gateway } from '../core/gateway.ts'
 import { audit } from '../core/ledger/audit.ts'
+import type { Environment } from '../core/lib/environment.ts'
 import { NANO } from '../core/money/credits.ts'
 import type { OperationName } from '../core/ledger/scripts.ts'
 import { findServer } from '../core/store/managed.ts'
@@ -29,6 +30,8 @@ export interface Options {
   /** Where all four upstreams are; the simulated provider without it. */
   readonly upstream?: string
   readonly env?: Record<string, string>
+  /** Replaces parts of the environment, such as the log. */
+  readonly environment?: Partial<Environment>
   /** Changes the text of gateway.yaml. */
   readonly edit?: (yaml: string) => string
 }
@@ -117,7 +120,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const loaded = await loadConfig(file, env, checkChain)
   if (!loaded.config) throw new Error(JSON.stringify(loaded.problems, null, 2))
-  const gateway = await Gateway.start(testEnvironment(env), loaded)
+  const gateway = await Gateway.start(testEnvironment(env, options.environment), loaded)
   t.teardown(() => gateway.stop())
   return new Handle(gateway, file)
 }

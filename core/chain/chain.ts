@@ -3,7 +3,7 @@
  * request passed, the last one first. When the exchange has ended, each of them settles.
  */
 import { deadline } from '../lib/deadline.ts'
-import { GatewayError, Reply } from '../errors.ts'
+import { checkHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Fact, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
@@ -75,15 +75,32 @@ export class ReplyHooks {
    * own
    */
   response(head: Head): void {
-    for (const { stage } of this.#hooks.response) {
-      const reply = stage.response?.(known(this.#x), head)
-      if (reply) throw new ReplyOverride(reply)
+    for (const { plugin, stage } of this.#hooks.response) {
+      let reply
+      try {
+        reply = stage.response?.(known(this.#x), head)
+        checkHeaders(head.reply)
+      } catch (thrown) {
+        throw ofStage(plugin, thrown)
+      }
+      if (reply)
+        throw new ReplyOverride(
+          reply instanceof Promise ? reply.catch(thrown => Promise.reject(ofStage(plugin, thrown))) : reply,
+        )
     }
   }
 
   rewriters(head: Head): Rewriter[] {
     return this.#hooks.rewrite
-      .map(({ stage }) => stage.rewrite?.(known(this.#x), head))
+      .map(({ plugin, stage }) => {
+        try {
+          const rewriter = stage.rewrite?.(known(this.#x), head)
+          checkHeaders(head.reply)
+          return rewriter
+        } catch (thrown) {
+          throw ofStage(plugin, thrown)
+        }
+      })
       .filter(rewriter => rewriter !== undefined)
   }
 
@@ -148,6 +165,13 @@ export class ReplyHooks {
   }
 }
 
+/** Returns what a stage has thrown. An error that is not the gateway's own gets the stage's name. */
+function ofStage({ name }: Plugin, thrown: unknown): GatewayError {
+  if (thrown instanceof GatewayError) return thrown
+  const message = thrown instanceof Error ? thrown.message : String(thrown)
+  return new GatewayError('internal', { cause: new Error(`stage ${name} failed: ${message}`, { cause: thrown }) })
+}
+
 /** Thrown when a stage replaces the upstream's reply by its own. */
 class ReplyOverride extends Error {
   readonly reply: Reply | Promise<Reply>
@@ -203,8 +227,13 @@ export class Chain {
 
   async #down(x: HttpExchange, up: ReplyHooks): Promise<Reply | undefined> {
     for (const placed of this.#stages) {
-      const result = placed.stage.request?.(known(x))
-      const given: unknown = result instanceof Promise ? await this.#limited(result, x, placed) : result
+      let given: unknown
+      try {
+        const result = placed.stage.request?.(known(x))
+        given = result instanceof Promise ? await this.#limited(result, x, placed) : result
+      } catch (thrown) {
+        throw ofStage(placed.plugin, thrown)
+      }
       if (given instanceof Reply) return given
       if (given !== undefined) x.learn(given as object, placed.plugin)
       up.passed()

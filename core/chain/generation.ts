@@ -4,8 +4,9 @@
  */
 import { Chain, type PlacedStage } from './chain.ts'
 import type { Config } from '../config/config.ts'
+import { didYouMean, nearest } from '../config/locate.ts'
 import type { Log } from '../lib/log.ts'
-import type { Host, Plugin } from './stage.ts'
+import { HOOKS, type Host, type Plugin } from './stage.ts'
 import { covers, endpointsOf, RouteTable } from './routes.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 
@@ -54,6 +55,11 @@ export class Generation {
         const plugin = plugins.get(name) as Plugin
         const stage: unknown = await withTimeout(plugin.setup(options as never, host), config.limits.stage, 'its setup')
         if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup did not return a stage')
+        const unknown = Object.keys(stage).find(hook => !(HOOKS as readonly string[]).includes(hook))
+        if (unknown !== undefined) {
+          const hint = didYouMean(nearest(unknown, HOOKS))
+          throw new TypeError(`there is no hook "${unknown}"${hint === undefined ? '' : `; ${hint}`}`)
+        }
         stages.push({ plugin, stage })
       }
       return new Generation(number, config, stages, host.log)

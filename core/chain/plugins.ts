@@ -3,7 +3,8 @@ import { existsSync, readdirSync, statSync } from 'node:fs'
 import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import type { Plugin } from './stage.ts'
+import { didYouMean, nearest } from '../config/locate.ts'
+import { METHODS, type Plugin, SCOPE_WORDS } from './stage.ts'
 
 /** The module that plugins import, from any folder, whether or not Tollgate is installed there. */
 const AUTHORS_MODULE = 'tollgate/plugin'
@@ -74,10 +75,25 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
     const { name } = plugin
     if (name !== word)
       return fault(`defines "${name}": the name must equal the file's name, by which the chain refers to it`, name)
+    const scope = unknownScope(plugin.on)
+    if (scope !== undefined) {
+      const hint =
+        didYouMean(nearest(scope, SCOPE_WORDS)) ?? `use ${SCOPE_WORDS.join(', ')}, or an endpoint such as GET /path`
+      return fault(`has an unknown scope "${scope}"; ${hint}`)
+    }
     if (plugins.has(word)) return fault(`has the same name as another plugin, "${word}"`)
     plugins.set(word, plugin)
     return undefined
   } catch (cause) {
     return fault(`cannot be loaded: ${(cause as Error).message}`)
   }
+}
+
+const ENDPOINT = new RegExp(`^(?:${METHODS.join('|')}) /\\S*$`)
+
+/** Returns a scope that is neither a word nor an endpoint. */
+function unknownScope(scope: unknown): string | undefined {
+  if (Array.isArray(scope)) return scope.map(unknownScope).find(part => part !== undefined)
+  const text = String(scope)
+  return (SCOPE_WORDS as readonly string[]).includes(text) || ENDPOINT.test(text) ? undefined : text
 }

@@ -23,8 +23,12 @@ export type Given<G extends Fact> = [G] extends [never] ? void : { readonly [K i
  * The exchanges that a stage takes part in: all, those at inference endpoints, those at endpoints that count tokens, or
  * those at single endpoints. A path that ends in `/*` stands for everything below it.
  */
-export type Scope =
-  'all' | 'inference' | 'counting' | `${'GET' | 'POST' | 'DELETE' | 'PATCH'} /${string}` | readonly Scope[]
+export type Scope = (typeof SCOPE_WORDS)[number] | `${(typeof METHODS)[number]} /${string}` | readonly Scope[]
+
+/** The scopes that are not endpoints. */
+export const SCOPE_WORDS = ['all', 'inference', 'counting'] as const
+/** The methods of endpoints. HEAD is answered like GET. */
+export const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const
 
 /** The hooks of a plugin that has been set up. All of them are optional. */
 export interface Stage<N extends Fact = never, G extends Fact = never> {
@@ -65,6 +69,19 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   /** Runs when the generation has drained. */
   close?(): Awaitable<void>
 }
+
+/** The members that a stage may have. */
+export const HOOKS = [
+  'request',
+  'response',
+  'rewrite',
+  'event',
+  'events',
+  'progress',
+  'listening',
+  'settle',
+  'close',
+] as const satisfies readonly (keyof Stage)[]
 
 /** What the gateway provides to a plugin. Time and ids come from here, so that a test can control them. */
 export interface Host {
@@ -129,7 +146,7 @@ interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
   readonly meters?: boolean
   /** JSON Schema of the options, as plain data. Defaults in it are filled in. */
   readonly options?: S
-  setup(options: NoInfer<O>, host: Host): Awaitable<Stage<N, G>>
+  setup(options: NoInfer<O>, host: Host): Awaitable<Stage<NoInfer<N>, NoInfer<G>>>
 }
 
 /** The options of a plugin that declares none: any option is an error. */

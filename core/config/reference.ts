@@ -103,8 +103,9 @@ Every option of \`gateway.yaml\`, with its default. \`npm run docs\` writes this
 - \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\`, set \`yaml.customTags: ["!env scalar"]\` in your editor.`
 
 /** Returns the tables of a section whose members have names of the operator's choice. */
-function entries(name: string, introduction: string, section: Node | undefined): string {
-  return `## ${name}\n\n${introduction}\n\n${table((section?.additionalProperties as Node).properties, '', (section?.additionalProperties as Node).required)}`
+function entries(name: string, introduction: string, section: Node = {}): string {
+  const entry = section.additionalProperties as Node
+  return `## ${name}\n\n${introduction}\n\n${table(entry.properties, '', entry.required)}`
 }
 
 /** Returns one row for each setting; nested settings follow their parent. */

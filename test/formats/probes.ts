@@ -28,7 +28,7 @@ const sealed = (by: string, data: object): string =>
   `tollgate.${by}.${Buffer.from(JSON.stringify({ text: 'probe', data })).toString('base64url')}`
 const f = { type: 'function', function: { name: 'f' } }
 
-/** By the words of README's table. */
+/** By the words of the table in docs/translation.md. */
 export const PROBES: Readonly<Record<string, Probe>> = {
   top_k: { from: { messages: messages({ top_k: 5 }) }, sign: /top_k/, loss: 'top_k' },
   'stop sequences': {

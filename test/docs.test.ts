@@ -1,0 +1,257 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Ajv } from 'ajv'
+import t from 'tap'
+import { parse } from 'yaml'
+import { checkChain } from '../core/chain/check-chain.ts'
+import { loadConfig } from '../core/config/load.ts'
+import { publishedSchema, reference } from '../core/config/reference.ts'
+import { SCHEMA } from '../core/config/schema.ts'
+import { ERRORS, GatewayError, type ErrorCode } from '../core/errors.ts'
+import { mostBelowZero, UNCOVERED_S } from '../core/metering/bound.ts'
+import { formatCredits } from '../core/money/credits.ts'
+import { FORMATS } from '../core/formats/index.ts'
+import { findPlugins } from '../core/chain/plugins.ts'
+import { endpointsOf } from '../core/chain/routes.ts'
+import { MARKS } from './bench/marks.ts'
+import { startGateway } from './gateway.ts'
+import { fates, PROBES, type Probe } from './formats/probes.ts'
+import { rowsOf } from './tables.ts'
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const PAGES = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md'].concat(
+  readdirSync(join(ROOT, 'docs'))
+    .filter(name => name.endsWith('.md'))
+    .map(name => `docs/${name}`),
+)
+const page = (name: string): string => readFileSync(join(ROOT, name), 'utf8')
+
+/** Returns the rows of the table on a page whose first heading is this, without code marks. */
+function table(name: string, heading: string): string[][] {
+  return rowsOf(page(name), heading).map(row => row.map(cell => cell.replace(/^`|`$/g, '')))
+}
+
+t.test('README has at most 150 lines', t => {
+  t.ok(page('README.md').split('\n').length <= 151)
+  t.end()
+})
+
+t.test('every link of the documentation leads to a file, and to a heading of it', t => {
+  for (const name of PAGES) {
+    const text = page(name).replaceAll(/```[^]*?```/g, '')
+    for (const [, target = ''] of text.matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (target.includes('://')) continue
+      const [path = '', anchor] = target.split('#')
+      const file = path === '' ? join(ROOT, name) : join(ROOT, dirname(name), path)
+      if (!t.ok(existsSync(file), `${name}: ${target}`) || anchor === undefined) continue
+      const headings = readFileSync(file, 'utf8')
+        .split('\n')
+        .filter(line => line.startsWith('#'))
+        .map(line => slug(line.replace(/^#+ /, '')))
+      t.ok(headings.includes(anchor), `${name}: ${target}`)
+    }
+  }
+  t.end()
+})
+
+/** Returns the anchor of a heading, as GitHub makes it. */
+function slug(heading: string): string {
+  return heading
+    .toLowerCase()
+    .replaceAll(/[^\w -]/g, '')
+    .replaceAll(' ', '-')
+}
+
+t.test('docs/configuration.md and the schema are what `npm run docs` writes', async t => {
+  const { plugins } = await findPlugins([])
+  t.equal(page('docs/configuration.md'), reference(plugins.values()))
+  t.same(JSON.parse(page('docs/gateway.schema.json')), publishedSchema(plugins.values()))
+})
+
+t.test('the files of this project follow the published schema', t => {
+  const valid = new Ajv({ strict: false }).compile(JSON.parse(page('docs/gateway.schema.json')) as object)
+  const customTags = [{ tag: '!env', resolve: (text: string) => text }]
+  const files = [
+    page('gateway.yaml'),
+    ...page('README.md')
+      .matchAll(/```yaml\n([^]*?)```/g)
+      .map(([, text = '']) => text),
+  ]
+  for (const text of files) t.ok(valid(parse(text, { customTags })), JSON.stringify(valid.errors))
+  t.notOk(valid({ ...(parse(files[0] ?? '', { customTags }) as object), worker: 2 }))
+  t.end()
+})
+
+t.test('the gateway.yaml in README is valid', async t => {
+  const [, text = ''] = /```yaml\n([^]*?)```/.exec(page('README.md')) ?? []
+  t.ok(text.split('\n').length < 25)
+  const loaded = await loadConfig(join(ROOT, 'gateway.yaml'), { ANTHROPIC_API_KEY: 'key' }, checkChain, text)
+  t.same(loaded.config ? [] : loaded.problems, [])
+})
+
+t.test('the tree in docs/architecture.md is the tree of folders', t => {
+  const [, tree = ''] = /## The tree\n\n```\n([^]*?)```/.exec(page('docs/architecture.md')) ?? []
+  const told = tree.match(/^\S+/gm)?.map(path => path.replace(/\/$/, ''))
+  const folders = ['bin', 'core', 'deploy', 'docs', 'examples', 'plugins', 'test'].flatMap(top => [
+    top,
+    ...readdirSync(join(ROOT, top), { recursive: true, withFileTypes: true })
+      .filter(entry => entry.isDirectory())
+      .map(entry => relative(ROOT, join(entry.parentPath, entry.name))),
+  ])
+  const own = folders.filter(path => !/^(?:deploy|docs|examples)\/|^test\/(?:config|formats)\//.test(path))
+  t.same(told, own.sort())
+  t.end()
+})
+
+/** A default as it stands in gateway.yaml. */
+function shown(standard: unknown): string {
+  return Array.isArray(standard) ? `[${standard.join(', ')}]` : String(standard)
+}
+
+t.test('the table of errors is the table in the code', t => {
+  const spelt = Object.keys(ERRORS).map(name => {
+    const code = name as ErrorCode
+    const error = new GatewayError(code)
+    const chat = (FORMATS['chat-completions'].error(error, '') as any).error
+    const messages = (FORMATS.messages.error(error, '') as any).error
+    return [
+      code,
+      String(ERRORS[code].status),
+      `${chat.type} / ${chat.code}`,
+      messages.type,
+      ERRORS[code].retry ? 'yes' : 'no',
+    ]
+  })
+  t.same(table('docs/customers.md', 'code'), spelt)
+  t.end()
+})
+
+t.test('the table of what an exchange costs has the bench’s marks, and says where they are missed', t => {
+  t.same(
+    table('docs/performance.md', 'exchange').map(([title, most]) => [title, most]),
+    MARKS.map(({ title, most }) => [title, String(most)]),
+  )
+  for (const [, most, measured = ''] of table('docs/performance.md', 'exchange')) {
+    const number = parseFloat(measured)
+    t.equal(measured, number <= Number(most) ? number.toFixed(2) : `${number.toFixed(2)} (missed)`)
+  }
+  t.end()
+})
+
+t.test('docs/charging.md has the most that a key can end below zero with the repository’s file', async t => {
+  const { gateway } = await startGateway(t)
+  const most = [...gateway.config.keyTypes.values()]
+    .map(type => mostBelowZero(type, 150))
+    .reduce((a, b) => (a > b ? a : b))
+  t.match(
+    page('docs/charging.md'),
+    `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`,
+  )
+})
+
+t.test('the repository’s gateway.yaml says what the defaults are, so that the file is the whole behaviour', t => {
+  const yaml = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')
+  for (const section of ['store', 'ledger', 'limits'] as const) {
+    for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties))
+      t.match(
+        yaml,
+        new RegExp(`^  ${name}: (?:!env \\w+ )?${shown(standard).replace(/[.[\]]/g, '\\$&')}(?: |$)`, 'm'),
+        `${section}.${name}`,
+      )
+  }
+  t.end()
+})
+
+t.test('the table of what a translated request carries and what is refused is what the codecs say', t => {
+  const spelt = Object.values(FORMATS).map(({ name, codec }) => [
+    name,
+    listed(codec.translates),
+    listed(Object.keys(codec.refuses)),
+  ])
+  t.same(table('docs/translation.md', "client's format"), spelt)
+  t.end()
+})
+
+function listed(names: readonly string[]): string {
+  return names.join('` `')
+}
+
+t.test('the table of what has no equal is what translation does', t => {
+  const rows = table('docs/translation.md', 'of a request')
+  t.same(
+    rows.map(([what]) => what),
+    Object.keys(PROBES),
+  )
+  for (const [what = '', ...cells] of rows) t.same(fates(PROBES[what] as Probe), cells, what)
+  t.end()
+})
+
+t.test('the table of plugins in docs/plugins.md is the folder', async t => {
+  const { plugins } = await findPlugins([])
+  t.same(
+    table('docs/plugins.md', 'plugin'),
+    [...plugins.values()].map(({ name, summary }) => [name, summary]),
+  )
+})
+
+t.test('the table of endpoints is what the chain serves, with and without a key', async t => {
+  const { plugins } = await findPlugins([])
+  const g = await startGateway(t)
+  const chain = g.gateway.config.chain.flatMap(({ plugin }) => plugins.get(plugin) ?? [])
+  const served = [...endpointsOf(chain.map(({ on }) => on))].sort()
+  const rows = table('docs/customers.md', 'endpoint')
+  t.same(rows.map(([endpoint]) => endpoint).sort(), served)
+  for (const [endpoint = '', key] of rows) {
+    const [method = '', path = ''] = endpoint.split(' ')
+    const { status } = await g.call(path.replace('*', 'acme%2FfamB-4.5'), {
+      method,
+      ...(method === 'POST' && { body: {} }),
+    })
+    t.equal(status === 401, key === 'yes', endpoint)
+  }
+})
+
+t.test('the plugins in docs/plugins.md compile and work', async t => {
+  const sources = [...page('docs/plugins.md').matchAll(/```ts\n([^]*?)```/g)].map(([, text = '']) => text)
+  const hello = sources.find(text => text.includes("name: 'hello'")) ?? ''
+  const country = sources.find(text => text.includes("name: 'country'")) ?? ''
+  // Inside the repository, so that the compiler finds the package by its own name.
+  const folder = join(ROOT, '.tap', 'docs', 'plugins')
+  mkdirSync(folder, { recursive: true })
+  writeFileSync(join(folder, 'hello.ts'), hello)
+  writeFileSync(join(folder, 'country.ts'), `import { definePlugin } from 'tollgate/plugin'\n${country}`)
+  const flags = [
+    '--noEmit',
+    '--strict',
+    '--target',
+    'esnext',
+    '--module',
+    'nodenext',
+    '--allowImportingTsExtensions',
+    '--skipLibCheck',
+    '--exactOptionalPropertyTypes',
+  ]
+  const files = ['hello.ts', 'country.ts'].map(name => join(folder, name))
+  const compiled = spawnSync('tsc', ['--ignoreConfig', ...flags, ...files], { encoding: 'utf8' })
+  t.equal(compiled.stdout, '', 'tsc has nothing to say')
+  const g = await startGateway(t, {
+    edit: yaml =>
+      yaml
+        .replace('  - access-log', '  - hello\n  - country\n  - access-log')
+        .replace('limits:', `plugins: [${folder}]\n\nlimits:`),
+  })
+  t.match(await g.call('/hello?name=Ann', { method: 'GET' }), { status: 200, json: { hello: 'Ann' } })
+  t.equal((await g.call('/v1/chat/completions', { key: await g.key('famB'), body: { messages: [] } })).status, 200)
+})
+
+t.test('each promise names a test that there is', t => {
+  const rows = table('docs/reliability.md', 'promise')
+  t.ok(rows.length > 10)
+  for (const [, shown = ''] of rows) {
+    const [, file = '', title = ''] = /^`?([^`:]+)`?: (.+)$/.exec(shown) ?? []
+    t.ok(readFileSync(join(ROOT, file), 'utf8').replace('${STREAMS}', '200').includes(title), shown)
+  }
+  t.end()
+})
