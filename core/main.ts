@@ -144,10 +144,13 @@ program
 program
   .command('credit <entry>')
   .description('refund what an entry of the history charged')
-  .requiredOption('--reason <text>', 'reason, stored with the entry')
+  .option('--reason <text>', 'reason, stored with the entry (required)')
   .option('--key <id>', 'key that the entry belongs to')
   .option('--json', 'print JSON')
-  .action((entry: string, options: CreditOptions) => onConfig(config => creditEntry(quiet, config, entry, options)))
+  .action((entry: string, options: CreditOptions) => {
+    requireOptions(options, 'reason')
+    return onConfig(config => creditEntry(quiet, config, entry, options))
+  })
 
 program
   .command('export')
@@ -156,11 +159,12 @@ program
 program
   .command('rebuild')
   .description('restore keys, grants and histories from files into an empty store')
-  .requiredOption('--from <files...>', 'data/grants.jsonl and an export')
+  .option('--from <files...>', 'data/grants.jsonl and an export (required)')
   .option('--forget-usage', 'rebuild without an export: every key gets its whole allocation back')
-  .action((options: { from: string[]; forgetUsage?: boolean }) =>
-    onConfig(config => runRebuild(quiet, config, options)),
-  )
+  .action((options: { from: string[]; forgetUsage?: boolean }) => {
+    requireOptions(options, 'from')
+    return onConfig(config => runRebuild(quiet, config, options))
+  })
 
 const keys = program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
 const JSON_OPTION = ['--json', 'print JSON'] as const
@@ -170,12 +174,15 @@ interface Output {
 keys
   .command('create')
   .description('create a key and print it once')
-  .requiredOption('--type <type>', 'key type from the configuration')
-  .requiredOption('--credits <amount>', 'allocation, such as 25 or 0.5')
+  .option('--type <type>', 'key type from the configuration (required)')
+  .option('--credits <amount>', 'allocation, such as 25 or 0.5 (required)')
   .option('--name <name>', 'name for your own use')
   .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
   .option(...JSON_OPTION)
-  .action((options: CreateOptions) => onConfig(config => createKey(quiet, config, options)))
+  .action((options: CreateOptions) => {
+    requireOptions(options, 'type', 'credits')
+    return onConfig(config => createKey(quiet, config, options))
+  })
 keys
   .command('list')
   .description('print all keys')
@@ -209,6 +216,15 @@ keys
   .description('give a key a new secret; balance and history stay')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+
+/**
+ * Commander would report a missing option before a misspelled one, so required options are checked here.
+ * @throws UsageError naming the first option that is missing
+ */
+function requireOptions<T extends object>(options: T, ...names: (string & keyof T)[]): void {
+  const missing = names.find(name => options[name] === undefined)
+  if (missing !== undefined) throw new UsageError(`option --${missing} is required`)
+}
 
 /** Accepts `--config` after any command. */
 function takeConfig(commands: readonly Command[]): void {

@@ -216,7 +216,10 @@ export class GatewayServer {
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
     if ('target' in found) return found.target.run(x, this.#options.forward)
-    return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow)))
+    const meant = [`/v1${x.path}`, x.path.replace('/v1/v1/', '/v1/')].find(
+      path => path !== x.path && 'target' in generation.routes.find(x.method, path),
+    )
+    return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow, meant)))
   }
 
   /** Logs once that a refused address may be a proxy. */
@@ -263,7 +266,16 @@ export class GatewayServer {
  */
 const CHECKS: ReadonlySet<string> = new Set(['/health', '/health/ready'])
 
-function unrouted(allow: readonly string[]): GatewayError {
+/**
+ * Returns the error for a request without an endpoint.
+ * @param allow the methods that its path accepts
+ * @param meant the path of an endpoint that a client with the wrong base URL meant
+ */
+function unrouted(allow: readonly string[], meant: string | undefined): GatewayError {
+  if (meant !== undefined) {
+    const message = `There is nothing at this path. Did you mean ${meant}? Check whether the base URL should end in /v1.`
+    return new GatewayError('not_found', { message })
+  }
   if (allow.length === 0) return new GatewayError('not_found')
   return new GatewayError('method_not_allowed', { headers: { allow: allow.join(', ') } })
 }

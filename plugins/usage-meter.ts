@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
+  addTo,
   floorOf,
   metering,
   modelOf,
@@ -260,12 +261,6 @@ async function holdAll(
  */
 const busy = new Map<string, number>()
 
-function count(counts: Map<string, number>, key: string, more: number): void {
-  const all = (counts.get(key) ?? 0) + more
-  if (all > 0) counts.set(key, all)
-  else counts.delete(key)
-}
-
 /**
  * Requests the hold on the key's account. If the key has too many running requests, waits; if its record has changed,
  * reads it again.
@@ -276,14 +271,14 @@ async function holdOwn(request: HoldRequest, x: Exchange & Known, host: Host): P
   const until = host.now() + Math.min(concurrencyWait, host.config.limits.stage / 2)
   let answer = await host.ledger.hold(request)
   if (answer.kind === 'busy' && (busy.get(x.key.id) ?? 0) < concurrency) {
-    count(busy, x.key.id, 1)
+    addTo(busy, x.key.id, 1)
     try {
       while (answer.kind === 'busy' && !x.gone && host.now() < until) {
         await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
         answer = await host.ledger.hold(request)
       }
     } finally {
-      count(busy, x.key.id, -1)
+      addTo(busy, x.key.id, -1)
     }
   }
   if (answer.kind !== 'stale') return answer

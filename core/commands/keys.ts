@@ -192,8 +192,10 @@ export async function find(keys: Keys, id: string): Promise<Key> {
 function amount(text: string): bigint {
   // An amount with more digits than a decimal may have is still an amount, but too large.
   const nano = /^\d{10,}$/.test(text) ? MAX_AMOUNT + 1n : parseDecimal(text)
+  if (/^\d+\.\d{10,}$/.test(text))
+    throw new UsageError(`"${text}" has too many digits; an amount has at most nine decimal places`)
   if (nano === undefined || nano === 0n)
-    throw new UsageError(`"${text}" is no amount: write a plain decimal above zero, such as 25 or 0.5`)
+    throw new UsageError(`"${text}" is not an amount; use a plain decimal above zero, such as 25 or 0.5`)
   if (nano > MAX_AMOUNT)
     throw new UsageError(`"${text}" is too much at once; the maximum is ${formatCredits(MAX_AMOUNT)} credits`)
   return nano

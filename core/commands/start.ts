@@ -80,18 +80,27 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
       `\nThe store is EMPTY, but ${lost} lists keys. Stop the gateway and run this, with your last export appended:`,
     )
     environment.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
-  } else if (simulated.length > 0) await offerFirstKeys(environment, gateway, config, base)
+  } else if (await hasKeys(gateway)) {
+    environment.print(`\nCustomers call ${base} with their keys. \`npx tollgate keys list\` prints the keys.`)
+  } else if (simulated.length > 0) {
+    await offerFirstKeys(environment, gateway, config, base)
+  } else {
+    const [type] = config.keyTypes.keys()
+    environment.print(`\nThere are no keys yet. Create one:\n  npx tollgate keys create --type ${type} --credits 25`)
+  }
 }
 
 function count(number: number): string {
   return number.toLocaleString('en')
 }
 
-/**
- * If the store is empty and the provider simulated, creates one key per key type and prints three commands to try them.
- */
+async function hasKeys({ keys }: Running): Promise<boolean> {
+  for await (const _key of keys.all()) return true
+  return false
+}
+
+/** Creates one key per key type with a simulated provider, and prints three commands to try them. */
 async function offerFirstKeys(environment: Environment, gateway: Running, config: Config, base: string): Promise<void> {
-  for await (const _key of gateway.keys.all()) return
   const secrets = new Map<string, string>()
   environment.print(
     '\nThis is the first start. Here is one key of each key type with a simulated provider; they are shown only once.',

@@ -125,12 +125,15 @@ export function didYouMean(value: string | undefined): string | undefined {
   return value && `did you mean ${value}?`
 }
 
+/** Longest list of candidates that is shown. */
+const SUGGESTED_MAX = 30
+
 /** Returns "did you mean …?", or a list of all candidates if the list is short and none is close. */
 export function suggest(written: string, candidates: Iterable<string>): string | undefined {
   const all = [...candidates]
   const hint = didYouMean(nearest(written, all))
   if (hint !== undefined) return hint
-  return all.length > 0 && all.length <= 16 ? `known: ${all.join(', ')}` : undefined
+  return all.length > 0 && all.length <= SUGGESTED_MAX ? `known: ${all.join(', ')}` : undefined
 }
 
 /** Characters shown on either side of a problem. */

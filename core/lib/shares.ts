@@ -3,6 +3,7 @@
  * free. So when the supply becomes scarce, the one that has taken the most is refused first, and others still get their
  * share.
  */
+import { addTo } from './add-to.ts'
 
 /**
  * How many times what it leaves free a key, or an address, may take. Many customers may share the address of a proxy.
@@ -66,15 +67,9 @@ export class Shares {
   /** Gives an amount back. */
   give({ key, address }: Taker, amount: number): void {
     this.#taken -= amount
-    subtract(this.#byKey, key ?? '', amount)
-    subtract(this.#byAddress, address, amount)
+    addTo(this.#byKey, key ?? '', -amount)
+    addTo(this.#byAddress, address, -amount)
   }
-}
-
-function subtract(counts: Map<string, number>, name: string, amount: number): void {
-  const left = (counts.get(name) ?? 0) - amount
-  if (left > 0) counts.set(name, left)
-  else counts.delete(name)
 }
 
 /** The share of one exchange. */

@@ -62,18 +62,21 @@ t.test('keys are made and managed from the command line while the gateway runs',
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
   const mistakes: [string[], RegExp][] = [
     [['keys', 'create', '--type', 'famb', '--credits', '5'], /no key type "famb"; did you mean famB\?/],
-    [['keys', 'create', '--type', 'famB', '--credits', '-5'], /no amount/],
-    [['keys', 'create', '--type', 'famB', '--credits', '1e3'], /no amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '-5'], /not an amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '1e3'], /not an amount/],
+    [['keys', 'create', '--type', 'famB', '--credits', '0.1234567891'], /at most nine decimal places/],
     [['keys', 'create', '--type', 'famB', '--credits', '5', '--expires', 'yesterday'], /not a time in the future/],
     [['keys', 'show', 'key_none'], /no key key_none/],
     [['audit', '--key', 'key_none'], /no key key_none/],
     [['credit', 'entry-1', '--reason', 'x'], /"entry-1" is not an entry id/],
     [['credit', '1-1', '--reason', 'x'], /no key has an entry 1-1/],
     [['credit', entry.id, '--reason', 'x', '--key', charged?.id ?? ''], /no key has an entry/],
-    [['credit', entry.id], /required option '--reason <text>' not specified/],
+    [['credit', entry.id], /option --reason is required/],
     [['credit', entry.id, '--reason', ' '], /a reason has 1 to 500 characters/],
+    [['keys', 'create', '--typ', 'famB', '--credits', '5'], /unknown option '--typ'[^]*Did you mean --type\?/],
+    [['rebuild'], /option --from is required/],
     [['keys', 'creat'], /unknown command 'creat'/],
-    [['keys', 'create', '--credits', '5'], /required option '--type <type>' not specified/],
+    [['keys', 'create', '--credits', '5'], /option --type is required/],
   ]
   await Promise.all(mistakes.map(async ([args, err]) => t.match(await place.run(...args), { code: 2, err })))
 })

@@ -101,7 +101,7 @@ t.test('each key type accepts exactly its models and formats', async t => {
   const messages = await ask(famB, 'acme/famB-4.5', '/v1/messages')
   t.equal(messages.status, 404, 'a famB key does not serve famA clients')
   t.match(messages.json, { type: 'error', error: { type: 'not_found_error' } })
-  t.match(messages.json.error.message, /They serve POST \/v1\/chat\/completions, POST \/v1\/responses/)
+  t.match(messages.json.error.message, /They may use POST \/v1\/chat\/completions, POST \/v1\/responses/)
 })
 
 t.test('a request without a model is served with the default of a famB key, and told of it elsewhere', async t => {
@@ -183,6 +183,19 @@ t.test('only the exact paths and methods of the table are served', async t => {
   t.match((await g.call('/v1/messages')).json, { type: 'error' }, 'an error at a path has the shape of its format')
   t.equal((await g.call('/health', { method: 'HEAD' })).status, 200)
   t.equal((await g.call('/v1/models?limit=1', { method: 'DELETE' })).status, 405)
+})
+
+t.test('a path that lacks /v1, or has it twice, gets a 404 that names the endpoint', async t => {
+  const g = await startGateway(t)
+  for (const [path, meant] of [
+    ['/chat/completions', '/v1/chat/completions'],
+    ['/responses', '/v1/responses'],
+    ['/v1/v1/messages', '/v1/messages'],
+  ] as const) {
+    const { status, json } = await g.call(path, { body: {} })
+    t.match([status, json.error.message], [404, `Did you mean ${meant}?`])
+  }
+  t.equal((await g.call('/other', { body: {} })).json.error.message, 'There is nothing at this path.')
 })
 
 t.test('an address that tries too many wrong keys is told to wait', async t => {

@@ -28,8 +28,16 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   t.equal(await first.stop('SIGTERM'), 0)
   const second = await place.start(t)
   t.notMatch(second.output, 'first start')
+  await second.saw(/Customers call http:\S+ with their keys\. `npx tollgate keys list` prints the keys\./)
   t.equal((await place.run('keys', 'list')).out.trim().split('\n').length, 4, 'the store remembers')
   await second.stop('SIGINT')
+})
+
+t.test('a first start with real providers says how to create a key', async t => {
+  const place = new Place(t, yaml => yaml, upstreamEnv('http://127.0.0.1:1'))
+  const running = await place.start(t)
+  await running.saw(/There are no keys yet\. Create one:\n {2}npx tollgate keys create --type famA --credits 25\n/)
+  await running.stop('SIGTERM')
 })
 
 t.test('no key and no credential is in anything the gateway prints', async t => {
