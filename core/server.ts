@@ -40,8 +40,7 @@ export interface ServerOptions {
 
 /**
  * Node checks for late headers this many times within their limit and allows that much more, since after a pause of the
- * process they may
- * be unread in the socket. Together, the delay is at most one eighth of the limit.
+ * process they may be unread in the socket. Together, the delay is at most one eighth of the limit.
  */
 const LOOKS = 16
 
@@ -136,8 +135,7 @@ export class GatewayServer {
 
   /**
    * Accepts no more requests and waits for running ones. At the limit, the rest is ended with an error in its own
-   * format. Resolves when
-   * everything has been settled.
+   * format. Resolves when everything has been settled.
    * @param limit milliseconds
    */
   async drain(limit: number): Promise<void> {
@@ -303,8 +301,8 @@ function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undef
 const answered = new WeakSet<Socket>()
 
 /**
- * Answers a malformed request once, with a plain error, unless another reply is being sent. @param lingerMs how long
- * the client may take to read the answer
+ * Answers a malformed request once, with a plain error, unless another reply is being sent.
+ * @param lingerMs how long the client may take to read the answer
  */
 function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, lingerMs: number): void {
   const replying = (socket as Socket & { _httpMessage?: ServerResponse })._httpMessage?.headersSent

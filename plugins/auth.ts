@@ -19,10 +19,8 @@ declare module 'tollgate/plugin' {
 
 /**
  * Identifies the caller. Unknown, disabled and malformed keys get the same answer. Expired and exhausted keys may still
- * read their
- * balance and history but not buy. A key that cannot buy is refused before the request's body is read. A cached record
- * is
- * trusted if it allows the request, and read again if it does not.
+ * read their balance and history but not buy. A key that cannot buy is refused before the request's body is read. A
+ * cached record is trusted if it allows the request, and read again if it does not.
  */
 export default definePlugin({
   name: 'auth',

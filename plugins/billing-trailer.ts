@@ -2,8 +2,7 @@ import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewri
 
 /**
  * Reports what a reply cost: in headers of a JSON reply, in a comment before the last event of a stream, which SSE
- * parsers ignore. The
- * balance considers only the request's own holds, not other running requests.
+ * parsers ignore. The balance considers only the request's own holds, not other running requests.
  */
 export default definePlugin({
   name: 'billing-trailer',

@@ -10,9 +10,8 @@ const NOT_THERE = new Set([404, 405, 501])
 
 /**
  * Counts the input tokens of a request without sending it. The upstream counts if it can; otherwise the text is
- * estimated in steps,
- * so that a large request does not block others. Counting is free, so it is limited per key, and refused for keys that
- * are disabled or expired.
+ * estimated in steps, so that a large request does not block others. Counting is free, so it is limited per key, and
+ * refused for keys that are disabled or expired.
  */
 export default definePlugin({
   name: 'count-tokens',

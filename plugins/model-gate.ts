@@ -5,8 +5,7 @@ const SHOWN = 100
 
 /**
  * Allows a key only the formats and models of its type. A model is sent under the upstream's name, and the reply names
- * it as the client
- * did, since clients use it for look-ups and prices.
+ * it as the client did, since clients use it for look-ups and prices.
  */
 export default definePlugin({
   name: 'model-gate',

@@ -43,8 +43,7 @@ interface Findings {
 
 /**
  * Blocks request members that cost money but have no price, or that change where the request goes. The `requestPolicy`
- * of a key type
- * decides; without an entry there, a member is allowed if the model's price covers it.
+ * of a key type decides; without an entry there, a member is allowed if the model's price covers it.
  */
 export default definePlugin({
   name: 'request-policy',

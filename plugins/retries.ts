@@ -20,10 +20,8 @@ type Known = Exchange & With<'key' | 'secret' | 'body'>
 
 /**
  * Returns the reply of the previous attempt to a retry, so that a request is sent and charged once. A client that sends
- * an
- * `idempotency-key` gets the running or finished reply of that key. A retry that an SDK counts takes over the attempt
- * with the same body
- * whose client has left.
+ * an `idempotency-key` gets the running or finished reply of that key. A retry that an SDK counts takes over the
+ * attempt with the same body whose client has left.
  */
 export default definePlugin({
   name: 'retries',

@@ -13,8 +13,7 @@ import {
 
 /**
  * Chooses the upstream accounts for a request: those of the key type's upstream, in the order of the file, in the
- * client's format if
- * the upstream supports it, otherwise translated into the first format that it supports.
+ * client's format if the upstream supports it, otherwise translated into the first format that it supports.
  */
 export default definePlugin({
   name: 'router',
@@ -57,8 +56,7 @@ const TRANSLATION_VALUE_BYTES = 600
 
 /**
  * Translates a request, on another thread if it is large. The arguments of tool calls are JSON inside a string, which
- * only a translation
- * parses; the limits for requests apply to them as well.
+ * only a translation parses; the limits for requests apply to them as well.
  * @throws GatewayError invalid_body beyond the limits; unavailable if there is no memory
  */
 async function translated(

@@ -8,8 +8,7 @@ const SHOWN = 64
 /**
  * Isolates customers' stored objects. All customers share an upstream account, and with it all earlier replies, items,
  * containers and files. A request may refer only to objects that its own key created. What a reply stores is recorded
- * with its
- * size, so that later requests can be held for it.
+ * with its size, so that later requests can be held for it.
  */
 export default definePlugin({
   name: 'stored-state',
@@ -19,8 +18,8 @@ export default definePlugin({
   gives: ['stored'],
   setup(_options, { ledger, log }) {
     /**
-     * Returns the total size of the referenced objects. @throws GatewayError invalid_body for objects that the account
-     * did not create
+     * Returns the total size of the referenced objects.
+     * @throws GatewayError invalid_body for objects that the account did not create
      */
     async function recorded(account: string, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
       const sizes = await ledger.storedSizes(

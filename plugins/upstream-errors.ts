@@ -19,10 +19,8 @@ const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
 
 /**
  * Decides what customers see of an upstream's failure. Statuses 400, 413 and 422 are the request's fault and pass with
- * their own
- * message, which agents match; after a translation, a prompt that is too long gets the message of the client's format.
- * All other failures
- * concern the operator's account and become one of the gateway's errors.
+ * their own message, which agents match; after a translation, a prompt that is too long gets the message of the
+ * client's format. All other failures concern the operator's account and become one of the gateway's errors.
  */
 export default definePlugin({
   name: 'upstream-errors',

@@ -255,10 +255,7 @@ async function holdAll(
   return answers
 }
 
-/**
- * By key: the number of requests that wait for others to end. The number is limited, since each of them polls the
- * store.
- */
+/** By key: how many requests wait for others to end. Each of them polls the store, so they are few. */
 const busy = new Map<string, number>()
 
 /**

@@ -12,7 +12,10 @@ import { type Options, startGateway, type TestGateway, until } from './gateway.t
 import { json, ScriptedUpstream, sse } from './upstream.ts'
 import { bodyOf } from '../core/formats/body-reader.ts'
 
-/** A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through `globalThis`. */
+/**
+ * A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through
+ * `globalThis`.
+ */
 async function withProbe(
   t: Test,
   upstream: ScriptedUpstream,

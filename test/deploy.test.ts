@@ -1,4 +1,7 @@
-/** The files in deploy/ agree with the defaults of gateway.yaml, and with the tools that read them where these are there. */
+/**
+ * The files in deploy/ agree with the defaults of gateway.yaml, and with the tools that read them where these are
+ * there.
+ */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

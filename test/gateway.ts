@@ -16,7 +16,10 @@ import { testEnvironment } from './environment.ts'
 
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
 
-/** The repository's file, for a test: with a prefix of its own, out of sight, and patient with a store on a busy machine. */
+/**
+ * The repository's file, for a test: with a prefix of its own, out of sight, and patient with a store on a busy
+ * machine.
+ */
 export function testYaml(prefix: string): string {
   const edits = [
     ['prefix: tollgate', `prefix: ${prefix}`],

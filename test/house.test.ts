@@ -39,7 +39,10 @@ const core = sources('core')
 const plugins = sources('plugins')
 const all = [...core, ...plugins]
 
-/** The rooms of `core/`, lowest first, with the rooms that each may import. A file that stands in `core/` itself is a room of its own. */
+/**
+ * The rooms of `core/`, lowest first, with the rooms that each may import. A file that stands in `core/` itself is a
+ * room of its own.
+ */
 const ROOMS: Readonly<Record<string, readonly string[]>> = {
   lib: [],
   'errors.ts': [],

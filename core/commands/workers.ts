@@ -1,7 +1,6 @@
 /**
  * `tollgate start` with several workers: the host process runs the store and the workers and informs them of changes.
- * Each worker is a
- * gateway of its own on the same port and the same store.
+ * Each worker is a gateway of its own on the same port and the same store.
  */
 import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'

@@ -1,7 +1,6 @@
 /**
  * Loads gateway.yaml: parses the YAML, checks the shape, then resolves references. A later step reports nothing about a
- * value that an
- * earlier step has already reported, so no problem is reported twice.
+ * value that an earlier step has already reported, so no problem is reported twice.
  */
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'

@@ -146,8 +146,7 @@ export function positionOf({ file, line, col, path }: Problem): string {
 
 /**
  * Formats problems for the terminal: `file:line:col`, the line with the marked part, and what to write instead. Control
- * characters
- * and credentials are removed.
+ * characters and credentials are removed.
  */
 export function render(problems: readonly Problem[], text: string): string {
   const lines = text.split('\n')
@@ -176,8 +175,8 @@ export function reportOf({ problems, text }: { readonly problems: readonly Probl
 }
 
 /**
- * Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made up,
- * whose looks `cacheWrite5m` has as well.
+ * Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made
+ * up, whose looks `cacheWrite5m` has as well.
  */
 const CREDENTIALS = [
   /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+)?)(?![\s[{}\],]|!env\s|simulated\b)(.*\S)/gi,

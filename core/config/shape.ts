@@ -99,7 +99,10 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
   }
 }
 
-/** Returns a hint about the name of a setting that does not exist. @param row the policy that the name is a member of */
+/**
+ * Returns a hint about the name of a setting that does not exist.
+ * @param row the policy that the name is a member of
+ */
 function nameHint(name: string, row: string | undefined, known: readonly string[]): string | undefined {
   if (/^\d+$/.test(name)) return 'write decimals with a point'
   if (row !== undefined) return `write ${row}, which it belongs to`

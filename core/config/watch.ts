@@ -10,8 +10,7 @@ const STATUS_MS = 1000
 
 /**
  * Watches a file through its folder, since editors and deployments replace a file instead of writing into it. Changes
- * behind a
- * symbolic link may not reach the folder, so the file's status is checked as well.
+ * behind a symbolic link may not reach the folder, so the file's status is checked as well.
  * @param text the content when the file was last read
  * @returns a function that stops watching
  */

@@ -88,8 +88,7 @@ export interface Attempt {
 }
 
 /**
- * How an exchange ended: exactly one of these.
- * answered: a stage replied. failed: the client got an error, or nothing.
+ * How an exchange ended: exactly one of these. answered: a stage replied. failed: the client got an error, or nothing.
  * relayed: the upstream's reply was sent. broken: a reply began and was not completed.
  */
 export type Outcome =
@@ -189,7 +188,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    */
   reserve(bytes: number): void
   /**
-   * Calls back when the exchange is over and its memory has been given back. @returns a function that cancels the call
+   * Calls back when the exchange is over and its memory has been given back.
+   * @returns a function that cancels the call
    */
   whenClosed(callback: () => void): () => void
   /** Gives back some of the memory. */

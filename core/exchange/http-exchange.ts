@@ -39,9 +39,8 @@ export interface RequestSetup {
 }
 
 /**
- * An exchange over a socket.
- * `phase` tells how far the exchange has come. `over`, `heldBack` and `usageIsFinal` are no phases, as each can be true
- * in several of them.
+ * An exchange over a socket. `phase` tells how far the exchange has come. `over`, `heldBack` and `usageIsFinal` are no
+ * phases, as each can be true in several of them.
  */
 export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwner {
   index = -1
@@ -160,8 +159,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   /**
-   * Calls back when the client leaves early, or the gateway ends the exchange. @returns a function that cancels the
-   * call
+   * Calls back when the client leaves early, or the gateway ends the exchange.
+   * @returns a function that cancels the call
    */
   whenOver(callback: (why: EndCause) => void): () => void {
     this.#whenOver.add(callback)

@@ -136,7 +136,8 @@ export class Outlet {
   }
 
   /**
-   * Calls back when a client that takes nothing now takes more, or has left. @returns a function that cancels the call
+   * Calls back when a client that takes nothing now takes more, or has left.
+   * @returns a function that cancels the call
    */
   whenReady(callback: () => void): () => void {
     const stops: (() => void)[] = []

@@ -38,7 +38,8 @@ export class ExchangeResources {
 
   /**
    * Takes memory for the request.
-   * @throws GatewayError unavailable if there is too little left for this key; body_too_large if one key could never have that much
+   * @throws GatewayError unavailable if there is too little left for this key; body_too_large if one key could never
+   * have that much
    */
   reserve(bytes: number): void {
     if (this.memory.take(bytes, FOR_REQUESTS)) return

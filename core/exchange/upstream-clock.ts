@@ -42,8 +42,8 @@ export class UpstreamClock {
   }
 
   /**
-   * Notes that output arrived. @param encryptedBytes bytes of encrypted reasoning, which stands for all silence before
-   * it
+   * Notes that output arrived.
+   * @param encryptedBytes bytes of encrypted reasoning, which stands for all silence before it
    */
   output(encryptedBytes = 0): void {
     const now = performance.now()

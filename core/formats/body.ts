@@ -65,7 +65,8 @@ export class Body {
 
   /**
    * Reads the contents of the conversation in slices. Other work gets its turn between them, and `contents` is quick
-   * afterwards. @throws GatewayError as `contents` does
+   * afterwards.
+   * @throws GatewayError as `contents` does
    */
   async readContents(): Promise<void> {
     const walk = this.#contentsReader.walkConversation()

@@ -120,8 +120,8 @@ export class ContentsReader {
   }
 
   /**
-   * Everything that was found. @throws GatewayError invalid_body for a part with misspelled members that some upstreams
-   * may accept
+   * Everything that was found.
+   * @throws GatewayError invalid_body for a part with misspelled members that some upstreams may accept
    */
   contents(): Contents {
     const walk = this.walkConversation()

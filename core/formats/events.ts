@@ -50,8 +50,8 @@ export class ReplyEvent {
   }
 
   /**
-   * A copy in which the string at a path is another one; the same event if no string stands there. @param path names of
-   * members, from the root on
+   * A copy in which the string at a path is another one; the same event if no string stands there.
+   * @param path names of members, from the root on
    */
   renamed(path: readonly string[], text: string): ReplyEvent {
     return new ReplyEvent(

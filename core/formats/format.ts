@@ -66,8 +66,8 @@ export interface Format {
   /** Request headers that go upstream if the client did not send them. */
   readonly defaultHeaders: Readonly<Record<string, string>>
   /**
-   * Changes the outgoing body so that the upstream accepts it and reports usage. @returns what hides the effect in the
-   * reply from the client; undefined if there is none
+   * Changes the outgoing body so that the upstream accepts it and reports usage.
+   * @returns what hides the effect in the reply from the client; undefined if there is none
    */
   prepare(body: Body, model: { readonly output: number }): Rewriter | undefined
   /** Texts: every event that `read` can learn something from contains one of them. */

@@ -111,7 +111,8 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Makes a claim permanent for a number of milliseconds, even if this process dies. @throws GatewayError unavailable
+   * Makes a claim permanent for a number of milliseconds, even if this process dies.
+   * @throws GatewayError unavailable
    */
   async keepClaim(claim: Claim, ms: number): Promise<void> {
     this.#claims.delete(claim)
@@ -154,8 +155,8 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Waits until the configured number of replicas has what was just written beside a key. @throws Error if they do not
-   * confirm
+   * Waits until the configured number of replicas has what was just written beside a key.
+   * @throws Error if they do not confirm
    */
   confirm(key: string): Promise<void> {
     return this.scripts.confirm(key, this.#replicas, this.#confirmMs)

@@ -80,8 +80,7 @@ export interface End {
 
 /**
  * The role of one attempt at a request that is sent several times. If an attempt delivered nothing and a retry
- * delivers, only the dearer
- * of the two is charged.
+ * delivers, only the dearer of the two is charged.
  */
 export interface AttemptPart {
   /** Identifies the request. Safe in a store key. */

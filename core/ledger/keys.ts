@@ -129,8 +129,7 @@ export class Keys {
 
   /**
    * Reads the key with this secret from the store and checks that it may be used now. For requests without a hold; a
-   * hold makes this check
-   * itself.
+   * hold makes this check itself.
    * @throws GatewayError invalid_key, key_expired or unavailable
    */
   async usable(secret: string): Promise<Key> {

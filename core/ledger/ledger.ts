@@ -1,7 +1,6 @@
 /**
  * The ledger: what each key was granted, what is held, and what was settled. Each change is one atomic script with an
- * id
- * from the caller, so repeating a change has no effect. Amounts are integers in nano-credits.
+ * id from the caller, so repeating a change has no effect. Amounts are integers in nano-credits.
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
@@ -110,7 +109,8 @@ export class Ledger extends Maintenance {
   }
 
   /**
-   * Requests a hold. @throws GatewayError unavailable; the hold is then cancelled at once, or expires without a charge
+   * Requests a hold.
+   * @throws GatewayError unavailable; the hold is then cancelled at once, or expires without a charge
    */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
     const { account, id, amount, least, version, quota } = request
@@ -184,8 +184,7 @@ export class Ledger extends Maintenance {
 
   /**
    * Marks a hold whose client has left while its reply is still read. It then occupies one of the key's abandoned
-   * places instead of
-   * its concurrency. If there are too many, the one that was abandoned first must end.
+   * places instead of its concurrency. If there are too many, the one that was abandoned first must end.
    * @param most number of abandoned places of one key
    * @param whole whether the reply is read to its end in any case, so that it is never chosen to end
    */

@@ -1,7 +1,6 @@
 /**
  * The outbox: settlements on disk that the store could not take yet. Each process has its own file, and a starting
- * process takes
- * over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent again.
+ * process takes over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent again.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'

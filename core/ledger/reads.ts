@@ -55,7 +55,8 @@ export class Reads {
   }
 
   /**
-   * Uses a separate connection for look-ups from now on. @param connection returns the connection to use at this moment
+   * Uses a separate connection for look-ups from now on.
+   * @param connection returns the connection to use at this moment
    */
   lookUpOn(connection: () => Redis): void {
     this.#lookups = connection

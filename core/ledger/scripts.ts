@@ -1,9 +1,7 @@
 /**
  * Runs the ledger's operations on the store. Operations requested in the same turn of the event loop are sent as one
- * call of one
- * script. Settlements, which have no waiting caller, join the next call or wait a moment for one. Each operation is
- * atomic, the batch
- * is not: a failing operation does not affect the others.
+ * call of one script. Settlements, which have no waiting caller, join the next call or wait a moment for one. Each
+ * operation is atomic, the batch is not: a failing operation does not affect the others.
  */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
@@ -110,8 +108,7 @@ export class Scripts {
 
   /**
    * Waits until a number of replicas has what was written beside a key. The command takes the same connection as the
-   * write, as only that
-   * connection can wait for it.
+   * write, as only that connection can wait for it.
    * @throws Unconfirmed if they do not confirm in time
    */
   async confirm(key: string, replicas: number, ms: number): Promise<void> {

@@ -1,7 +1,6 @@
 /**
  * The trail: a file of keys and grants, synced before a grant is acknowledged. Together with an export of the history
- * it rebuilds a lost
- * store. It contains only hashes of secrets.
+ * it rebuilds a lost store. It contains only hashes of secrets.
  */
 import { existsSync, mkdirSync } from 'node:fs'
 import { open } from 'node:fs/promises'

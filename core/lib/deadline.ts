@@ -1,9 +1,9 @@
 /**
  * Time limits that are rarely reached. A request is under several of them, one after the other, and a timer of Node's
  * for each would cost more than what it guards. Here all limits of one length share an interval, which checks them
- * eight times in that length. So a limit is never early, and it is late by an eighth of its length at most.
- * When the process was stopped, or was busy for long, the data that it waited for may lie in its sockets. Node runs
- * timers before it reads them. So a limit that is up right after such a pause fires at the next check only.
+ * eight times in that length. So a limit is never early, and it is late by an eighth of its length at most. When the
+ * process was stopped, or was busy for long, the data that it waited for may lie in its sockets. Node runs timers
+ * before it reads them. So a limit that is up right after such a pause fires at the next check only.
  */
 import { SwapList, type Indexed } from './swap-list.ts'
 

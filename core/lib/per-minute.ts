@@ -29,8 +29,8 @@ export class PerMinute {
   }
 
   /**
-   * Counts once for a name, unless it was counted `most` times in its minute. @returns milliseconds to wait; 0 if it
-   * was counted
+   * Counts once for a name, unless it was counted `most` times in its minute.
+   * @returns milliseconds to wait; 0 if it was counted
    */
   take(name: string, most: number): number {
     const waitMs = this.waitMs(name, most)

@@ -38,8 +38,8 @@ export class Shares {
   }
 
   /**
-   * The most that one key can take while all others have nothing. @param part the part of the supply that may be used
-   * for this
+   * The most that one key can take while all others have nothing.
+   * @param part the part of the supply that may be used for this
    */
   most(part: number): number {
     return (this.total * part * KEY_SHARE) / (1 + KEY_SHARE)

@@ -20,8 +20,8 @@ const waiting = new Rotation<Slice>()
 let scheduled = false
 
 /**
- * Runs a slice of work, of a few milliseconds at most, when its turn comes. @param owner whose work it is, such as a
- * key's id
+ * Runs a slice of work, of a few milliseconds at most, when its turn comes.
+ * @param owner whose work it is, such as a key's id
  */
 export function inTurn(work: () => void, owner = ''): void {
   add({ work, later: false }, owner)

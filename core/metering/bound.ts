@@ -5,15 +5,14 @@ import type { Price, Rates } from '../money/price.ts'
 
 /**
  * Seconds of a model's output that a stream may be charged beyond its hold: one second until the next check, one for
- * the upstream to stop,
- * one for the store to answer; times two, since an estimate counts more tokens for the same bytes than most text has.
+ * the upstream to stop, one for the store to answer; times two, since an estimate counts more tokens for the same bytes
+ * than most text has.
  */
 export const UNCOVERED_S = 6
 
 /**
  * Returns how far a key of the type can fall below zero, in nano-credits, if its upstreams make no more tokens per
- * second than
- * declared, observe output limits, and count no more input than is held.
+ * second than declared, observe output limits, and count no more input than is held.
  * @param outputRate tokens per second for models without a rate of their own
  */
 export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outputRate: number): bigint {

@@ -66,8 +66,7 @@ export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms
 
 /**
  * Returns the calls to hold for besides tokens: everything that the request allows, or the minimum if a stream can be
- * ended before the next
- * call.
+ * ended before the next call.
  */
 export function heldCalls(
   { body }: Pick<Billable, 'body'>,
@@ -118,9 +117,9 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
 }
 
 /**
- * Returns the bill of a finished exchange. @param capAtEstimate whether the implausible part of a report is charged as
- * estimated instead of
- * at the plausible maximum
+ * Returns the bill of a finished exchange.
+ * @param capAtEstimate whether the implausible part of a report is charged as estimated instead of at the plausible
+ * maximum
  */
 export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined

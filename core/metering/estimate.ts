@@ -116,8 +116,7 @@ export function observed(x: Billable, terms: Terms): Usage {
 
 /**
  * Returns the usage of a reply that ends now: its input, what was delivered, and possible unseen reasoning. Bytes count
- * as more tokens
- * than in `observed`: the customer chooses this end and must not profit from it.
+ * as more tokens than in `observed`: the customer chooses this end and must not profit from it.
  */
 export function cutUsage(x: Billable, terms: Terms): Usage {
   const visible = visibleOutput(x, SAFE_BYTES_PER_TOKEN)
@@ -169,8 +168,7 @@ function byClock({ format, body }: Pick<Billable, 'format' | 'body'>, { outputRa
 
 /**
  * Estimates a request's input tokens at a number of bytes per token. A request with contents of unknown size counts as
- * at least the model's
- * window.
+ * at least the model's window.
  */
 export function estimateInput({ model }: Pick<Billable, 'model'>, terms: Terms, bytesPerToken: number): number {
   const estimate = fairInput(terms, bytesPerToken)

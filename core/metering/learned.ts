@@ -1,7 +1,6 @@
 /**
  * What replies reveal about their models: their speed, the tokens that their upstreams add to a prompt, and whether
- * their usage
- * reports can be trusted. Each key counts once, so that no customer can change what others are held for.
+ * their usage reports can be trusted. Each key counts once, so that no customer can change what others are held for.
  */
 import { LRUCache } from 'lru-cache'
 
@@ -79,8 +78,8 @@ export class Learned {
   }
 
   /**
-   * Returns the model's tokens per second: the 95th percentile over many keys. @param stated the rate until enough keys
-   * have contributed
+   * Returns the model's tokens per second: the 95th percentile over many keys.
+   * @param stated the rate until enough keys have contributed
    */
   rate(model: string, stated: number): number {
     const learned = this.#of(model).rate.percentile ?? stated

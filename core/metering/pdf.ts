@@ -1,7 +1,6 @@
 /**
  * Weighs a PDF without interpreting it fully: by its page objects, the children of its page trees, and the text in its
- * streams.
- * If that would take long, or a page may be hidden, the PDF has no known weight.
+ * streams. If that would take long, or a page may be hidden, the PDF has no known weight.
  */
 import { inflateSync } from 'node:zlib'
 

@@ -1,9 +1,8 @@
 /**
  * What upstreams reported about the input of earlier requests, for later requests with the same beginning whose own
- * input is never
- * reported because the client leaves first. Only counts are stored, so anything added after a known beginning is
- * estimated in full. One
- * request begins like another if all content of the other stands in it, in the same order with nothing before it.
+ * input is never reported because the client leaves first. Only counts are stored, so anything added after a known
+ * beginning is estimated in full. One request begins like another if all content of the other stands in it, in the same
+ * order with nothing before it.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
@@ -66,8 +65,8 @@ export class Prefixes {
   }
 
   /**
-   * Returns what is known about a request, from the longest earlier request that it begins with. @param lifetimeMs
-   * lifetime of a prompt cache
+   * Returns what is known about a request, from the longest earlier request that it begins with.
+   * @param lifetimeMs lifetime of a prompt cache
    */
   find(of: ConversationOwner, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
     if (body.received.length < WORTH) return undefined

@@ -126,8 +126,7 @@ export function unpriced(
 
 /**
  * Returns the pricing of an interrupted reply. Each tool at the provider counts as run once if the reply has not yet
- * begun to report its
- * calls.
+ * begun to report its calls.
  */
 export function asCut<P extends Pricing>(
   { delivered, format }: { readonly delivered: number; readonly format: Format },
@@ -169,8 +168,7 @@ export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEn
 
 /**
  * Returns the most that a usage may cost: under the dearest conditions, with the held calls, images and advice, and
- * with every other
- * model that may answer.
+ * with every other model that may answer.
  * @param imageTokens output tokens of one image that a tool creates
  */
 export function dearestCharge(

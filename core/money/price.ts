@@ -160,8 +160,8 @@ export function leastCharge(prices: readonly Price[]): bigint {
 }
 
 /**
- * What several usages of one request cost together, in nano-credits, rounded up once. @throws RangeError as `charge`
- * does
+ * What several usages of one request cost together, in nano-credits, rounded up once.
+ * @throws RangeError as `charge` does
  */
 export function chargeAll(usages: readonly PricedUsage[]): bigint {
   const [first] = usages

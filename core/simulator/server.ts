@@ -1,7 +1,6 @@
 /**
  * The simulated provider: a server on loopback that speaks all three formats, so that a first start has something to
- * meter. It repeats
- * what it was sent, and reports the matching number of tokens.
+ * meter. It repeats what it was sent, and reports the matching number of tokens.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

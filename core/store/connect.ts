@@ -94,8 +94,7 @@ const ASKED_NODES = 4
 
 /**
  * Sets a time limit for each command of a client. ioredis' own limit would mistake a pause of this process for a store
- * that does not
- * answer.
+ * that does not answer.
  * @param most number of consecutive unanswered commands after which the client reconnects
  */
 function limited(redis: Redis, ms: number, most = Infinity): Redis {

@@ -94,8 +94,8 @@ export class ManagedServer {
 
   /**
    * Refuses a second gateway on the same store, since each would stop the other's server. The server's list of
-   * connections serves as the
-   * lock, so a dead gateway holds none. If two gateways start together, the first to connect stays.
+   * connections serves as the lock, so a dead gateway holds none. If two gateways start together, the first to connect
+   * stays.
    * @throws Error with the process number of the other gateway
    */
   async claim(redis: Redis): Promise<void> {
@@ -217,7 +217,8 @@ function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
 }
 
 /**
- * Takes a lock that ends with its process at the latest. @returns a function that releases it; undefined if it is taken
+ * Takes a lock that ends with its process at the latest.
+ * @returns a function that releases it; undefined if it is taken
  */
 function lock(file: string, own: OwnProcess): (() => void) | undefined {
   try {

@@ -1,7 +1,6 @@
 /**
  * The store: the Redis for balances and counters. It is the configured one, else a managed redis-server with its files
- * in the data folder,
- * else an embedded one without persistence for a first try.
+ * in the data folder, else an embedded one without persistence for a first try.
  */
 import { Redis } from 'ioredis'
 import type { StoreConfig } from '../config/config.ts'
@@ -28,9 +27,8 @@ export interface Store {
   /** Returns whether a gateway uses the store, as far as the asked server knows. */
   served(): Promise<boolean>
   /**
-   * Opens another connection to the same store, so that its commands do not wait behind those of the first. @returns a
-   * function that returns the
-   * connection to use at this moment
+   * Opens another connection to the same store, so that its commands do not wait behind those of the first.
+   * @returns a function that returns the connection to use at this moment
    */
   second(): Promise<() => Redis>
   /** Closes the connections, and a managed server. Call it when everything has been settled. */

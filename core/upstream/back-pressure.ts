@@ -33,7 +33,9 @@ export class BackPressure {
     return this.#stopWaiting !== undefined
   }
 
-  /** The client took nothing for so long that the upstream may have broken off because of it. To be asked after `stop`. */
+  /**
+   * The client took nothing for so long that the upstream may have broken off because of it. To be asked after `stop`.
+   */
   get clientWasStuck(): boolean {
     return this.#stuckMs >= STUCK_MS
   }

@@ -74,7 +74,10 @@ export async function readFailure(relayed: Relayed): Promise<Failure> {
   }
 }
 
-/** Lets a reply end when its client has all of it, so that its connection can be used again. @param ms how long that may take */
+/**
+ * Lets a reply end when its client has all of it, so that its connection can be used again.
+ * @param ms how long that may take
+ */
 export function drainRemainder(reply: UpstreamReply, ms: number): void {
   const { body } = reply
   if (body.readableEnded || body.destroyed) return

@@ -30,8 +30,8 @@ export interface Relayed {
 }
 
 /**
- * Ends an exchange whose upstream failed before anything of the reply was sent. The stages see the failure first, and may throw
- * an error of their own for it.
+ * Ends an exchange whose upstream failed before anything of the reply was sent. The stages see the failure first, and
+ * may throw an error of their own for it.
  * @throws GatewayError always
  */
 export function failWith({ hooks }: Pick<Relayed, 'hooks'>, head: Head): never {

@@ -1,7 +1,6 @@
 /**
  * Finds the events that are worth parsing in the text of a stream, and counts the bytes of model output. The text is
- * latin-1, one character
- * per byte, since texts are searched faster than bytes.
+ * latin-1, one character per byte, since texts are searched faster than bytes.
  */
 import { LRUCache } from 'lru-cache'
 import type { Format } from '../formats/index.ts'

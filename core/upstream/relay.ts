@@ -1,6 +1,6 @@
 /**
- * Relays an upstream's answer to the client. Nothing is sent before the gateway knows that the answer is no failure: until then
- * the client can still get an error with a status of its own.
+ * Relays an upstream's answer to the client. Nothing is sent before the gateway knows that the answer is no failure:
+ * until then the client can still get an error with a status of its own.
  */
 import type { ReplyHooks } from '../chain/chain.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'

@@ -1,9 +1,9 @@
 /**
  * Sends a checked request to an upstream by http-proxy-3, and resolves with the head of the answer.
  *
- * http-proxy-3 gets a stand-in for the client's request, which carries an allow-list of headers and nothing else, and a `fetch` of
- * the gateway's own, which hands the request to an undici client. The library sees no response: whether a client that left ends
- * its upstream's work is decided by the relay, and the body of the answer is read by it.
+ * http-proxy-3 gets a stand-in for the client's request, which carries an allow-list of headers and nothing else, and a
+ * `fetch` of the gateway's own, which hands the request to an undici client. The library sees no response: whether a
+ * client that left ends its upstream's work is decided by the relay, and the body of the answer is read by it.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { createProxyServer } from 'http-proxy-3'
@@ -52,16 +52,13 @@ export class Sender {
 
   /**
    * Sends a POST request and waits for the header of the answer. The request is sent again only if the upstream cannot
-   * have processed it:
-   * on a reused connection that the upstream closed before the last byte was sent, or so soon after it and without any
-   * reply that
-   * nobody can have worked on it.
+   * have processed it: on a reused connection that the upstream closed before the last byte was sent, or so soon after
+   * it and without any reply that nobody can have worked on it.
    * @param path relative to the upstream's base address
    * @param again called when the request is sent again although it had been sent completely
    * @returns if the client left first: whether anything had been sent
    * @throws Unsent if no upstream can have understood the request; GatewayError upstream_failed or upstream_timeout
-   * otherwise. Their causes
-   * contain no credentials
+   * otherwise. Their causes contain no credentials
    */
   async send(
     to: Destination,
@@ -179,7 +176,8 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
   }
 
   /**
-   * Sends the request. @param path built by http-proxy-3 from the upstream's base path and the request's path
+   * Sends the request.
+   * @param path built by http-proxy-3 from the upstream's base path and the request's path
    * @returns a promise that never resolves: this class handles the answer itself
    */
   dispatch(path: string, headers: Headers): Promise<never> {

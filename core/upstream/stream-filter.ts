@@ -1,7 +1,6 @@
 /**
  * Filters for a stream's bytes. The pass-through filter leaves them unchanged except for selected events, which alone
- * are parsed. The
- * translating filter parses and translates all of them.
+ * are parsed. The translating filter parses and translates all of them.
  */
 import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'

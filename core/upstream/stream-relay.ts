@@ -1,6 +1,6 @@
 /**
- * Relays a stream. Only whole events go out, so that a stream that breaks can always be ended by events of the client's own
- * format.
+ * Relays a stream. Only whole events go out, so that a stream that breaks can always be ended by events of the client's
+ * own format.
  */
 import { GatewayError } from '../errors.ts'
 import { endReasonOf } from '../exchange/abandoned-reply.ts'
@@ -103,7 +103,10 @@ export class StreamRelay {
     if (body.destroyed) this.#finish('upstream')
   }
 
-  /** Passes on what has arrived. @param chunk undefined when the upstream has ended: its last event may lack a blank line */
+  /**
+   * Passes on what has arrived.
+   * @param chunk undefined when the upstream has ended: its last event may lack a blank line
+   */
   #take(chunk: Buffer | undefined): void {
     if (this.#over) return
     const { x, hooks } = this.#relayed

@@ -1,6 +1,6 @@
 /**
- * Relays an answer that is sent on only when all of it has arrived: a JSON reply, or a stream of another format whose client
- * asked for a JSON reply.
+ * Relays an answer that is sent on only when all of it has arrived: a JSON reply, or a stream of another format whose
+ * client asked for a JSON reply.
  */
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange/exchange.ts'
@@ -70,7 +70,10 @@ async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAns
   return { bytes, events: [new ReplyEvent(format, '', outline)], outline }
 }
 
-/** Fails the exchange if the answer is a failure, or not a reply. @throws GatewayError upstream_failed; what a stage throws */
+/**
+ * Fails the exchange if the answer is a failure, or not a reply.
+ * @throws GatewayError upstream_failed; what a stage throws
+ */
 function checkAnswer(relayed: Relayed, { events }: WholeAnswer): void {
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {

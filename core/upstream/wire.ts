@@ -1,7 +1,6 @@
 /**
  * Observes the bytes of one connection to an upstream: whether the whole request has been sent, and whether anything
- * has come back.
- * It also removes informational responses, which an HTTP client must accept at any time.
+ * has come back. It also removes informational responses, which an HTTP client must accept at any time.
  */
 import type { Socket } from 'node:net'
 import { NOTHING } from '../lib/byte-buffer.ts'
@@ -11,8 +10,7 @@ import { inTurn, SLICE_BYTES } from '../lib/turns.ts'
 const INFORMATIONAL_MAX = 64 * 1024
 /**
  * Maximum bytes of a reply's framing (header, chunk sizes, chunk extensions and trailers), not counting what
- * `framingOf` allows per body
- * byte.
+ * `framingOf` allows per body byte.
  */
 const FRAMING_MAX = 256 * 1024
 const FRAMING_PER_BYTE = 16

@@ -1,7 +1,7 @@
 /**
- * The real coding agents, each through the gateway on models of the other families, against a scripted provider: one task
- * that takes a tool and two rounds. `npm run agents` installs them on demand; they are too large to be dependencies.
- * Nobody is logged in anywhere.
+ * The real coding agents, each through the gateway on models of the other families, against a scripted provider: one
+ * task that takes a tool and two rounds. `npm run agents` installs them on demand; they are too large to be
+ * dependencies. Nobody is logged in anywhere.
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -102,7 +102,10 @@ function install(): void {
   execFileSync('node', ['install.cjs'], { cwd: join(HOME, 'node_modules/@anthropic-ai/claude-code'), stdio: 'inherit' })
 }
 
-/** The provider's replies in the format it is spoken to in: a command first, and when that was run the word that it is done. */
+/**
+ * The provider's replies in the format it is spoken to in: a command first, and when that was run the word that it is
+ * done.
+ */
 function plays(upstream: ScriptedUpstream): void {
   let count = 0
   upstream.script = (received, res) => {

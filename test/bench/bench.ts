@@ -2,8 +2,8 @@
  * What a request costs in Tollgate, against a bare http-proxy-3 on the same Node in the same run. Slices alternate
  * between the two, so that whatever else the machine does falls on both; only ratios are worth comparing.
  *
- *   npm run bench            everything
- *   npm run bench -- json    one of json, burst, paced, translated, crowds, streams, waits
+ * npm run bench            everything npm run bench -- json    one of json, burst, paced, translated, crowds, streams,
+ * waits
  */
 import { fork, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -21,13 +21,20 @@ const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
 /**
  * What is asked before anything is measured: V8 compiles and recompiles for about as long, on threads whose CPU counts,
- * too. Few at a time, so that what runs once for all requests of a turn, as the calls of the store do, is compiled by then.
+ * too. Few at a time, so that what runs once for all requests of a turn, as the calls of the store do, is compiled by
+ * then.
  */
 const WARM_UP = { requests: 40_000, clients: 4, slices: 1 }
-/** What a process does after its last reply, such as the settlements that wait for others, is its requests' cost as well. */
+/**
+ * What a process does after its last reply, such as the settlements that wait for others, is its requests' cost as
+ * well.
+ */
 const AFTERWARDS_MS = 20
 
-/** Where quartiles of one target's slices are further apart than this factor, what was measured is the machine's other work. */
+/**
+ * Where quartiles of one target's slices are further apart than this factor, what was measured is the machine's other
+ * work.
+ */
 const STEADY = 2
 
 const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams', 'waits']
@@ -108,7 +115,9 @@ function send(target: Target, { kind, unasked }: Asked, client: number): Promise
   })
 }
 
-/** One request to the end of its reply, which must be whole; resolves with the number of its events, 1 of a JSON reply. */
+/**
+ * One request to the end of its reply, which must be whole; resolves with the number of its events, 1 of a JSON reply.
+ */
 async function ask(target: Target, asked: Asked, client: number): Promise<number> {
   const reply = await send(target, asked, client)
   const end = asked.kind === 'json' ? '}' : target.translated ? '{"type":"message_stop"}\n\n' : 'data: [DONE]\n\n'
@@ -277,7 +286,8 @@ async function openStreams([upstream, ...targets]: readonly [Target, Target, Tar
 
 /**
  * A measurement on processes of its own: what one before has left behind, in their heaps or of idle connections, would
- * count. V8 throws away much of what it has compiled when it gives back the memory that a busier measurement had needed.
+ * count. V8 throws away much of what it has compiled when it gives back the memory that a busier measurement had
+ * needed.
  */
 async function onFreshProcesses(
   folder: string,

@@ -1,6 +1,6 @@
 /**
- * One process under measurement, told by its first argument what to be: the bare proxy, Tollgate, or the provider.
- * It says where it listens, and what it has used of the machine whenever it is asked.
+ * One process under measurement, told by its first argument what to be: the bare proxy, Tollgate, or the provider. It
+ * says where it listens, and what it has used of the machine whenever it is asked.
  */
 import { createServer, Agent, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'

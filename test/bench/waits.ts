@@ -1,13 +1,15 @@
 /**
- * How long everybody else waits while one large request, or the reply to it, passes: the longest answer of `/health` meanwhile. The
- * gateway runs in a process of its own, and the provider in another; every format goes to every format.
+ * How long everybody else waits while one large request, or the reply to it, passes: the longest answer of `/health`
+ * meanwhile. The gateway runs in a process of its own, and the provider in another; every format goes to every format.
  */
 import { once } from 'node:events'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Worker } from 'node:worker_threads'
 
-/** What a request is asked to pass with: text that is put in the place of a message's content, or beside the messages. */
+/**
+ * What a request is asked to pass with: text that is put in the place of a message's content, or beside the messages.
+ */
 interface Large {
   readonly title: string
   /** A member of the request. */

@@ -5,9 +5,9 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
 /**
- * Replies as upstreams give them, each in the words of the other two formats. A case is a folder: `upstream.<format>.sse`
- * and `.json` hold what the upstream says, `<format>.sse` and `.json` what a client of that format gets for it, and
- * `request.<format>.json` what the client asked where that matters.
+ * Replies as upstreams give them, each in the words of the other two formats. A case is a folder:
+ * `upstream.<format>.sse` and `.json` hold what the upstream says, `<format>.sse` and `.json` what a client of that
+ * format gets for it, and `request.<format>.json` what the client asked where that matters.
  */
 const CASES = new URL('replies/', import.meta.url)
 

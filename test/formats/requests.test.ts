@@ -5,9 +5,9 @@ import { FORMATS, Translation, type FormatName } from '../../core/formats/index.
 import { bodyOf } from '../../core/formats/body-reader.ts'
 
 /**
- * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json` is
- * what the client sends, with `headers.json`; `to.<format>.json` what the upstream gets; `dropped.<format>.txt` what the
- * header tells the client was left out, and `refused.<format>.txt` why a request was not translated.
+ * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json`
+ * is what the client sends, with `headers.json`; `to.<format>.json` what the upstream gets; `dropped.<format>.txt` what
+ * the header tells the client was left out, and `refused.<format>.txt` why a request was not translated.
  */
 const CASES = new URL('requests/', import.meta.url)
 

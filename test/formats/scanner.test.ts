@@ -141,7 +141,10 @@ const NEEDLES: readonly (readonly string[] | undefined)[] = [
   undefined,
 ]
 
-/** The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it counted. */
+/**
+ * The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it
+ * counted.
+ */
 function scanned(
   format: Format,
   needles: readonly string[] | undefined,

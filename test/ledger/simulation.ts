@@ -1,7 +1,8 @@
 /**
- * Random operations of two gateways on the real scripts, with what goes wrong between them and weakness of the store: requests that
- * are lost or come late, answers that are lost, repetitions, gateways that die, leases that run out, settlements that come late. A model
- * that knows what was done says what every sum must be. The same seed takes the same steps.
+ * Random operations of two gateways on the real scripts, with what goes wrong between them and weakness of the store:
+ * requests that are lost or come late, answers that are lost, repetitions, gateways that die, leases that run out,
+ * settlements that come late. A model that knows what was done says what every sum must be. The same seed takes the
+ * same steps.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { historyEntry } from '../../core/ledger/records.ts'
@@ -73,7 +74,10 @@ interface Account {
 /** How many of each thing happened, by name. */
 export type Tally = ReadonlyMap<string, number>
 
-/** What happens to a request: it may never arrive, arrive after others, arrive while its answer does not, or arrive twice. */
+/**
+ * What happens to a request: it may never arrive, arrive after others, arrive while its answer does not, or arrive
+ * twice.
+ */
 const FAULTS = ['none', 'none', 'none', 'none', 'lost', 'late', 'dropped', 'twice'] as const
 
 const REMEMBER = '3600000'
@@ -98,7 +102,10 @@ export class Simulation {
     this.#gateways = scripts.map(own => ({ scripts: own, live: [], outbox: [] }))
   }
 
-  /** Takes steps and looks at every account that one has touched. @throws Error that says which rule was broken at which step */
+  /**
+   * Takes steps and looks at every account that one has touched.
+   * @throws Error that says which rule was broken at which step
+   */
   async run(accounts: readonly string[], steps: number): Promise<Tally> {
     for (const account of accounts) {
       this.#accounts.set(account, {

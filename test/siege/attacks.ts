@@ -9,11 +9,16 @@ import { carried } from './line.ts'
 /** What the attackers have. */
 export interface Loot {
   readonly port: number
-  /** A key with nearly no credits, one with a long history, and others with many credits. The provider of all is hostile. */
+  /**
+   * A key with nearly no credits, one with a long history, and others with many credits. The provider of all is
+   * hostile.
+   */
   readonly keys: Readonly<Record<'poor' | 'old' | 'rich' | 'hostile' | 'ahead', string>>
 }
 
-/** How many requests were `asked`, and how many answers there were of each kind: a status, or how a connection ended. */
+/**
+ * How many requests were `asked`, and how many answers there were of each kind: a status, or how a connection ended.
+ */
 export type Answers = Record<string, number>
 
 export interface Attack {

@@ -1,7 +1,8 @@
 /**
- * The honest customers of the siege, in a process of their own: each asks for one thing after another, in its own format, as JSON or as
- * a stream, and checks that the reply is its own and whole. Asked for `times`, the process tells what they saw since it was last
- * asked; asked for `end`, it lets each finish and compares what each was charged with the usage that its replies told.
+ * The honest customers of the siege, in a process of their own: each asks for one thing after another, in its own
+ * format, as JSON or as a stream, and checks that the reply is its own and whole. Asked for `times`, the process tells
+ * what they saw since it was last asked; asked for `end`, it lets each finish and compares what each was charged with
+ * the usage that its replies told.
  */
 import { Agent, request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'

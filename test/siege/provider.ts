@@ -1,6 +1,6 @@
 /**
- * A provider of the siege, in a process of its own: `honest` is the simulated provider, `hostile` does what the `user` of a request
- * names. Asked, it says its address and how many requests of each name have reached it.
+ * A provider of the siege, in a process of its own: `honest` is the simulated provider, `hostile` does what the `user`
+ * of a request names. Asked, it says its address and how many requests of each name have reached it.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setPriority } from 'node:os'

@@ -1,11 +1,10 @@
 /**
- * What honest customers notice while somebody attacks: 200 of them ask for JSON and streams in all formats, while each attack runs in
- * turn against a gateway with a heap of 512 MB. Prints a table. Fails where an honest request failed or took too long, where a charge
- * is not exact, or where the gateway did not live.
+ * What honest customers notice while somebody attacks: 200 of them ask for JSON and streams in all formats, while each
+ * attack runs in turn against a gateway with a heap of 512 MB. Prints a table. Fails where an honest request failed or
+ * took too long, where a charge is not exact, or where the gateway did not live.
  *
- *   npm run siege                  every attack
- *   npm run siege -- history       those whose title matches this
- *   PROFILE=folder npm run siege   leaves a CPU profile of the gateway there
+ * npm run siege                  every attack npm run siege -- history       those whose title matches this
+ * PROFILE=folder npm run siege   leaves a CPU profile of the gateway there
  */
 import { spawn } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -50,7 +49,9 @@ function slowest({ replies, silences }: Pick<Times, 'replies' | 'silences'>): Sl
   return { replies: p99(replies), silences: p99(silences) }
 }
 
-/** What the file of the repository is changed to: nobody else's port and store, and no quota of the attackers' account. */
+/**
+ * What the file of the repository is changed to: nobody else's port and store, and no quota of the attackers' account.
+ */
 function yaml(): string {
   const text = readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8')
   const edits = [

@@ -1,4 +1,7 @@
-/** How the honest customers of the siege ask: famC's provider speaks responses and chat completions, famA's speaks messages. */
+/**
+ * How the honest customers of the siege ask: famC's provider speaks responses and chat completions, famA's speaks
+ * messages.
+ */
 export interface Way {
   readonly type: string
   readonly model: string

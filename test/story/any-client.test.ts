@@ -12,7 +12,10 @@ import type { FormatName } from '../../core/formats/index.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
-/** Every SDK on a model of every format: text, tools in two rounds, parallel ones, images, reasoning, limits, usage, errors. */
+/**
+ * Every SDK on a model of every format: text, tools in two rounds, parallel ones, images, reasoning, limits, usage,
+ * errors.
+ */
 
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 
@@ -76,7 +79,9 @@ t.before(async () => {
   for (const [format, { type }] of Object.entries(UPSTREAMS)) keys[format as FormatName] = await g.key(type, 1000n)
 })
 
-/** The upstream gives the recorded reply, as JSON or as a stream, whichever it is asked for; after results a plain one. */
+/**
+ * The upstream gives the recorded reply, as JSON or as a stream, whichever it is asked for; after results a plain one.
+ */
 function plays(format: FormatName, name: string): void {
   const file = (which: string, kind: string): string =>
     readFileSync(new URL(`../formats/replies/${which}/upstream.${format}.${kind}`, import.meta.url), 'utf8')
@@ -135,7 +140,10 @@ interface Client {
     stream: boolean,
     options?: { image?: boolean; most?: number },
   ): Promise<{ text: string; stop: string; output: number }>
-  /** Asks with two tools, answers what they were called with, and returns what was said in the end and which were called. */
+  /**
+   * Asks with two tools, answers what they were called with, and returns what was said in the end and which were
+   * called.
+   */
   useTools(stream: boolean): Promise<{ called: string[]; said: string; reasoning: string }>
 }
 

@@ -21,7 +21,10 @@ const REPLY =
   '{"choices":[{"finish_reason":"stop","message":{"content":"hello"}}],"usage":{"prompt_tokens":10,"completion_tokens":5}}'
 const WHOLE = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${REPLY.length}\r\n\r\n${REPLY}`
 
-/** A provider whose first reply is whole and keeps its connection; to the next request on it, it does what is given, and then serves. */
+/**
+ * A provider whose first reply is whole and keeps its connection; to the next request on it, it does what is given, and
+ * then serves.
+ */
 async function kept(
   t: Test,
   next: (socket: Socket) => void,

@@ -9,7 +9,10 @@ import type { KeyType } from '../../core/plugin.ts'
 import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
-/** What providers bill beside tokens: refused, dropped or priced, in every format and through translation, and never passed for nothing. */
+/**
+ * What providers bill beside tokens: refused, dropped or priced, in every format and through translation, and never
+ * passed for nothing.
+ */
 
 const CHAT = '/v1/chat/completions'
 const RESPONSES = '/v1/responses'

@@ -5,7 +5,10 @@ import { turn } from '../../core/lib/turns.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
-/** Requests and replies that are so large that they are read in steps, or translated on a thread of their own: they pass as small ones do. */
+/**
+ * Requests and replies that are so large that they are read in steps, or translated on a thread of their own: they pass
+ * as small ones do.
+ */
 
 const WORDS = 'é "quoted" \\ line\nbreak ✓ '
 const LARGE = WORDS.repeat(40_000)

@@ -32,7 +32,9 @@ async function scene(t: Test, onDisconnect = 'finish', more = (yaml: string): st
   return { g, upstream, key: await g.key('famC') }
 }
 
-/** A client that leaves before anything came; its request has been with the upstream. Resolves when the gateway knows. */
+/**
+ * A client that leaves before anything came; its request has been with the upstream. Resolves when the gateway knows.
+ */
 async function leaves(
   { g, upstream, key }: Scene,
   headers: Record<string, string>,

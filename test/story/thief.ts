@@ -1,7 +1,7 @@
 /**
- * Random customers of a provider that bills truthfully: the input, and every token that it made until it saw the connection
- * close, with what it makes until it stops. What each customer is charged is compared with the bill, and with the most that
- * the provider could have billed for what it sent.
+ * Random customers of a provider that bills truthfully: the input, and every token that it made until it saw the
+ * connection close, with what it makes until it stops. What each customer is charged is compared with the bill, and
+ * with the most that the provider could have billed for what it sent.
  */
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,7 +13,9 @@ import type { Received, ScriptedUpstream } from '../upstream.ts'
 export const RATE = 1000
 /** Milliseconds for which the provider goes on after it saw the connection close. */
 const STOP_LAG_MS = 1000
-/** Tokens that are on their way when a connection closes: of a model that does not reason, nobody is charged for them. */
+/**
+ * Tokens that are on their way when a connection closes: of a model that does not reason, nobody is charged for them.
+ */
 const IN_FLIGHT = RATE * 0.1
 /** Prices of all models that are asked here, in nano-credits a token, and above so many tokens of input. */
 const PRICE = { input: 3000n, output: 15_000n, sound: 40_000n, spoken: 80_000n }
@@ -43,7 +45,10 @@ export const PRICES = `calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 
             inferenceGeo: { us: 1.1 }, tiers: [{ above: 4000, input: 6, cacheRead: 0.6, cacheWrite5m: 7.5, cacheWrite1h: 12, output: 22.5,
             audioInput: 40, audioOutput: 80 }] }`
 
-/** What a customer may ask for beside tokens. The first are priced, the others have no price and must not pass for nothing. */
+/**
+ * What a customer may ask for beside tokens. The first are priced, the others have no price and must not pass for
+ * nothing.
+ */
 const EXTRAS: Readonly<Record<string, object>> = {
   none: {},
   priority: { service_tier: 'priority' },
@@ -475,7 +480,9 @@ class Reply {
 
 let customers = 0
 
-/** Lets customers do what they do, all at once and with one key; resolves when all has settled. Most will be refused. */
+/**
+ * Lets customers do what they do, all at once and with one key; resolves when all has settled. Most will be refused.
+ */
 export async function crowd(
   g: TestGateway,
   provider: Provider,
@@ -553,7 +560,10 @@ function scaled(tokens: bigint, names: readonly string[]): bigint {
   return (exact + parts - 1n) / parts
 }
 
-/** The most that any script could have billed that sent the same bytes in the same time, at the declared rate and within the limit. */
+/**
+ * The most that any script could have billed that sent the same bytes in the same time, at the declared rate and within
+ * the limit.
+ */
 function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken }: Bill): bigint {
   const time = ended - began + STOP_LAG_MS + 500
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))

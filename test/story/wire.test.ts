@@ -4,7 +4,10 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
-/** A client that speaks bytes: what it gets away with, and that it never hangs, never crashes, never reaches the upstream. */
+/**
+ * A client that speaks bytes: what it gets away with, and that it never hangs, never crashes, never reaches the
+ * upstream.
+ */
 
 let g: TestGateway
 let upstream: ScriptedUpstream

@@ -74,8 +74,8 @@ export function textAt(value: unknown, param: string): string {
 }
 
 /**
- * Refuses members that no other format can carry. Null, false and empty lists ask for nothing. @throws GatewayError
- * invalid_body
+ * Refuses members that no other format can carry. Null, false and empty lists ask for nothing.
+ * @throws GatewayError invalid_body
  */
 export function refuseAll(body: Json, members: Readonly<Record<string, string>>): void {
   for (const [name, why] of Object.entries(members)) {
@@ -188,8 +188,8 @@ export function parseExact(json: string): unknown {
 }
 
 /**
- * Refuses a request all of whose tools only a provider could run, and notes them as dropped otherwise. @throws
- * GatewayError invalid_body
+ * Refuses a request all of whose tools only a provider could run, and notes them as dropped otherwise.
+ * @throws GatewayError invalid_body
  */
 export function providerTools(
   skippedTools: readonly { type: string; param: string }[],

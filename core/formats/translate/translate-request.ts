@@ -47,8 +47,8 @@ export function byName(tools: readonly CalledTool[]): ReadonlyMap<string, Called
 }
 
 /**
- * Translates a request. @throws GatewayError invalid_body if it asks for something that the upstream's format cannot
- * carry
+ * Translates a request.
+ * @throws GatewayError invalid_body if it asks for something that the upstream's format cannot carry
  */
 export function translateRequest({
   client,

@@ -3,8 +3,8 @@ import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, Q
 import { JsonError } from './limits.ts'
 
 /**
- * The index after the escape that begins at `at`; 0 if the bytes end within it. @throws JsonError for an escape that
- * JSON does not have
+ * The index after the escape that begins at `at`; 0 if the bytes end within it.
+ * @throws JsonError for an escape that JSON does not have
  */
 export function escapeEnd(bytes: Buffer, at: number): number {
   const escaped = bytes[at + 1]

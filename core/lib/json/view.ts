@@ -75,8 +75,8 @@ export class JsonView {
   }
 
   /**
-   * A member of the object: the last one if several have the name, undefined if there is none. @param name printable
-   * ASCII
+   * A member of the object: the last one if several have the name, undefined if there is none.
+   * @param name printable ASCII
    */
   member(name: string): JsonView | undefined {
     if (!this.isObject) return undefined
