@@ -1,5 +1,6 @@
 /** Positions of problems in the file, and how problems are shown to the operator. */
 import leven from 'leven'
+import { redact, redactMessage } from './redact.ts'
 import { isAlias, isMap, isScalar, Scalar, type Document, type LineCounter, type Node } from 'yaml'
 
 /** The path of a setting: names of members and indices of items. */
@@ -158,7 +159,7 @@ export function render(problems: readonly Problem[], text: string): string {
       const width = Math.min(problem.width, SHOWN)
       const line = redact(lines[problem.line - 1] ?? '').slice(start, problem.col - 1 + width + SHOWN)
       return [
-        `${positionOf(problem)}${problem.path === '' ? '' : ':'} ${said(problem)}`,
+        `${positionOf(problem)}${problem.path === '' ? '' : ':'} ${redactMessage(problem.message, problem.path)}`,
         ...(text === ''
           ? []
           : [` ${number} | ${line}`, ` ${margin} | ${' '.repeat(problem.col - 1 - start)}${'^'.repeat(width)}`]),
@@ -172,33 +173,4 @@ export function render(problems: readonly Problem[], text: string): string {
 /** Formats all problems of a file, with their number. @param file the problems and the text of the file */
 export function reportOf({ problems, text }: { readonly problems: readonly Problem[]; readonly text: string }): string {
   return `${render(problems, text)}\n\n${problems.length} ${problems.length === 1 ? 'problem' : 'problems'}`
-}
-
-/**
- * Where credentials stand, or are put by mistake: behind a word for one, in a URL, or as a word that no person has made
- * up, whose looks `cacheWrite5m` has as well.
- */
-const CREDENTIALS = [
-  /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+)?)(?![\s[{}\],]|!env\s|simulated\b)(.*\S)/gi,
-  /(header:\s*)(?!x-api-key\b|authorization\b)([^\s,}]+)/g,
-  /(:\/{1,2})([^/\s].*)(?=@)/g,
-  /(:\/\/:|[?#]\w+=)([^\s@]+)/g,
-  /()\b(?!cacheWrite)((?=[A-Za-z]*\d)(?=\d*[A-Za-z])(?:[A-Za-z0-9]{12,}|(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{8,}))/g,
-]
-
-/** The message of a problem. What it quotes at a credential's own place is one, unless it is the setting's name. */
-function said({ path, message }: Problem): string {
-  const secret = /(?:key|token|secret|password|authorization)$/i.test(path)
-  const quoted = (all: string, quote: string, text: string): string =>
-    path.endsWith(text) ? all : stars(all, quote, text)
-  return redact(secret ? message.replace(/(")(.*)(?=")/g, quoted) : message)
-}
-
-/** A text with stars for each credential that stands in it. */
-function redact(text: string): string {
-  return CREDENTIALS.reduce((shown, credential) => shown.replace(credential, stars), text)
-}
-
-function stars(_all: string, before: string, secret: string): string {
-  return before + '*'.repeat(secret.length)
 }
