@@ -1,5 +1,17 @@
 /** Drives one plugin's hooks without a socket: what it learns, answers, throws, and does when the exchange ends. */
-import type { Body, Config, Exchange, Fact, Facts, Host, Outcome, Plugin, ReplyEvent, Stage } from '../core/plugin.ts'
+import type {
+  Body,
+  Config,
+  Exchange,
+  Fact,
+  Facts,
+  Host,
+  Outcome,
+  Plugin,
+  ReplyEvent,
+  Stage,
+  With,
+} from '../core/plugin.ts'
 import { formatOf, PLAIN } from '../core/formats/index.ts'
 import { createLog, Scrubber } from '../core/lib/log.ts'
 import { Ajv } from 'ajv'
@@ -19,6 +31,8 @@ export interface Driven {
   /** What `request` threw. */
   readonly thrown: unknown
   readonly stage: Stage<Fact, Fact>
+  /** The exchange with its facts, for the hooks that a test calls itself. */
+  readonly x: With<Fact>
 }
 
 /** Sets a plugin up and takes one exchange through its hooks. */
@@ -68,10 +82,10 @@ export async function drive(
   } catch (error) {
     thrown = error
   }
-  const known = { ...x, ...(given as object) }
+  const known = Object.assign(x, given)
   for (const event of events) stage.event?.(known as never, event)
   if (outcome) await stage.settle?.(known as never, outcome)
-  return { given, thrown, stage }
+  return { given, thrown, stage, x: known as never }
 }
 
 export type { Body }

@@ -1274,7 +1274,7 @@ t.test('what is refused though it has a price is not said to have none', async t
   const key = await place.g.key('famC')
   t.match(
     (await ask(place, 'responses', { service_tier: 'priority' }, key)).json.error.message,
-    'It is not offered to this key. Leave the member out',
+    'It is not offered to this key. Omit the member',
   )
   t.match(
     (await ask(place, 'responses', { tools: [{ type: 'web_search' }] }, key)).json.error.message,

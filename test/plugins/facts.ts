@@ -1,0 +1,78 @@
+/** Facts and a host for driving plugins: the repository's configuration, keys, bodies, models and replies. */
+import { fileURLToPath } from 'node:url'
+import { checkChain } from '../../core/chain/check-chain.ts'
+import type { Config } from '../../core/config/config.ts'
+import { loadConfig } from '../../core/config/load.ts'
+import { bodyOf } from '../../core/formats/body-reader.ts'
+import { ReplyEvent } from '../../core/formats/events.ts'
+import { formatOf, PLAIN } from '../../core/formats/index.ts'
+import type { Exchange, Facts, Format, Head, Host } from '../../core/plugin.ts'
+import { NANO } from '../../core/money/credits.ts'
+
+const FILE = fileURLToPath(new URL('../../gateway.yaml', import.meta.url))
+
+/** The configuration of the repository. */
+export const config: Config = await loadConfig(FILE, {}, checkChain).then(({ config }) => config as Config)
+
+/** A host with the configuration, and what a test adds to it. */
+export function hostWith(more: Record<string, unknown> = {}): Partial<Host> {
+  return { config, now: () => NOW, ...more } as Partial<Host>
+}
+
+export const NOW = Date.UTC(2030, 0, 1, 12)
+export const CHAT = '/v1/chat/completions'
+export const RESPONSES = '/v1/responses'
+export const MESSAGES = '/v1/messages'
+
+export function format(path: string): Format {
+  return formatOf(path) ?? PLAIN
+}
+
+/** An active key with ten credits. */
+export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['key'] {
+  return {
+    id: 'key_1',
+    type,
+    name: 'test',
+    status: 'active',
+    expiresAt: undefined,
+    createdAt: NOW,
+    version: '1',
+    rotation: '0',
+    label: 'sk-...abcd',
+    balance: 10n * NANO,
+    ...more,
+  } as Facts['key']
+}
+
+export function bodyFrom(value: unknown): Facts['body'] {
+  return bodyOf(Buffer.from(JSON.stringify(value)))
+}
+
+export function modelOf(type: string, id: string): Facts['model'] {
+  const entry = config.keyTypes.get(type)?.models.get(id)
+  if (!entry) throw new Error(`there is no model ${id}`)
+  return { asked: id, entry, headers: {} }
+}
+
+/** The route of a key type's requests in a format that its upstream supports. */
+export function routeOf(type: string, path: string): Facts['route'] {
+  const upstream = config.keyTypes.get(type)?.upstream
+  if (!upstream) throw new Error(`there is no key type ${type}`)
+  return { format: format(path), candidates: upstream.accounts.map(account => ({ upstream, account })) }
+}
+
+/** The head of a reply with status 200, or another one. */
+export function headOf(more: Partial<Head> = {}): Head {
+  return { status: 200, headers: {}, reply: {}, stream: false, ...more } as Head
+}
+
+/** An event of a stream, or a JSON reply, as a format reads it. */
+export function event(path: string, json: unknown): ReplyEvent {
+  return new ReplyEvent(format(path), '', JSON.stringify(json))
+}
+
+/** An exchange at a path. */
+export function at(path: string, more: Partial<Exchange> = {}): Partial<Exchange> {
+  return { path, method: path.startsWith('/v1/') ? 'POST' : 'GET', ...more }
+}

@@ -1,0 +1,32 @@
+import t from 'tap'
+import metrics from '../../plugins/metrics.ts'
+import type { Reply } from '../../core/plugin.ts'
+import { drive } from '../drive.ts'
+import { at, CHAT, hostWith } from './facts.ts'
+
+const TOKEN = 'a-token-of-16-chars'
+const host = hostWith({
+  ledger: { drifted: 1, waiting: 2, live: 3 },
+  meter: { quarantined: 4, suspensions: 5, unpriced: 6, belowCost: 7 },
+  status: { memory: { taken: 8, total: 9, refused: 10 }, repeated: 11 },
+})
+const at_ = (authorization: string) => at('/metrics', { headers: { authorization } })
+
+t.test('the numbers are for the holder of the token only', async t => {
+  const options = { token: TOKEN }
+  t.match((await drive(metrics, { options, exchange: at('/metrics'), host })).thrown, { code: 'invalid_key' })
+  t.match((await drive(metrics, { options, exchange: at_('Bearer wrong'), host })).thrown, { code: 'invalid_key' })
+  const { status, body } = (await drive(metrics, { options, exchange: at_(`Bearer ${TOKEN}`), host })).given as Reply
+  t.equal(status, 200)
+  for (const line of ['ledger_drifted_accounts 1', 'settlements_waiting 2', 'holds 3', 'below_cost_total 7'])
+    t.match(String(body), `\ntollgate_${line}\n`)
+  await t.rejects(drive(metrics, { options: { token: 'short' }, host }))
+})
+
+t.test('exchanges are counted by their outcome; other paths pass', async t => {
+  const outcome = { kind: 'broken', by: 'client', status: 200, attempts: [] } as const
+  const { stage, given } = await drive(metrics, { exchange: at(CHAT), outcome, host })
+  t.equal(given, undefined)
+  const { body } = (await stage.request?.({ path: '/metrics', headers: {} } as never)) as unknown as Reply
+  t.match(String(body), 'tollgate_exchanges_total{outcome="broken_by_client"} 1')
+})

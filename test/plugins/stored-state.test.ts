@@ -1,0 +1,42 @@
+import t from 'tap'
+import storedState from '../../plugins/stored-state.ts'
+import { drive } from '../drive.ts'
+import { at, bodyFrom, event, hostWith, keyOf, RESPONSES, routeOf } from './facts.ts'
+
+const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unknown[] = []) => {
+  const ledger = {
+    storedSizes: () => Promise.resolve(sizes),
+    noteStored: (_account: string, what: unknown) => Promise.resolve(noted.push(what)),
+  }
+  const facts = { key: keyOf('famC'), body: bodyFrom({ input: 'a', ...value }), route: routeOf('famC', RESPONSES) }
+  return drive(storedState, {
+    exchange: at(RESPONSES),
+    facts,
+    events: events.map(json => event(RESPONSES, json)),
+    host: hostWith({ ledger }),
+  })
+}
+
+t.test('a request without references holds nothing more', async t => {
+  t.match((await ask({}, [])).given, { stored: { tokens: 0 } })
+})
+
+t.test('a reply that the key made counts with its size; one of another key is refused', async t => {
+  const value = { previous_response_id: 'resp_1' }
+  t.match((await ask(value, [{ reply: 'resp_1', tokens: 70 }])).given, { stored: { tokens: 70 } })
+  t.match((await ask(value, [undefined])).thrown, { code: 'invalid_body', message: /this key did not create/ })
+})
+
+t.test('what a reply stores is recorded with its size, unless the request forbids storing', async t => {
+  const reply = {
+    id: 'resp_2',
+    object: 'response',
+    status: 'completed',
+    output: [],
+    usage: { input_tokens: 3, output_tokens: 4 },
+  }
+  const noted: unknown[] = []
+  await ask({}, [], [reply], noted)
+  await ask({ store: false }, [], [reply], noted)
+  t.match(noted, [{ reply: 'resp_2', total: 7, output: 4 }])
+})

@@ -1,0 +1,64 @@
+import t from 'tap'
+import usageMeter from '../../plugins/usage-meter.ts'
+import { MeterState } from '../../core/metering/meter-state.ts'
+import { NO_EXTRAS } from '../../core/metering/extras.ts'
+import { NANO } from '../../core/money/credits.ts'
+import { Tally } from '../../plugins/sse-tap.ts'
+import { drive, type Driven } from '../drive.ts'
+import { at, bodyFrom, CHAT, format, hostWith, keyOf, modelOf, routeOf } from './facts.ts'
+
+interface Asked {
+  readonly amount: bigint
+  readonly least: bigint
+}
+
+/** Drives the meter with a ledger that answers holds like this, and notes what is held and settled. */
+function meter(
+  answer: (request: Asked) => unknown,
+  body: object,
+  held: Asked[] = [],
+  settled: unknown[] = [],
+): Promise<Driven> {
+  const ledger = {
+    hold: (request: Asked) => {
+      held.push(request)
+      return Promise.resolve(answer(request))
+    },
+    settle: (_hold: unknown, end: unknown) => settled.push(end),
+  }
+  const facts = {
+    key: keyOf('famC'),
+    secret: 'sk-a',
+    body: bodyFrom({ model: 'acme/famC-5.5', messages: [], ...body }),
+    model: modelOf('famC', 'acme/famC-5.5'),
+    route: routeOf('famC', CHAT),
+    extras: NO_EXTRAS,
+    tally: new Tally(format(CHAT), undefined),
+  }
+  const host = hostWith({ ledger, meter: new MeterState(), attempts: { of: () => undefined } })
+  return drive(usageMeter, { exchange: at(CHAT), facts, host })
+}
+
+t.test('a stream holds for its input and the first output, and a JSON request for all that it allows', async t => {
+  const held: Asked[] = []
+  const no = (): unknown => ({ kind: 'insufficient', balance: 0n, resetsAt: 0 })
+  await meter(no, { stream: true, max_tokens: 64_000 }, held)
+  await meter(no, { max_tokens: 64_000 }, held)
+  t.ok((held[0]?.amount ?? 0n) < NANO / 10n, 'a stream needs little at its start')
+  t.ok((held[1]?.amount ?? 0n) > (NANO * 9n) / 10n)
+})
+
+t.test('a balance that is too small is refused with both amounts, and a key that is off as such', async t => {
+  const poor = await meter(() => ({ kind: 'insufficient', balance: 5n * (NANO / 1000n), resetsAt: 0 }), {})
+  t.match(poor.thrown, {
+    code: 'allocation_exhausted',
+    message: /has 0\.005 credits left, but this request may need 0\.\d+/,
+  })
+  t.match((await meter(() => ({ kind: 'disabled' }), {})).thrown, { code: 'key_disabled' })
+  t.match((await meter(() => ({ kind: 'expired' }), {})).thrown, { code: 'key_expired' })
+})
+
+t.test('a store that does not answer admits nothing', async t => {
+  const { thrown } = await meter(() => Promise.reject(new Error('away')), {})
+  t.match(thrown, { message: 'away' })
+})
