@@ -13,7 +13,7 @@ import type { Forward } from './chain/chain.ts'
 import { type ClientConnection, ClientConnections } from './exchange/client-connections.ts'
 import type { Limits } from './config/config.ts'
 import { deadline, type Deadline } from './lib/deadline.ts'
-import { GatewayError } from './errors.ts'
+import { type ErrorCode, GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './chain/generation.ts'
 import type { Log } from './lib/log.ts'
@@ -297,6 +297,12 @@ function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undef
   return undefined
 }
 
+/** What a client gets for some of the parser's errors. */
+const BROKEN: Readonly<Record<string, ErrorCode>> = {
+  HPE_HEADER_OVERFLOW: 'headers_too_large',
+  ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
+}
+
 /** Sockets whose malformed request has been answered. The parser may report several errors. */
 const answered = new WeakSet<Socket>()
 
@@ -311,13 +317,7 @@ function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, linge
     return
   }
   answered.add(socket)
-  const code =
-    error.code === 'HPE_HEADER_OVERFLOW'
-      ? 'headers_too_large'
-      : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? 'request_timeout'
-        : 'bad_request'
-  const no = new GatewayError(code)
+  const no = new GatewayError(BROKEN[error.code ?? ''] ?? 'bad_request')
   const body = JSON.stringify(PLAIN.error(no, ''))
   const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`
   socket.end(`${head}\r\n${no.retry ? '' : 'x-should-retry: false\r\n'}connection: close\r\n\r\n${body}`)

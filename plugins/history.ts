@@ -51,7 +51,8 @@ export default definePlugin({
       skip: number,
     ): Promise<{ entries: HistoryEntry[]; next: string | undefined }> {
       const from = wish.from === undefined ? '-' : String(wish.from)
-      let to = wish.cursor === undefined ? (wish.to === undefined ? '+' : String(wish.to)) : `(${wish.cursor}`
+      let to = String(wish.to ?? '+')
+      if (wish.cursor !== undefined) to = `(${wish.cursor}`
       const found: HistoryEntry[] = []
       const wanted = skip + wish.size
       const most = wish.filtered ? LOOKED_THROUGH : wanted + 1
@@ -159,7 +160,8 @@ function whole(text: string | undefined, standard: number, name: string, most: n
 function time(text: string | undefined, name: string, end: boolean): number | undefined {
   if (text === undefined) return undefined
   const number = Number(text)
-  const ms = Number.isFinite(number) ? (number < 1e11 ? number * 1000 : number) : Date.parse(text)
+  const since = number < 1e11 ? number * 1000 : number
+  const ms = Number.isFinite(number) ? since : Date.parse(text)
   if (!Number.isSafeInteger(Math.floor(ms)) || ms < 0)
     throw invalid(name, `"${name}" must be a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`)
   return Math.floor(ms) + (end && /^\d{4}-\d{2}-\d{2}$/.test(text) ? 86_400_000 - 1 : 0)

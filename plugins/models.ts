@@ -93,7 +93,8 @@ function one(models: ReadonlyMap<string, ListedModel>, id: string): ListedModel 
  */
 function page(models: readonly ListedModel[], query: URLSearchParams): object {
   const index = (name: string): number => models.findIndex(({ id }) => id === query.get(name))
-  const start = query.has('after_id') ? (index('after_id') === -1 ? models.length : index('after_id') + 1) : 0
+  const after = index('after_id') === -1 ? models.length : index('after_id') + 1
+  const start = query.has('after_id') ? after : 0
   const end = query.has('before_id') ? Math.max(index('before_id'), 0) : models.length
   const asked = Number(query.get('limit') ?? models.length)
   const limit = Number.isInteger(asked) && asked > 0 ? asked : models.length

@@ -130,26 +130,20 @@ function isCovered({ policy, asks, param, tool }: Extra, price: Price, type: Key
       return price.calls[needs.name] !== undefined && (!needs.rate || price[needs.rate] !== undefined) && !tool?.beyond
     case 'rates':
       if (policy === 'sound') return price.audioInput !== undefined
-      return (
-        asks.length > 0 &&
-        asks.every(
-          name =>
-            (name === 'audio' ? price.audioOutput : name === 'image' ? price.imageOutput : undefined) !== undefined,
-        )
-      )
+      return asks.length > 0 && asks.every(name => mediaRate(price, name) !== undefined)
     case 'model': {
-      const names = tool
-        ? tool.model === undefined
-          ? undefined
-          : [tool.model]
-        : type.policy[policy] === 'allow'
-          ? modelsNamed(body.get(param))
-          : undefined
-      return names?.every(name => entryOf(type, name) !== undefined) === true
+      const asked = type.policy[policy] === 'allow' ? modelsNamed(body.get(param)) : undefined
+      const names = tool ? [tool.model] : asked
+      return names?.every(name => name !== undefined && entryOf(type, name) !== undefined) === true
     }
     default:
       return type.policy[policy] === 'allow' || standard === 'allow'
   }
+}
+
+function mediaRate({ audioOutput, imageOutput }: Price, name: string): bigint | undefined {
+  const rates: Readonly<Record<string, bigint | undefined>> = { audio: audioOutput, image: imageOutput }
+  return rates[name]
 }
 
 /** Finds a model of the key's type by its own name or by the upstream's. */
@@ -232,12 +226,9 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
 function refusal(extra: Extra, covered: boolean, { price }: ModelEntry, said: string | undefined): GatewayError {
   const { policy, param, tool } = extra
   const { remedy }: Policy = POLICIES[policy]
-  const shown =
-    policy === 'sound'
-      ? `Sound in "${param}"`
-      : tool && tool.param !== tool.type
-        ? `"${param} (${tool.type.slice(0, 64)})"`
-        : `"${param}"`
+  let shown = `"${param}"`
+  if (policy === 'sound') shown = `Sound in "${param}"`
+  else if (tool && tool.param !== tool.type) shown = `"${param} (${tool.type.slice(0, 64)})"`
   const why = covered ? 'It is not offered to this key.' : reasonOf(extra, price, said)
   return new GatewayError('member_refused', { param, message: `${shown} is refused. ${why} ${remedy}` })
 }

@@ -193,11 +193,8 @@ function holdRequests(x: Exchange & Known, host: Host, terms: metering.Terms): H
   const stream = streams(x)
   // A stream's hold grows with it, and a stream can be ended. A JSON reply must be covered completely.
   const choices = x.format.choices(x.body)
-  const ahead = stream
-    ? Math.min(limit, holdAhead * choices)
-    : limit === Infinity
-      ? terms.unlimitedOutput * choices
-      : limit
+  const all = limit === Infinity ? terms.unlimitedOutput * choices : limit
+  const ahead = stream ? Math.min(limit, holdAhead * choices) : all
   const calls = metering.heldCalls(x, terms)
   const amount = metering.holdFor(x, ahead, terms, calls.most)
   const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit

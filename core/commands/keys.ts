@@ -165,14 +165,14 @@ export async function rotateKey(environment: Environment, config: Config, id: st
 
 async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: number) {
   const { granted, balance, held, settled } = await ledger.balance(key.id)
+  // A key whose type is no longer in the file is refused.
+  const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
   return {
     id: key.id,
     label: key.label,
     name: key.name,
     type: key.type,
-    // A key whose type is no longer in the file is refused.
-    status:
-      key.status === 'disabled' ? 'disabled' : keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type',
+    status: key.status === 'disabled' ? 'disabled' : active,
     granted: formatCredits(granted),
     balance: formatCredits(balance),
     held: formatCredits(held),

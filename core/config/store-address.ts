@@ -22,6 +22,9 @@ export interface Address {
 const PATTERN = /^redis(s)?(?:\+(sentinel|cluster))?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/?#]+)(?:\/([\w.-]*))?$/
 const NODE = /^(\[[\da-fA-F:]+\]|[^:[\]@\s]+)(?::(\d{1,5}))?$/
 
+/** What follows the hosts: the number of a database, the name of a master, or nothing. */
+const PATHS: Readonly<Record<Address['kind'], RegExp>> = { single: /^\d{0,3}$/, sentinel: /./, cluster: /^$/ }
+
 /**
  * Parses `redis://[user:password@]host[:port][/db]`, `redis+cluster://host:port,host:port` or
  * `redis+sentinel://host:port,host:port/master`; `rediss` for TLS.
@@ -31,7 +34,7 @@ export function parseAddress(url: string): Address | undefined {
   const [, secure, kind = 'single', username, password, hosts = '', path = ''] = PATTERN.exec(url) ?? []
   const nodes = hosts.split(',').map(host => node(host, kind === 'sentinel' ? 26_379 : 6379))
   if (hosts === '' || nodes.some(found => !found) || (kind === 'single' && nodes.length > 1)) return undefined
-  if (kind === 'sentinel' ? path === '' : kind === 'cluster' ? path !== '' : !/^\d{0,3}$/.test(path)) return undefined
+  if (!PATHS[kind as Address['kind']].test(path)) return undefined
   return {
     kind: kind as Address['kind'],
     nodes: nodes as Node[],

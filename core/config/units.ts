@@ -62,6 +62,13 @@ export const SIZE_OR_AUTO = {
   expected: 'a size such as 512MiB, or `auto`',
 } as const
 
+/** Units by the pattern of the schema that they belong to. */
+const SCALES: ReadonlyMap<string, Readonly<Record<string, number>>> = new Map([
+  [DURATION_TEXT, MS],
+  [SIZE.pattern, BYTES],
+  [SIZE_OR_AUTO.pattern, BYTES],
+])
+
 /** Other spellings of the units. */
 const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
   ms: ['msec', 'msecs', 'millis', 'milliseconds'],
@@ -81,8 +88,7 @@ const SPELLINGS: Readonly<Record<string, readonly string[]>> = {
  * @param missing the unit to assume if the text has none
  */
 export function respelled(text: string, pattern: string | undefined, missing = ''): string | undefined {
-  const scales =
-    pattern === DURATION_TEXT ? MS : pattern === SIZE.pattern || pattern === SIZE_OR_AUTO.pattern ? BYTES : {}
+  const scales = SCALES.get(pattern ?? '') ?? {}
   // A number without a unit has the default's unit, or the smallest one if it is large.
   const unit = /^\d{4}$/.test(text) && !'hd'.includes(missing) ? Object.keys(scales)[0] : missing
   const whole = /^\d{1,4}$/.test(text) ? text + unit : text

@@ -102,8 +102,9 @@ export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): Att
   const repeated = name !== undefined || Number(count) > 0
   // A complete reply of which no client has a byte is kept for the retry, unless it is too large. Then it is not lost.
   const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
-  const part = lost ? 'lost' : repeated && outcome.kind === 'relayed' ? 'retry' : undefined
-  if (!part) return undefined
+  const delivered = repeated && outcome.kind === 'relayed'
+  if (!lost && !delivered) return undefined
+  const part = lost ? 'lost' : 'retry'
   const request = createHash('sha256')
     .update(`${digestOf(x)}\n${String(name ?? '')}`)
     .digest('hex')

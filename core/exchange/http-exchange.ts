@@ -226,8 +226,9 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   stop(reason: StopReason, what: Usage | GatewayError = NO_USAGE): void {
-    const why: EndCause =
-      what instanceof GatewayError ? { disabled: what } : reason === 'budget' ? { budget: what } : 'drain'
+    let why: EndCause = 'drain'
+    if (what instanceof GatewayError) why = { disabled: what }
+    else if (reason === 'budget') why = { budget: what }
     if (!this.begun) this.stopped ??= why
     this.#leave(why)
   }

@@ -48,7 +48,8 @@ export class UpstreamClock {
   output(encryptedBytes = 0): void {
     const now = performance.now()
     const gap = now - (this.#heardAt ?? now)
-    this.#silentMs = encryptedBytes > 0 ? 0 : gap > SILENCE_MS ? this.#silentMs + gap : this.#silentMs
+    if (encryptedBytes > 0) this.#silentMs = 0
+    else if (gap > SILENCE_MS) this.#silentMs += gap
     this.encryptedBytes += encryptedBytes
     this.#heardAt = now
   }

@@ -31,7 +31,7 @@ const SAID_MAX = 5000
 /** The conversation as it arrived. @param member the member in which its format has it */
 export function conversationOf(body: Body, member: string): Conversation {
   const value = body.receivedView(member)
-  const said = value?.isList ? [...value.elements()] : value ? [value] : []
+  const said = value?.isList ? [...value.elements()] : [value].filter(only => only !== undefined)
   const frame = [...body.names]
     .filter(name => name !== member && !MANNER.has(name))
     .flatMap(name => [name, body.receivedView(name)?.bytes.toString('latin1') ?? ''])

@@ -46,14 +46,10 @@ export function unknownCounters(raw: Json, known: ReadonlySet<string>, at = '', 
 /** Dollars as a plain decimal with nine places, rounded up: from a number, or from whole ten-billionths. */
 export function dollarsOf(raw: Json): string | undefined {
   const ticks = positive(raw['cost_in_usd_ticks'])
+  if (ticks !== undefined) return formatCredits(BigInt(Math.ceil(ticks / 10)))
   const cost = raw['cost']
-  const nano =
-    ticks !== undefined
-      ? Math.ceil(ticks / 10)
-      : typeof cost === 'number' && cost >= 0 && cost < 1e6
-        ? Math.ceil(cost * 1e9 - 1e-6)
-        : undefined
-  return nano === undefined ? undefined : formatCredits(BigInt(nano))
+  if (typeof cost !== 'number' || cost < 0 || cost >= 1e6) return undefined
+  return formatCredits(BigInt(Math.ceil(cost * 1e9 - 1e-6)))
 }
 
 /** The names of the usage members in a format that counts inclusively. */

@@ -74,13 +74,13 @@ export function heldCalls(
 ): { most: HeldCalls; least: HeldCalls } {
   // A reply in one piece cannot be ended early.
   const whole = body.get('stream') !== true
-  const held = (unsaid: number, most: number): HeldCalls => ({
-    calls: extras.tools.length === 0 ? extras.leastCalls : callsHeld(extras, unsaid, most),
-    advice: extras.advisors.map(advisor => [
-      advisor.entry,
-      whole ? (advisor.most === Infinity ? unsaid : advisor.most) : 1,
-    ]),
-  })
+  const held = (unsaid: number, most: number): HeldCalls => {
+    const advice = (limit: number): number => (limit === Infinity ? unsaid : limit)
+    return {
+      calls: extras.tools.length === 0 ? extras.leastCalls : callsHeld(extras, unsaid, most),
+      advice: extras.advisors.map(advisor => [advisor.entry, whole ? advice(advisor.most) : 1]),
+    }
+  }
   const most = held(toolCalls, whole ? Infinity : toolCalls)
   return { most, least: whole ? most : held(1, 1) }
 }

@@ -43,7 +43,8 @@ export function notesAtEnd(
   now: number,
 ): Notes {
   const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
-  const status = by ? BROKEN_BY[by] : result.failed ? 'failed' : 'ok'
+  const ended = result.failed ? 'failed' : 'ok'
+  const status = by ? BROKEN_BY[by] : ended
   return {
     ...first,
     status,

@@ -212,15 +212,11 @@ export function dearestOutput(
   { media }: Extras,
 ): Pick<Usage, 'output' | 'reasoning' | 'audioOutput' | 'imageOutput'> {
   const named = media.map(name => ({ name, rate: price[name] ?? price.output }))
-  const [dearest] = [
-    ...named,
-    { name: 'reasoning' as const, rate: price.reasoning },
-    { name: 'output' as const, rate: price.output },
-  ].sort((a, b) => (a.rate > b.rate ? -1 : a.rate < b.rate ? 1 : 0))
+  const dearest = [...named, { name: 'reasoning' as const, rate: price.reasoning }].reduce((a, b) =>
+    b.rate > a.rate ? b : a,
+  )
   const plain = { output, reasoning: 0 }
-  return dearest === undefined || dearest.rate === price.output || dearest.name === 'output'
-    ? plain
-    : { ...plain, [dearest.name]: output }
+  return dearest.rate > price.output ? { ...plain, [dearest.name]: output } : plain
 }
 
 /**

@@ -27,6 +27,6 @@ t.test('exchanges are counted by their outcome; other paths pass', async t => {
   const outcome = { kind: 'broken', by: 'client', status: 200, attempts: [] } as const
   const { stage, given } = await drive(metrics, { exchange: at(CHAT), outcome, host })
   t.equal(given, undefined)
-  const { body } = (await stage.request?.({ path: '/metrics', headers: {} } as never)) as unknown as Reply
-  t.match(String(body), 'tollgate_exchanges_total{outcome="broken_by_client"} 1')
+  const reply: unknown = await stage.request?.({ path: '/metrics', headers: {} } as never)
+  t.match(String((reply as Reply).body), 'tollgate_exchanges_total{outcome="broken_by_client"} 1')
 })

@@ -44,13 +44,14 @@ function contentText(content: unknown): string {
   return text(content) ?? ''
 }
 
+/** The calls of a message, or their fragments in an event. An older spelling has only one. */
+function rawCalls(message: Json): unknown[] {
+  if (Array.isArray(message['tool_calls'])) return message['tool_calls']
+  return message['function_call'] ? [{ index: 0, function: message['function_call'] }] : []
+}
+
 function callsOf(message: Json): Call[] {
-  const calls = Array.isArray(message['tool_calls'])
-    ? message['tool_calls']
-    : message['function_call']
-      ? [{ function: message['function_call'] }]
-      : []
-  return calls.map((value): Call => {
+  return rawCalls(message).map((value): Call => {
     const call = object(value)
     const called = object(call?.['function'])
     return {
@@ -111,12 +112,7 @@ class ChatDecoder implements Decoder {
     if (content !== '') out.push(...this.#say('text', content))
     const refusal = text(delta['refusal'])
     if (refusal) out.push(...this.#say('refusal', refusal))
-    const fragments = Array.isArray(delta['tool_calls'])
-      ? delta['tool_calls']
-      : delta['function_call']
-        ? [{ index: 0, function: delta['function_call'] }]
-        : []
-    for (const fragment of fragments) out.push(...this.#call(object(fragment) ?? {}))
+    for (const fragment of rawCalls(delta)) out.push(...this.#call(object(fragment) ?? {}))
     const finish = text(choice['finish_reason'])
     if (finish) out.push(...this.#stop(finish))
     return out
@@ -169,17 +165,17 @@ class ChatDecoder implements Decoder {
     return out
   }
 
+  #knownCall(index: unknown, id: string): Fragments | undefined {
+    if (typeof index === 'number') return this.#byIndex.get(index)
+    return id === '' ? this.#calls.at(-1) : this.#calls.find(call => call.id === id)
+  }
+
   /**
    * The call that a fragment belongs to, by its index. A further id under the same index begins a new call. Without
    * indexes and ids, a name after complete input does.
    */
   #callOf(index: unknown, id: string, name: string): Fragments {
-    const known =
-      typeof index === 'number'
-        ? this.#byIndex.get(index)
-        : id === ''
-          ? this.#calls.at(-1)
-          : this.#calls.find(call => call.id === id)
+    const known = this.#knownCall(index, id)
     const further = typeof index !== 'number' && id === '' && name !== '' && isWhole(known?.input)
     if (known && !further && (id === '' || known.id === '' || known.id === id)) return known
     const call: Fragments = { part: undefined, id: '', name: '', input: '' }

@@ -46,6 +46,8 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
       : {}
   const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
   const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)
+  const former = tools.length > 0 ? { type: 'none' } : undefined
+  const choice = request.tools.length > 0 ? encodeChoice(request) : former
   // A prompt is cached up to a mark. A client that names a cache key gets two: after what never changes, and at the
   // end.
   if (request.cacheKey !== undefined) mark([system.at(-1) ?? tools.at(-1), turns.at(-1)?.content.at(-1)])
@@ -56,7 +58,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
     messages: turns,
     stream: request.stream || undefined,
     tools: tools.length > 0 ? tools : undefined,
-    tool_choice: request.tools.length > 0 ? encodeChoice(request) : tools.length > 0 ? { type: 'none' } : undefined,
+    tool_choice: choice,
     stop_sequences: stops.length > 0 ? stops : undefined,
     ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', dropped),
     thinking: thinking?.spelled,

@@ -75,9 +75,8 @@ function encodeItem(item: Item): Json[] {
       ]
     case 'result': {
       const parts = resultParts(item.parts, item.failed)
-      const [only] = parts
-      const output =
-        parts.length === 0 ? '' : parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
+      const [first = { kind: 'text', text: '' }, ...others] = parts
+      const output = others.length === 0 && first.kind === 'text' ? first.text : encodeParts(parts)
       return [{ type: 'function_call_output', call_id: shortId(item.id), output }]
     }
   }

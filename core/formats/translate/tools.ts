@@ -55,7 +55,8 @@ export const LEAST_BUDGET = 1024
 /** The effort that was asked for, or the one of three that a budget corresponds to. */
 export function effortOf(thinking: Thinking | undefined): string | undefined {
   if (thinking?.effort !== undefined || thinking?.budget === undefined) return thinking?.effort
-  return thinking.budget < MEDIUM ? 'low' : thinking.budget < HIGH ? 'medium' : 'high'
+  if (thinking.budget < MEDIUM) return 'low'
+  return thinking.budget < HIGH ? 'medium' : 'high'
 }
 
 /**
