@@ -16,7 +16,7 @@ export const config: Config = await loadConfig(FILE, {}, checkChain).then(({ con
 
 /** A host with the configuration, and what a test adds to it. */
 export function hostWith(more: Record<string, unknown> = {}): Partial<Host> {
-  return { config, now: () => NOW, ...more } as Partial<Host>
+  return { config, now: () => NOW, ...more }
 }
 
 export const NOW = Date.UTC(2030, 0, 1, 12)
@@ -42,7 +42,7 @@ export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['ke
     label: 'sk-...abcd',
     balance: 10n * NANO,
     ...more,
-  } as Facts['key']
+  }
 }
 
 export function bodyFrom(value: unknown): Facts['body'] {

@@ -7,7 +7,7 @@ const fail = async (status: number, failure: object, path = CHAT, headers = {}):
   const { stage } = await drive(upstreamErrors, { host: hostWith() })
   const x = { route: routeOf('famC', CHAT), format: format(path) }
   try {
-    await stage.response?.(x as never, headOf({ status, headers, failure: { message: 'Words.', ...failure } as never }))
+    await stage.response?.(x as never, headOf({ status, headers, failure: { message: 'Words.', ...failure } }))
   } catch (thrown) {
     return thrown
   }
