@@ -29,7 +29,7 @@ t.test(
     await running.saw(/started a worker in place of one that ended/)
     t.ok(running.workers().includes(other ?? 0), 'the other one runs on')
     for (const res of replies) res.end(FINISH)
-    if ((await Promise.all(ends)).includes(false)) await running.saw(/"holds":\d+,.*nobody renewed are ended/)
+    if ((await Promise.all(ends)).includes(false)) await running.saw(/"holds":\d+,.*ended expired holds/)
     await until(async () => (await running.held(one.key)) === '0')
     t.match(await place.run('audit', '--key', one.id), { code: 0, out: /8 entries, 0 with drift/ })
   },

@@ -14,7 +14,7 @@ t.test(
     const one = await place.key('famC', '1')
     const yaml = readFileSync(place.file, 'utf8')
     place.write(yaml.replace(/prefix: \S+/, 'prefix: elsewhere'))
-    await running.saw(/a change of \\"store\\" takes effect at the next start/)
+    await running.saw(/the change of \\"store\\" takes effect after a restart/)
     place.write(`${yaml}\n  - nobody\n`)
     await running.saw(/the old one stays in force/)
     for (const worker of running.workers()) process.kill(worker, 'SIGKILL')
