@@ -1,6 +1,6 @@
 -- Runs the operations of one call.
 
--- An operation that fails is answered with its error; those beside it are not touched by it.
+-- An operation that fails returns its error and does not affect the others.
 local answers = {}
 for index, lines in ipairs(ARGV) do
   local place, name, rest = string.match(lines, '^(%d+)\n([^\n]*)\n(.*)$')
@@ -13,7 +13,7 @@ for index, lines in ipairs(ARGV) do
   for arg in string.gmatch(rest .. '\n', '([^\n]*)\n') do args[#args + 1] = arg end
   local fine, answer = pcall(function()
     local parts = operations[name](args)
-    -- One text is read sooner than a list of them.
+    -- One text is parsed faster than a list of texts.
     return name == 'snapshot' and parts or table.concat(parts, ' ')
   end)
   if not fine then

@@ -1,8 +1,8 @@
--- The ledger's operations. One call of the script runs a batch of them, each on the keys of one account.
--- KEYS: eight of each account: its hash, holds by lease end, holds by id, history, grants, tombstones, counters, abandoned
---   holds; then two of each operation: outcome of its id, attempts at the same request.
--- ARGV: for each operation a line of its account's place among those of the call, one of its name, and one of each argument.
--- Amounts are strings of at most 15 digits and are only ever added by HINCRBY: a Lua number would round them.
+-- The operations of the ledger. One call of the script runs a batch of them, each on the keys of one account.
+-- KEYS: eight for each account: its hash, holds by end of lease, holds by id, history, grants, tombstones, counters, abandoned
+--   holds; then two for each operation: the result of its id, and the attempts at the same request.
+-- ARGV: for each operation one line with the index of its account, one with its name, and one for each argument.
+-- Amounts are strings of at most 15 digits. They are only added by HINCRBY, since a Lua number would round them.
 local ACCOUNT, LEASES, HOLDS, HISTORY, GRANTS, TOMBS, COUNTERS, ABANDONED, OUTCOME, ATTEMPTS
 
 local function now()
@@ -39,7 +39,7 @@ local function balance()
   return number('bal')
 end
 
--- One entry of the history or of the grants: kind, id, charge, what was charged for the id before, balance after, and the gateway's notes.
+-- Writes one entry to the history or to the grants: kind, id, charge, earlier charge for the id, balance after it, and the gateway's notes.
 local function record(stream, kind, id, charge, before, notes, waived)
   if waived and waived ~= '0' then
     redis.call('XADD', stream, '*', 'k', kind, 'id', id, 'c', charge, 'p', before, 'b', balance(), 'm', notes, 'w', waived)
@@ -48,7 +48,7 @@ local function record(stream, kind, id, charge, before, notes, waived)
   end
 end
 
--- Counters for summaries: in all, by UTC day, by model. A day goes when one begins that is 90 days younger.
+-- Updates the counters for summaries: in total, by UTC day, and by model. The counters of a day are deleted after 90 days.
 local function count(charge, model, input, output)
   local day = math.floor(now() / 86400000)
   local today = 'd:' .. whole(day)
@@ -63,7 +63,7 @@ local function count(charge, model, input, output)
   end
 end
 
--- Ends a hold and charges for it. Returns false when there is no such hold.
+-- Ends a hold and charges for it. Returns false if there is no such hold.
 local function close(id, charge)
   local hold = redis.call('HGET', HOLDS, id)
   if not hold then return false end
@@ -78,7 +78,7 @@ local function close(id, charge)
   return true
 end
 
--- What was charged for a hold when it was reaped, which whatever ends it for good makes up for; false when it was not reaped.
+-- Returns what was charged for a hold when it was reaped, which its final settlement corrects. False if it was not reaped.
 local function reaped(id)
   local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+')
   if not floor then return false end
@@ -88,7 +88,7 @@ local function reaped(id)
   return floor
 end
 
--- Ends holds whose lease ran out and charges their floor: what the customer is known to have received.
+-- Ends expired holds and charges their floor: what the customer is known to have received.
 local function reap(time, limit)
   local expired = redis.call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. whole(time), 'LIMIT', 0, limit)
   for _, id in ipairs(expired) do
@@ -106,22 +106,22 @@ end
 
 local operations = {}
 
--- Why a key may not be used: its status, or its expiry; nil while it may.
+-- Returns why a key may not be used: its status, or its expiry. Nil if it may.
 local function barred()
   if get('status') ~= 'active' then return 'disabled' end
   local expires = get('expires')
   if expires ~= '' and tonumber(expires) <= now() then return 'expired' end
 end
 
--- The fields of an entry of a stream, by their names.
+-- Returns the fields of a stream entry by name.
 local function fields_of(entry)
   local fields = {}
   for at = 1, #entry[2], 2 do fields[entry[2][at]] = entry[2][at + 1] end
   return fields
 end
 
--- Why the requests of a key must end: its status, its expiry, or a rotation since they began; nil while they may go on.
--- The rotation is '' for a quota, which is no key.
+-- Returns why the requests of a key must end: its status, its expiry, or a rotation since they began. Nil if they may continue.
+-- The rotation is '' for a quota, which is not a key.
 local function off(rotation)
   if not rotation or rotation == '' then return nil end
   local reason = barred()
@@ -129,8 +129,8 @@ local function off(rotation)
   if get('rot') ~= (rotation == '0' and '' or rotation) then return 'rotated' end
 end
 
--- Sets aside as much as is wanted, or what the balance covers if that is `least` or more; false when it is not.
--- With `half`, an amount above half of the balance is cut to that half, but not below `least`.
+-- Holds the requested amount, or what the balance covers if that is at least `least`. Returns false otherwise.
+-- With `half`, an amount above half of the balance is reduced to that half, but not below `least`.
 local function take(wanted, least, half)
   if half and string.sub(balance(), 1, 1) ~= '-' then
     local share = math.max(math.floor(tonumber(balance()) / 2), tonumber(least))
@@ -139,7 +139,7 @@ local function take(wanted, least, half)
   subtract('bal', wanted)
   if string.sub(balance(), 1, 1) == '-' then
     add('bal', wanted)
-    -- Less than was wanted, so at most 15 digits, which a Lua number holds exactly.
+    -- It is less than requested, so it has at most 15 digits, which a Lua number represents exactly.
     if balance() == '0' or string.sub(balance(), 1, 1) == '-' or tonumber(balance()) < tonumber(least) then return false end
     wanted = balance()
     subtract('bal', wanted)
@@ -148,9 +148,9 @@ local function take(wanted, least, half)
   return wanted
 end
 
--- hold(id, amount, least amount, lease ms, version, most in flight or 0, notes, quota amount or '', window ms or 0, '1' for half)
--- Sets an amount aside, if the key may run and its balance covers at least the least. Repeating an id changes nothing.
--- Abandoned requests do not count as in flight.
+-- hold(id, amount, least amount, lease ms, version, maximum holds or 0, notes, quota amount or '', window ms or 0, '1' for half)
+-- Holds an amount if the key may be used and its balance covers at least the least amount. Repeating an id changes nothing.
+-- Abandoned requests do not count towards the maximum.
 operations['hold'] = function(args)
   local id, wanted, least, lease = args[1], amount(args[2]), amount(args[3]), tonumber(args[4])
   local version, most, notes, quota, window = args[5], tonumber(args[6]), args[7], args[8], tonumber(args[9])
@@ -162,15 +162,15 @@ operations['hold'] = function(args)
   reap(time, 16)
   local resets = '0'
   if quota ~= '' then
-    -- An upstream account's quota is an allocation that is granted anew in each window; what still runs counts into the new one.
-    -- Weeks begin on Monday: the epoch was a Thursday, three days into its week.
+    -- A quota is granted anew in each window. Holds that are still running count towards the new window.
+    -- Weeks begin on Monday. The epoch was a Thursday, three days into its week.
     local shift = window == 604800000 and 259200000 or 0
     local current = math.floor((time + shift) / window)
     resets = whole((current + 1) * window - shift)
     local rolled = get('win') ~= whole(current)
     if rolled then redis.call('HSET', ACCOUNT, 'win', whole(current), 'base', number('set')) end
     if rolled or get('quota') ~= quota then
-      -- Used in this window is set - base; granted is chosen so that gra = bal + rsv + set holds on.
+      -- Used in this window is set - base. The grant is chosen so that gra = bal + rsv + set still holds.
       redis.call('HSET', ACCOUNT, 'quota', quota, 'bal', quota, 'gra', quota)
       subtract('bal', number('rsv'))
       subtract('bal', number('set'))
@@ -191,8 +191,8 @@ operations['hold'] = function(args)
   return { 'held', held, balance() }
 end
 
--- extend(id, amount, lease ms, notes, rotation, floor): a live hold grows to an amount, or as far towards it as the balance goes. One
--- that was reaped, or lost with a failed store, lives again. Repeating it changes nothing. A key that is off gets nothing more.
+-- extend(id, amount, lease ms, notes, rotation, floor): extends a live hold to an amount, or as far as the balance allows. A hold
+-- that was reaped, or lost with a failed store, is restored. Repeating it changes nothing. A disabled key gets nothing more.
 operations['extend'] = function(args)
   local id, wanted, lease, notes = args[1], amount(args[2]), tonumber(args[3]), args[4]
   local reason = off(args[5])
@@ -203,14 +203,14 @@ operations['extend'] = function(args)
     local revived = wanted ~= '0' and take(wanted, '1')
     if not revived then return { 'held', '0', balance() } end
     local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+') or '0'
-    -- The notes say what the floor is for.
+    -- The notes describe the floor.
     if args[6] then floor = amount(args[6]) end
     redis.call('ZADD', LEASES, whole(now() + lease), id)
     redis.call('HSET', HOLDS, id, revived .. ':' .. floor .. ':' .. notes)
     return { 'held', revived, balance() }
   end
   local held, rest = string.match(hold, '^(%d+)(:.*)$')
-  -- Amounts of holds have at most 15 digits: here Lua's numbers are exact.
+  -- Amounts of holds have at most 15 digits, so Lua numbers are exact here.
   local more = tonumber(wanted) - tonumber(held)
   local taken = more > 0 and take(whole(more), '1') or '0'
   if taken ~= '0' then
@@ -220,14 +220,14 @@ operations['extend'] = function(args)
   return { 'held', held, balance() }
 end
 
--- renew(id, floor, lease ms, rotation, '1' if it is abandoned, notes): a live hold lives on, and what its customer has received so
--- far becomes its floor, with the notes that say what that was. Says when its key is off, or when it has lost its place among the abandoned.
+-- renew(id, floor, lease ms, rotation, '1' if it is abandoned, notes): renews the lease of a live hold. What its customer has
+-- received so far becomes its floor, with the notes that describe it. Reports if its key is disabled, or if it has lost its abandoned place.
 operations['renew'] = function(args)
   local id, floor, lease = args[1], amount(args[2]), tonumber(args[3])
   local hold = redis.call('HGET', HOLDS, id)
   if not hold then return { 'gone' } end
   local held, before, notes = string.match(hold, '^(%d+):(%d+):(.*)$')
-  -- Both have at most 15 digits, which a Lua number holds exactly: comparing is safe where adding is not needed.
+  -- Both have at most 15 digits, which a Lua number represents exactly. Comparing is safe where adding would not be.
   if tonumber(floor) > tonumber(before) then
     redis.call('HSET', HOLDS, id, held .. ':' .. floor .. ':' .. (args[6] or notes))
   end
@@ -238,9 +238,9 @@ operations['renew'] = function(args)
   return { 'ok' }
 end
 
--- What an attempt that brought its client nothing was charged is taken off the retry that succeeded, whichever is settled first.
--- Each of the two counts once, and a key has so many waivers an hour. Says how much is waived; an attempt that finds no other
--- leaves word of itself.
+-- Subtracts the charge of an attempt that delivered nothing from the charge of the retry that succeeded, whichever is settled
+-- first. Each of them counts once, and a key has a maximum of waivers per hour. Returns the waived amount. An attempt without a
+-- counterpart records itself.
 local function waive(role, charge, keep, most)
   local other, amount = string.match(redis.call('LINDEX', ATTEMPTS, 0) or '', '^(%a+):(%d+)$')
   if other and other ~= role then
@@ -252,12 +252,12 @@ local function waive(role, charge, keep, most)
   end
   redis.call('LPUSH', ATTEMPTS, role .. ':' .. charge)
   redis.call('LTRIM', ATTEMPTS, 0, 127)
-  -- A reply that came waits only for attempts that are still being read on, or its next one would be free.
+  -- A delivered retry only waits for attempts that are still being read, otherwise the next one would be free.
   redis.call('PEXPIRE', ATTEMPTS, role == 'retry' and math.min(tonumber(keep), 60000) or keep)
   return '0'
 end
 
--- Counts a request that cost nothing. True when its account has had its entries for this minute, so that this one gets none.
+-- Counts a request that cost nothing. Returns true if its account has used up its entries for this minute, so this one gets none.
 local function unlisted(most)
   if not most or most == '' then return false end
   local minute = whole(math.floor(now() / 60000))
@@ -268,11 +268,11 @@ local function unlisted(most)
 end
 
 -- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined,
---   '' or its part among the attempts at a request ('lost', 'retry'), for how many ms that counts, waivers of a key in an hour,
---   entries of an account in a minute for what costs nothing)
--- Ends an exchange with its charge, always: also when its hold was reaped meanwhile, or lost. Repeating an id changes nothing.
+--   '' or its role among the attempts at a request ('lost', 'retry'), for how many ms that counts, maximum waivers of a key per hour,
+--   maximum entries of an account per minute for requests that cost nothing)
+-- Ends an exchange with its charge in any case, even if its hold was reaped or lost. Repeating an id changes nothing.
 operations['settle'] = function(args)
-  -- Everything is checked before anything is changed: a script that stops half-way is not undone.
+  -- Everything is checked before anything is changed, since a script that stops half-way is not undone.
   local id, charge, kind, notes, remember = args[1], amount(args[2]), args[3], args[4], args[5]
   local model, input, output = args[6], amount(args[7]), amount(args[8])
   local done = redis.call('GET', OUTCOME)
@@ -283,7 +283,7 @@ operations['settle'] = function(args)
     waived = waive(role, charge, args[11], args[12])
     charge = whole(tonumber(charge) - tonumber(waived))
   end
-  -- Reaped before we came back, and perhaps revived: the difference is made good.
+  -- It was reaped before, and perhaps restored. Only the difference is charged.
   local floor = reaped(id)
   if kind == 'void' and charge == '0' and not floor and redis.call('HEXISTS', HOLDS, id) == 1 and unlisted(args[13]) then
     close(id, charge)
@@ -298,7 +298,7 @@ operations['settle'] = function(args)
     add('set', charge)
     record(HISTORY, 'late', id, charge, floor, notes, waived)
   elseif charge ~= '0' then
-    -- The hold was lost with a failed store: what was used is still owed.
+    -- The hold was lost with a failed store. What was used is still charged.
     subtract('bal', charge)
     add('set', charge)
     record(HISTORY, 'orphan', id, charge, '0', notes, waived)
@@ -309,7 +309,7 @@ operations['settle'] = function(args)
   return { 'ok', balance() }
 end
 
--- grant(id, amount, notes): adds to the allocation. Repeating an id changes nothing, however late: payments are repeated by people.
+-- grant(id, amount, notes): adds to the allocation. Repeating an id changes nothing, however late, since people repeat payments.
 operations['grant'] = function(args)
   local id, granted, notes = args[1], amount(args[2]), args[3]
   local done = redis.call('GET', OUTCOME)
@@ -322,14 +322,14 @@ operations['grant'] = function(args)
   return { 'ok', balance() }
 end
 
--- reap(limit): ends expired holds of one account; says how many, and how many live on.
+-- reap(limit): ends expired holds of one account. Returns how many, and how many remain.
 operations['reap'] = function(args)
   local ended = reap(now(), tonumber(args[1]))
   return { 'ok', whole(ended), whole(redis.call('HLEN', HOLDS)) }
 end
 
--- trim(time ms, limit, remember ms): entries of the history from before a time go, and their sum is kept; so do the traces of
--- reaped holds that nobody will settle any more. Says how many entries went.
+-- trim(time ms, limit, remember ms): deletes history entries older than a time and keeps their sum. It also deletes the traces of
+-- reaped holds that can no longer be settled. Returns the number of entries.
 operations['trim'] = function(args)
   if (tonumber(get('whole')) or 0) > now() then return { 'ok', '0' } end
   local before, limit, forgotten = tonumber(args[1]), tonumber(args[2]), now() - tonumber(args[3])
@@ -347,7 +347,7 @@ operations['trim'] = function(args)
   return { 'ok', whole(#entries) }
 end
 
--- snapshot(ms): an account and its holds at one moment, with the last entry of its history, which is not trimmed for so long.
+-- snapshot(ms): returns an account and its holds at one moment, with the last entry of its history, which is not trimmed for this time.
 operations['snapshot'] = function(args)
   if args[1] ~= '0' and redis.call('EXISTS', ACCOUNT) == 1 then redis.call('HSET', ACCOUNT, 'whole', whole(now() + tonumber(args[1]))) end
   local function last(stream)

@@ -209,11 +209,11 @@ const LARGEST_WINDOW = 1_000_000
 /** Returns whether the tokens of a report are plausible. */
 export function plausible({ usage, passes = [] }: CountedUsage, x: Billable, terms: Terms): boolean {
   if (passes.length > MOST_TOLD_PASSES) return false
-  const aside = passes.filter(pass => pass.separate).map(pass => pass.usage)
-  if (aside.length === 0) return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
+  const separate = passes.filter(pass => pass.separate).map(pass => pass.usage)
+  if (separate.length === 0) return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
   // The request's limit does not apply to output of other models.
   const own = passes.filter(pass => !pass.separate).map(pass => pass.usage)
-  const windows = [...own, ...aside].every(
+  const windows = [...own, ...separate].every(
     each => inputTokens(each) <= LARGEST_WINDOW * IMPLAUSIBLE_WINDOWS && each.output <= LARGEST_WINDOW,
   )
   return (

@@ -10,7 +10,7 @@ import { firstEvent, lastBoundary } from './sse.ts'
 const BEGUN = 2
 
 /** Maximum JSON values of one large event, which is parsed in one step. */
-const VALUES_MAX = 500_000
+const VALUES_MAX = PARSED_MAX
 
 /** Assembles the events of one stream. */
 export class WholeEvents {

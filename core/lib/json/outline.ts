@@ -16,7 +16,7 @@ const LONG = 4096
 /** Values and names from which a member is left out if it matters neither to the reply nor to its cost. */
 const MANY = 10_000
 /** Most values and names. They are parsed in one go. */
-const PARSED_MAX = 500_000
+export const PARSED_MAX = 500_000
 /** A member that matters neither to the reply nor to its cost, wherever it stands. */
 const DETAIL = 'logprobs'
 /** Members that hold the content of a reply: they are never left out. */

@@ -1,8 +1,8 @@
--- Operations beside holding and settling: who listens to a reply, credits, and names that are claimed.
+-- Operations other than holding and settling: abandoned replies, credits, and claimed names.
 
--- abandon(id, most, '1' for a reply that is always read to its end): the client of a hold has left and its reply is read on.
--- Beyond the most, the one that was abandoned first loses its place; 'full' when all places belong to replies that must be read
--- to their end: then the hold has none.
+-- abandon(id, most, '1' if the reply is read to its end in any case): marks a hold whose client has left while its reply is still
+-- read. Beyond the maximum, the hold that was abandoned first loses its place. Returns 'full' if all places belong to replies that
+-- must be read to their end; then the hold gets no place.
 operations['abandon'] = function(args)
   local id, most, whole_reply = args[1], tonumber(args[2]), args[3] == '1'
   if redis.call('HEXISTS', HOLDS, id) == 0 then return { 'gone' } end
@@ -17,20 +17,20 @@ operations['abandon'] = function(args)
   return { 'ok', first[1] }
 end
 
--- rejoin(id): a client listens again.
+-- rejoin(id): a client receives the reply again.
 operations['rejoin'] = function(args)
   redis.call('ZREM', ABANDONED, args[1])
   return { 'ok' }
 end
 
--- credit(id, entry, notes, model): gives back what an entry of the history charged. Repeating it changes nothing, however late.
+-- credit(id, entry, notes, model): refunds what an entry of the history charged. Repeating it changes nothing, however late.
 operations['credit'] = function(args)
   local entry, notes, model = args[2], args[3], args[4]
   if redis.call('GET', OUTCOME) then return { 'done' } end
   local found = redis.call('XRANGE', HISTORY, entry, entry)[1]
   if not found then return { 'unknown' } end
   local fields = fields_of(found)
-  -- Both have at most 15 digits, which a Lua number holds exactly.
+  -- Both have at most 15 digits, which a Lua number represents exactly.
   local given = tonumber(fields['c']) - tonumber(fields['p'])
   if fields['k'] == 'credit' or given <= 0 then return { 'nothing' } end
   given = whole(given)
@@ -45,7 +45,7 @@ operations['credit'] = function(args)
   return { 'ok', given, balance() }
 end
 
--- claim(id, value, ms): takes a name for so long, unless it is taken by another value. Its own value keeps it longer.
+-- claim(id, value, ms): claims a name for a time, unless another value has claimed it. The same value extends its claim.
 operations['claim'] = function(args)
   local value, keep = args[2], args[3]
   local taken = redis.call('GET', OUTCOME)
@@ -54,7 +54,7 @@ operations['claim'] = function(args)
   return { 'ok' }
 end
 
--- release(id, value): gives a name back.
+-- release(id, value): releases a claimed name.
 operations['release'] = function(args)
   if redis.call('GET', OUTCOME) == args[2] then redis.call('DEL', OUTCOME) end
   return { 'ok' }
