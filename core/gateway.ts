@@ -92,7 +92,7 @@ export class Gateway {
       await store.close()
       throw thrown
     }
-    gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEvery)
+    gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEveryMs)
     gateway.#auditing.unref()
     gateway.#warning = setInterval(() => gateway.#server.warn(), WARN_MS).unref()
     if (role === 'gateway')
@@ -106,10 +106,10 @@ export class Gateway {
     this.store = store
     this.#simulated = simulated
     this.ledger = new Ledger(store, config, environment, join(config.store.data, 'outbox'))
-    this.keys = new Keys(this.ledger, config.ledger.keyCache, environment.now)
-    this.memory = new Shares(budgetOf(config.limits.memory, config.workers, environment.memoryBytes))
-    this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stage, environment.log)
-    this.attempts = new Attempts(config.ledger.retries, config.ledger.keptReplies)
+    this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
+    this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
+    this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
+    this.attempts = new Attempts(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
     // `start` sets both before anything can access the gateway.
     this.#generation = undefined as unknown as Generation
     this.#server = undefined as unknown as GatewayServer
@@ -150,9 +150,9 @@ export class Gateway {
     clearInterval(this.#auditing)
     clearInterval(this.#warning)
     await this.#reloading
-    const { drain, drainDelay } = this.config.limits
-    if (drainDelay > 0) await new Promise(resolve => setTimeout(resolve, drainDelay))
-    await this.#server.drain(drain)
+    const { drainMs, drainDelayMs } = this.config.limits
+    if (drainDelayMs > 0) await new Promise(resolve => setTimeout(resolve, drainDelayMs))
+    await this.#server.drain(drainMs)
     await this.#generation.retire()
     await this.ledger.close()
     await this.longJobs.close()
@@ -172,7 +172,7 @@ export class Gateway {
         log.warn(`the change of "${part}" takes effect after a restart`)
     }
     configureLog(this.#environment, config)
-    this.memory.total = budgetOf(config.limits.memory, this.#started.workers, this.#environment.memoryBytes)
+    this.memory.total = budgetOf(config.limits.memoryBytes, this.#started.workers, this.#environment.memoryBytes)
     this.ledger.prices.add(pricesOf(config))
     // The ledger retries until the store has them.
     await this.ledger.prices

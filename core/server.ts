@@ -73,12 +73,12 @@ export class GatewayServer {
     this.#connections = new ClientConnections(() => options.current().config.limits)
     const { limits } = options.current().config
     this.#server = createServer({
-      maxHeaderSize: limits.headers + limits.url,
-      headersTimeout: limits.headersTime,
+      maxHeaderSize: limits.headersBytes + limits.urlBytes,
+      headersTimeout: limits.headersMs,
       // Bodies have limits of their own, which start when the body is requested.
       requestTimeout: 0,
-      connectionsCheckingInterval: Math.ceil(limits.headersTime / LOOKS),
-      keepAliveTimeout: limits.idleConnection,
+      connectionsCheckingInterval: Math.ceil(limits.headersMs / LOOKS),
+      keepAliveTimeout: limits.idleConnectionMs,
       noDelay: true,
     })
     // One more than allowed: Node drops headers beyond its limit silently, and such a request must be refused.
@@ -91,11 +91,11 @@ export class GatewayServer {
     this.#server.on('checkExpectation', (req, res) => this.#take(req, res))
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
       const connection = this.#connections.of(socket)
-      const answer = (): void => answerBrokenRequest(error, socket, limits.unreadTime)
+      const answer = (): void => answerBrokenRequest(error, socket, limits.unreadMs)
       // The malformed bytes follow a request that is being served. Its reply comes first.
       if (connection?.busy && connection.arrived()) return connection.endAfter(answer)
       if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT' || this.#late.has(socket)) return answer()
-      this.#late.set(socket, deadline(limits.headersTime / LOOKS, answer))
+      this.#late.set(socket, deadline(limits.headersMs / LOOKS, answer))
     })
     this.#server.on('connect', (_req, socket: Socket) => {
       // Node no longer handles this socket, so its errors would be uncaught.
@@ -210,7 +210,8 @@ export class GatewayServer {
   }
 
   #run(generation: Generation, req: IncomingMessage, x: HttpExchange): Promise<void> {
-    const broken = malformed(req, generation.config.limits.url) ?? this.#tooMany(generation.config.limits.anonymous, x)
+    const broken =
+      malformed(req, generation.config.limits.urlBytes) ?? this.#tooMany(generation.config.limits.anonymous, x)
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
     if ('target' in found) return found.target.run(x, this.#options.forward)

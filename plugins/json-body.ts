@@ -17,7 +17,7 @@ export default definePlugin({
   setup(_options, { config }) {
     return {
       async request(x) {
-        const { body: bytesMax, values, depth } = config.limits
+        const { bodyBytes: bytesMax, values, depth } = config.limits
         const reader = new BodyReader({ values, depth })
         let reserved = 0
         const received = await x.read(bytesMax, bytes => {

@@ -260,9 +260,9 @@ const busy = new Map<string, number>()
  * reads it again.
  */
 async function holdOwn(request: HoldRequest, x: Exchange & Known, host: Host): Promise<HoldAnswer> {
-  const { concurrency, concurrencyWait } = typeOf(x, host)
+  const { concurrency, concurrencyWaitMs } = typeOf(x, host)
   // The stage has a time limit of its own.
-  const until = host.now() + Math.min(concurrencyWait, host.config.limits.stage / 2)
+  const until = host.now() + Math.min(concurrencyWaitMs, host.config.limits.stageMs / 2)
   let answer = await host.ledger.hold(request)
   if (answer.kind === 'busy' && (busy.get(x.key.id) ?? 0) < concurrency) {
     addTo(busy, x.key.id, 1)

@@ -31,7 +31,7 @@ export class Generation {
     this.#stages = stages
     this.#log = log
     this.drained = new Promise(resolve => (this.#drained = resolve))
-    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stage)
+    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs)
     this.routes = new RouteTable()
     for (const endpoint of endpointsOf(stages.map(({ plugin }) => plugin.on))) {
       this.routes.add(endpoint, chain(stages.filter(({ plugin }) => covers(plugin.on, endpoint))))
@@ -53,7 +53,11 @@ export class Generation {
     try {
       for (const { plugin: name, options } of config.chain) {
         const plugin = plugins.get(name) as Plugin
-        const stage: unknown = await withTimeout(plugin.setup(options as never, host), config.limits.stage, 'its setup')
+        const stage: unknown = await withTimeout(
+          plugin.setup(options as never, host),
+          config.limits.stageMs,
+          'its setup',
+        )
         if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup did not return a stage')
         const unknown = Object.keys(stage).find(hook => !(HOOKS as readonly string[]).includes(hook))
         if (unknown !== undefined) {

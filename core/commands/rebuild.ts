@@ -28,7 +28,7 @@ export async function runRebuild(
   const { accounts, grants, entries } = await onLedger(environment, config, async (ledger, _keys, store) => {
     // Settlements of a running gateway would be counted twice, or not at all.
     if (await store.served()) throw new Error('a gateway uses this store; stop it first')
-    return rebuild(ledger, lines, config.ledger.remember)
+    return rebuild(ledger, lines, config.ledger.rememberMs)
   })
   environment.print(
     `Restored ${accounts} accounts, ${grants} grants and ${entries} entries. Now run: npx tollgate audit`,

@@ -45,7 +45,7 @@ export async function onLedger<T>(
   use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>,
 ): Promise<T> {
   // A command can wait longer than a request, in order to report the real cause.
-  const store = await openStore({ ...config.store, commandTimeout: 10_000 }, 'guest', environment)
+  const store = await openStore({ ...config.store, commandTimeoutMs: 10_000 }, 'guest', environment)
   try {
     const ledger = new Ledger(store, config, environment)
     return await use(ledger, new Keys(ledger, 0, environment.now), store)

@@ -64,7 +64,7 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   environment.print(`  key types: ${types}`)
   const most = connectionsMax(config.limits.connections)
   const few = most < config.limits.connections ? ` (the heap has no room for ${count(config.limits.connections)})` : ''
-  const memory = Math.floor(budgetOf(config.limits.memory, config.workers, environment.memoryBytes) / 2 ** 20)
+  const memory = Math.floor(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes) / 2 ** 20)
   environment.print(
     `  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`,
   )

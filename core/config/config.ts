@@ -47,16 +47,16 @@ export interface Upstream {
 
 /** Time limits of an upstream, in milliseconds. */
 export interface UpstreamTimeouts {
-  readonly connect: number
+  readonly connectMs: number
   /** How long an idle connection is kept, unless the upstream announces a shorter time. */
-  readonly keepAlive: number
-  readonly firstByte: number
-  readonly idle: number
-  readonly total: number
+  readonly keepAliveMs: number
+  readonly firstByteMs: number
+  readonly idleMs: number
+  readonly totalMs: number
   /** How long the gateway keeps reading a stream after its client left, before the last content. */
-  readonly finish: number
+  readonly finishMs: number
   /** How long the gateway keeps reading a stream after its last content, to learn its usage. */
-  readonly usage: number
+  readonly usageMs: number
 }
 
 /** A model of a key type, under the name that customers use. */
@@ -98,7 +98,7 @@ export interface KeyType {
   /** Maximum concurrent requests of one key. */
   readonly concurrency: number
   /** How long a request above `concurrency` waits for others of its key to end, in milliseconds. */
-  readonly concurrencyWait: number
+  readonly concurrencyWaitMs: number
   /** Maximum replies of one key that are read to the end at the same time after their clients left. */
   readonly abandoned: number
   /** Whether running streams end when their key is disabled, expires or is rotated. */
@@ -126,10 +126,10 @@ export interface ChainEntry {
 export interface Limits {
   readonly connections: number
   /** In bytes. */
-  readonly url: number
-  readonly headers: number
-  readonly body: number
-  readonly reply: number
+  readonly urlBytes: number
+  readonly headersBytes: number
+  readonly bodyBytes: number
+  readonly replyBytes: number
   /** Maximum number of JSON values in a request. */
   readonly values: number
   readonly depth: number
@@ -137,20 +137,20 @@ export interface Limits {
    * Bytes of all requests and replies in flight, of all workers together. If undefined, a share of the machine's
    * memory.
    */
-  readonly memory: number | undefined
+  readonly memoryBytes: number | undefined
   /** In milliseconds. */
-  readonly headersTime: number
-  readonly bodyIdle: number
-  readonly bodyTime: number
-  readonly writeIdle: number
-  readonly keepalive: number
-  readonly idleConnection: number
+  readonly headersMs: number
+  readonly bodyIdleMs: number
+  readonly bodyMs: number
+  readonly writeIdleMs: number
+  readonly keepaliveMs: number
+  readonly idleConnectionMs: number
   /**
    * Limits on reading and discarding the rest of a body after an early response: milliseconds, bytes, and requests at a
    * time.
    */
-  readonly unreadTime: number
-  readonly unreadBody: number
+  readonly unreadMs: number
+  readonly unreadBytes: number
   readonly unreadBodies: number
   /** Maximum idle connections of one client address. */
   readonly idlePerAddress: number
@@ -158,9 +158,9 @@ export interface Limits {
   readonly anonymous: number
   /** The operator's own proxies. Their `x-forwarded-for` is trusted. */
   readonly trustedProxies: TrustedProxies
-  readonly stage: number
-  readonly drainDelay: number
-  readonly drain: number
+  readonly stageMs: number
+  readonly drainDelayMs: number
+  readonly drainMs: number
 }
 
 /** Where balances and counters are stored. */
@@ -175,27 +175,27 @@ export interface StoreConfig {
   readonly data: string
   readonly prefix: string
   /** In milliseconds. */
-  readonly commandTimeout: number
+  readonly commandTimeoutMs: number
 }
 
 /** Retention and lease times of the ledger. */
 export interface LedgerConfig {
   /** In milliseconds. */
-  readonly lease: number
-  readonly reapEvery: number
-  readonly remember: number
-  readonly history: number
-  readonly retries: number
+  readonly leaseMs: number
+  readonly reapEveryMs: number
+  readonly rememberMs: number
+  readonly historyMs: number
+  readonly retriesMs: number
   /** Bytes of all replies that are kept for retries. */
-  readonly keptReplies: number
+  readonly keptRepliesBytes: number
   /** Maximum waived charges of one key per hour. */
   readonly waivers: number
   /** Maximum history entries per minute for a key's requests that cost nothing. */
   readonly freeEntries: number
   /** How long the gateway remembers which key created an object at a provider, in milliseconds. */
-  readonly stored: number
-  readonly auditEvery: number
-  readonly keyCache: number
+  readonly storedMs: number
+  readonly auditEveryMs: number
+  readonly keyCacheMs: number
 }
 
 /** The whole configuration. */

@@ -60,7 +60,7 @@ export class KeyTypeReader {
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
       concurrency: raw.concurrency,
-      concurrencyWait: duration(raw.concurrencyWait),
+      concurrencyWaitMs: duration(raw.concurrencyWait),
       abandoned: raw.abandoned,
       onDisabled: raw.onDisabled,
       holdAhead: raw.holdAhead,

@@ -39,13 +39,13 @@ export function upstreamFromFile(
     cost: costFromFile(raw.cost ?? {}, [...path, 'cost'], prices, reader),
     dollar: raw.dollar === undefined ? undefined : reader.decimal([...path, 'dollar']),
     timeouts: {
-      connect: duration(raw.timeouts.connect),
-      keepAlive: duration(raw.timeouts.keepAlive),
-      firstByte: duration(raw.timeouts.firstByte),
-      idle: duration(raw.timeouts.idle),
-      total: duration(raw.timeouts.total),
-      finish: duration(raw.timeouts.finish),
-      usage: duration(raw.timeouts.usage),
+      connectMs: duration(raw.timeouts.connect),
+      keepAliveMs: duration(raw.timeouts.keepAlive),
+      firstByteMs: duration(raw.timeouts.firstByte),
+      idleMs: duration(raw.timeouts.idle),
+      totalMs: duration(raw.timeouts.total),
+      finishMs: duration(raw.timeouts.finish),
+      usageMs: duration(raw.timeouts.usage),
     },
   }
 }

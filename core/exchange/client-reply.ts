@@ -16,8 +16,8 @@ export interface ReplyRecipient {
   readonly id: string
   /** Whose long work it is to send the reply. */
   readonly owner: string
-  /** `writeIdle`: milliseconds for which a client may take nothing. */
-  readonly limits: { readonly writeIdle: number }
+  /** `writeIdleMs`: milliseconds for which a client may take nothing. */
+  readonly limits: { readonly writeIdleMs: number }
   /** Headers to add if the connection must close after the reply. */
   closing(): Headers
 }
@@ -80,7 +80,7 @@ export class ClientReply {
 
   /**
    * Ends the reply. Resolves when the operating system has its last byte, or the client has left. A client that takes
-   * nothing for `writeIdle` is disconnected.
+   * nothing for `writeIdleMs` is disconnected.
    */
   async end(bytes: Buffer): Promise<void> {
     const { res } = this
@@ -118,7 +118,7 @@ export class ClientReply {
   }
 
   /**
-   * Calls back when the client takes more, or has left. A client that takes nothing for `writeIdle` is disconnected.
+   * Calls back when the client takes more, or has left. A client that takes nothing for `writeIdleMs` is disconnected.
    * @returns a function that cancels the call
    */
   whenReady(callback: () => void): () => void {
@@ -145,7 +145,7 @@ export class ClientReply {
       const now = socket.bytesWritten - socket.writableLength
       if (now === taken) this.res.destroy()
       taken = now
-    }, this.#asker.limits.writeIdle)
+    }, this.#asker.limits.writeIdleMs)
     return () => clearInterval(watch)
   }
 }

@@ -314,10 +314,10 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
    * otherwise.
    */
   async #discard(): Promise<void> {
-    const { unreadBody, unreadTime, unreadBodies } = this.limits
+    const { unreadBytes, unreadMs, unreadBodies } = this.limits
     if (this.#server.discardedBodies >= unreadBodies) return
     this.#server.discardedBodies++
-    await discarded(this.#req, unreadBody, unreadTime)
+    await discarded(this.#req, unreadBytes, unreadMs)
     this.#server.discardedBodies--
   }
 

@@ -47,8 +47,8 @@ export async function readBody(
   if (req.headers.expect !== undefined) res.writeContinue()
   return await new Promise((resolve, reject) => {
     const body = new ByteBuffer(length > 0 ? length : undefined)
-    const end = performance.now() + limits.bodyTime
-    const idle = deadline(limits.bodyIdle, () => fail(new GatewayError('request_timeout')))
+    const end = performance.now() + limits.bodyMs
+    const idle = deadline(limits.bodyIdleMs, () => fail(new GatewayError('request_timeout')))
     let over = false
     let looking = false
     let ended = false

@@ -39,16 +39,16 @@ export class Accounts extends Reads {
 
   constructor(
     store: Store,
-    { prefix, replicas, commandTimeout, data }: Config['store'],
-    { lease, stored: storedMs }: Config['ledger'],
+    { prefix, replicas, commandTimeoutMs, data }: Config['store'],
+    { leaseMs, storedMs }: Config['ledger'],
     now: () => number,
   ) {
     super(new Scripts(store, prefix))
     this.now = now
     this.trail = new Trail(data)
     this.#replicas = replicas
-    this.#confirmMs = commandTimeout * 0.75
-    this.#lease = lease
+    this.#confirmMs = commandTimeoutMs * 0.75
+    this.#lease = leaseMs
     this.#stored = storedMs
   }
 

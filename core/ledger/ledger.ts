@@ -62,7 +62,7 @@ export class Ledger extends Maintenance {
     }
     if (outboxFolder !== undefined) {
       const { isAlive, now, pid } = environment
-      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, now, pid, remember: config.remember, send })
+      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, now, pid, rememberMs: config.rememberMs, send })
     }
   }
 
@@ -84,9 +84,9 @@ export class Ledger extends Maintenance {
     const every = (ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout =>
       setInterval(() => void work().catch((cause: unknown) => this.log.warn({ err: cause }, `${name} failed`)), ms)
     this.#timers = [
-      setInterval(() => this.#renewAll(), this.#config.lease / 3),
-      every(this.#config.reapEvery, 'reaping', () => this.reapAll()),
-      every(this.#config.reapEvery, 'storing the prices', () => this.prices.keep()),
+      setInterval(() => this.#renewAll(), this.#config.leaseMs / 3),
+      every(this.#config.reapEveryMs, 'reaping', () => this.reapAll()),
+      every(this.#config.reapEveryMs, 'storing the prices', () => this.prices.keep()),
       // A store that failed may have lost prices.
       every(TRIM_EVERY_MS, 'trimming', () => this.trimAll().then(() => this.prices.keep(true))),
     ]
@@ -119,7 +119,7 @@ export class Ledger extends Maintenance {
       id,
       String(amount),
       String(least),
-      String(this.#config.lease),
+      String(this.#config.leaseMs),
       version,
       String(request.concurrency ?? 0),
       JSON.stringify(request.notes),
@@ -159,7 +159,7 @@ export class Ledger extends Maintenance {
     const args = [
       hold.id,
       String(amount),
-      String(this.#config.lease),
+      String(this.#config.leaseMs),
       JSON.stringify({ ...notes, ...floor.notes }),
       rotation,
       String(floor.charge),
@@ -247,12 +247,12 @@ export class Ledger extends Maintenance {
       String(charge),
       kind,
       JSON.stringify(notes),
-      String(this.#config.remember),
+      String(this.#config.rememberMs),
       notes.model,
       String(usage ? inputTokens(usage) : 0),
       String(usage?.output ?? 0),
       notes.quarantined ? '1' : '0',
-      ...(attempt ? [attempt.part, String(this.#config.retries), String(this.#config.waivers)] : ['', '', '']),
+      ...(attempt ? [attempt.part, String(this.#config.retriesMs), String(this.#config.waivers)] : ['', '', '']),
       String(this.#config.freeEntries),
     ]
     return { account, id, args, at: this.now(), ...(attempt && { request: attempt.request }) }
@@ -276,7 +276,7 @@ export class Ledger extends Maintenance {
       const args = [
         id,
         String(charge),
-        String(this.#config.lease),
+        String(this.#config.leaseMs),
         request.rotation ?? '',
         abandoned ? '1' : '',
         JSON.stringify({ ...request.notes, ...notes }),

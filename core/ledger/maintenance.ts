@@ -57,8 +57,8 @@ export class Maintenance extends Accounts {
 
   /** Folds history entries older than the retention time into sums. @returns the number of entries */
   async trimAll(): Promise<number> {
-    const { history, remember } = this.#config
-    const args = [String(this.now() - history), String(TRIM_PAGE), String(remember)]
+    const { historyMs, rememberMs } = this.#config
+    const args = [String(this.now() - historyMs), String(TRIM_PAGE), String(rememberMs)]
     let trimmed = 0
     for (const account of await this.accounts()) {
       for (let more = TRIM_PAGE; more === TRIM_PAGE; trimmed += more) {

@@ -23,7 +23,7 @@ export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'no
   /** The outbox's folder. It is created when it is first needed. */
   readonly folder: string
   /** How long the store recognises a repeated settlement, in milliseconds. */
-  readonly remember: number
+  readonly rememberMs: number
   /** Sends a settlement to the store. Rejects if the store did not take it. */
   send(settlement: Settlement): Promise<unknown>
 }
@@ -56,7 +56,7 @@ export class Outbox {
 
   /** Takes over the settlements of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
-    const { folder, isAlive, log, now, pid, remember } = this.#host
+    const { folder, isAlive, log, now, pid, rememberMs } = this.#host
     const emptied: string[] = []
     const found: Settlement[] = []
     for (const name of filesOf(folder)) {
@@ -67,7 +67,7 @@ export class Outbox {
       if (owner === pid || !isAlive(owner)) emptied.push(join(folder, name))
       found.push(...read(join(folder, name)))
     }
-    const oldest = now() - remember
+    const oldest = now() - rememberMs
     const fresh = found.filter(({ at }) => at > oldest)
     for (const stale of found.filter(({ at }) => at <= oldest)) {
       log.error(

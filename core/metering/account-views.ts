@@ -140,7 +140,7 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
       ...special(priceText(price)),
     })),
     rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
-    max_request_bytes: config.limits.body,
+    max_request_bytes: config.limits.bodyBytes,
   }
 }
 

@@ -41,7 +41,7 @@ export function clientFor(commandTimeout: number, log: Log, options: RedisOption
 /** Creates a client of the store at an address that is not connected yet. */
 export function clientOf(
   { kind, nodes, master, tls, username, password, db }: Address,
-  { commandTimeout }: StoreConfig,
+  { commandTimeoutMs }: StoreConfig,
   log: Log,
   connectionName: string,
 ): Redis {
@@ -51,18 +51,18 @@ export function clientOf(
     ...(password !== undefined && { password }),
     ...(tls && { tls: {} }),
   }
-  if (kind === 'single') return clientFor(commandTimeout, log, { ...nodes[0], ...who, db })
+  if (kind === 'single') return clientFor(commandTimeoutMs, log, { ...nodes[0], ...who, db })
   // After a first connection, the gateway reconnects forever. Without one, it gives up.
   let known = false
   let redis: Redis
   if (kind === 'sentinel') {
-    redis = clientFor(commandTimeout, log, {
+    redis = clientFor(commandTimeoutMs, log, {
       ...who,
       sentinels: [...nodes],
       name: master,
       sentinelRetryStrategy: tries => (known ? delay(tries) : null),
       // A sentinel that hangs is skipped like one that is down.
-      sentinelCommandTimeout: commandTimeout,
+      sentinelCommandTimeout: commandTimeoutMs,
     })
   } else {
     const cluster = new Cluster([...nodes], {
@@ -70,13 +70,13 @@ export function clientOf(
       enableOfflineQueue: false,
       // A command whose node fails is retried on the new master, for about as long as a single Redis is waited for.
       maxRedirections: 6,
-      retryDelayOnFailover: commandTimeout / 8,
-      retryDelayOnClusterDown: commandTimeout / 8,
+      retryDelayOnFailover: commandTimeoutMs / 8,
+      retryDelayOnClusterDown: commandTimeoutMs / 8,
       // ioredis asks one random node for the state of the cluster, and that node may be down.
       clusterRetryStrategy: tries => (known || tries < ASKED_NODES ? delay(tries) : null),
       redisOptions: { ...SETTINGS, ...who } as object,
     })
-    cluster.on('+node', (node: Redis) => limited(node, commandTimeout))
+    cluster.on('+node', (node: Redis) => limited(node, commandTimeoutMs))
     cluster.on('error', (cause: Error) => log.warn({ reason: cause.message }, 'store connection'))
     redis = cluster as unknown as Redis
   }

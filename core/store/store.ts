@@ -102,7 +102,7 @@ async function openManaged(
   const connectionName = `tollgate-${role}-${pid}`
   const server = new ManagedServer(binary, config.data, environment)
   const client = (name: string): Redis =>
-    clientFor(config.commandTimeout, log, {
+    clientFor(config.commandTimeoutMs, log, {
       path: server.socket,
       connectionName: name,
       // A managed server that died is restarted before the next connection attempt.
@@ -149,7 +149,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
       throw new Error(
         'there is no store: the embedded one exists only while the gateway runs; start the gateway, or install redis-server',
       )
-    const redis = await connect(clientFor(config.commandTimeout, log, { port, host: '127.0.0.1' }), role, log)
+    const redis = await connect(clientFor(config.commandTimeoutMs, log, { port, host: '127.0.0.1' }), role, log)
     return {
       redis,
       scattered: false,

@@ -21,13 +21,13 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
   return new Promise((resolve, reject) => {
     const chunks = new ChunkList()
     const memory = new Allowance(x.memory)
-    const endMs = performance.now() + patience.total
+    const endMs = performance.now() + patience.totalMs
     const timedOut = (): void => {
       fail(
         new GatewayError('upstream_timeout', { cause: new Error('upstream stopped sending in the middle of a reply') }),
       )
     }
-    const idle = deadline(patience.idle, timedOut)
+    const idle = deadline(patience.idleMs, timedOut)
     const done = (): void => {
       idle.clear()
       forget()

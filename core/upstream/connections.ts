@@ -22,8 +22,8 @@ interface IdleConnection {
  * shorter time.
  */
 export interface ConnectionTimes {
-  readonly connect: number
-  readonly keepAlive: number
+  readonly connectMs: number
+  readonly keepAliveMs: number
 }
 
 /** A connection in use. */
@@ -39,7 +39,7 @@ export class Connections {
 
   /** Takes a connection. @param fresh whether to ignore idle connections */
   take(origin: string, times: ConnectionTimes, fresh: boolean): ConnectionInUse {
-    const idle = this.#of(origin, `${times.connect} ${times.keepAlive}`)
+    const idle = this.#of(origin, `${times.connectMs} ${times.keepAliveMs}`)
     const kept = fresh ? undefined : idle.pop()
     if (kept) {
       kept.wire.begin()
@@ -53,9 +53,9 @@ export class Connections {
       headersTimeout: 0,
       bodyTimeout: 0,
       maxHeaderSize: HEADERS_MAX,
-      keepAliveTimeout: times.keepAlive,
-      keepAliveMaxTimeout: times.keepAlive,
-      connect: watched(wire, times.connect),
+      keepAliveTimeout: times.keepAliveMs,
+      keepAliveMaxTimeout: times.keepAliveMs,
+      connect: watched(wire, times.connectMs),
     }
     return { client: new Client(origin, options), wire, idle }
   }

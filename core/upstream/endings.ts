@@ -10,8 +10,8 @@ import type { ReplyBody } from './reply-body.ts'
 
 /** Time limits of the upstream while it replies, in milliseconds. */
 export interface UpstreamPatience {
-  readonly idle: number
-  readonly total: number
+  readonly idleMs: number
+  readonly totalMs: number
 }
 
 /** Makes the head of a reply, once the beginning of the reply is known. */

@@ -40,15 +40,15 @@ export class ReadOn implements AbandonedReply {
     // A reply that a retry may ask for is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
-    else if (this.#rests) this.#wait(timeouts.usage)
+    else if (this.#rests) this.#wait(timeouts.usageMs)
     else if (this.#finishes) {
-      this.#wait(timeouts.finish)
+      this.#wait(timeouts.finishMs)
       this.#abandon()
     } else if (this.#insists) this.#wait(UNREAD_MS)
     // If the format reports input first, wait for that report.
     else if (this.#x.route.format.reportsInputFirst && !this.#x.begun) {
       this.#forInput = true
-      this.#wait(timeouts.usage)
+      this.#wait(timeouts.usageMs)
     } else this.#x.giveUp()
   }
 
@@ -65,7 +65,7 @@ export class ReadOn implements AbandonedReply {
   }
 
   rested(): void {
-    if (this.#x.gone && !this.#whole) this.#wait(this.#upstream.timeouts.usage)
+    if (this.#x.gone && !this.#whole) this.#wait(this.#upstream.timeouts.usageMs)
   }
 
   mayEnd(): boolean {

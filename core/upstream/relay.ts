@@ -52,7 +52,7 @@ export async function relay(
     else return failWith(relayed, makeHead({ message: `content-type ${type || 'missing'} under status 200` }))
     return outcome
   } finally {
-    if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepalive)
+    if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepaliveMs)
     else if (!body.readableEnded) {
       reply.abort()
       // Otherwise a decompressor would go on with a reply that is no longer wanted.

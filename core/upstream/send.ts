@@ -10,13 +10,14 @@ import { createProxyServer } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
 import { deadline, type Deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
-import { Connections, type ConnectionInUse } from './connections.ts'
+import type { UpstreamTimeouts } from '../config/config.ts'
+import { Connections, type ConnectionInUse, type ConnectionTimes } from './connections.ts'
 import { UpstreamBody } from './reply-body.ts'
 
 /** The address of a request and the time limits of each step, in milliseconds. */
 export interface Destination {
   readonly url: URL
-  readonly timeouts: { readonly connect: number; readonly keepAlive: number; readonly firstByte: number }
+  readonly timeouts: ConnectionTimes & Pick<UpstreamTimeouts, 'firstByteMs'>
 }
 
 /** An upstream's answer with an unread body. */
@@ -96,7 +97,7 @@ export class Sender {
     return new Promise((resolve, reject) => {
       const connection = this.#connections.take(origin, timeouts, fresh)
       const giveBack = (): void => this.#connections.give(connection)
-      const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByte, {
+      const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByteMs, {
         resolve,
         reject,
         giveBack,

@@ -53,7 +53,7 @@ export class StreamRelay {
     this.#pressure = new BackPressure(x, body)
     this.#ending = new StreamEnding(x, hooks, this.#translation)
     this.#commentsMemory = new Allowance(x.memory)
-    this.#wholeEvents = new WholeEvents(x.route.format, x.limits.reply, x.memory)
+    this.#wholeEvents = new WholeEvents(x.route.format, x.limits.replyBytes, x.memory)
   }
 
   /** Relays the stream to its end. @throws GatewayError while nothing has gone to the client; what a stage throws */
@@ -68,18 +68,18 @@ export class StreamRelay {
 
   #listen(): void {
     const { x, body, patience } = this.#relayed
-    const { idle, total } = patience
-    const { keepalive } = x.limits
+    const { idleMs, totalMs } = patience
+    const { keepaliveMs } = x.limits
     const startedMs = performance.now()
     let heardMs = startedMs
     // One timer for each stream: it fires when the client has got nothing for a while.
-    const silence = deadline(Math.min(keepalive, idle, total), () => {
+    const silence = deadline(Math.min(keepaliveMs, idleMs, totalMs), () => {
       const now = performance.now()
       // While the upstream is held back, its silence is the gateway's doing.
       if (this.#pressure.holding) heardMs = now
       // An upstream that neither ends nor goes on after its last event has ended.
-      const idleMs = x.complete ? Math.min(keepalive, idle) : idle
-      if (now - heardMs >= idleMs || now - startedMs >= total) return this.#finish('timeout')
+      const silentMs = x.complete ? Math.min(keepaliveMs, idleMs) : idleMs
+      if (now - heardMs >= silentMs || now - startedMs >= totalMs) return this.#finish('timeout')
       if (x.begun) this.#write(KEEPALIVE)
       silence.refresh()
     })
@@ -89,7 +89,7 @@ export class StreamRelay {
     })
     body.on('data', (chunk: Buffer) => {
       heardMs = performance.now()
-      if (heardMs - startedMs >= total) return this.#finish('timeout')
+      if (heardMs - startedMs >= totalMs) return this.#finish('timeout')
       this.#take(chunk)
       if (this.#wholeEvents.begun > LONG_BYTES && !this.#over) {
         goOnInTurn(body, x.owner, () => !this.#pressure.holding && !this.#over)
@@ -136,7 +136,7 @@ export class StreamRelay {
     }
     if (!this.#commentsMemory.cover(events)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
-    if (length > x.limits.reply)
+    if (length > x.limits.replyBytes)
       throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
   }
 

@@ -4,13 +4,11 @@ import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import type { Share } from '../lib/shares.ts'
 import type { Format } from '../formats/index.ts'
 import { ChunkList, NOTHING } from '../lib/byte-buffer.ts'
+import { PARSED_MAX } from '../lib/json/outline.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
 
 /** Maximum bytes of a blank line in the chunks before its last byte. */
 const BEGUN = 2
-
-/** Maximum JSON values of one large event, which is parsed in one step. */
-const VALUES_MAX = PARSED_MAX
 
 /** Assembles the events of one stream. */
 export class WholeEvents {
@@ -73,8 +71,8 @@ export class WholeEvents {
     this.#seam = rest.length < BEGUN ? Buffer.concat([this.#seam, rest]).subarray(-BEGUN) : rest.subarray(-BEGUN)
     const length = this.#rest.push(rest)
     if (!this.#memory.cover(rest)) throw shortOfMemory()
-    if (this.#memory.values > VALUES_MAX)
-      throw new GatewayError('upstream_failed', { cause: new Error(`an event of more than ${VALUES_MAX} values`) })
+    if (this.#memory.values > PARSED_MAX)
+      throw new GatewayError('upstream_failed', { cause: new Error(`an event of more than ${PARSED_MAX} values`) })
     if (length > this.#limit)
       throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
   }

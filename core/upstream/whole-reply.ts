@@ -54,7 +54,7 @@ export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<O
 /** Reads the whole answer. @returns undefined if the client left */
 async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAnswer | undefined> {
   const { x } = relayed
-  const bytes = await collect(relayed, x.limits.reply)
+  const bytes = await collect(relayed, x.limits.replyBytes)
   if (!bytes) return undefined
   x.upstreamClock.stop()
   const { format } = x.route

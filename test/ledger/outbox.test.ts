@@ -31,7 +31,7 @@ function scene(t: Test): Scene {
         isAlive,
         now: Date.now,
         pid,
-        remember: 3_600_000,
+        rememberMs: 3_600_000,
         log,
         send({ id }) {
           if (!place.open) return Promise.reject(new Error('away'))
