@@ -42,7 +42,7 @@ export const ERRORS = {
     status: 409,
     retry: false,
     words:
-      'This request is already running or done, and its reply is no longer complete. Wait until it is done, or send it with another idempotency-key.',
+      'This request is already running or done, and its reply can no longer be returned in full. Wait until it is done, or send it with another idempotency-key.',
   },
   request_timeout: { status: 408, retry: true, words: 'The request did not arrive in time.' },
   url_too_long: { status: 414, retry: false, words: 'The request URL is too long.' },
