@@ -56,12 +56,12 @@ const KINDS: readonly (readonly [RegExp, CallName | 'advisor'])[] = [
 ]
 
 /** What a tool, an item or a counter of this name is billed as. */
-export function kindOf(name: string): CallName | 'advisor' {
+function kindOf(name: string): CallName | 'advisor' {
   return KINDS.find(([pattern]) => pattern.test(name))?.[1] ?? 'otherTools'
 }
 
 /** Whether the provider runs a tool. */
-export function isProviderTool(tool: Json): boolean {
+function isProviderTool(tool: Json): boolean {
   const { type, environment } = tool
   // The client's own tools have a name, with or without a type.
   if (type === undefined || type === null) return text(tool['name']) === undefined && !object(tool['function'])

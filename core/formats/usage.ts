@@ -8,7 +8,7 @@ import type { CountedUsage, Json, RawUsage } from './terms.ts'
 
 /** Reads token counts of a usage object, and notes whether all of them are whole numbers. */
 export class Counter {
-  sound = true
+  valid = true
 
   /** The first of the members that is present; 0 if none is. Null counts as absent. */
   of(raw: Json | undefined, ...names: string[]): number {
@@ -21,7 +21,7 @@ export class Counter {
       const value = raw?.[name]
       if (value === undefined || value === null) continue
       if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
-      this.sound = false
+      this.valid = false
       return 0
     }
     return undefined
@@ -135,7 +135,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
       ...(made.image > 0 && { imageOutput: made.image }),
       ...(rejected > 0 && { rejected }),
     },
-    valid: counter.sound,
+    valid: counter.valid,
     complete: input !== undefined && reported !== undefined,
     ...(conditions && { conditions }),
     ...(unknown.length > 0 && { unknown }),

@@ -35,7 +35,7 @@ export type Line =
   | { readonly kind: 'end'; readonly lines: number }
 
 /** Name of the trail file in the data folder. */
-export const TRAIL = 'grants.jsonl'
+const TRAIL = 'grants.jsonl'
 
 /** The trail in one data folder. */
 export class Trail {

@@ -38,7 +38,7 @@ export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'ser
  * Returns the conditions for pricing a reply: the reported ones, or the dearest requested ones until it reports any.
  * @returns undefined for the plain rates
  */
-export function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | undefined {
+function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | undefined {
   const { serviceTier } = tally
   const counted = tally.usage()?.conditions
   const told = serviceTier === undefined ? counted : { serviceTier, ...counted }

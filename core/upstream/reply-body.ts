@@ -84,10 +84,10 @@ export class UpstreamBody extends EventEmitter {
   #soon(): void {
     if (!this.#flowing || this.#scheduled) return
     this.#scheduled = true
-    queueMicrotask(this.#tell)
+    queueMicrotask(this.#emitWaiting)
   }
 
-  readonly #tell = (): void => {
+  readonly #emitWaiting = (): void => {
     this.#scheduled = false
     const waiting = this.#waiting
     if (this.#flowing && !this.destroyed && waiting.length > 0) {

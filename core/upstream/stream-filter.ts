@@ -55,7 +55,7 @@ export class PassThroughFilter implements StreamFilter {
 
   push(bytes: Buffer): Buffer {
     const latin1 = bytes.toString('latin1')
-    const left = this.#removes.reduce((text, strike) => text.replace(strike, ''), latin1)
+    const left = this.#removes.reduce((text, removed) => text.replace(removed, ''), latin1)
     return left === latin1 ? this.#rewrite(bytes, latin1) : this.#rewrite(Buffer.from(left, 'latin1'), left)
   }
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { mostBelowZero } from '../../core/metering/bound.ts'
+import { mostBelowZero } from '../ledger/below-zero.ts'
 import { startGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { crowd, customer, PLACES, PRICES, Provider, RATE, serve } from './thief.ts'

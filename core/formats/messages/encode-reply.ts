@@ -17,7 +17,7 @@ import type {
 } from '../translate/neutral.ts'
 import { renameId, writtenSignature } from '../translate/passthrough.ts'
 import { envelope } from './errors.ts'
-import { tell } from './usage.ts'
+import { encodeUsage } from './usage.ts'
 
 const REASONS: Readonly<Record<Stop['reason'], string>> = {
   stop: 'end_turn',
@@ -121,7 +121,7 @@ class MessagesEncoder implements Encoder {
     if (this.#begun) return []
     this.#begun = true
     // The input is only known at the end, where the last event reports it.
-    return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#context), usage: tell(NO_USAGE) } })]
+    return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#context), usage: encodeUsage(NO_USAGE) } })]
   }
 
   #open(what: Opening): OutgoingEvent {

@@ -13,7 +13,7 @@ import { encodeRequest } from './encode-request.ts'
 import { callOfBlock, takesLimit } from '../provider-tools.ts'
 import { LEAST_BUDGET } from '../translate/tools.ts'
 import { envelope } from './errors.ts'
-import { count, tell } from './usage.ts'
+import { count, encodeUsage } from './usage.ts'
 
 function read(json: unknown): Reading {
   const event = object(json)
@@ -114,7 +114,7 @@ export const messages: Format = {
   replyMember: 'message',
   modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),
   decodeUsage: count,
-  encodeUsage: tell,
+  encodeUsage: encodeUsage,
   // This format has a status of its own for an overloaded provider, and its SDKs have a class for it.
   status: error => (error.code === 'overloaded' ? 529 : error.status),
   error: envelope,

@@ -49,7 +49,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   const cost = dollarsOf(raw)
   return {
     usage: passes.reduce((sum, { usage }) => plus(sum, usage), NO_USAGE),
-    valid: counter.sound,
+    valid: counter.valid,
     complete: counted.every(
       pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined,
     ),
@@ -67,7 +67,7 @@ function otherModel(pass: RawUsage): string | undefined {
 }
 
 /** Usage as this format spells it: `count` reads it. */
-export function tell(usage: Usage): RawUsage {
+export function encodeUsage(usage: Usage): RawUsage {
   return {
     input_tokens: usage.input,
     cache_creation_input_tokens: usage.cacheWrite5m + usage.cacheWrite1h,

@@ -164,7 +164,7 @@ export function wrappedInput(input: string): string {
 }
 
 /** Finds what may be a number beyond a double's precision: at the beginning of a value, and so not within base64. */
-export const BIG_NUMBER = /[:[,]\s*-?\d{16}/
+const BIG_NUMBER = /[:[,]\s*-?\d{16}/
 
 interface Exact {
   rawJSON?: (text: string) => unknown

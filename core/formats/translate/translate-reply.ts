@@ -65,7 +65,7 @@ export class ReplyTranslation {
    * @throws GatewayError upstream_failed if the event is not a reply
    */
   reply(event: ReplyEvent): ReplyEvent {
-    return this.#told(this.#decoded(event), [event])
+    return this.#asEvent(this.#decoded(event), [event])
   }
 
   /** A JSON reply as the events of a stream. */
@@ -85,7 +85,7 @@ export class ReplyTranslation {
       ({ reading }) => reading.last === true || upstream.isComplete(reading.closes?.length ?? 0, 1),
     )
     if (!reply || !ended) throw noReply('a stream without its end')
-    return this.#told(this.#named(reply), events)
+    return this.#asEvent(this.#named(reply), events)
   }
 
   stream(): StreamTranslation {
@@ -107,7 +107,7 @@ export class ReplyTranslation {
   }
 
   /** The reply in the client's format, with the usage that the events report. */
-  #told(reply: Reply, events: readonly ReplyEvent[]): ReplyEvent {
+  #asEvent(reply: Reply, events: readonly ReplyEvent[]): ReplyEvent {
     const { client, upstream } = this.#between
     const tally = new UsageTally(upstream)
     for (const { reading } of events) if (reading.usage) tally.addUsage(reading.usage)

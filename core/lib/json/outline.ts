@@ -20,7 +20,7 @@ export const PARSED_MAX = 500_000
 /** A member that matters neither to the reply nor to its cost, wherever it stands. */
 const DETAIL = 'logprobs'
 /** Members that hold the content of a reply: they are never left out. */
-const TELLING: ReadonlySet<string> = new Set(['choices', 'output', 'content'])
+const CONTENT_MEMBERS: ReadonlySet<string> = new Set(['choices', 'output', 'content'])
 /** What replaces a string, an object or a list that is left out. */
 const EMPTY = { string: Buffer.from('""'), object: Buffer.from('{}'), list: Buffer.from('[]') }
 
@@ -111,7 +111,7 @@ export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline |
     parts.push(bytes.subarray(at, tape.start(entry)), instead)
     at = tape.end(entry)
   }
-  const large = new Set([...names].filter(([name]) => !TELLING.has(name)).map(([, entry]) => entry + 1))
+  const large = new Set([...names].filter(([name]) => !CONTENT_MEMBERS.has(name)).map(([, entry]) => entry + 1))
   for (let entry = 0; entry < tape.size; entry++) {
     const first = bytes[tape.start(entry)]
     const next = tape.next(entry)

@@ -1,7 +1,7 @@
 /** How far a key's balance can fall below zero: the part of all its concurrent charges that no hold covers. */
-import type { KeyType } from '../config/config.ts'
-import { NANO } from '../money/credits.ts'
-import type { Price, Rates } from '../money/price.ts'
+import type { KeyType } from '../../core/config/config.ts'
+import { NANO } from '../../core/money/credits.ts'
+import type { Price, Rates } from '../../core/money/price.ts'
 
 /**
  * Seconds of a model's output that a stream may be charged beyond its hold: one second until the next check, one for
