@@ -48,22 +48,22 @@ export class Workers {
   #stopping = false
 
   /** Starts the workers and waits until all of them listen. @throws Error if one cannot */
-  static async start(environment: Environment, sound: ValidConfig): Promise<Workers> {
-    configureLog(environment, sound.config)
+  static async start(environment: Environment, valid: ValidConfig): Promise<Workers> {
+    configureLog(environment, valid.config)
     // Each worker accepts connections itself. A connection passed from the host would be lost if its worker died in
     // that moment.
     cluster.schedulingPolicy = cluster.SCHED_NONE
-    const port = await portOf(sound.config.listen)
-    const store = await openStore(sound.config.store, 'gateway', environment)
-    const workers = new Workers(environment, sound, store, port)
+    const port = await portOf(valid.config.listen)
+    const store = await openStore(valid.config.store, 'gateway', environment)
+    const workers = new Workers(environment, valid, store, port)
     try {
-      await Promise.all(Array.from({ length: sound.config.workers }, () => workers.#listening()))
+      await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
       await workers.stop()
       throw thrown
     }
     cluster.on('exit', (worker, code, signal) => workers.#replace(worker, signal ?? code))
-    workers.#unwatch = watchFile(sound.config.file, sound.text, environment.log, () => void workers.reload())
+    workers.#unwatch = watchFile(valid.config.file, valid.text, environment.log, () => void workers.reload())
     return workers
   }
 

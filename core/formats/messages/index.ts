@@ -114,7 +114,7 @@ export const messages: Format = {
   replyMember: 'message',
   modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),
   decodeUsage: count,
-  encodeUsage: encodeUsage,
+  encodeUsage,
   // This format has a status of its own for an overloaded provider, and its SDKs have a class for it.
   status: error => (error.code === 'overloaded' ? 529 : error.status),
   error: envelope,
