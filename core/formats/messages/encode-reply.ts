@@ -121,7 +121,9 @@ class MessagesEncoder implements Encoder {
     if (this.#begun) return []
     this.#begun = true
     // The input is only known at the end, where the last event reports it.
-    return [typedEvent({ type: 'message_start', message: { ...begun(id, this.#context), usage: encodeUsage(NO_USAGE) } })]
+    return [
+      typedEvent({ type: 'message_start', message: { ...begun(id, this.#context), usage: encodeUsage(NO_USAGE) } }),
+    ]
   }
 
   #open(what: Opening): OutgoingEvent {
