@@ -233,7 +233,13 @@ t.test('the plugins in docs/plugins.md compile and work', async t => {
     '--skipLibCheck',
     '--exactOptionalPropertyTypes',
   ]
-  const files = ['hello.ts', 'country.ts'].map(name => join(folder, name))
+  // Outside the chain: a hook that waits and gives nothing needs no `gives`.
+  const waits = "on: 'all', needs: ['key'], setup: () => ({ async request({ key }) { await Promise.resolve(key.id) } })"
+  writeFileSync(
+    join(folder, 'waits.ts'),
+    `import { definePlugin } from 'tollgate/plugin'\nexport default definePlugin({ name: 'waits', summary: 'Waits.', ${waits} })`,
+  )
+  const files = ['hello.ts', 'country.ts', 'waits.ts'].map(name => join(folder, name))
   const compiled = spawnSync('tsc', ['--ignoreConfig', ...flags, ...files], { encoding: 'utf8' })
   t.equal(compiled.stdout, '', 'tsc has nothing to say')
   const g = await startGateway(t, {
