@@ -105,13 +105,20 @@ export class GatewayError extends Error {
   }
 }
 
-/** @throws TypeError if HTTP cannot carry one of the headers */
-export function checkHeaders(headers: Readonly<Record<string, string>>): void {
+/**
+ * Checks headers that a stage has set.
+ * @param checked headers that need no further check; those that pass are added
+ * @throws TypeError if HTTP cannot carry one of the headers
+ */
+export function checkHeaders(headers: Readonly<Record<string, string>>, checked: Record<string, string> = {}): void {
   for (const name in headers) {
+    const value = headers[name] ?? ''
+    if (checked[name] === value) continue
     if (/[^!#$%&'*+.^_`|~0-9A-Za-z-]/.test(name) || name === '') throw new TypeError(`"${name}" is not a header name`)
     // eslint-disable-next-line no-control-regex
-    if (/[^\t\x20-\x7e\x80-\xff]/.test(headers[name] ?? ''))
+    if (/[^\t\x20-\x7e\x80-\xff]/.test(value))
       throw new TypeError(`the header ${name} has a character that HTTP cannot carry`)
+    checked[name] = value
   }
 }
 

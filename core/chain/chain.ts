@@ -55,6 +55,8 @@ export class ReplyHooks {
   readonly log: Log
   /** How many stages the request has passed. */
   #passed = 0
+  /** Headers of the reply that have been checked: a hook changes few of them, and there are several hooks. */
+  readonly #checkedHeaders: Record<string, string> = {}
 
   constructor(x: HttpExchange, stages: readonly PlacedStage[], hooks: HookLists, log: Log, limit: number) {
     this.#x = x
@@ -75,33 +77,27 @@ export class ReplyHooks {
    * own
    */
   response(head: Head): void {
-    for (const { plugin, stage } of this.#hooks.response) {
-      let reply
-      try {
-        reply = stage.response?.(known(this.#x), head)
-        checkHeaders(head.reply)
-      } catch (thrown) {
-        throw ofStage(plugin, thrown)
-      }
-      if (reply)
-        throw new ReplyOverride(
-          reply instanceof Promise ? reply.catch(thrown => Promise.reject(ofStage(plugin, thrown))) : reply,
-        )
+    for (const placed of this.#hooks.response) {
+      const reply = this.#withHead(placed, head, stage => stage.response?.(known(this.#x), head))
+      if (reply) throw new ReplyOverride(reply, placed.plugin)
     }
   }
 
   rewriters(head: Head): Rewriter[] {
     return this.#hooks.rewrite
-      .map(({ plugin, stage }) => {
-        try {
-          const rewriter = stage.rewrite?.(known(this.#x), head)
-          checkHeaders(head.reply)
-          return rewriter
-        } catch (thrown) {
-          throw ofStage(plugin, thrown)
-        }
-      })
+      .map(placed => this.#withHead(placed, head, stage => stage.rewrite?.(known(this.#x), head)))
       .filter(rewriter => rewriter !== undefined)
+  }
+
+  /** Runs a hook that may set headers of the reply. */
+  #withHead<T>({ plugin, stage }: PlacedStage, head: Head, hook: (stage: Stage<Fact, Fact>) => T): T {
+    try {
+      const result = hook(stage)
+      checkHeaders(head.reply, this.#checkedHeaders)
+      return result
+    } catch (thrown) {
+      throw ofStage(plugin, thrown)
+    }
   }
 
   get wantsAll(): boolean {
@@ -176,9 +172,9 @@ function ofStage({ name }: Plugin, thrown: unknown): GatewayError {
 class ReplyOverride extends Error {
   readonly reply: Reply | Promise<Reply>
 
-  constructor(reply: Reply | Promise<Reply>) {
+  constructor(reply: Reply | Promise<Reply>, plugin: Plugin) {
     super('a stage replaced the reply')
-    this.reply = reply
+    this.reply = reply instanceof Promise ? reply.catch(thrown => Promise.reject(ofStage(plugin, thrown))) : reply
   }
 }
 
