@@ -23,6 +23,9 @@ interface Node extends Shape {
 /** What `!env NAME fallback` looks like to an editor, which reads the text behind the tag. */
 const FROM_ENVIRONMENT = { type: 'string', pattern: '^[A-Za-z_][A-Za-z0-9_]*( .*)?$' } as const
 
+/** Types whose values may all come from the environment. Of texts, only those with a rule need to be told apart. */
+const SCALARS: ReadonlySet<string> = new Set(['integer', 'number', 'boolean'])
+
 /** Keywords of Tollgate's own, and formats that have another meaning elsewhere. */
 const OWN_KEYWORDS: ReadonlySet<string> = new Set(['expected', 'format'])
 
@@ -48,19 +51,24 @@ export function publishedSchema(plugins: Iterable<DescribedPlugin>): object {
 function published(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(published)
   if (typeof schema !== 'object' || schema === null) return schema
-  const kept = Object.entries(schema).filter(([keyword]) => !OWN_KEYWORDS.has(keyword))
-  const {
-    description,
-    default: standard,
-    ...rest
-  } = Object.fromEntries(kept.map(([keyword, value]) => [keyword, keyword === 'default' ? value : published(value)]))
+  const { description, default: standard, properties, ...others } = schema as Node
   const notes = {
     ...(description !== undefined && { description }),
     ...(standard !== undefined && { default: standard }),
   }
-  const { type } = rest
-  const isScalar = (['integer', 'number', 'boolean'].includes(String(type)) || rest['pattern']) ?? rest['enum']
-  return isScalar && type !== undefined ? { ...notes, anyOf: [rest, FROM_ENVIRONMENT] } : { ...notes, ...rest }
+  const kept = Object.entries(others).filter(([keyword]) => !OWN_KEYWORDS.has(keyword))
+  const rules = {
+    ...mapValues(Object.fromEntries(kept), published),
+    // The members of `properties` are named by settings, not by keywords.
+    ...(properties && { properties: mapValues(properties, published) }),
+  }
+  const { type, pattern, enum: words } = others
+  const isScalar = pattern !== undefined || words !== undefined || SCALARS.has(type ?? '')
+  return type !== undefined && isScalar ? { ...notes, anyOf: [rules, FROM_ENVIRONMENT] } : { ...notes, ...rules }
+}
+
+function mapValues(record: Readonly<Record<string, unknown>>, change: (value: unknown) => unknown): object {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(value)]))
 }
 
 /** Returns the reference of gateway.yaml as Markdown. */
@@ -142,6 +150,6 @@ function standardOf(node: Node, isRequired: boolean): string {
 /** Returns which values a setting accepts, without the article and without examples. */
 function valuesOf(node: Node): string {
   if (node.enum) return node.enum.map(value => `\`${String(value)}\``).join(', ')
-  const words = (node.expected ?? expectedOf(node) ?? '').replace(/^an? /, '')
+  const words = (expectedOf(node) ?? '').replace(/^an? /, '')
   return words.replace(/,? such as .*?(?=, from|, or|$)/, '').replace(/^(model id|plain decimal)[:,].*/, '$1')
 }

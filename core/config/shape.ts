@@ -63,7 +63,7 @@ function meantName({ keyword, params, parentSchema }: ErrorObject): string | und
 function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
   const path = [...base, ...pointer(error.instancePath)]
   const schema = (error.parentSchema ?? {}) as Shape
-  const expected = `expected ${schema.expected ?? expectedOf(schema) ?? (error.message ?? 'something else').replace(/^must be /, '')}`
+  const expected = `expected ${expectedOf(schema) ?? (error.message ?? 'something else').replace(/^must be /, '')}`
   if (error.propertyName !== undefined) return source.problem([...path, error.propertyName], expected, undefined, 'key')
   switch (error.keyword) {
     case 'additionalProperties': {
@@ -109,8 +109,9 @@ function nameHint(name: string, row: string | undefined, known: readonly string[
   return MOVED[name] ?? suggest(name, known)
 }
 
-/** Returns what values of a type look like. Undefined if the schema has no type. */
-export function expectedOf({ type, minimum, exclusiveMinimum, maximum }: Shape): string | undefined {
+/** Returns what the values of a schema look like. Undefined if it has neither a type nor words of its own. */
+export function expectedOf({ expected, type, minimum, exclusiveMinimum, maximum }: Shape): string | undefined {
+  if (expected !== undefined) return expected
   const kind = type === undefined ? undefined : KINDS[type]
   if (kind === undefined) return undefined
   if (exclusiveMinimum !== undefined) return `${kind} above ${exclusiveMinimum}`

@@ -28,6 +28,15 @@ export interface Rates {
   readonly imageOutput?: bigint
 }
 
+/** The names of the rates for output. */
+export const OUTPUT_RATE_NAMES = [
+  'output',
+  'reasoning',
+  'rejected',
+  'audioOutput',
+  'imageOutput',
+] as const satisfies readonly (keyof Rates)[]
+
 /** The names of the rates. Each is a setting of a price in gateway.yaml. */
 export const RATE_NAMES = [
   'input',
@@ -36,11 +45,7 @@ export const RATE_NAMES = [
   'cacheWrite1h',
   'imageInput',
   'audioInput',
-  'output',
-  'reasoning',
-  'rejected',
-  'audioOutput',
-  'imageOutput',
+  ...OUTPUT_RATE_NAMES,
 ] as const satisfies readonly (keyof Rates)[]
 
 /** The conditions that change a bill, as prices and history entries name them. */

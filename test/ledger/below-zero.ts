@@ -1,7 +1,7 @@
 /** How far a key's balance can fall below zero: the part of all its concurrent charges that no hold covers. */
 import type { KeyType } from '../../core/config/config.ts'
 import { NANO } from '../../core/money/credits.ts'
-import type { Price, Rates } from '../../core/money/price.ts'
+import { OUTPUT_RATE_NAMES, type Price, type Rates } from '../../core/money/price.ts'
 
 /**
  * Seconds of a model's output that a stream may be charged beyond its hold: one second until the next check, one for
@@ -24,19 +24,14 @@ export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outpu
 }
 
 const PER = 1_000_000n
-const OUTPUT = [
-  'output',
-  'reasoning',
-  'rejected',
-  'audioOutput',
-  'imageOutput',
-] as const satisfies readonly (keyof Rates)[]
 
 /**
  * Returns the dearest rate in nano-credits per million output tokens: dearest class, longest input, dearest conditions.
  */
 function dearestRate(price: Price): bigint {
-  const rates = [price, ...(price.tiers ?? [])].flatMap((each: Rates) => OUTPUT.map(name => each[name] ?? 0n))
+  const rates = [price, ...(price.tiers ?? [])].flatMap((each: Rates) =>
+    OUTPUT_RATE_NAMES.map(name => each[name] ?? 0n),
+  )
   const factors = Object.values(price.factors).map(named => [...named.values(), NANO].reduce(larger))
   return factors.reduce((rate, factor) => (rate * factor + NANO - 1n) / NANO, rates.reduce(larger))
 }
