@@ -89,7 +89,7 @@ export default definePlugin({
         return { runningHold }
       },
       response(x, head) {
-        // If the output limit is lowered, the client is told so in a header.
+        // A header tells the client about a lowered output limit.
         if (x.runningHold.underfunded && lowers(x, host))
           head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },

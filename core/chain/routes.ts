@@ -47,7 +47,7 @@ export class RouteTable<T> {
     this.#methodsOf(path).set(method, target)
   }
 
-  /** The target. If there is none: the methods that the path accepts, none for an unknown path. */
+  /** Returns the target. Without one, returns the methods that the path accepts; an unknown path accepts none. */
   find(method: string, path: string): { target: T } | { allow: readonly string[] } {
     const methods =
       this.#exact.get(path) ?? this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods

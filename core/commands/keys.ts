@@ -182,7 +182,7 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
   }
 }
 
-/** Finds a key by its id or secret. @throws UsageError if there is none */
+/** Finds a key by its id or secret. @throws UsageError if no key has it */
 export async function find(keys: Keys, id: string): Promise<Key> {
   const key = (await keys.get(id)) ?? (id.startsWith('sk-') ? await keys.find(id) : undefined)
   if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)

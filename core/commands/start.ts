@@ -25,7 +25,7 @@ export async function start(environment: Environment, file: string): Promise<voi
   const loaded = await loadOrExit(environment, file)
   const gateway =
     loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
-  // This comes first: whoever reads that the gateway listens may signal it at once.
+  // This comes first: a reader of the next lines may signal the gateway at once.
   stopOnSignals(environment, gateway)
   await greet(environment, gateway)
 }

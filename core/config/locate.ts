@@ -121,7 +121,7 @@ export function nearest(written: string, candidates: Iterable<string>): string |
   return tied ? undefined : best
 }
 
-/** Returns the hint "did you mean …?" for a value, or undefined if there is none. */
+/** Returns the hint "did you mean …?" for a value. Undefined without a value. */
 export function didYouMean(value: string | undefined): string | undefined {
   return value && `did you mean ${value}?`
 }

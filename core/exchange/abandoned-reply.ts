@@ -3,7 +3,7 @@ import type { GatewayError } from '../errors.ts'
 import type { StopReason } from './exchange.ts'
 import type { Usage } from '../money/usage.ts'
 
-/** Decides whether a reply is read on after its clients have left. It is told what happens to the reply. */
+/** Decides whether a reply is read after its clients have left. The relay reports to it what happens to the reply. */
 export interface AbandonedReply {
   /**
    * Whether the reply may be given up now. If not, it is given up when everything that the upstream has already sent

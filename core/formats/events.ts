@@ -8,7 +8,7 @@ import { renamed } from './renaming.ts'
  * needed, so that a stage that reads only `type` costs nothing.
  */
 export class ReplyEvent {
-  /** The `event:` field; empty if there is none. */
+  /** The `event:` field. Empty if the event has no such field. */
   readonly type: string
   /** A comment before the event, if a stage has added one. */
   readonly comment: string | undefined

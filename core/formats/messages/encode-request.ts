@@ -227,7 +227,7 @@ function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
 }
 
 /**
- * How the model is told to reason. Reasoning is off where providers would refuse it: if a tool is forced, if the
+ * Returns how to ask the model to reason. Reasoning is off where providers would refuse it: if a tool is forced, if the
  * request begins the reply, and if the history calls tools without the reasoning that led to them.
  */
 function encodeThinking(

@@ -184,7 +184,7 @@ export interface ReplyContext {
 export interface ModelLimits {
   /** Output tokens to ask for if the format requires a number. */
   readonly output: number
-  /** How the model is told to reason. */
+  /** How the request asks the model to reason. */
   readonly thinking: 'adaptive' | 'budget'
 }
 
