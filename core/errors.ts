@@ -89,6 +89,7 @@ export class GatewayError extends Error {
     const row: ErrorRow = ERRORS[code]
     super(details.message ?? row.words, { cause: details.cause })
     if (details.headers) checkHeaders(details.headers)
+    if (details.status !== undefined) checkStatus(details.status)
     this.name = 'GatewayError'
     this.code = code
     this.status = details.status ?? row.status
@@ -105,21 +106,40 @@ export class GatewayError extends Error {
   }
 }
 
+/** Headers that frame a reply. The gateway sets them. Another value would break the reply. */
+const FRAMING: ReadonlySet<string> = new Set([
+  'content-encoding',
+  'content-length',
+  'keep-alive',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+])
+
 /**
- * Checks headers that a stage has set.
+ * Checks headers that a stage has set. A plugin may be plain JavaScript, so their types are checked too.
  * @param checked headers that need no further check; those that pass are added
- * @throws TypeError if HTTP cannot carry one of the headers
+ * @throws TypeError if a stage may not set one of the headers, or HTTP cannot carry it
  */
-export function checkHeaders(headers: Readonly<Record<string, string>>, checked: Record<string, string> = {}): void {
+export function checkHeaders(headers: Readonly<Record<string, unknown>>, checked: Record<string, string> = {}): void {
   for (const name in headers) {
-    const value = headers[name] ?? ''
-    if (checked[name] === value) continue
+    const value = headers[name]
+    if (value !== undefined && checked[name] === value) continue
     if (/[^!#$%&'*+.^_`|~0-9A-Za-z-]/.test(name) || name === '') throw new TypeError(`"${name}" is not a header name`)
+    if (FRAMING.has(name.toLowerCase())) throw new TypeError(`the header ${name} can only be set by the gateway`)
+    if (typeof value !== 'string') throw new TypeError(`the value of the header ${name} is not a string`)
     // eslint-disable-next-line no-control-regex
     if (/[^\t\x20-\x7e\x80-\xff]/.test(value))
       throw new TypeError(`the header ${name} has a character that HTTP cannot carry`)
     checked[name] = value
   }
+}
+
+/** @throws TypeError if a final HTTP response cannot have the status */
+function checkStatus(status: number): void {
+  if (!Number.isInteger(status) || status < 200 || status > 599)
+    throw new TypeError(`${status} is not the status of an HTTP response`)
 }
 
 /** The headers that go with an error. */
@@ -151,11 +171,20 @@ export class Reply {
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | Buffer
 
+  /** @throws TypeError if HTTP cannot carry the status or a header, or the body is of another type */
   constructor(status: number, body: string | Buffer, headers: Record<string, string> = {}) {
+    if (typeof body !== 'string' && !Buffer.isBuffer(body))
+      throw new TypeError('the body of a Reply must be a string or a Buffer')
     checkHeaders(headers)
+    checkStatus(status)
     this.status = status
     this.body = body
     this.headers = headers
+  }
+
+  /** The body as bytes. */
+  get bytes(): Buffer {
+    return typeof this.body === 'string' ? Buffer.from(this.body) : this.body
   }
 
   /** A JSON reply. @param headers further headers beside the content type */

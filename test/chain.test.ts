@@ -11,6 +11,7 @@ import { drive } from './drive.ts'
 import { type Options, startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
 import { bodyOf } from '../core/formats/body-reader.ts'
+import type { Edit } from './gateway-file.ts'
 
 /**
  * A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through
@@ -37,11 +38,11 @@ async function withProbe(
   const g = await startGateway(t, {
     ...more,
     upstream: upstream.url,
-    edit: yaml =>
-      yaml
-        .replace('- router', '- probe\n  - router')
-        .replace('limits:', `plugins: [${folder}]\nlimits:`)
-        .replace('stage: 30s', 'stage: 200ms'),
+    edit: file =>
+      (more.edit ?? (same => same))(file)
+        .insertBefore('router', 'probe')
+        .set('plugins', [folder])
+        .set('limits.stage', '200ms'),
   })
   return { g, notes }
 }
@@ -127,29 +128,114 @@ for (const [name, made] of [
   })
 }
 
-const misbehaviour: [string, string, number][] = [
-  ['throws in request', `{ request() { throw new Error('secret detail') } }`, 500],
-  ['rejects in request', `{ async request() { throw new Error('secret detail') } }`, 500],
-  ['never resolves', `{ request: () => new Promise(() => {}) }`, 500],
-  ['gives an undeclared fact', `{ request: () => ({ surprise: 1 }) }`, 500],
-  ['throws a gateway error in response', `{ response() { throw new GatewayError('unavailable') } }`, 503],
-  ['throws in response', `{ response() { throw new Error('secret detail') } }`, 500],
-  ['rejects in response', `{ async response() { throw new Error('secret detail') } }`, 500],
-  [
-    'replaces the reply by one that cannot be sent',
-    `{ response: () => Reply.json({}, { 'x-probe': 'secret detail\\n' }) }`,
-    500,
-  ],
-  ['throws in rewrite', `{ rewrite() { throw new Error('secret detail') } }`, 500],
-  ['makes a header that cannot be sent', `{ response(_x, head) { head.reply['x-probe'] = 'secret detail\\n' } }`, 500],
-  ['throws in event', `{ event() { throw new Error('secret detail') } }`, 200],
-  ['throws in settle', `{ settle() { throw new Error('secret detail') } }`, 200],
+const misbehaviour: { does: string; hooks: string; status: number; logged?: RegExp; head?: string; edit?: Edit }[] = [
+  { does: 'throws in request', hooks: `request() { throw new Error('secret detail') }`, status: 500 },
+  { does: 'rejects in request', hooks: `async request() { throw new Error('secret detail') }`, status: 500 },
+  { does: 'never resolves in request', hooks: `request: () => new Promise(() => {})`, status: 500, logged: /200 ms/ },
+  {
+    does: 'returns a fact that it does not declare',
+    hooks: `request: () => ({ surprise: 1 })`,
+    status: 500,
+    logged: /surprise.* is not in its `gives`/,
+  },
+  {
+    does: 'does not return a fact that it declares',
+    head: `gives: ['stored'],`,
+    edit: file => file.remove('stored-state'),
+    hooks: `request: (() => {}) as any`,
+    status: 500,
+    logged: /its request hook did not return .*stored/,
+  },
+  {
+    does: 'throws a gateway error in response',
+    hooks: `response() { throw new GatewayError('unavailable') }`,
+    status: 503,
+    logged: /^$/,
+  },
+  { does: 'throws in response', hooks: `response() { throw new Error('secret detail') }`, status: 500 },
+  { does: 'rejects in response', hooks: `async response() { throw new Error('secret detail') }`, status: 500 },
+  { does: 'never resolves in response', hooks: `response: () => new Promise(() => {})`, status: 500, logged: /200 ms/ },
+  {
+    does: 'returns something else than a reply in response',
+    hooks: `response: (async () => {}) as any`,
+    status: 500,
+    logged: /its response hook returned something else than a Reply/,
+  },
+  {
+    does: 'replaces the reply by one that cannot be sent',
+    hooks: `response: () => Reply.json({}, { 'x-probe': 'secret detail\\n' })`,
+    status: 500,
+    logged: /x-probe has a character that HTTP cannot carry/,
+  },
+  {
+    does: 'replaces the reply by one without a body',
+    hooks: `response: () => Reply.json(undefined)`,
+    status: 500,
+    logged: /the body of a Reply must be a string or a Buffer/,
+  },
+  { does: 'throws in rewrite', hooks: `rewrite() { throw new Error('secret detail') }`, status: 500 },
+  {
+    does: 'has an asynchronous rewrite',
+    hooks: `rewrite: (async () => {}) as any`,
+    status: 500,
+    logged: /its rewrite hook returned something else than a Rewriter/,
+  },
+  {
+    does: 'sets a header with a line break',
+    hooks: `response(_x, head) { head.reply['x-probe'] = 'secret detail\\n' }`,
+    status: 500,
+    logged: /x-probe has a character that HTTP cannot carry/,
+  },
+  {
+    does: 'sets a header with a snowman',
+    hooks: `rewrite(_x, head) { head.reply['x-probe'] = 'snow \u2603' }`,
+    status: 500,
+    logged: /x-probe has a character that HTTP cannot carry/,
+  },
+  {
+    does: 'sets a header without a value',
+    hooks: `response(_x, head) { (head.reply as any)['x-probe'] = undefined }`,
+    status: 500,
+    logged: /the value of the header x-probe is not a string/,
+  },
+  {
+    does: 'sets the length of the reply',
+    hooks: `response(_x, head) { head.reply['Content-Length'] = '5' }`,
+    status: 500,
+    logged: /the header Content-Length can only be set by the gateway/,
+  },
+  {
+    does: 'throws an error whose header has a name with a space',
+    hooks: `request() { throw new GatewayError('bad_request', { headers: { 'x note': 'a' } }) }`,
+    status: 500,
+    logged: /x note.* is not a header name/,
+  },
+  {
+    does: 'throws an error with a header that frames the reply',
+    hooks: `response() { throw new GatewayError('upstream_rejected', { headers: { trailer: 'x' } }) }`,
+    status: 500,
+    logged: /the header trailer can only be set by the gateway/,
+  },
+  {
+    does: 'throws an error with a status that HTTP does not know',
+    hooks: `response() { throw new GatewayError('upstream_rejected', { status: 7 }) }`,
+    status: 500,
+    logged: /7 is not the status of an HTTP response/,
+  },
+  { does: 'throws in event', hooks: `event() { throw new Error('secret detail') }`, status: 200 },
+  { does: 'throws in settle', hooks: `settle() { throw new Error('secret detail') }`, status: 200 },
 ]
-for (const [name, hooks, status] of misbehaviour) {
-  t.test(`a plugin that ${name} hurts its own exchange at most`, async t => {
+for (const { does, hooks, status, head, edit, logged = /secret detail/ } of misbehaviour) {
+  t.test(`a plugin that ${does} hurts its own exchange at most, and the log names it`, async t => {
     const upstream = await ScriptedUpstream.start(t)
     upstream.script = ({ json: { stream } }, res) => (stream ? sse(res, STREAM) : json(res, REPLY))
-    const { g } = await withProbe(t, upstream, hooks)
+    const out = new PassThrough()
+    const log = createLog(new Scrubber(), 'error', out)
+    const { g } = await withProbe(t, upstream, `{ ${hooks} }`, head, {
+      env: { LOG_LEVEL: 'error' },
+      environment: { log },
+      ...(edit && { edit }),
+    })
     for (const stream of [false, true]) {
       const key = await g.key('famC')
       const answer = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream } })
@@ -157,7 +243,11 @@ for (const [name, hooks, status] of misbehaviour) {
       t.notMatch(answer.text, 'secret detail')
       const [entry] = await g.settled(key)
       if (status === 200) t.match(entry, { type: 'settle', output_tokens: 1 }, 'the money is settled all the same')
-      else t.ok(entry === undefined || entry['cost_nano'] === '0')
+      else t.match((await g.balance(key)).exact, { used: '0', held: '0' })
+      await new Promise<void>(resolve => log.flush(() => resolve()))
+      const lines = String(out.read() ?? '')
+      t.match(lines, logged)
+      if (lines !== '') t.match(lines, /stage (?:probe|":"probe")|"stage":"probe"/)
     }
   })
 }
@@ -213,30 +303,6 @@ t.test('a stage can be driven without a socket', async t => {
   t.match(gate.thrown, { code: 'format_not_allowed', status: 404 })
 })
 
-t.test(
-  'a header that HTTP cannot carry fails in the stage that sets it, under its name, and nothing is charged',
-  async t => {
-    const upstream = await ScriptedUpstream.start(t)
-    upstream.script = (_received, res) => json(res, REPLY)
-    for (const hooks of [
-      "{ response: (_x, head) => { head.reply['x-note'] = 'snow \u2603' } }",
-      "{ rewrite: (_x, head) => { head.reply['x-note'] = 'a\\r\\nb' } }",
-      "{ request: () => Reply.json({}, { 'x-note': 'a\\nb' }) }",
-      "{ request: () => { throw new GatewayError('bad_request', { headers: { 'x note': 'a' } }) } }",
-    ]) {
-      const out = new PassThrough()
-      const log = createLog(new Scrubber(), 'error', out)
-      const { g } = await withProbe(t, upstream, hooks, '', { env: { LOG_LEVEL: 'error' }, environment: { log } })
-      const key = await g.key('famC')
-      const { status, json: body } = await g.call('/v1/chat/completions', { key, body: BODY })
-      t.match([status, body], [500, { error: { code: 'internal' } }], hooks)
-      await new Promise<void>(resolve => log.flush(() => resolve()))
-      t.match(String(out.read()), /stage probe failed: .*(?:HTTP cannot carry|is not a header name)/)
-      t.equal((await g.balance(key)).exact.used, '0')
-    }
-  },
-)
-
 /** Starts a gateway with a plugin `probe` that is declared like this, at the top of the chain. */
 async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
@@ -247,8 +313,7 @@ async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
      export default definePlugin({ name: 'probe', summary: 'Tests.', ${declared} })`,
   )
   return startGateway(t, {
-    edit: yaml =>
-      yaml.replace('  - access-log', '  - probe\n  - access-log').replace('limits:', `plugins: [${folder}]\nlimits:`),
+    edit: file => file.insertBefore('access-log', 'probe').set('plugins', [folder]),
   })
 }
 

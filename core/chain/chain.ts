@@ -79,13 +79,13 @@ export class ReplyHooks {
   response(head: Head): void {
     for (const placed of this.#hooks.response) {
       const reply = this.#withHead(placed, head, stage => stage.response?.(known(this.#x), head))
-      if (reply) throw new ReplyOverride(reply, placed.plugin)
+      if (reply) throw new ReplyOverride(reply, placed.plugin, this.#limit)
     }
   }
 
   rewriters(head: Head): Rewriter[] {
     return this.#hooks.rewrite
-      .map(placed => this.#withHead(placed, head, stage => stage.rewrite?.(known(this.#x), head)))
+      .map(placed => this.#withHead(placed, head, stage => rewriterOf(stage.rewrite?.(known(this.#x), head))))
       .filter(rewriter => rewriter !== undefined)
   }
 
@@ -123,7 +123,9 @@ export class ReplyHooks {
       for (const placed of watching) {
         try {
           const wait = placed.stage.progress?.(known(this.#x))
-          if (wait) (waiting ??= []).push(wait)
+          if (!wait) continue
+          waiting ??= []
+          waiting.push(wait.catch((cause: unknown) => this.#hookFailed(placed, cause, 'progress hook failed')))
         } catch (cause) {
           this.#hookFailed(placed, cause, 'progress hook failed')
         }
@@ -161,20 +163,44 @@ export class ReplyHooks {
   }
 }
 
+/** @throws TypeError if a rewrite hook, which may be plain JavaScript, returned something else than a Rewriter */
+function rewriterOf(given: Rewriter | undefined): Rewriter | undefined {
+  if (given === undefined || typeof given.event === 'function') return given
+  throw new TypeError('its rewrite hook returned something else than a Rewriter')
+}
+
 /** Returns what a stage has thrown. An error that is not the gateway's own gets the stage's name. */
 function ofStage({ name }: Plugin, thrown: unknown): GatewayError {
   if (thrown instanceof GatewayError) return thrown
-  const message = thrown instanceof Error ? thrown.message : String(thrown)
-  return new GatewayError('internal', { cause: new Error(`stage ${name} failed: ${message}`, { cause: thrown }) })
+  const cause = thrown instanceof Error ? thrown : new Error(String(thrown))
+  // The log adds the message of the cause.
+  return new GatewayError('internal', { cause: new Error(`stage ${name} failed`, { cause }) })
 }
 
 /** Thrown when a stage replaces the upstream's reply by its own. */
 class ReplyOverride extends Error {
-  readonly reply: Reply | Promise<Reply>
+  /** Rejects with a GatewayError of the stage. */
+  readonly reply: Promise<Reply>
 
-  constructor(reply: Reply | Promise<Reply>, plugin: Plugin) {
+  /**
+   * @param given what the response hook returned
+   * @param limit milliseconds that a promise may take
+   */
+  constructor(given: unknown, plugin: Plugin, limit: number) {
     super('a stage replaced the reply')
-    this.reply = reply instanceof Promise ? reply.catch(thrown => Promise.reject(ofStage(plugin, thrown))) : reply
+    this.reply = replyOf(given, plugin, limit)
+    // The chain awaits it only when the upstream's reply has been given up. Until then a rejection has no handler.
+    this.reply.catch(() => {})
+  }
+}
+
+async function replyOf(given: unknown, plugin: Plugin, limit: number): Promise<Reply> {
+  try {
+    const reply = await withTimeout(given, limit, 'its response hook')
+    if (reply instanceof Reply) return reply
+    throw new TypeError('its response hook returned something else than a Reply')
+  } catch (thrown) {
+    throw ofStage(plugin, thrown)
   }
 }
 
@@ -185,7 +211,7 @@ export class Chain {
   readonly #log: Log
   readonly #limit: number
 
-  /** @param limit milliseconds that a request hook, or a settle hook, may take */
+  /** @param limit milliseconds that a promise of a hook may take */
   constructor(stages: readonly PlacedStage[], log: Log, limit: number) {
     this.#stages = stages
     this.#hooks = new HookLists(stages)
@@ -218,20 +244,26 @@ export class Chain {
     if (code === 'internal') this.#log.error({ exchange: x.id, code, err: details.cause }, 'failed')
     else if (details.cause !== undefined)
       this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
-    return x.fail(error)
+    try {
+      return await x.fail(error)
+    } catch (cause) {
+      // Whatever prevents the answer, the exchange ends, so that its stages settle.
+      this.#log.error({ exchange: x.id, err: cause }, 'cannot send an error')
+      x.outlet.destroy()
+      return { kind: 'failed', error, attempts: x.attempts }
+    }
   }
 
   async #down(x: HttpExchange, up: ReplyHooks): Promise<Reply | undefined> {
     for (const placed of this.#stages) {
-      let given: unknown
       try {
-        const result = placed.stage.request?.(known(x))
-        given = result instanceof Promise ? await this.#limited(result, x, placed) : result
+        const result: unknown = placed.stage.request?.(known(x))
+        const given = result instanceof Promise ? await this.#limited(result, x, placed) : result
+        if (given instanceof Reply) return given
+        x.learn(given, placed.plugin)
       } catch (thrown) {
         throw ofStage(placed.plugin, thrown)
       }
-      if (given instanceof Reply) return given
-      if (given !== undefined) x.learn(given as object, placed.plugin)
       up.passed()
     }
     return undefined
@@ -252,7 +284,7 @@ export class Chain {
         reject(error)
         result
           .then(async given => {
-            if (given !== undefined) x.learn(given as object, plugin)
+            x.learn(given, plugin)
             await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
           })
           .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))

@@ -69,10 +69,11 @@ export class Generation {
       return new Generation(number, config, stages, host.log)
     } catch (cause) {
       await closeAll(stages, host.log)
-      throw new Error(
-        `stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${(cause as Error).message}`,
-        { cause },
-      )
+      const { message, stack } = cause as Error
+      const error = new Error(`stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${message}`)
+      // With a cause, the log would have the message twice.
+      if (stack !== undefined) error.stack = stack
+      throw error
     }
   }
 

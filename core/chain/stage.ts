@@ -39,7 +39,7 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   request?(x: With<N>): Awaitable<Given<G> | Reply>
   /**
    * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply
-   * that it returns, replaces the upstream's answer.
+   * that it returns, replaces the upstream's answer. A promise may take `limits.stage`.
    */
   response?(x: With<N | G>, head: Head): Awaitable<Reply> | undefined | void
   /**

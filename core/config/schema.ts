@@ -214,7 +214,11 @@ export const SCHEMA = {
         default: 100,
         description: 'Maximum bodies that are discarded at a time; beyond it, the connection closes with the response.',
       },
-      stage: { ...DURATION, default: '30s', description: "Time limit of one stage's `request` hook." },
+      stage: {
+        ...DURATION,
+        default: '30s',
+        description: "Time limit of one stage's `request`, `response` or `settle` hook.",
+      },
       drainDelay: {
         ...PAUSE,
         default: '0s',

@@ -249,11 +249,13 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     for (const callback of this.#whenOver) callback(why)
   }
 
-  /** Adds the facts that a stage has given. */
-  learn(given: object, plugin: { readonly name: string; readonly gives: readonly Fact[] }): void {
-    const facts = given as Partial<Facts>
-    for (const fact of Object.keys(facts) as Fact[]) {
-      if (!plugin.gives.includes(fact)) throw new TypeError(`stage ${plugin.name} gave undeclared "${fact}"`)
+  /** Adds the facts that a request hook has returned. @throws TypeError unless the plugin gives just these */
+  learn(given: unknown, { gives }: { readonly gives: readonly Fact[] }): void {
+    const facts = (given ?? {}) as Partial<Facts>
+    for (const fact of Object.keys(facts) as Fact[])
+      if (!gives.includes(fact)) throw new TypeError(`"${fact}" is not in its \`gives\``)
+    for (const fact of gives) {
+      if (facts[fact] === undefined) throw new TypeError(`its request hook did not return "${fact}"`)
       ;(this as Partial<Record<Fact, unknown>>)[fact] = facts[fact]
     }
   }
@@ -269,12 +271,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   async answer(reply: Reply): Promise<Outcome> {
     const joined = reply instanceof JoinedReply ? reply.outlet : undefined
     if (joined) await joined.join(this.#reply)
-    else
-      await this.#sendWhole(
-        reply.status,
-        reply.headers,
-        typeof reply.body === 'string' ? Buffer.from(reply.body) : reply.body,
-      )
+    else await this.#sendWhole(reply.status, reply.headers, reply.bytes)
     const status = joined?.status ?? reply.status
     return this.#reply.gone
       ? { kind: 'broken', by: 'client', status, attempts: this.attempts }

@@ -200,7 +200,8 @@ export class JoinedReply extends Reply {
   readonly outlet: Outlet
 
   constructor(outlet: Outlet) {
-    super(outlet.status, '')
+    // The status that counts is the outlet's, which does not know it before the reply has begun.
+    super(200, '')
     this.outlet = outlet
   }
 }

@@ -4,14 +4,12 @@ import type { Limits } from '../config/config.ts'
 import { deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
-import { inTurn } from '../lib/turns.ts'
+import { inTurn, LONG_BYTES } from '../lib/turns.ts'
 
 /** Chunks of a body before they must have this many bytes on average. A chunk costs as much time as many bytes. */
 const CHUNKS_MAX = 2000
 const CHUNK_BYTES_LEAST = 64
 
-/** Bytes from which a body is checked in turns with other work. */
-const LONG_BYTES = 64 * 1024
 /** Bytes of a chunk up to which it is checked as soon as it arrives. */
 const SHORT_BYTES = 4096
 

@@ -5,6 +5,9 @@
  */
 import { Rotation } from './rotation.ts'
 
+/** Size in bytes from which a body, an event or a reply is processed in turn with other long work. */
+export const LONG_BYTES = 64 * 1024
+
 /** Bytes that are copied, or handed to the operating system, in one slice. */
 export const SLICE_BYTES = 1024 * 1024
 /** Milliseconds of slices in one turn of the event loop. */

@@ -5,7 +5,8 @@ import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import { ChunkList } from '../lib/byte-buffer.ts'
 import { deadline } from '../lib/deadline.ts'
 import type { Relayed } from './endings.ts'
-import { goOnInTurn, LONG_BYTES } from './reply-body.ts'
+import { LONG_BYTES } from '../lib/turns.ts'
+import { goOnInTurn } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 
 /** Most bytes that are read of an answer that is an error. */

@@ -104,9 +104,6 @@ export class UpstreamBody extends EventEmitter {
   }
 }
 
-/** Size in bytes from which an event or a reply is processed in turn with other long work. */
-export const LONG_BYTES = 64 * 1024
-
 /** Pauses a body until it is its turn among the long work. @param wanted returns whether more of it is still wanted */
 export function goOnInTurn(body: ReplyBody, owner: string, wanted: () => boolean): void {
   body.pause()
