@@ -243,10 +243,7 @@ t.test('the plugins in docs/plugins.md compile and work', async t => {
   const compiled = spawnSync('tsc', ['--ignoreConfig', ...flags, ...files], { encoding: 'utf8' })
   t.equal(compiled.stdout, '', 'tsc has nothing to say')
   const g = await startGateway(t, {
-    edit: yaml =>
-      yaml
-        .replace('  - access-log', '  - hello\n  - country\n  - access-log')
-        .replace('limits:', `plugins: [${folder}]\n\nlimits:`),
+    edit: file => file.insertBefore('access-log', 'hello', 'country').set('plugins', [folder]),
   })
   t.match(await g.call('/hello?name=Ann', { method: 'GET' }), { status: 200, json: { hello: 'Ann' } })
   t.equal((await g.call('/v1/chat/completions', { key: await g.key('famB'), body: { messages: [] } })).status, 200)

@@ -12,21 +12,23 @@ import { NANO } from '../core/money/credits.ts'
 import type { OperationName } from '../core/ledger/scripts.ts'
 import { findServer } from '../core/store/managed.ts'
 import { checkChain } from '../core/chain/check-chain.ts'
+import { type Edit, edited } from './gateway-file.ts'
 import { testEnvironment } from './environment.ts'
 
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
+
+/** The prefix of a store that no other test uses, as gateway.yaml has it. */
+const OWN_STORE_PREFIX = 'tollgate'
 
 /**
  * The repository's file, for a test: with a prefix of its own, out of sight, and patient with a store on a busy
  * machine.
  */
-export function testYaml(prefix: string): string {
-  const edits = [
-    ['prefix: tollgate', `prefix: ${prefix}`],
-    ['host: 0.0.0.0', 'host: 127.0.0.1'],
-    ['commandTimeout: 400ms', 'commandTimeout: 2s'],
-  ] as const
-  return edits.reduce((yaml, [from, to]) => yaml.replace(from, to), REPOSITORY_YAML)
+export function testYaml(prefix: string, edit: Edit = file => file): string {
+  return edited(REPOSITORY_YAML, file => {
+    if (prefix !== OWN_STORE_PREFIX) file.set('store.prefix', prefix)
+    return edit(file.set('listen.host', '127.0.0.1').set('store.commandTimeout', '2s'))
+  })
 }
 
 export interface Options {
@@ -35,8 +37,8 @@ export interface Options {
   readonly env?: Record<string, string>
   /** Replaces parts of the environment, such as the log. */
   readonly environment?: Partial<Environment>
-  /** Changes the text of gateway.yaml. */
-  readonly edit?: (yaml: string) => string
+  /** Changes gateway.yaml. */
+  readonly edit?: Edit
 }
 
 export interface TestGateway {
@@ -86,7 +88,7 @@ export function storeEnv(): { env: Record<string, string>; prefix: string } {
   const own = findServer(process.env) !== undefined
   return {
     env: { PATH: process.env['PATH'] ?? '', ...(!own && url !== undefined && { REDIS_URL: url }) },
-    prefix: own ? 'tollgate' : `t-${randomUUID().slice(0, 8)}`,
+    prefix: own ? OWN_STORE_PREFIX : `t-${randomUUID().slice(0, 8)}`,
   }
 }
 
@@ -111,8 +113,7 @@ export async function startGateway(t: Test, options: Options = {}): Promise<Test
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
   const file = join(folder, 'gateway.yaml')
   const store = storeEnv()
-  const yaml = testYaml(store.prefix)
-  writeFileSync(file, options.edit ? options.edit(yaml) : yaml)
+  writeFileSync(file, testYaml(store.prefix, options.edit))
   const env = {
     ...store.env,
     PORT: '0',

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
+import { type Edit, rewrite } from './gateway-file.ts'
 import { storeEnv, testYaml, upstreamEnv } from './gateway.ts'
 
 const BIN = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url))
@@ -23,14 +24,15 @@ export class Place {
   readonly #env: Record<string, string>
 
   /** @param env for every process of this place */
-  constructor(t: Test, edit: (yaml: string) => string = yaml => yaml, env: Record<string, string> = {}) {
+  constructor(t: Test, edit?: Edit, env: Record<string, string> = {}) {
     this.#env = { ...this.#store.env, ...env }
-    this.write(edit(testYaml(this.#store.prefix)))
+    writeFileSync(this.file, testYaml(this.#store.prefix, edit))
     t.teardown(() => rmSync(this.folder, { recursive: true, force: true }))
   }
 
-  write(yaml: string): void {
-    writeFileSync(this.file, yaml)
+  /** Changes the configuration. */
+  edit(edit: Edit): void {
+    rewrite(this.file, edit)
   }
 
   copy(from: string, to: string): void {
@@ -160,13 +162,10 @@ export class Running {
 export async function startWorkers(
   t: Test,
   upstream: string,
-  lease = '60s',
+  lease?: string,
 ): Promise<{ place: Place; running: Running }> {
-  const edit = (yaml: string): string =>
-    yaml
-      .replace('workers: 1 ', 'workers: 2 ')
-      .replace('lease: 60s', `lease: ${lease}`)
-      .replace('reapEvery: 10s', 'reapEvery: 50ms')
+  const edit: Edit = file =>
+    file.setAll('ledger', { ...(lease !== undefined && { lease }), reapEvery: '50ms' }).set('workers', 2)
   const place = new Place(t, edit, upstreamEnv(upstream))
   return { place, running: await place.start(t) }
 }

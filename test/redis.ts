@@ -9,6 +9,7 @@ import type { Test } from 'tap'
 import { findServer } from '../core/store/managed.ts'
 import { until } from './gateway.ts'
 import { listening } from './upstream.ts'
+import type { GatewayFile } from './gateway-file.ts'
 
 export class RealRedis {
   readonly port: number
@@ -94,8 +95,8 @@ export class RealRedis {
 }
 
 /** The server is its test's alone, and whatever prefix the run has been given does not matter. */
-export function ownPrefix(yaml: string): string {
-  return yaml.replace(/prefix: \S+/, 'prefix: t')
+export function ownPrefix(file: GatewayFile): GatewayFile {
+  return file.set('store.prefix', 't')
 }
 
 export async function freePort(): Promise<number> {

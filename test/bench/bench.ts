@@ -14,6 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { CROWDS, LOADS, MARKS, type Load, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
 import { replying, type Spoken, waits } from './waits.ts'
+import { type Edit, edited } from '../gateway-file.ts'
 
 const SLICES = Number(process.env['SLICES'] ?? 0)
 const CLIENTS = Number(process.env['CLIENTS'] ?? 0)
@@ -315,22 +316,17 @@ async function onFreshProcesses(
 
 /** The repository's gateway.yaml, but for what the bench needs otherwise. */
 function gatewayFile(folder: string, spoken: Spoken = 'chat-completions'): string {
-  const edits = [
-    ['connections: 10000', 'connections: 20000'],
-    // Redis stands still while a slow disk syncs its files; what a request costs is asked here, not who is refused then.
-    ['commandTimeout: 400ms', 'commandTimeout: 10s'],
-    // What the provider speaks, whoever asks.
-    ['speaks: [responses, chat-completions]', `speaks: [${spoken}]`],
-    // The probe of the longest waits has no key.
-    ['anonymous: 600', 'anonymous: 1000000'],
-  ] as const
+  const edit: Edit = gatewayFile =>
+    gatewayFile
+      // Redis stands still while a slow disk syncs its files. The bench measures what a request costs, not who is
+      // refused then.
+      .set('store.commandTimeout', '10s')
+      // The probe of the longest waits has no key.
+      .setAll('limits', { connections: 20_000, anonymous: 1_000_000 })
+      // What the provider speaks, whatever the client's format is.
+      .set('upstreams.famC.speaks', [spoken])
   const file = join(folder, 'gateway.yaml')
-  const text = readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8')
-  for (const [from] of edits) if (!text.includes(from)) throw new Error(`gateway.yaml has no "${from}" any more`)
-  writeFileSync(
-    file,
-    edits.reduce((yaml, [from, to]) => yaml.replace(from, to), text),
-  )
+  writeFileSync(file, edited(readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8'), edit))
   return file
 }
 

@@ -2,12 +2,11 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { Place } from '../process.ts'
+import type { Edit } from '../gateway-file.ts'
 
 t.test('check prints every problem at once, with its line, and exits 78', async t => {
-  const place = new Place(t, yaml =>
-    yaml
-      .replace('fillDefault: true', 'fillDefaults: true')
-      .replace('price: small }          # cheaper', 'price: smal }'),
+  const place = new Place(t, file =>
+    file.set('keyTypes.famB.fillDefault', undefined).set('keyTypes.famB.fillDefaults', true),
   )
   const { code, err } = await place.run('check')
   t.equal(code, 78)
@@ -21,12 +20,14 @@ t.test('check prints every problem at once, with its line, and exits 78', async 
 })
 
 t.test('check prints everything into a pipe, however much there is', async t => {
-  const place = new Place(t, yaml => yaml + Array.from({ length: 1000 }, (_, index) => `unknown${index}: 1\n`).join(''))
+  const place = new Place(t, file =>
+    file.setAll([], Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`unknown${index}`, 1]))),
+  )
   t.match(await place.run('check'), { code: 78, err: /unknown999[^]*\n1000 problems\n$/ })
 })
 
 t.test('a plugin whose file cannot be used is told of where the chain asks for it', async t => {
-  const place = new Place(t, yaml => yaml.replace('  - health\n', '  - health\n  - broken\n  - other\n'))
+  const place = new Place(t, file => file.insertBefore('models', 'broken', 'other'))
   mkdirSync(join(place.folder, 'plugins'))
   const write = (name: string, text: string): void => writeFileSync(join(place.folder, 'plugins', `${name}.ts`), text)
   write('broken', 'oops(\n')
@@ -67,8 +68,7 @@ t.test('a file that goes away leaves the one in force, and is told of in one lin
 t.test(
   'check warns of models that do not say what their replies may cost, once a key type; the file is sound all the same',
   async t => {
-    const bare = (yaml: string): string =>
-      yaml.replaceAll(/(id: acme\/famC-\S+ price: \w+), reasoning: \w+, maxOutput: \d+/g, '$1')
+    const bare: Edit = file => file.model('famC', '*', { reasoning: undefined, maxOutput: undefined })
     const place = new Place(t, bare)
     t.match(await place.run('check'), {
       code: 0,

@@ -53,7 +53,7 @@ export function eachReply(
     // Of what famC speaks only the one, so that both others are translated.
     g = await startGateway(t, {
       upstream: upstream.url,
-      edit: yaml => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]'),
+      edit: file => file.set('upstreams.famC.speaks', ['responses']),
     })
     for (const { type } of Object.values(KEYS)) keys.set(type, await g.key(type))
   })

@@ -10,7 +10,7 @@ const steps = Number(process.env['STEPS'] ?? 3500)
 const SIDE_BY_SIDE = 5
 
 t.test(`${steps} random operations with faults keep every sum (SEED=${seed})`, { timeout: 3_600_000 }, async t => {
-  const g = await startGateway(t, { edit: yaml => yaml.replace('auditEvery: 1h', 'auditEvery: 24h') })
+  const g = await startGateway(t, { edit: file => file.set('ledger.auditEvery', '24h') })
   const { keys, ledger, store, config } = g.gateway
   const connections = [0, 1].map(() => store.redis.duplicate())
   t.teardown(() => connections.forEach(redis => redis.disconnect()))

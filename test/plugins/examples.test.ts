@@ -42,13 +42,14 @@ t.test('the examples work together in a gateway, for JSON and for streams', asyn
     })
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml =>
-      yaml
-        .replace('limits:', `plugins: [${FOLDER}]\n\nlimits:`)
-        .replace('  - lookup-limit', '  - quiet-hours: { types: [editor], from: 0, to: 0 }\n  - lookup-limit')
-        .replace(
-          '  - request-policy',
-          "  - reply-headers: { headers: { x-model: '{model}' } }\n  - mask-words: { words: [secret] }\n  - request-policy",
+    edit: file =>
+      file
+        .set('plugins', [FOLDER])
+        .insertBefore('lookup-limit', { 'quiet-hours': { types: ['editor'], from: 0, to: 0 } })
+        .insertBefore(
+          'request-policy',
+          { 'reply-headers': { headers: { 'x-model': '{model}' } } },
+          { 'mask-words': { words: ['secret'] } },
         ),
   })
   const key = await g.key('famB')

@@ -25,6 +25,7 @@ import type { ProviderState } from './provider.ts'
 import { WAYS } from './ways.ts'
 import { checkChain } from '../../core/chain/check-chain.ts'
 import { testEnvironment } from '../environment.ts'
+import { edited } from '../gateway-file.ts'
 
 const BIN = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url))
 const HEAP_MB = 512
@@ -49,17 +50,11 @@ function slowest({ replies, silences }: Pick<Times, 'replies' | 'silences'>): Sl
   return { replies: p99(replies), silences: p99(silences) }
 }
 
-/**
- * What the file of the repository is changed to: nobody else's port and store, and no quota of the attackers' account.
- */
+/** The repository's gateway.yaml, out of sight of other machines, and without a quota of the attackers' account. */
 function yaml(): string {
-  const text = readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8')
-  const edits = [
-    ['host: 0.0.0.0', 'host: 127.0.0.1'],
-    [', quota: { credits: 500, per: week }', ''],
-  ] as const
-  for (const [from] of edits) if (!text.includes(from)) throw new Error(`gateway.yaml has no "${from}" any more`)
-  return edits.reduce((changed, [from, to]) => changed.replace(from, to), text)
+  return edited(readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8'), file =>
+    file.set('listen.host', '127.0.0.1').set('upstreams.editor.accounts.0.quota', undefined),
+  )
 }
 
 class Siege {

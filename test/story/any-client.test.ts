@@ -74,7 +74,7 @@ t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
   g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('speaks: [responses, chat-completions]', 'speaks: [responses]'),
+    edit: file => file.set('upstreams.famC.speaks', ['responses']),
   })
   for (const [format, { type }] of Object.entries(UPSTREAMS)) keys[format as FormatName] = await g.key(type, 1000n)
 })

@@ -130,7 +130,7 @@ t.test('a kept connection is closed after keepAlive, whatever longer time its up
   )
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    timeouts: { keepAlive: 100ms }\n    url'),
+    edit: file => file.set('upstreams.famC.timeouts', { keepAlive: '100ms' }),
   })
   t.equal((await g.call(CHAT, { key: await g.key('famC'), body: BODY })).status, 200)
   await until(() => upstream.sockets.size === 0)

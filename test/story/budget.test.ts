@@ -8,6 +8,7 @@ import { FORMATS } from '../../core/formats/index.ts'
 import { parseDecimal } from '../../core/money/credits.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, type Script, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
 const PIECE = 'thirty bytes of one long tale '
@@ -92,13 +93,13 @@ async function thin(
   t: Test,
   type: string,
   credits: string,
-  { ahead = 4096, more = '' } = {},
+  { ahead = 4096, settings = {} } = {},
 ): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
   const upstream = await ScriptedUpstream.start(t)
-  const edit = (yaml: string): string =>
-    yaml
-      .replaceAll(/^( {4}default: )/gm, `    holdAhead: ${ahead}\n${more}$1`)
-      .replace(/ {4}holdAhead: 4096.*\n.*clampOutput.*\n/, '')
+  const edit: Edit = file =>
+    file
+      .setAll('keyTypes.famA', { holdAhead: undefined, clampOutput: undefined })
+      .everyKeyType({ holdAhead: ahead, ...settings })
   const g = await startGateway(t, { upstream: upstream.url, edit })
   const { secret: key } = await g.gateway.keys.create({
     type,
@@ -242,7 +243,7 @@ t.test(
     })
     t.equal(refusing.upstream.requests.length, 0)
 
-    const { g, upstream, key } = await thin(t, 'famC', '0.02', { more: '    clampOutput: true\n' })
+    const { g, upstream, key } = await thin(t, 'famC', '0.02', { settings: { clampOutput: true } })
     upstream.script = ({ json: asked }, res) =>
       json(res, {
         choices: [{ message: { content: 'x' }, finish_reason: 'length' }],
@@ -294,7 +295,7 @@ t.test('one choice that ends is not the end: the others are metered, and missed 
 t.test(
   'more choices than any provider gives are refused; those that are asked for count in limits and holds',
   async t => {
-    const { g, upstream, key } = await thin(t, 'famC', '1', { more: '    clampOutput: true\n' })
+    const { g, upstream, key } = await thin(t, 'famC', '1', { settings: { clampOutput: true } })
     for (const n of [0, 129, 2 ** 53, 1.5])
       t.match(await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n, messages: [] } }), { status: 400 })
     upstream.script = ({ json: asked }, res) => {

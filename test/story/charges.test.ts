@@ -4,6 +4,7 @@ import t, { type Test } from 'tap'
 import { parseDecimal } from '../../core/money/credits.ts'
 import { type CallOptions, startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream, type Script } from '../upstream.ts'
+import type { Edit, GatewayFile } from '../gateway-file.ts'
 
 /** What a customer can do to pay less than the provider bills, and what an honest one must not pay more for. */
 
@@ -29,12 +30,12 @@ interface Scene {
   key(type: string, credits: string): Promise<string>
 }
 
-async function scene(t: Test, edit = (yaml: string): string => yaml): Promise<Scene> {
+async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   // Rates for long input have tests of their own.
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => edit(yaml.replace(/tiers: \[\{.*\}\] \}/, 'tiers: [] }')),
+    edit: file => edit(file.set('prices.medium.tiers', [])),
   })
   const key = async (type: string, credits: string): Promise<string> =>
     (await g.gateway.keys.create({ type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined }))
@@ -44,9 +45,9 @@ async function scene(t: Test, edit = (yaml: string): string => yaml): Promise<Sc
 
 /** Gives the model that is asked for other settings. */
 const famC =
-  (settings: string) =>
-  (yaml: string): string =>
-    yaml.replace(/(id: acme\/famC-5\.5, price: medium), reasoning: hidden/, `$1, ${settings}`)
+  (settings: Readonly<Record<string, unknown>>) =>
+  (file: GatewayFile): GatewayFile =>
+    file.model('famC', 'acme/famC-5.5', settings)
 
 /** Answers with a stream whose pieces go out one by one; those after a pause go out when the test says so. */
 function stream(...pieces: (string | Promise<unknown>)[]): Script {
@@ -131,7 +132,7 @@ t.test('whoever leaves between the last content and the usage pays what the prov
 })
 
 t.test('a hundred and fifty clients that leave at once escape nothing', async t => {
-  const place = await scene(t, famC('reasoning: none'))
+  const place = await scene(t, famC({ reasoning: 'none' }))
   const { g, upstream } = place
   const { opens, open } = gate()
   upstream.script = stream(
@@ -181,7 +182,7 @@ t.test(
 )
 
 t.test('a stream that reasons unseen ends when the balance is used up by the clock, in its own words', async t => {
-  const place = await scene(t, famC('reasoning: hidden, outputRate: 6000'))
+  const place = await scene(t, famC({ outputRate: 6000 }))
   const { g, upstream } = place
   const body = { ...FAMC, stream: true, max_tokens: 100_000 }
   for (const opening of ['', chunk({ role: 'assistant', content: '' })]) {
@@ -199,7 +200,7 @@ t.test('a stream that reasons unseen ends when the balance is used up by the clo
 })
 
 t.test('so does one whose reasoning could be shown, and is not', async t => {
-  const place = await scene(t, yaml => yaml.replace(/(id: acme\/famA-medium-5, price: medium)/, '$1, outputRate: 6000'))
+  const place = await scene(t, file => file.model('famA', 'acme/famA-medium-5', { outputRate: 6000 }))
   const { g, upstream } = place
   const key = await place.key('famA', '0.1')
   const opening = typed({
@@ -217,8 +218,8 @@ t.test('so does one whose reasoning could be shown, and is not', async t => {
 })
 
 t.test('a client that does not read pays for what its upstream made meanwhile', async t => {
-  const place = await scene(t, yaml =>
-    famC('reasoning: hidden, outputRate: 100000')(yaml).replace(/^( {2}famC:\n)/m, '$1    timeouts: { total: 3s }\n'),
+  const place = await scene(t, file =>
+    famC({ outputRate: 100_000 })(file).set('upstreams.famC.timeouts', { total: '3s' }),
   )
   const { g, upstream } = place
   const key = await place.key('famC', '100')
@@ -323,8 +324,8 @@ t.test('where several members limit the output, the largest is held and all are 
 t.test(
   'what an upstream adds to each prompt is held once it is known: by the file, by the key itself, and by many keys',
   async t => {
-    for (const stated of ['', ', overhead: 1000']) {
-      const place = await scene(t, famC(`reasoning: none${stated}`))
+    for (const stated of [undefined, 1000]) {
+      const place = await scene(t, famC({ reasoning: 'none', ...(stated !== undefined && { overhead: stated }) }))
       const { g, upstream } = place
       upstream.script = (_received, res) =>
         json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1010, completion_tokens: 1 } })
@@ -344,7 +345,7 @@ t.test(
 t.test(
   'a report that can be is charged, and one that cannot is charged as far as it is possible, and an entry can be given back',
   async t => {
-    const place = await scene(t, famC('reasoning: hidden, outputRate: 100000'))
+    const place = await scene(t, famC({ outputRate: 100_000 }))
     const { g, upstream } = place
     const key = await place.key('famC', '100')
     const reports: [string, object, object, bigint][] = [
@@ -409,8 +410,8 @@ t.test(
 )
 
 t.test('whoever interrupts a cached conversation pays the cached price for what was cached', async t => {
-  const soon = (yaml: string): string => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    timeouts: { usage: 200ms }\n$1')
-  const place = await scene(t, yaml => soon(famC('reasoning: none')(yaml)))
+  const soon: Edit = file => file.everyUpstream({ timeouts: { usage: '200ms' } })
+  const place = await scene(t, file => soon(famC({ reasoning: 'none' })(file)))
   const { g, upstream } = place
   const cases = [
     [
@@ -530,7 +531,7 @@ t.test('what the text of a request says is text, whatever it looks like', async 
 t.test(
   'a key that is disabled, expired or rotated ends its running streams within a renewal, and they grow no more',
   async t => {
-    const place = await scene(t, yaml => yaml.replace('lease: 60s', 'lease: 900ms'))
+    const place = await scene(t, file => file.set('ledger.lease', '900ms'))
     const { g, upstream } = place
     const off: [string, (id: string) => Promise<unknown>, RegExp][] = [
       ['disabled', id => g.gateway.keys.setStatus(id, 'disabled'), /has been disabled/],
@@ -564,10 +565,8 @@ t.test(
 )
 
 t.test('where the streams of such a key are let run, they run as far as what is held', async t => {
-  const place = await scene(t, yaml =>
-    famC('reasoning: none')(yaml)
-      .replace('lease: 60s', 'lease: 900ms')
-      .replace('    default: acme/famC-5.5', '    onDisabled: finish\n    default: acme/famC-5.5'),
+  const place = await scene(t, file =>
+    famC({ reasoning: 'none' })(file).set('ledger.lease', '900ms').set('keyTypes.famC.onDisabled', 'finish'),
   )
   const { g, upstream } = place
   upstream.script = async (_received, res) => {
@@ -588,7 +587,7 @@ t.test('where the streams of such a key are let run, they run as far as what is 
 })
 
 t.test('counting tokens obeys status and expiry, and has a rate of its own', async t => {
-  const place = await scene(t, yaml => yaml.replace('perMinute: 300', 'perMinute: 3'))
+  const place = await scene(t, file => file.stage('count-tokens', { perMinute: 3 }))
   const { g, upstream } = place
   upstream.script = (_received, res) => json(res, { input_tokens: 5 })
   const count = async (key: string): Promise<number> =>
@@ -630,12 +629,7 @@ t.test(
 )
 
 t.test('a request that finds too many of its key under way waits for one to end', async t => {
-  const place = await scene(t, yaml =>
-    yaml.replace(
-      '    default: acme/famC-5.5',
-      '    concurrency: 1\n    concurrencyWait: 10s\n    default: acme/famC-5.5',
-    ),
-  )
+  const place = await scene(t, file => file.setAll('keyTypes.famC', { concurrency: 1, concurrencyWait: '10s' }))
   const { g, upstream } = place
   const { opens, open } = gate()
   upstream.script = async (_received, res) => {
@@ -653,11 +647,8 @@ t.test('a request that finds too many of its key under way waits for one to end'
 })
 
 t.test('a reply that is read on takes no place of those under way, and is never read on beyond its hold', async t => {
-  const place = await scene(t, yaml =>
-    famC('reasoning: hidden, outputRate: 1')(yaml).replace(
-      '    default: acme/famC-5.5',
-      '    concurrency: 1\n    concurrencyWait: 0s\n    default: acme/famC-5.5',
-    ),
+  const place = await scene(t, file =>
+    famC({ outputRate: 1 })(file).setAll('keyTypes.famC', { concurrency: 1, concurrencyWait: '0s' }),
   )
   const { g, upstream } = place
   let tell = (_text: string): void => {}

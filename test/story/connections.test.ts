@@ -3,6 +3,7 @@ import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** What one client does with its connections, and what the others see of it. */
 
@@ -16,7 +17,7 @@ const get = (path: string, headers = ''): string => `GET ${path} HTTP/1.1\r\nhos
 
 async function start(
   t: Test,
-  edit: (yaml: string) => string = yaml => yaml,
+  edit: Edit = file => file,
 ): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, REPLY)
@@ -105,7 +106,7 @@ t.test(
 t.test(
   'an address may keep so many idle connections: the one that has been idle longest is closed, never one that is served',
   async t => {
-    const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
+    const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
     const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
     const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
     await served.saw(/"a"/)
@@ -128,7 +129,7 @@ t.test(
 )
 
 t.test('an address keeps no more idle connections than that when many were served at the same time', async t => {
-  const { g, upstream, key } = await start(t, yaml => yaml.replace('idlePerAddress: 2000', 'idlePerAddress: 3'))
+  const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
   const clients = Array.from(
     { length: 6 },
@@ -145,7 +146,7 @@ t.test('an address keeps no more idle connections than that when many were serve
 })
 
 t.test('when connections run out, the one that has been idle longest makes room for a new client', async t => {
-  const { g } = await start(t, yaml => yaml.replace('connections: 10000', 'connections: 3'))
+  const { g } = await start(t, file => file.set('limits.connections', 3))
   const idle = []
   for (let count = 0; count < 3; count++) {
     const client = new RawClient(g.gateway.port, get('/health'))
@@ -161,7 +162,7 @@ t.test('when connections run out, the one that has been idle longest makes room 
 })
 
 t.test('when all connections are served, a new one is refused', async t => {
-  const { g, upstream, key } = await start(t, yaml => yaml.replace('connections: 10000', 'connections: 1'))
+  const { g, upstream, key } = await start(t, file => file.set('limits.connections', 1))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
   const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'), 'connection: close\r\n'))
   await served.saw(/"a"/)
@@ -174,7 +175,7 @@ t.test('when all connections are served, a new one is refused', async t => {
 })
 
 t.test('one key has as many requests under way as it leaves places free, however slowly it sends them', async t => {
-  const { g, key } = await start(t, yaml => yaml.replace('connections: 10000', 'connections: 6'))
+  const { g, key } = await start(t, file => file.set('limits.connections', 6))
   const head = (secret: string): string => post(secret, 'x'.repeat(100)).replace(/x+$/, '{"model"')
   const slow = Array.from({ length: 4 }, () => new RawClient(g.gateway.port, head(key)))
   await until(() => slow.filter(({ status }) => status === 429).length > 0)
@@ -191,7 +192,7 @@ t.test('one key has as many requests under way as it leaves places free, however
 })
 
 t.test('a request has at most 128 headers, and a broken one keeps no connection open', async t => {
-  const { g } = await start(t, yaml => yaml.replace('unreadTime: 2s', 'unreadTime: 50ms'))
+  const { g } = await start(t, file => file.set('limits.unreadTime', '50ms'))
   const headers = (count: number): string => Array.from({ length: count }, (_, index) => `h${index}: 1\r\n`).join('')
   for (const [count, status] of [
     [126, 200],
@@ -214,7 +215,7 @@ t.test('a request has at most 128 headers, and a broken one keeps no connection 
 t.test(
   'an address that asks too often without a valid key is told to wait, at every endpoint but that of its health; a customer there is not',
   async t => {
-    const { g, key } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 4'))
+    const { g, key } = await start(t, file => file.set('limits.anonymous', 4))
     t.equal((await g.call('/v1/models', { key })).status, 200)
     t.equal((await g.call('/')).status, 200)
     t.equal((await g.call('/nowhere')).status, 404)
@@ -233,8 +234,7 @@ t.test(
 )
 
 t.test('behind a trusted proxy each client is an address of its own, and the proxy itself is not counted', async t => {
-  const edit = (yaml: string): string =>
-    yaml.replace('anonymous: 600', 'anonymous: 1').replace('trustedProxies: []', 'trustedProxies: [127.0.0.0/8, "::1"]')
+  const edit: Edit = file => file.set('limits.anonymous', 1).set('limits.trustedProxies', ['127.0.0.0/8', '::1'])
   const { g } = await start(t, edit)
   const from = async (forwarded: string): Promise<number> =>
     (await g.call('/v1/models', { headers: { 'x-forwarded-for': forwarded } })).status
@@ -249,13 +249,13 @@ t.test('behind a trusted proxy each client is an address of its own, and the pro
 })
 
 t.test('without trusted proxies x-forwarded-for is nobody’s word', async t => {
-  const { g } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 1'))
+  const { g } = await start(t, file => file.set('limits.anonymous', 1))
   t.equal((await g.call('/', { headers: { 'x-forwarded-for': '203.0.113.1' } })).status, 200)
   t.equal((await g.call('/', { headers: { 'x-forwarded-for': '203.0.113.2' } })).status, 429)
 })
 
 t.test('a wrong key is looked up once in a while, and one of a blocked address not at all', async t => {
-  const { g } = await start(t, yaml => yaml.replace('anonymous: 600', 'anonymous: 5'))
+  const { g } = await start(t, file => file.set('limits.anonymous', 5))
   const { redis } = g.gateway.ledger.scripts
   const look = redis.get.bind(redis)
   let looks = 0
@@ -271,7 +271,7 @@ t.test('a wrong key is looked up once in a while, and one of a blocked address n
 })
 
 t.test('a key that cannot pay is refused before its body is read', async t => {
-  const { g, upstream, key } = await start(t, yaml => yaml.replace('unreadTime: 2s', 'unreadTime: 50ms'))
+  const { g, upstream, key } = await start(t, file => file.set('limits.unreadTime', '50ms'))
   const { keys } = g.gateway
   const made = async (credits: bigint, expiresAt?: number) =>
     keys.create({ type: 'famC', name: '', credits, expiresAt })
@@ -310,11 +310,8 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
 })
 
 t.test('the rest of a body behind an early answer is thrown away within bounds', async t => {
-  const edit = (yaml: string): string =>
-    yaml
-      .replace('unreadBody: 32MiB', 'unreadBody: 64KiB')
-      .replace('unreadBodies: 100', 'unreadBodies: 1')
-      .replace('unreadTime: 2s', 'unreadTime: 24h')
+  const edit: Edit = file =>
+    file.set('limits.unreadBody', '64KiB').set('limits.unreadBodies', 1).set('limits.unreadTime', '24h')
   const { g } = await start(t, edit)
   const head =
     'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-wrong\r\ncontent-length: 30000000\r\n\r\n'

@@ -8,6 +8,7 @@ import { startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
@@ -34,8 +35,7 @@ t.test(
       res.write(DELTA.repeat(first))
       more.push(() => void res.write(DELTA.repeat(2)))
     }
-    const edit = (yaml: string): string =>
-      ownPrefix(yaml).replace('lease: 60s', 'lease: 4s').replace('reapEvery: 10s', 'reapEvery: 100ms')
+    const edit: Edit = file => ownPrefix(file).set('ledger.lease', '4s').set('ledger.reapEvery', '100ms')
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
     const survivor = await startGateway(t, { edit, env })
     const { keys, ledger } = survivor.gateway
@@ -98,10 +98,7 @@ t.test('a pause of the gateway itself is not taken for a silence of its store, i
     // What has been written lies in the gateway's socket now.
     pause(3000)
   }
-  const limits = (yaml: string): string =>
-    yaml
-      .replace('headersTime: 10s', 'headersTime: 2s')
-      .replaceAll('speaks:', 'timeouts: { firstByte: 2s }\n    speaks:')
+  const limits: Edit = file => file.set('limits.headersTime', '2s').everyUpstream({ timeouts: { firstByte: '2s' } })
   const g = await startGateway(t, { upstream: upstream.url, edit: limits })
   const answer = await g.call('/v1/chat/completions', {
     key: await g.key('famC'),

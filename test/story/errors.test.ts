@@ -199,7 +199,7 @@ t.test('a path that lacks /v1, or has it twice, gets a 404 that names the endpoi
 })
 
 t.test('an address that tries too many wrong keys is told to wait', async t => {
-  const g = await startGateway(t, { edit: yaml => yaml.replace('anonymous: 600', 'anonymous: 3') })
+  const g = await startGateway(t, { edit: file => file.set('limits.anonymous', 3) })
   const known = await g.key('famC')
   t.equal((await g.call('/api/v1/key-info', { key: known })).status, 200)
   for (let tries = 0; tries < 3; tries++) t.equal((await g.call('/api/v1/key-info', { key: 'sk-guess' })).status, 401)

@@ -1,5 +1,5 @@
-import { readFileSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { parse } from 'yaml'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { mostBelowZero } from '../ledger/below-zero.ts'
@@ -8,6 +8,7 @@ import type { FormatName } from '../../core/formats/index.ts'
 import type { KeyType } from '../../core/plugin.ts'
 import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { type Edit, rewrite } from '../gateway-file.ts'
 
 /**
  * What providers bill beside tokens: refused, dropped or priced, in every format and through translation, and never
@@ -81,13 +82,18 @@ interface Scene {
   readonly upstream: ScriptedUpstream
 }
 
+const settingsOf = (text: string): Readonly<Record<string, unknown>> =>
+  parse(`{ ${text} }`) as Readonly<Record<string, unknown>>
+
 /** @param price settings of the price of all models that are asked here */
-async function scene(t: Test, price = '', edit = (yaml: string): string => yaml): Promise<Scene> {
+async function scene(t: Test, price = '', edit: Edit = file => file): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = ({ path }, res) => json(res, reply(path))
-  const priced = (yaml: string): string =>
-    yaml.replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${price === '' ? 'tiers: []' : price} }`)
-  const g = await startGateway(t, { upstream: upstream.url, edit: yaml => edit(priced(yaml)) })
+  const priced: Edit = file =>
+    file
+      .setAll('prices.medium', { calls: undefined, tiers: undefined })
+      .setAll('prices.medium', settingsOf(price === '' ? 'tiers: []' : price))
+  const g = await startGateway(t, { upstream: upstream.url, edit: file => edit(priced(file)) })
   return { g, upstream }
 }
 
@@ -455,7 +461,7 @@ t.test('tools that have a price pass, and each call that the reply reports is ch
 })
 
 t.test('calls that a stream has told of are charged, also when its client leaves before its end', async t => {
-  const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
+  const place = await scene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
   const { g, upstream } = place
   const typed = (event: { type: string; [name: string]: unknown }): string =>
     `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
@@ -574,8 +580,8 @@ t.test('a tool holds for as many calls as the request allows, and a balance that
 t.test('long input is charged at its own rates from its first token, cached input as well', async t => {
   const place = await scene(
     t,
-    'cacheRead: 0.3, tiers: [{ above: 1000, input: 6, output: 22.5, cacheRead: 0.6 }, { above: 2000, input: 12, output: 45, cacheRead: 1.2 }]',
-    yaml => yaml.replace(/cacheRead: 0\.3, +cacheWrite5m: 3\.75, +cacheWrite1h: 6, +output: 15, /, 'output: 15, '),
+    'tiers: [{ above: 1000, input: 6, output: 22.5, cacheRead: 0.6 }, { above: 2000, input: 12, output: 45, cacheRead: 1.2 }]',
+    file => file.setAll('prices.medium', { cacheWrite5m: undefined, cacheWrite1h: undefined }),
   )
   for (const [total, input, output, cached] of [
     [1000, 3000n, 15_000n, 300n],
@@ -650,9 +656,7 @@ t.test('rejected predictions are charged once, as output or at a rate of their o
 })
 
 t.test('an advisor is charged as the model that it is, and only models of the key type may advise', async t => {
-  const place = await scene(t, '', yaml =>
-    yaml.replace('{ id: acme/famA-large-5, price: large', '{ id: acme/famA-large-5, sends: vendor-large, price: large'),
-  )
+  const place = await scene(t, '', file => file.model('famA', 'acme/famA-large-5', { sends: 'vendor-large' }))
   const { g, upstream } = place
   const tool = { type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }
   const iterations = [
@@ -688,10 +692,8 @@ t.test('an advisor is charged as the model that it is, and only models of the ke
 t.test(
   'fallbacks that the file allows go upstream by the names there, and the model that served is charged',
   async t => {
-    const place = await scene(t, '', yaml =>
-      yaml
-        .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
-        .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-sol, price: large'),
+    const place = await scene(t, '', file =>
+      file.set('keyTypes.famC.policy', { models: 'allow' }).model('famC', 'acme/famC-5.6-sol', { sends: 'vendor-sol' }),
     )
     const { upstream } = place
     upstream.script = ({ path }, res) => json(res, reply(path, {}, { model: 'vendor-sol' }))
@@ -704,11 +706,14 @@ t.test(
 )
 
 t.test('what a key type says of a member holds, though it has a price', async t => {
-  const place = await scene(t, FACTORS, yaml =>
-    yaml.replace(
-      'default: acme/famC-5.5',
-      'default: acme/famC-5.5\n    policy: { service_tier: refuse, background: drop, store: drop, provider: allow, prediction: refuse }',
-    ),
+  const place = await scene(t, FACTORS, file =>
+    file.set('keyTypes.famC.policy', {
+      service_tier: 'refuse',
+      background: 'drop',
+      store: 'drop',
+      provider: 'allow',
+      prediction: 'refuse',
+    }),
   )
   const { g, upstream } = place
   const key = await g.key('famC')
@@ -799,10 +804,11 @@ t.test(
     // Between the two formats that both have tiers, the tier is carried.
     const other = await startGateway(t, {
       upstream: upstream.url,
-      edit: yaml =>
-        yaml
-          .replace('speaks: [responses, chat-completions]', 'speaks: [responses]')
-          .replace(/(medium: \{.*?output: 15, )calls.*\n.*/, `$1${FACTORS} }`),
+      edit: file =>
+        file
+          .set('upstreams.famC.speaks', ['responses'])
+          .set('prices.medium.calls', undefined)
+          .setAll('prices.medium', settingsOf(FACTORS)),
     })
     const key = await other.key('famC')
     upstream.script = ({ path }, res) => json(res, reply(path, {}, { service_tier: 'priority' }))
@@ -852,16 +858,13 @@ t.test('streams report tiers, media and calls as replies do', async t => {
 t.test(
   'cost is kept beside the charge, by the prices of the upstream or its own report, and a charge below it is counted',
   async t => {
-    const prices = (yaml: string): string =>
-      yaml.replace(
-        'prices:  ',
-        'prices:\n  wholesale: { input: 2, output: 10, tiers: [] }\n  dear: { input: 30, output: 150, tiers: [] }\n#',
-      )
-    const place = await scene(t, '', yaml =>
-      prices(yaml).replace(
-        /^( {2}famC:\n {4}url)/m,
-        "  famC:\n    cost: { acme/famC-5.5: wholesale, '*': dear }\n    dollar: 1\n    url",
-      ),
+    const prices: Edit = file =>
+      file.setAll('prices', {
+        wholesale: { input: 2, output: 10, tiers: [] },
+        dear: { input: 30, output: 150, tiers: [] },
+      })
+    const place = await scene(t, '', file =>
+      prices(file).setAll('upstreams.famC', { cost: { 'acme/famC-5.5': 'wholesale', '*': 'dear' }, dollar: 1 }),
     )
     const { g, upstream } = place
     const cost = async (more: object = {}): Promise<string | undefined> => {
@@ -883,7 +886,7 @@ t.test(
 )
 
 t.test('free failures are stored one by one up to a number a minute, and counted beyond it', async t => {
-  const { g, upstream } = await scene(t, '', yaml => yaml.replace('freeEntries: 10', 'freeEntries: 3'))
+  const { g, upstream } = await scene(t, '', file => file.set('ledger.freeEntries', 3))
   upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
   const key = await g.key('famC', 1000n)
   const account = await g.id(key)
@@ -942,10 +945,7 @@ t.test(
     await g.settled(key)
     await g.settled(chat)
     const before = (await g.settled(key))[0]
-    writeFileSync(
-      g.file,
-      readFileSync(g.file, 'utf8').replace('output: 15,', 'output: 16,').replace('priority: 2.5', 'priority: 3'),
-    )
+    rewrite(g.file, file => file.set('prices.medium.output', 16).set('prices.medium.serviceTier.priority', 3))
     t.ok(await g.gateway.reload())
     await ask(place, 'messages', {}, key)
     const [after, ...rest] = await g.settled(key)
@@ -1265,11 +1265,8 @@ t.test('a container larger than the one that has a price is refused', async t =>
 })
 
 t.test('what is refused though it has a price is not said to have none', async t => {
-  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`, yaml =>
-    yaml.replace(
-      'default: acme/famC-5.5',
-      'default: acme/famC-5.5\n    policy: { service_tier: refuse, webSearch: drop }',
-    ),
+  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`, file =>
+    file.set('keyTypes.famC.policy', { service_tier: 'refuse', webSearch: 'drop' }),
   )
   const key = await place.g.key('famC')
   t.match(
@@ -1342,10 +1339,8 @@ t.test('passes that leave out the model itself do not hide its own usage', async
 })
 
 t.test('a fallback is charged as itself by a dated name too, and one that is not known is told of', async t => {
-  const place = await scene(t, '', yaml =>
-    yaml
-      .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
-      .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-sol, price: large'),
+  const place = await scene(t, '', file =>
+    file.set('keyTypes.famC.policy', { models: 'allow' }).model('famC', 'acme/famC-5.6-sol', { sends: 'vendor-sol' }),
   )
   for (const [model, dear, told] of [
     ['vendor-sol-2026-10-01', true, []],
@@ -1360,9 +1355,7 @@ t.test('a fallback is charged as itself by a dated name too, and one that is not
 })
 
 t.test('nothing is stored at the provider where the key type says so, though the request is silent', async t => {
-  const place = await scene(t, '', yaml =>
-    yaml.replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { store: refuse }'),
-  )
+  const place = await scene(t, '', file => file.set('keyTypes.famC.policy', { store: 'refuse' }))
   const key = await place.g.key('famC')
   t.equal((await ask(place, 'responses', {}, key)).headers.get('x-tollgate-dropped'), 'store')
   t.equal(place.upstream.last.json['store'], false)
@@ -1416,10 +1409,8 @@ t.test('a thin balance is never sent upstream as a limit of nothing', async t =>
 })
 
 t.test('a predicted text counts as output of a stream that is left', async t => {
-  const place = await scene(t, '', yaml =>
-    yaml
-      .replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1')
-      .replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none'),
+  const place = await scene(t, '', file =>
+    file.everyUpstream({ onDisconnect: 'cancel' }).model('famC', 'acme/famC-5.5', { reasoning: 'none' }),
   )
   const { g, upstream } = place
   const outputs: number[] = []
@@ -1486,8 +1477,7 @@ t.test('a stream whose provider goes on searching ends when its searches have us
 t.test(
   'a stream that may ask an advisor, or put out sound, is read on when its client leaves, and charged by what it reports',
   async t => {
-    const none = (yaml: string): string =>
-      yaml.replace(/(famC-5\.5, price: medium), reasoning: hidden/, '$1, reasoning: none')
+    const none: Edit = file => file.model('famC', 'acme/famC-5.5', { reasoning: 'none' })
     const { g, upstream } = await scene(t, 'tiers: [], audioOutput: 80', none)
     const iterations = [
       { type: 'message', input_tokens: 10, output_tokens: 20 },
@@ -1619,10 +1609,8 @@ t.test('a limit of calls that limits nothing is replaced by the one that is held
 })
 
 t.test('several passes are judged one by one: advice, images and research are no impossible usage', async t => {
-  const place = await scene(t, CALLS, yaml =>
-    yaml
-      .replace(/(famA-medium-5, price: medium, context:) 1000000/, '$1 200000')
-      .replace('{ id: acme/famC-5.5, price: medium', '{ id: acme/famC-5.5, context: 200000, price: medium'),
+  const place = await scene(t, CALLS, file =>
+    file.model('famA', 'acme/famA-medium-5', { context: 200_000 }).model('famC', 'acme/famC-5.5', { context: 200_000 }),
   )
   const { upstream } = place
   const own = { type: 'message', input_tokens: 140_000, output_tokens: 20 }
@@ -1657,7 +1645,7 @@ t.test('several passes are judged one by one: advice, images and research are no
 })
 
 t.test('images that a tool may make are held for, and charged to whoever leaves', async t => {
-  const place = await scene(t, CALLS, yaml => yaml.replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'))
+  const place = await scene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
   const { g, upstream } = place
   const { secret: poor } = await g.gateway.keys.create({
     type: 'famC',
@@ -1701,11 +1689,11 @@ t.test('images that a tool may make are held for, and charged to whoever leaves'
 t.test(
   "what stands beside a fallback's name is refused, and a model is not taken for one whose name it continues",
   async t => {
-    const place = await scene(t, '', yaml =>
-      yaml
-        .replace('default: acme/famC-5.5', 'default: acme/famC-5.5\n    policy: { models: allow }')
-        .replace('{ id: acme/famC-5.6-sol, price: large', '{ id: acme/famC-5.6-sol, sends: vendor-4, price: large')
-        .replace('{ id: acme/famC-5.5, price', '{ id: acme/famC-5.5, sends: vendor-4-5, price'),
+    const place = await scene(t, '', file =>
+      file
+        .set('keyTypes.famC.policy', { models: 'allow' })
+        .model('famC', 'acme/famC-5.6-sol', { sends: 'vendor-4' })
+        .model('famC', 'acme/famC-5.5', { sends: 'vendor-4-5' }),
     )
     const key = await place.g.key('famC')
     t.equal(

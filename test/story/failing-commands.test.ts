@@ -66,7 +66,7 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
 t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {
   const { master, replica } = await replicated(t)
   const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: master.url }
-  const place = new Place(t, yaml => ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 '), env)
+  const place = new Place(t, file => ownPrefix(file).set('store.replicas', 1), env)
   const { id } = await place.key('famC', '1')
   await replica.kill()
   const doubtful = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--json')

@@ -2,6 +2,7 @@ import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** Little that makes much: what a client or an upstream multiplies is refused before it is there. */
 
@@ -23,10 +24,7 @@ const CHUNK = {
 const END =
   'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
 
-async function start(
-  t: Test,
-  edit: (yaml: string) => string = yaml => yaml,
-): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
+async function start(t: Test, edit: Edit = file => file): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
   const upstream = await ScriptedUpstream.start(t)
   return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
 }
@@ -119,7 +117,7 @@ t.test(
 )
 
 t.test('an event of very many values fails its stream, and harms no other', async t => {
-  const { g, upstream } = await start(t, yaml => yaml.replace('memory: auto', 'memory: 8GiB'))
+  const { g, upstream } = await start(t, file => file.set('limits.memory', '8GiB'))
   const key = await g.key('famC', 1000n)
   const ask = (): Promise<{ status: number; text: string }> =>
     g.call(CHAT, { key, body: { model: 'acme/famC-5.5', stream: true, messages: [{ role: 'user', content: 'x' }] } })
@@ -154,11 +152,8 @@ t.test('a header of the upstream that no client would take does not pass', async
 })
 
 t.test('as many requests of a key wait for a place as it may have at a time; one more is refused at once', async t => {
-  const { g, upstream } = await start(t, yaml =>
-    yaml.replace(
-      'formats: [responses, chat-completions, messages]',
-      'formats: [chat-completions]\n    concurrency: 1\n    concurrencyWait: 10s',
-    ),
+  const { g, upstream } = await start(t, file =>
+    file.setAll('keyTypes.famC', { formats: ['chat-completions'], concurrency: 1, concurrencyWait: '10s' }),
   )
   const held: (() => void)[] = []
   upstream.script = (_received, res) =>

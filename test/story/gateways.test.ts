@@ -4,6 +4,7 @@ import { until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** Without a redis-server of its own a test has none to share. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -28,14 +29,9 @@ t.test(
       open--
     }
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
-    const limited = (yaml: string): string =>
-      ownPrefix(yaml).replaceAll(/^( {4}default: acme\/famC)/gm, '    concurrency: 5\n$1')
+    const limited: Edit = file => ownPrefix(file).set('keyTypes.famC.concurrency', 5)
     const cheap = new Place(t, limited, env)
-    const dear = new Place(
-      t,
-      yaml => limited(yaml).replace('- { id: acme/famC-5.5, price: medium', '- { id: acme/famC-5.5, price: large'),
-      env,
-    )
+    const dear = new Place(t, file => limited(file).model('famC', 'acme/famC-5.5', { price: 'large' }), env)
     const gateways = await Promise.all([cheap.start(t), dear.start(t)])
     const one = await cheap.key('famC', '0.05')
     const statuses = new Map<number, number>()

@@ -4,6 +4,7 @@ import { LongJobs } from '../../core/jobs/long-jobs.ts'
 import { turn } from '../../core/lib/turns.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /**
  * Requests and replies that are so large that they are read in steps, or translated on a thread of their own: they pass
@@ -36,8 +37,7 @@ async function start(t: Test): Promise<{ g: TestGateway; upstream: ScriptedUpstr
             usage: { prompt_tokens: 10, completion_tokens: 5 },
           },
     )
-  const edit = (yaml: string): string =>
-    yaml.replace('speaks: [responses, chat-completions]', 'speaks: [chat-completions]')
+  const edit: Edit = file => file.set('upstreams.famC.speaks', ['chat-completions'])
   return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
 }
 

@@ -4,6 +4,7 @@ import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** Clients that leave an upstream which is read on for its usage. */
 
@@ -22,13 +23,11 @@ interface Scene {
   readonly replies: ServerResponse[]
 }
 
-async function finishing(t: Test, more: string, ofType = ''): Promise<Scene> {
+async function finishing(t: Test, upstreamSettings = {}, typeSettings = {}): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   const replies = begun(upstream, DELTA)
-  const edit = (yaml: string): string =>
-    yaml
-      .replace('  famC:\n    url', `  famC:\n    onDisconnect: finish\n    ${more}\n    url`)
-      .replace('    default: acme/famC-5.5', `    ${ofType}\n    default: acme/famC-5.5`)
+  const edit: Edit = file =>
+    file.setAll('upstreams.famC', { onDisconnect: 'finish', ...upstreamSettings }).setAll('keyTypes.famC', typeSettings)
   const g = await startGateway(t, { upstream: upstream.url, edit })
   return { g, key: await g.key('famC'), upstream, replies }
 }
@@ -75,7 +74,7 @@ t.test(
 )
 
 t.test('a stream that its client left is read to its end, and its true usage is charged', async t => {
-  const scene = await finishing(t, '')
+  const scene = await finishing(t)
   await leaves(scene)
   await until(() => scene.g.gateway.running > 0)
   scene.replies[0]?.write(DELTA.repeat(1000))
@@ -86,7 +85,7 @@ t.test('a stream that its client left is read to its end, and its true usage is 
 })
 
 t.test('so is a JSON reply whose client left before the upstream had answered', async t => {
-  const { g, key, upstream } = await finishing(t, '')
+  const { g, key, upstream } = await finishing(t)
   const leave = new AbortController()
   let gone = (): void => {}
   const left = new Promise<void>(resolve => (gone = resolve))
@@ -106,7 +105,7 @@ t.test('so is a JSON reply whose client left before the upstream had answered', 
 })
 
 t.test('no more replies of a key are read on than may be: one more ends the one that was left first', async t => {
-  const scene = await finishing(t, '', 'abandoned: 1')
+  const scene = await finishing(t, {}, { abandoned: 1 })
   await leaves(scene)
   const [first] = scene.upstream.requests
   await leaves(scene)
@@ -127,7 +126,7 @@ t.test('no more replies of a key are read on than may be: one more ends the one 
 t.test(
   'a reply that takes too long to end is cancelled, and charged what its model may have made in the time',
   async t => {
-    const scene = await finishing(t, 'timeouts: { finish: 50ms }')
+    const scene = await finishing(t, { timeouts: { finish: '50ms' } })
     await leaves(scene)
     await scene.upstream.last.closed
     const [entry] = await scene.g.settled(scene.key)
@@ -138,7 +137,7 @@ t.test(
 )
 
 t.test('a gateway that stops waits for such replies as for any other, and no longer', async t => {
-  const scene = await finishing(t, '')
+  const scene = await finishing(t)
   await leaves(scene)
   await until(() => scene.g.gateway.running > 0)
   const stopped = scene.g.gateway.stop()
@@ -154,7 +153,7 @@ t.test(
     begun(upstream, DELTA)
     const g = await startGateway(t, {
       upstream: upstream.url,
-      edit: yaml => yaml.replace('bodyIdle: 15s', 'bodyIdle: 1h'),
+      edit: file => file.set('limits.bodyIdle', '1h'),
     })
     for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
       const socket = connect(g.gateway.port, '127.0.0.1')

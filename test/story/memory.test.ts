@@ -6,6 +6,7 @@ import { Share, Shares } from '../../core/lib/shares.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
+import { edited } from '../gateway-file.ts'
 
 /** What requests and replies may take of the gateway's memory, and who is refused first when it runs out. */
 
@@ -24,7 +25,7 @@ async function start(t: Test, memory: string): Promise<{ g: TestGateway; upstrea
   upstream.script = ({ json: asked }, res) => (asked['stream'] === true ? sse(res, STREAM) : json(res, REPLY))
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('memory: auto', `memory: ${memory}`),
+    edit: file => file.set('limits.memory', memory),
   })
   return { g, upstream, key: await g.key('famC') }
 }
@@ -208,7 +209,7 @@ t.test('comments before the first event of a stream take memory', async t => {
 
 t.test('a change of the workers divides the memory when they start, and not before', async t => {
   const { g } = await start(t, '8MiB')
-  t.ok(await g.gateway.reload(readFileSync(g.file, 'utf8').replace('workers: 1 ', 'workers: 8 ')))
+  t.ok(await g.gateway.reload(edited(readFileSync(g.file, 'utf8'), file => file.set('workers', 8))))
   t.equal(g.gateway.memory.total, 8 * 2 ** 20)
 })
 

@@ -1,13 +1,12 @@
 import t from 'tap'
 import { startGateway, until } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
 
 const TOKEN = 'a-token-of-some-length'
 
 t.test('metrics tell of the ledger to who has the token, and of no key to anybody', async t => {
-  const edit = (yaml: string): string =>
-    yaml
-      .replace('chain:  ', `chain:\n  - metrics: { token: ${TOKEN} }\n#`)
-      .replace('auditEvery: 1h', 'auditEvery: 20ms')
+  const edit: Edit = file =>
+    file.insertBefore('access-log', { metrics: { token: TOKEN } }).set('ledger.auditEvery', '20ms')
   const g = await startGateway(t, { edit })
   const key = await g.key('famC')
   const id = await g.id(key)

@@ -4,11 +4,12 @@ import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { operations, startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
 /** The model that is asked for here does not reason. */
-const plain = (yaml: string): string => yaml.replace(/(id: acme\/famC-5\.5,.*)reasoning: hidden/, '$1reasoning: none')
+const plain: Edit = file => file.model('famC', 'acme/famC-5.5', { reasoning: 'none' })
 const reply = (usage: unknown): object => ({
   choices: [{ message: { content: 'Hello there' }, finish_reason: 'stop' }],
   usage,
@@ -261,7 +262,7 @@ t.test(
 
 t.test('a hold that nobody renews is reaped at its floor, and a late settlement makes the difference good', async t => {
   const g = await startGateway(t, {
-    edit: yaml => yaml.replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 1h'),
+    edit: file => file.set('ledger.lease', '1500ms').set('ledger.reapEvery', '1h'),
   })
   const { ledger } = g.gateway
   const key = await g.key('famC', 1n)
@@ -321,7 +322,7 @@ t.test("the editor account's weekly quota applies to all its keys together", asy
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 100, completion_tokens: 100 }))
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('credits: 500', 'credits: 0.0035'),
+    edit: file => file.set('upstreams.editor.accounts.0.quota.credits', 0.0035),
   })
   const [one, other] = [await g.key('editor'), await g.key('editor')]
   const body = { ...BODY, model: 'acme/famB-4.6' }
@@ -358,11 +359,7 @@ t.test('concurrency of one key is bounded where its type says so', async t => {
   const upstream = await rawUpstream(t, () => {})
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml =>
-      yaml.replace(
-        '    default: acme/famC-5.5',
-        '    default: acme/famC-5.5\n    concurrency: 2\n    concurrencyWait: 0s',
-      ),
+    edit: file => file.setAll('keyTypes.famC', { concurrency: 2, concurrencyWait: '0s' }),
   })
   const key = await g.key('famC')
   const leave = new AbortController()
@@ -427,7 +424,7 @@ t.test('both holds of an exchange through an account with a quota are renewed', 
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('lease: 60s', 'lease: 1500ms').replace('reapEvery: 10s', 'reapEvery: 20ms'),
+    edit: file => file.set('ledger.lease', '1500ms').set('ledger.reapEvery', '20ms'),
   })
   const key = await g.key('editor')
   const answer = g.call(CHAT, { key, body: { ...BODY, model: 'acme/famB-4.6', stream: true } })
@@ -480,7 +477,7 @@ t.test('what the upstream says the request costs the operator is kept, and shown
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace(/^( {2}famC:\n)/m, '$1    dollar: 2\n'),
+    edit: file => file.set('upstreams.famC.dollar', 2),
   })
   const key = await g.key('famC')
   upstream.script = (_received, res) =>

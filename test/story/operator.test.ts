@@ -34,7 +34,7 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
 })
 
 t.test('a first start with real providers says how to create a key', async t => {
-  const place = new Place(t, yaml => yaml, upstreamEnv('http://127.0.0.1:1'))
+  const place = new Place(t, file => file, upstreamEnv('http://127.0.0.1:1'))
   const running = await place.start(t)
   await running.saw(/There are no keys yet\. Create one:\n {2}npx tollgate keys create --type famA --credits 25\n/)
   await running.stop('SIGTERM')
@@ -112,6 +112,6 @@ t.test('workers that cannot listen end the start with a reason', async t => {
   const taken = createServer()
   t.teardown(() => taken.close())
   const { port } = new URL(await listening(taken))
-  const second = new Place(t, yaml => yaml.replace('workers: 1 ', 'workers: 2 ').replace('!env PORT 8080', port))
+  const second = new Place(t, file => file.set('workers', 2).set('listen.port', Number(port)))
   t.match(await second.run('start'), { code: 1, err: /is in use[^]*a worker ended before it listened/ })
 })

@@ -42,7 +42,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   writeFileSync(trail, `${readFileSync(trail, 'utf8')}\nnull\n`)
   await redis.command('FLUSHALL')
   // The old prices are in the export alone.
-  writeFileSync(place.file, readFileSync(place.file, 'utf8').replace('output: 15,', 'output: 16,'))
+  place.edit(file => file.set('prices.medium.output', 16))
   t.match(await place.run('rebuild', '--from', trail, exported), {
     code: 0,
     out: /2 accounts, 3 grants and 3 entries/,

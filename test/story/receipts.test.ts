@@ -5,7 +5,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 
 let g: TestGateway
 t.before(async () => {
-  g = await startGateway(t, { edit: yaml => `${yaml.trimEnd()}\n  - billing-trailer\n` })
+  g = await startGateway(t, { edit: file => file.append('billing-trailer') })
 })
 
 const messages = [{ role: 'user' as const, content: 'Hello' }]

@@ -2,6 +2,7 @@ import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 
 import { join } from 'node:path'
 import t from 'tap'
 import { Place } from '../process.ts'
+import { edited, rewrite } from '../gateway-file.ts'
 
 t.test('a changed file is taken up at once, a bad one leaves the old in force', async t => {
   const place = new Place(t)
@@ -9,19 +10,19 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   const yaml = readFileSync(place.file, 'utf8')
   const models = async (): Promise<string[]> =>
     ((await (await fetch(`${running.url}/v1/models`)).json()) as any).data.map((model: { id: string }) => model.id)
-  const added = yaml.replace(
-    '      - { id: acme/famC-5.5,',
-    '      - { id: acme/famC-6, price: large }\n      - { id: acme/famC-5.5,',
+  const next = join(place.folder, 'next.yaml')
+  writeFileSync(
+    next,
+    edited(yaml, file => file.insertModel('famC', { id: 'acme/famC-6', price: 'large' })),
   )
-  writeFileSync(join(place.folder, 'next.yaml'), added)
-  renameSync(join(place.folder, 'next.yaml'), place.file)
+  renameSync(next, place.file)
   await running.saw(/"generation":2/)
   t.ok((await models()).includes('acme/famC-6'), 'one line adds a model')
-  place.write(added.replace('upstream: famC', 'upstream: famX'))
+  place.edit(file => file.set('keyTypes.famC.upstream', 'famX'))
   await running.saw(/gateway\.yaml:\d+:15 keyTypes\.famC\.upstream: there is no upstream "famX"/)
   await running.saw(/the old one stays in force/)
   t.ok((await models()).includes('acme/famC-6'))
-  place.write(yaml)
+  writeFileSync(place.file, yaml)
   await running.saw(/"generation":3/)
   t.notOk((await models()).includes('acme/famC-6'))
   running.child.kill('SIGHUP')
@@ -35,13 +36,12 @@ t.test(
     const place = new Place(t, undefined, { LOG_LEVEL: 'warn' })
     const running = await place.start(t)
     await fetch(`${running.url}/v1/models?before`)
-    const yaml = readFileSync(place.file, 'utf8')
-    place.write(yaml.replace('!env LOG_LEVEL info', 'info'))
+    place.edit(file => file.set('log', 'info'))
     await running.saw(/"generation":2/)
     await fetch(`${running.url}/health`)
     await running.saw(/"path":"\/health"/)
     t.notMatch(running.output, '/v1/models')
-    place.write(yaml.replace('!env LOG_LEVEL info', 'loud'))
+    place.edit(file => file.set('log', 'loud'))
     t.match(await place.run('check'), {
       code: 78,
       err: /gateway\.yaml:\d+:6 log: expected one of debug, info, warn, error, silent/,
@@ -53,7 +53,9 @@ t.test('keys of a type that has gone from the file are refused, and shown as suc
   const place = new Place(t)
   const running = await place.start(t)
   const { id, key } = await place.key('famB', '1')
-  writeFileSync(place.file, readFileSync(place.file, 'utf8').replace(/(keyTypes:[^]*?\n {2})famB:/, '$1famZ:'))
+  place.edit(file =>
+    file.change<object>('keyTypes', ({ famB, ...others }: { famB?: unknown }) => ({ ...others, famZ: famB })),
+  )
   await running.saw(/"keyTypes":\["famB"\],"msg":"key types were removed from the file; their keys are refused"/)
   t.equal((await fetch(`${running.url}/api/v1/key-info`, { headers: { 'x-api-key': key } })).status, 401)
   t.match((await place.run('keys', 'list')).out, new RegExp(`${id} .* no_type `))
@@ -82,7 +84,7 @@ t.test(
     symlinkSync(second, join(place.folder, 'next'))
     renameSync(join(place.folder, 'next'), join(place.folder, 'current'))
     await running.saw(/"generation":2/)
-    writeFileSync(join(second, 'gateway.yaml'), yaml.replace('upstream: famC', 'upstream: famX'))
+    rewrite(join(second, 'gateway.yaml'), file => file.set('keyTypes.famC.upstream', 'famX'))
     await running.saw(/there is no upstream "famX"/)
     renameSync(join(first, 'gateway.yaml'), join(third, 'gateway.yaml'))
     symlinkSync(third, join(place.folder, 'next'))

@@ -19,7 +19,7 @@ let g: TestGateway
 let upstream: ScriptedUpstream
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
-  g = await startGateway(t, { upstream: upstream.url, edit: yaml => yaml.replace('reply: 64MiB', 'reply: 64KiB') })
+  g = await startGateway(t, { upstream: upstream.url, edit: file => file.set('limits.reply', '64KiB') })
 })
 
 t.test('a reply over limits.reply is a clean error that costs nothing while nothing of it has gone out', async t => {

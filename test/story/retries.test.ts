@@ -6,6 +6,7 @@ import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, json, type Script, ScriptedUpstream, sse } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user' as const, content: 'hi' }] }
@@ -24,10 +25,9 @@ interface Scene {
   readonly key: string
 }
 
-async function scene(t: Test, onDisconnect = 'finish', more = (yaml: string): string => yaml): Promise<Scene> {
+async function scene(t: Test, onDisconnect = 'finish', more: Edit = file => file): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
-  const edit = (yaml: string): string =>
-    more(yaml.replace('  famC:\n    url', `  famC:\n    onDisconnect: ${onDisconnect}\n    url`))
+  const edit: Edit = file => more(file.set('upstreams.famC.onDisconnect', onDisconnect))
   const g = await startGateway(t, { upstream: upstream.url, edit })
   return { g, upstream, key: await g.key('famC') }
 }
@@ -210,7 +210,7 @@ t.test('a reply that is too large to keep cannot be had again: 409, and no secon
   upstream.script = answer
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('replyBytes: 1048576', 'replyBytes: 10'),
+    edit: file => file.stage('retries', { replyBytes: 10 }),
   })
   const key = await g.key('famC')
   const call = (): ReturnType<TestGateway['call']> =>
@@ -298,7 +298,7 @@ t.test('lost attempts do not waive each other: each is paid for', async t => {
 t.test(
   'a lost attempt is taken off one retry that succeeded, and no key is spared more often than it may be',
   async t => {
-    const place = await scene(t, 'cancel', yaml => yaml.replace('waivers: 20', 'waivers: 1'))
+    const place = await scene(t, 'cancel', file => file.set('ledger.waivers', 1))
     const { g, upstream, key } = place
     const body = { ...BODY, stream: true }
     const stream: Script = (_received, res) =>

@@ -204,7 +204,7 @@ t.test('aborting a call cancels the upstream, where it is not to be finished, an
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('  famC:\n    url', '  famC:\n    onDisconnect: cancel\n    url'),
+    edit: file => file.set('upstreams.famC.onDisconnect', 'cancel'),
   })
   const key = await g.key('famC')
   upstream.script = (_received, res) => {

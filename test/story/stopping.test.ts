@@ -20,7 +20,7 @@ t.test(
         res.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'),
       )
     }
-    const place = new Place(t, yaml => yaml.replace('drain: 30s', 'drain: 400ms'))
+    const place = new Place(t, file => file.set('limits.drain', '400ms'))
     const running = await place.start(t, upstreamEnv(upstream.url))
     const { key, id } = await place.key('famC', '5')
     const open = (): Promise<Response> => running.chat(key, STREAM)
@@ -43,9 +43,7 @@ t.test('after kill -9 the next start finds the store, and what was held comes ba
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
   }
-  const place = new Place(t, yaml =>
-    yaml.replace('lease: 60s', 'lease: 300ms').replace('reapEvery: 10s', 'reapEvery: 50ms'),
-  )
+  const place = new Place(t, file => file.set('ledger.lease', '300ms').set('ledger.reapEvery', '50ms'))
   const first = await place.start(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')
   t.equal((await first.chat(key, STREAM)).status, 200)

@@ -10,6 +10,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { operations, startGateway, until } from '../gateway.ts'
 import { freePort, ownPrefix, RealRedis, replicated } from '../redis.ts'
 import { json, rawUpstream, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** The stores that operators run: one Redis, a cluster, and a master that sentinels watch. */
 
@@ -156,8 +157,7 @@ for (const [how, fail] of MASTER_FAILURES) {
       const port = await sentinel(t, master)
       const upstream = await answering(t)
       // Keys are looked up anew, so that those who wait for a master that hangs are not its scripts alone.
-      const edit = (yaml: string): string =>
-        ownPrefix(yaml).replace('replicas: 0 ', 'replicas: 1 ').replace('keyCache: 10s', 'keyCache: 1ms')
+      const edit: Edit = file => ownPrefix(file).set('store.replicas', 1).set('ledger.keyCache', '1ms')
       const g = await startGateway(t, {
         upstream: upstream.url,
         env: { REDIS_URL: `redis+sentinel://127.0.0.1:${port}/mine` },

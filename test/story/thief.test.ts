@@ -4,6 +4,7 @@ import { mostBelowZero } from '../ledger/below-zero.ts'
 import { startGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { crowd, customer, PLACES, PRICES, Provider, RATE, serve } from './thief.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** Milliseconds for which customers come; `npm run simulate` lets them come for longer. */
 const TIME_MS = Number(process.env['THIEF_MS'] ?? 20_000)
@@ -11,13 +12,18 @@ const TIME_MS = Number(process.env['THIEF_MS'] ?? 20_000)
 const CROWD = 60
 const SEED = Number(process.env['SEED'] ?? 20261124)
 
+type Models = readonly Readonly<Record<string, unknown>>[]
+
+const alike = (model: Models[number]): Models[number] => ({ ...model, price: 'medium', overhead: 0, outputRate: RATE })
+
 /** All models at one price, and as fast as the provider of this test makes tokens. */
-const edit = (yaml: string): string =>
-  yaml
-    .replace(/(id: acme\/fam[AC]-[^,]*, price: )\w+/g, `$1medium, overhead: 0, outputRate: ${RATE}`)
-    .replace(/(famC-5\.6-terra,.*reasoning: )hidden/, '$1none')
-    .replace(/(acme\/famA-large-5, price: )medium/, '$1large')
-    .replace(/(medium: .*)calls: \{ webSearch: 0\.01 \},\n.*/, `$1${PRICES}`)
+const edit: Edit = file =>
+  file
+    .setAll('prices.medium', PRICES)
+    .change<Models>('keyTypes.famA.models', models => models.map(alike))
+    .change<Models>('keyTypes.famC.models', models => models.map(alike))
+    .model('famC', 'acme/famC-5.6-terra', { reasoning: 'none' })
+    .model('famA', 'acme/famA-large-5', { price: 'large' })
 
 t.test(
   `no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`,
@@ -29,7 +35,7 @@ t.test(
       await startGateway(t, { upstream: upstream.url, edit }),
       await startGateway(t, {
         upstream: upstream.url,
-        edit: yaml => edit(yaml).replaceAll(/^( {4}url: !env FAM)/gm, '    onDisconnect: cancel\n$1'),
+        edit: file => edit(file).everyUpstream({ onDisconnect: 'cancel' }),
       }),
     ] as const
     const provider = new Provider(upstream)

@@ -41,9 +41,25 @@ const NEVER = 10_000n
 const SOUND = 50
 
 /** gateway.yaml's settings for the prices above. */
-export const PRICES = `calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80, serviceTier: { priority: 2, flex: 0.5 }, speed: { fast: 6 },
-            inferenceGeo: { us: 1.1 }, tiers: [{ above: 4000, input: 6, cacheRead: 0.6, cacheWrite5m: 7.5, cacheWrite1h: 12, output: 22.5,
-            audioInput: 40, audioOutput: 80 }] }`
+export const PRICES = {
+  audioInput: 40,
+  audioOutput: 80,
+  serviceTier: { priority: 2, flex: 0.5 },
+  speed: { fast: 6 },
+  inferenceGeo: { us: 1.1 },
+  tiers: [
+    {
+      above: 4000,
+      input: 6,
+      cacheRead: 0.6,
+      cacheWrite5m: 7.5,
+      cacheWrite1h: 12,
+      output: 22.5,
+      audioInput: 40,
+      audioOutput: 80,
+    },
+  ],
+}
 
 /**
  * What a customer may ask for beside tokens. The first are priced, the others have no price and must not pass for

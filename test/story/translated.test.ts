@@ -339,7 +339,7 @@ t.test('a JSON reply to a request for a stream becomes one, and an error under 2
 t.test('an end without its last word is one all the same, once the upstream falls silent', async t => {
   const own = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 300ms'),
+    edit: file => file.set('limits.keepalive', '300ms'),
   })
   const key = await own.key('editor')
   const chunk = (delta: object, finish: string | null = null): string =>
@@ -356,7 +356,7 @@ t.test('an end without its last word is one all the same, once the upstream fall
 t.test('a client hears of a reply at once, and of silence that only pings fill', async t => {
   const own = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 200ms'),
+    edit: file => file.set('limits.keepalive', '200ms'),
   })
   const key = await own.key('famA')
   let heard = false
@@ -404,7 +404,7 @@ t.test('a stage that cannot rewrite even the end does not keep it from the clien
   )
   const own = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('- router', '- broken\n  - router').replace('limits:', `plugins: [${folder}]\nlimits:`),
+    edit: file => file.insertBefore('router', 'broken').set('plugins', [folder]),
   })
   upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(1))
   const answer = await own.call(CHAT, { key: await own.key('famA'), body: { ...famA, stream: true } })
@@ -414,7 +414,7 @@ t.test('a stage that cannot rewrite even the end does not keep it from the clien
 t.test('usage that comes a little after the finish is waited for, whatever the client got meanwhile', async t => {
   const own = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 4s'),
+    edit: file => file.set('limits.keepalive', '4s'),
   })
   const key = await own.key('editor')
   const chunk = (members: object): string => `data: ${JSON.stringify({ id: 'c', ...members })}\n\n`

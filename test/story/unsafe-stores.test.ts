@@ -3,6 +3,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** Without a redis-server of its own a test cannot set one up badly. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -10,7 +11,7 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 t.test('stores that may lose balances are warned of, and refused in production', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url }
-  const production = (yaml: string): string => ownPrefix(yaml).replace('production: false', 'production: true')
+  const production: Edit = file => ownPrefix(file).set('production', true)
   await redis.command('CONFIG', 'SET', 'appendonly', 'no')
   await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
   const weak = /has no append-only file[^]*evicts balances[^]*has no memory limit/
@@ -18,7 +19,7 @@ t.test('stores that may lose balances are warned of, and refused in production',
   const warned = await new Place(t, ownPrefix, env).start(t)
   await warned.saw(weak)
   await warned.stop('SIGTERM')
-  t.match(await new Place(t, yaml => production(yaml).replace('replicas: 0 ', 'replicas: 1 '), env).run('start'), {
+  t.match(await new Place(t, file => production(file).set('store.replicas', 1), env).run('start'), {
     code: 1,
     err: /0 of the 1 replicas[^]*set min-replicas-to-write 1/,
   })

@@ -3,6 +3,7 @@ import { gzipSync, brotliCompressSync } from 'node:zlib'
 import t from 'tap'
 import { startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }], input: 'hi' }
 const MESSAGES = { model: 'acme/famA-medium-5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
@@ -14,8 +15,8 @@ const chunk = (text: string): string => `${Buffer.byteLength(text).toString(16)}
 const encoded = (encoding: string) => (socket: Socket) =>
   void socket.end(`${head(`content-type: application/json\r\ncontent-encoding: ${encoding}\r\ncontent-length: 3`)}{"a`)
 /** Short patience, so that an upstream that hangs is given up while the test looks on. */
-const impatient = (yaml: string): string =>
-  yaml.replaceAll('speaks:', 'timeouts: { connect: 300ms, firstByte: 400ms, idle: 300ms }\n    speaks:')
+const impatient: Edit = file =>
+  file.everyUpstream({ timeouts: { connect: '300ms', firstByte: '400ms', idle: '300ms' } })
 
 t.test('whatever an upstream does before its reply begins is a clean error, and costs nothing', async t => {
   const cases: [string, (socket: Socket) => void, number][] = [
@@ -65,7 +66,7 @@ t.test('whatever an upstream does before its reply begins is a clean error, and 
   const upstream = await rawUpstream(t, socket => behave(socket))
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => impatient(yaml).replace('freeEntries: 10', 'freeEntries: 100'),
+    edit: file => impatient(file).set('ledger.freeEntries', 100),
   })
   const key = await g.key('famC')
   for (const [name, misbehave, status] of cases) {
@@ -308,7 +309,7 @@ t.test('silence in a stream is bridged with comments', async t => {
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('keepalive: 15s', 'keepalive: 30ms'),
+    edit: file => file.set('limits.keepalive', '30ms'),
   })
   const key = await g.key('famC')
   const response = await g.open(CHAT, { key, body: { ...BODY, stream: true } })
@@ -336,7 +337,7 @@ t.test('a reader that does not read holds the upstream back and is cut in the en
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 1s'),
+    edit: file => file.set('limits.writeIdle', '1s'),
   })
   const key = await g.key('famC')
   const body = JSON.stringify({ ...BODY, stream: true })
@@ -469,7 +470,7 @@ t.test('a client that takes none of a JSON reply is cut, and pays what the upstr
     })
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml => yaml.replace('writeIdle: 60s', 'writeIdle: 100ms'),
+    edit: file => file.set('limits.writeIdle', '100ms'),
   })
   const key = await g.key('famC')
   const body = JSON.stringify(BODY)

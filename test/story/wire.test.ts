@@ -20,14 +20,14 @@ t.before(async () => {
     json(res, { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
   g = await startGateway(t, {
     upstream: upstream.url,
-    edit: yaml =>
-      yaml
-        .replace('headersTime: 10s', 'headersTime: 1s')
-        .replace('bodyIdle: 15s', 'bodyIdle: 300ms')
-        .replace('bodyTime: 120s', 'bodyTime: 2s')
-        .replace('body: 32MiB', 'body: 4KiB')
-        .replace('idleConnection: 65s', 'idleConnection: 1s')
-        .replace('unreadTime: 2s', 'unreadTime: 300ms'),
+    edit: file =>
+      file
+        .set('limits.headersTime', '1s')
+        .set('limits.bodyIdle', '300ms')
+        .set('limits.bodyTime', '2s')
+        .set('limits.body', '4KiB')
+        .set('limits.idleConnection', '1s')
+        .set('limits.unreadTime', '300ms'),
   })
   key = await g.key('famC')
 })

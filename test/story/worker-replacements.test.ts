@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
@@ -12,10 +11,9 @@ t.test(
   async t => {
     const { place, running } = await startWorkers(t, (await ScriptedUpstream.start(t)).url)
     const one = await place.key('famC', '1')
-    const yaml = readFileSync(place.file, 'utf8')
-    place.write(yaml.replace(/prefix: \S+/, 'prefix: elsewhere'))
+    place.edit(file => file.set('store.prefix', 'elsewhere'))
     await running.saw(/the change of \\"store\\" takes effect after a restart/)
-    place.write(`${yaml}\n  - nobody\n`)
+    place.edit(file => file.append('nobody'))
     await running.saw(/the old one stays in force/)
     for (const worker of running.workers()) process.kill(worker, 'SIGKILL')
     const asked = (): Promise<number> =>

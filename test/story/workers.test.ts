@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
@@ -44,10 +43,9 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   const replies = begun(upstream, DELTA)
   const { place, running } = await startWorkers(t, upstream.url)
   const one = await place.key('famC', '1')
-  const yaml = readFileSync(place.file, 'utf8')
-  place.write(yaml.replace('upstream: famC', 'upstream: famX'))
+  place.edit(file => file.set('keyTypes.famC.upstream', 'famX'))
   await running.saw(/there is no upstream "famX"/)
-  place.write(yaml.replace('- { id: acme/famC-5.5, price: medium', '- { id: acme/famC-5.5, price: small'))
+  place.edit(file => file.set('keyTypes.famC.upstream', 'famC').model('famC', 'acme/famC-5.5', { price: 'small' }))
   await running.saw(/"generation":2[^]*"generation":2/)
   t.notMatch(running.output, '"generation":3')
   t.equal(running.output.match(/there is no upstream/g)?.length, 1, 'told once')
