@@ -125,7 +125,7 @@ const FRAMING: ReadonlySet<string> = new Set([
 export function checkHeaders(headers: Readonly<Record<string, unknown>>, checked: Record<string, string> = {}): void {
   for (const name in headers) {
     const value = headers[name]
-    if (value !== undefined && checked[name] === value) continue
+    if (typeof value === 'string' && value === checked[name]) continue
     if (/[^!#$%&'*+.^_`|~0-9A-Za-z-]/.test(name) || name === '') throw new TypeError(`"${name}" is not a header name`)
     if (FRAMING.has(name.toLowerCase())) throw new TypeError(`the header ${name} can only be set by the gateway`)
     if (typeof value !== 'string') throw new TypeError(`the value of the header ${name} is not a string`)

@@ -159,7 +159,7 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     does: 'returns something else than a reply in response',
     hooks: `response: (async () => {}) as any`,
     status: 500,
-    logged: /its response hook returned something else than a Reply/,
+    logged: /its response hook returned no Reply/,
   },
   {
     does: 'replaces the reply by one that cannot be sent',
@@ -178,7 +178,7 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     does: 'has an asynchronous rewrite',
     hooks: `rewrite: (async () => {}) as any`,
     status: 500,
-    logged: /its rewrite hook returned something else than a Rewriter/,
+    logged: /its rewrite hook returned no Rewriter/,
   },
   {
     does: 'sets a header with a line break',

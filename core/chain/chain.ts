@@ -55,8 +55,8 @@ export class ReplyHooks {
   readonly log: Log
   /** How many stages the request has passed. */
   #passed = 0
-  /** Headers of the reply that have been checked: a hook changes few of them, and there are several hooks. */
-  readonly #checkedHeaders: Record<string, string> = {}
+  /** Headers of the reply that need no check: those that the gateway sets, and those that have passed. */
+  #checkedHeaders: Record<string, string> = {}
 
   constructor(x: HttpExchange, stages: readonly PlacedStage[], hooks: HookLists, log: Log, limit: number) {
     this.#x = x
@@ -77,24 +77,30 @@ export class ReplyHooks {
    * own
    */
   response(head: Head): void {
+    this.#checkedHeaders = { ...head.reply }
     for (const placed of this.#hooks.response) {
-      const reply = this.#withHead(placed, head, stage => stage.response?.(known(this.#x), head))
+      const reply = this.#call('response', placed, head)
       if (reply) throw new ReplyOverride(reply, placed.plugin, this.#limit)
     }
   }
 
   rewriters(head: Head): Rewriter[] {
-    return this.#hooks.rewrite
-      .map(placed => this.#withHead(placed, head, stage => rewriterOf(stage.rewrite?.(known(this.#x), head))))
-      .filter(rewriter => rewriter !== undefined)
+    const rewriters: Rewriter[] = []
+    for (const placed of this.#hooks.rewrite) {
+      const given = this.#call('rewrite', placed, head)
+      if (given === undefined) continue
+      if (!isRewriter(given)) throw ofStage(placed.plugin, new TypeError('its rewrite hook returned no Rewriter'))
+      rewriters.push(given)
+    }
+    return rewriters
   }
 
-  /** Runs a hook that may set headers of the reply. */
-  #withHead<T>({ plugin, stage }: PlacedStage, head: Head, hook: (stage: Stage<Fact, Fact>) => T): T {
+  /** Runs a hook that may set headers of the reply. @returns what the hook returns; it may be plain JavaScript */
+  #call(hook: 'response' | 'rewrite', { plugin, stage }: PlacedStage, head: Head): unknown {
     try {
-      const result = hook(stage)
+      const given = stage[hook]?.(known(this.#x), head)
       checkHeaders(head.reply, this.#checkedHeaders)
-      return result
+      return given
     } catch (thrown) {
       throw ofStage(plugin, thrown)
     }
@@ -163,10 +169,8 @@ export class ReplyHooks {
   }
 }
 
-/** @throws TypeError if a rewrite hook, which may be plain JavaScript, returned something else than a Rewriter */
-function rewriterOf(given: Rewriter | undefined): Rewriter | undefined {
-  if (given === undefined || typeof given.event === 'function') return given
-  throw new TypeError('its rewrite hook returned something else than a Rewriter')
+function isRewriter(given: unknown): given is Rewriter {
+  return typeof (given as Partial<Rewriter> | null)?.event === 'function'
 }
 
 /** Returns what a stage has thrown. An error that is not the gateway's own gets the stage's name. */
@@ -198,7 +202,7 @@ async function replyOf(given: unknown, plugin: Plugin, limit: number): Promise<R
   try {
     const reply = await withTimeout(given, limit, 'its response hook')
     if (reply instanceof Reply) return reply
-    throw new TypeError('its response hook returned something else than a Reply')
+    throw new TypeError('its response hook returned no Reply')
   } catch (thrown) {
     throw ofStage(plugin, thrown)
   }

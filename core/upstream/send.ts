@@ -1,9 +1,9 @@
 /**
  * Sends a checked request to an upstream by http-proxy-3, and resolves with the head of the answer.
  *
- * http-proxy-3 gets a stand-in for the client's request, which carries an allow-list of headers and nothing else, and a
- * `fetch` of the gateway's own, which hands the request to an undici client. The library sees no response: whether a
- * client that left ends its upstream's work is decided by the relay, and the body of the answer is read by it.
+ * http-proxy-3 gets a stand-in for the client's request and a `fetch` of the gateway's own, which hands the request to
+ * an undici client with an allow-list of headers and nothing else. The library sees neither these headers nor a
+ * response: the relay decides whether a client that left ends its upstream's work, and reads the body of the answer.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { createProxyServer } from 'http-proxy-3'
@@ -104,12 +104,11 @@ export class Sender {
       })
       request.forget = client.whenOver(() => request.takeBack())
       client.sent()
-      const fetch = (url: string, init: { readonly headers: Headers }): Promise<never> =>
-        request.dispatch(url.slice(origin.length), init.headers)
+      const fetch = (url: string): Promise<never> => request.dispatch(url.slice(origin.length))
       this.#proxy.web(request as never, NO_RESPONSE as never, {
+        ...PROXY_OPTIONS,
         target: to.url,
         fetch: fetch as never,
-        selfHandleResponse: true,
       })
     })
   }
@@ -122,6 +121,14 @@ export class Sender {
 }
 
 const NO_RESPONSE = {}
+
+const PROXY_OPTIONS = {
+  selfHandleResponse: true,
+  // The paths of the formats need no normalisation.
+  toProxy: true,
+  // Without headers of its own, http-proxy-3 would copy those of the request one by one.
+  fetchOptions: { requestOptions: { headers: {} } },
+} as const
 
 interface Completion {
   resolve(reply: UpstreamReply | TakenBack): void
@@ -136,9 +143,10 @@ interface Completion {
 class UpstreamRequest implements Dispatcher.DispatchHandler {
   readonly method = 'POST'
   readonly url: string
-  readonly headers: Record<string, string>
+  readonly headers = {}
   /** Unsubscribes from the client. */
   forget: () => void = () => {}
+  readonly #headers: Record<string, string>
   readonly #body: Buffer
   readonly #connection: ConnectionInUse
   readonly #completion: Completion
@@ -157,7 +165,7 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
     completion: Completion,
   ) {
     this.url = url
-    this.headers = headers
+    this.#headers = headers
     this.#body = body
     this.#connection = connection
     this.#completion = completion
@@ -181,13 +189,8 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
    * @param path built by http-proxy-3 from the upstream's base path and the request's path
    * @returns a promise that never resolves: this class handles the answer itself
    */
-  dispatch(path: string, headers: Headers): Promise<never> {
-    // http-proxy-3 asks for a new connection per request. Kept-alive connections must not be closed.
-    headers.delete('connection')
-    this.#connection.client.dispatch(
-      { path, method: 'POST', headers: Object.fromEntries(headers), body: this.#body },
-      this,
-    )
+  dispatch(path: string): Promise<never> {
+    this.#connection.client.dispatch({ path, method: 'POST', headers: this.#headers, body: this.#body }, this)
     return new Promise(() => {})
   }
 
