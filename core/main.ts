@@ -123,14 +123,14 @@ program
   .description('print each endpoint with the stages of its requests')
   .action((given?: string) => plan(quiet, file(given)))
 program
-  .command('plugins')
+  .command('plugins [file]')
   .description('print all plugins')
-  .action(() => listPlugins(quiet, file()))
+  .action((given?: string) => listPlugins(quiet, file(given)))
 program
-  .command('schema')
+  .command('schema [file]')
   .description('print the JSON Schema of the configuration, for editors')
   .option('--markdown', 'print the reference of all options instead')
-  .action((options: SchemaOptions) => printSchema(quiet, file(), options))
+  .action((given: string | undefined, options: SchemaOptions) => printSchema(quiet, file(given), options))
 program
   .command('audit')
   .description('recompute every balance from its history; exit status 1 if any differs')

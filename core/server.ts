@@ -215,7 +215,8 @@ export class GatewayServer {
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
     const found = generation.routes.find(x.method, x.path)
     if ('target' in found) return found.target.run(x, this.#options.forward)
-    const meant = [`/v1${x.path}`, x.path.replace('/v1/v1/', '/v1/')].find(
+    const bare = x.path.replace(/\/$/, '')
+    const meant = [bare, `/v1${bare}`, bare.replace('/v1/v1/', '/v1/')].find(
       path => path !== x.path && 'target' in generation.routes.find(x.method, path),
     )
     return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow, meant)))
@@ -272,7 +273,7 @@ const CHECKS: ReadonlySet<string> = new Set(['/health', '/health/ready'])
  */
 function unrouted(allow: readonly string[], meant: string | undefined): GatewayError {
   if (meant !== undefined) {
-    const message = `There is nothing at this path. Did you mean ${meant}? Check whether the base URL should end in /v1.`
+    const message = `There is nothing at this path. Did you mean ${meant}? Check your client's base URL.`
     return new GatewayError('not_found', { message })
   }
   if (allow.length === 0) return new GatewayError('not_found')

@@ -1,7 +1,7 @@
 /** `tollgate check`, `tollgate plan` and `tollgate plugins`: inspect a configuration before it is in force. */
 import { findPlugins } from '../chain/plugins.ts'
 import { covers, endpointsOf } from '../chain/routes.ts'
-import { render } from '../config/locate.ts'
+import { counted, render } from '../config/locate.ts'
 import type { Environment } from '../lib/environment.ts'
 import { configured, loadOrExit } from './shared.ts'
 
@@ -9,11 +9,13 @@ import { configured, loadOrExit } from './shared.ts'
 export async function check(environment: Environment, file: string): Promise<void> {
   const { config, warnings, text } = await loadOrExit(environment, file)
   const { keyTypes, upstreams, chain } = config
-  if (warnings.length > 0)
-    environment.complain(
-      `${render(warnings, text)}\n\n${warnings.length === 1 ? 'a warning' : `${warnings.length} warnings`}`,
-    )
-  environment.print(`${file} is valid: ${keyTypes.size} key types, ${upstreams.size} upstreams, ${chain.length} stages`)
+  if (warnings.length > 0) environment.complain(`${render(warnings, text)}\n\n${counted(warnings.length, 'warning')}`)
+  const parts = [
+    counted(keyTypes.size, 'key type'),
+    counted(upstreams.size, 'upstream'),
+    counted(chain.length, 'stage'),
+  ]
+  environment.print(`${file} is valid: ${parts.join(', ')}`)
 }
 
 /** Prints each endpoint with the stages of its chain. */

@@ -1,4 +1,5 @@
 /** `tollgate schema`: the JSON Schema of gateway.yaml, or its reference as Markdown. */
+import { existsSync } from 'node:fs'
 import { checkChain } from '../chain/check-chain.ts'
 import { findPlugins } from '../chain/plugins.ts'
 import { loadConfig } from '../config/load.ts'
@@ -10,9 +11,11 @@ export interface SchemaOptions {
   readonly markdown?: boolean
 }
 
-/** Prints the schema. It has the options of the operator's own plugins if the file can be loaded. */
+/** Prints the schema. It has the options of the operator's own plugins if the file is valid. */
 export async function printSchema(environment: Environment, file: string, { markdown }: SchemaOptions): Promise<void> {
   const { config } = await loadConfig(file, environment.env, checkChain)
+  if (!config && existsSync(file))
+    environment.complain(`${file} has problems, so the schema lacks the options of your own plugins. Run \`check\`.`)
   const { plugins } = await findPlugins(config?.plugins ?? [])
   environment.print(
     markdown ? reference(plugins.values()).trimEnd() : JSON.stringify(publishedSchema(plugins.values()), null, 2),

@@ -172,5 +172,10 @@ export function render(problems: readonly Problem[], text: string): string {
 
 /** Formats all problems of a file, with their number. @param file the problems and the text of the file */
 export function reportOf({ problems, text }: { readonly problems: readonly Problem[]; readonly text: string }): string {
-  return `${render(problems, text)}\n\n${problems.length} ${problems.length === 1 ? 'problem' : 'problems'}`
+  return `${render(problems, text)}\n\n${counted(problems.length, 'problem')}`
+}
+
+/** Returns a number with its noun, such as "1 problem" or "3 problems". */
+export function counted(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`
 }

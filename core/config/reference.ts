@@ -108,7 +108,8 @@ Every option of \`gateway.yaml\`, with its default. \`npm run docs\` writes this
 - Sizes have a unit: \`B\`, \`KiB\`, \`MiB\` or \`GiB\`.
 - Amounts and rates are plain decimals with up to nine decimal places.
 - A running gateway applies a changed file at once, except \`listen\`, \`workers\`, \`store\` and \`ledger\`, which need a restart.
-- \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\`, set \`yaml.customTags: ["!env scalar"]\` in your editor.`
+- \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\`, set \`yaml.customTags: ["!env scalar"]\` in your editor. An editor
+  accepts a little more than Tollgate does, so \`check\` decides.`
 
 /** Returns the tables of a section whose members have names of the operator's choice. */
 function entries(name: string, introduction: string, section: Node = {}): string {

@@ -193,7 +193,7 @@ export const SCHEMA = {
         minimum: 1,
         default: 600,
         description:
-          'Maximum requests without a valid key per client address and minute, except `/health` and `/health/ready`; beyond it, status 429.',
+          'Maximum requests without a valid key per client address and minute, except `/health` and `/health/ready`; beyond it, status 429. The requests of a trusted proxy itself do not count.',
       },
       trustedProxies: {
         type: 'array',

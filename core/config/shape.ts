@@ -78,7 +78,7 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
     }
     case 'required': {
       const name = String(error.params['missingProperty'])
-      return source.problem([...path, name], `"${name}" is missing`, schema.properties?.[name]?.description)
+      return source.problem([...path, name], `"${name}" is missing`, missingHint(name, schema.properties?.[name]))
     }
     case 'enum': {
       const allowed = (error.params['allowedValues'] as unknown[]).map(String)
@@ -97,6 +97,13 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       // Do not show values from the environment.
       return source.problem(path, expected, source.value(path) instanceof EnvScalar ? undefined : meant(error))
   }
+}
+
+/** Returns what to add for a setting that is missing. */
+function missingHint(name: string, schema: Shape = {}): string {
+  const expected = expectedOf(schema)
+  const what = schema.description === undefined ? '' : `: ${schema.description}`
+  return `add ${name}${expected === undefined ? '' : `, ${expected}`}${what}`
 }
 
 /**
@@ -125,7 +132,7 @@ const KINDS: Readonly<Record<string, string>> = {
   integer: 'a whole number',
   number: 'a plain decimal',
   object: 'a mapping',
-  string: 'a text',
+  string: 'a string',
 }
 
 /** Returns an option that stands beside its stage's name instead of below it. */
@@ -144,11 +151,12 @@ const BOOLEANS: ReadonlyMap<string, string> = new Map(
 /** The parts of a schema that messages are made from. */
 export interface Shape {
   readonly type?: string
+  readonly description?: string
   readonly expected?: string
   readonly minimum?: number
   readonly exclusiveMinimum?: number
   readonly maximum?: number
-  readonly properties?: Readonly<Record<string, { readonly description?: string }>>
+  readonly properties?: Readonly<Record<string, Shape>>
   readonly pattern?: string
   readonly items?: { readonly enum?: readonly unknown[]; readonly format?: string }
   readonly default?: unknown

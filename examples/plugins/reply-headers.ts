@@ -14,6 +14,7 @@ export default definePlugin({
       headers: {
         type: 'object',
         additionalProperties: { type: 'string', pattern: '^[ -~]*$', expected: 'printable ASCII characters' },
+        propertyNames: { pattern: '^[a-z0-9-]+$', expected: 'a header name: lower-case letters, digits and -' },
         description: 'Headers by name. `{model}` in a value becomes the name that the client asked for.',
       },
     },

@@ -15,6 +15,11 @@ t.test('check prints every problem at once, with its line, and exits 78', async 
     /gateway\.yaml:\d+:5 keyTypes\.famB\.fillDefaults: there is no setting "fillDefaults" here\n +\d+ \| +fillDefaults: true.*\n +\| +\^{12}\n += did you mean fillDefault\?/,
   )
   t.match(err, /1 problem/)
+  const { code: printed, out, err: warning } = await place.run('schema')
+  t.match(
+    [printed, JSON.parse(out), warning],
+    [0, { title: 'gateway.yaml' }, /gateway\.yaml has problems, so the schema lacks the options of your own plugins/],
+  )
   const start = await place.run('start')
   t.equal(start.code, 78, 'start refuses it alike')
 })

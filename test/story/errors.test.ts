@@ -185,12 +185,13 @@ t.test('only the exact paths and methods of the table are served', async t => {
   t.equal((await g.call('/v1/models?limit=1', { method: 'DELETE' })).status, 405)
 })
 
-t.test('a path that lacks /v1, or has it twice, gets a 404 that names the endpoint', async t => {
+t.test('a path that lacks /v1, has it twice or ends in a slash gets a 404 that names the endpoint', async t => {
   const g = await startGateway(t)
   for (const [path, meant] of [
     ['/chat/completions', '/v1/chat/completions'],
     ['/responses', '/v1/responses'],
     ['/v1/v1/messages', '/v1/messages'],
+    ['/v1/responses/', '/v1/responses'],
   ] as const) {
     const { status, json } = await g.call(path, { body: {} })
     t.match([status, json.error.message], [404, `Did you mean ${meant}?`])
