@@ -6,11 +6,11 @@ import { POLICIES, type Policy } from '../core/plugin.ts'
 import { rowsOf } from './tables.ts'
 import { checkChain } from '../core/chain/check-chain.ts'
 
-/** The page on billable members says what the code does. */
+/** Compares docs/billable-members.md with the code. */
 
 const PAGE = readFileSync(new URL('../docs/billable-members.md', import.meta.url), 'utf8')
 
-/** The rows of the table whose first heading is this, without the marks of code. */
+/** Returns the rows of the table with this first heading, without code marks. */
 function table(heading: string): string[][] {
   return rowsOf(PAGE, heading).map(row => row.map(cell => cell.replaceAll('`', '')))
 }
@@ -60,31 +60,34 @@ const problems = async (text: string): Promise<string[]> =>
     ({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`,
   )
 
-t.test('a file that allows a member without a price does not load, and is told which setting is missing', async t => {
-  t.same(await problems(FILE), [])
-  for (const [name, { actions, needs }] of Object.entries(POLICIES) as [string, Policy][]) {
-    const found = await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: allow },`))
-    if (!actions.includes('allow')) t.match(found, [/expected one of refuse, drop/], name)
-    else if (needs === undefined || needs.kind === 'model') t.same(found, [], name)
-    else
-      t.same(found, [
-        `keyTypes.t.policy.${name}: "${name}" is allowed but has no price = set ${priceOf(
-          POLICIES[name as keyof typeof POLICIES],
+t.test(
+  'a file that allows a member without a price does not load, and the error names the missing setting',
+  async t => {
+    t.same(await problems(FILE), [])
+    for (const [name, { actions, needs }] of Object.entries(POLICIES) as [string, Policy][]) {
+      const found = await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: allow },`))
+      if (!actions.includes('allow')) t.match(found, [/expected one of refuse, drop/], name)
+      else if (needs === undefined || needs.kind === 'model') t.same(found, [], name)
+      else
+        t.same(found, [
+          `keyTypes.t.policy.${name}: "${name}" is allowed but has no price = set ${priceOf(
+            POLICIES[name as keyof typeof POLICIES],
+          )
+            .split(', ')
+            .map(setting => `prices.p.${setting}`)
+            .join(', ')}`,
+        ])
+      for (const action of actions.filter(each => each !== 'allow'))
+        t.same(
+          await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: ${action} },`)),
+          [],
+          `${name}: ${action}`,
         )
-          .split(', ')
-          .map(setting => `prices.p.${setting}`)
-          .join(', ')}`,
-      ])
-    for (const action of actions.filter(each => each !== 'allow'))
-      t.same(
-        await problems(FILE.replace('default: m,', `default: m, policy: { ${name}: ${action} },`)),
-        [],
-        `${name}: ${action}`,
-      )
-  }
-})
+    }
+  },
+)
 
-t.test('every kind of price loads, and a tier that lacks a rate of its price does not', async t => {
+t.test('every kind of price loads; a tier that lacks a rate of its price does not', async t => {
   const price = (text: string): string => FILE.replace('output: 2, tiers: []', `output: 2, ${text}`)
   const factors = CONDITION_NAMES.map(name => `${name}: { x: 1.5 }`).join(', ')
   const calls = `calls: { ${CALL_NAMES.map(name => `${name}: 0.01`).join(', ')} }`
@@ -105,7 +108,7 @@ t.test('every kind of price loads, and a tier that lacks a rate of its price doe
   ])
 })
 
-t.test('an alias that sends another model needs a price of its own, and any other must not have one', async t => {
+t.test('an alias that sends another model needs a price of its own; other aliases must not have one', async t => {
   const alias = (text: string): string => FILE.replace('maxOutput: 1 }', `maxOutput: 1 }, { id: n, as: m${text} }`)
   t.same(await problems(alias(', sends: dearer')), [
     'keyTypes.t.models[1].sends: "n" sends a different model than "m" and needs its own price = add price: one of p',
@@ -114,7 +117,7 @@ t.test('an alias that sends another model needs a price of its own, and any othe
   t.same(await problems(alias(', price: p')), ['keyTypes.t.models[1].price: an alias has the price of its model = '])
 })
 
-t.test('check warns of a price that says nothing of long input where a model takes it', async t => {
+t.test('check warns of a price without a rate for long input if a model accepts long input', async t => {
   const warnings = async (text: string): Promise<string[]> => {
     const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
     return loaded.config ? loaded.warnings.map(({ path, message }) => `${path}: ${message}`) : []
@@ -126,7 +129,7 @@ t.test('check warns of a price that says nothing of long input where a model tak
 })
 
 t.test(
-  'a member in the place of its row is told which row it belongs to, and a cost of a model that is not sent is warned of',
+  'an error about a misplaced member names its policy, and check warns of a cost for a model that is never sent',
   async t => {
     t.match(await problems(FILE.replace('default: m,', 'default: m, policy: { web_search_options: drop },')), [
       /= write webSearch, which it belongs to$/,

@@ -14,7 +14,7 @@ import { bodyOf } from '../core/formats/body-reader.ts'
 import type { Edit } from './gateway-file.ts'
 
 /**
- * A gateway with one plugin of the test's own, `probe`, in front of the router; what it notes goes through
+ * Starts a gateway with one plugin of the test's own, `probe`, in front of the router. Its notes go through
  * `globalThis`.
  */
 async function withProbe(
@@ -91,7 +91,7 @@ t.test('hooks run down, then up, then settle once', async t => {
   t.pass('the old generation is closed when it has drained')
 })
 
-t.test('a stage can answer by itself; those below it are never asked', async t => {
+t.test('a stage can reply itself; the stages below it do not run', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const { g, notes } = await withProbe(
     t,
@@ -107,7 +107,7 @@ for (const [name, made] of [
   ['a reply', `Reply.json({ hello: 1 }, {}, 202)`],
   ['the promise of one', `Promise.resolve(Reply.json({ hello: 1 }, {}, 202))`],
 ] as const) {
-  t.test(`a stage can put ${name} in the place of the upstream's, which costs nothing then`, async t => {
+  t.test(`a stage can replace the reply of the upstream by ${name}, and nothing is charged`, async t => {
     const upstream = await ScriptedUpstream.start(t)
     upstream.script = ({ json: { stream } }, res) => (stream ? sse(res, STREAM) : json(res, REPLY))
     const { g, notes } = await withProbe(
@@ -269,7 +269,7 @@ t.test('reloads under load lose no request and mix no prices', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, REPLY)
   const g = await startGateway(t, { upstream: upstream.url })
-  // All may be under way at once, and each holds half a credit.
+  // All may run at once, and each holds half a credit.
   const key = await g.key('famC', 100n)
   let running = true
   const reloads = (async () => {
@@ -303,7 +303,7 @@ t.test('a stage can be driven without a socket', async t => {
   t.match(gate.thrown, { code: 'format_not_allowed', status: 404 })
 })
 
-/** Starts a gateway with a plugin `probe` that is declared like this, at the top of the chain. */
+/** Starts a gateway with a plugin `probe` of this declaration at the top of the chain. */
 async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))

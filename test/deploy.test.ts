@@ -1,6 +1,6 @@
 /**
- * The files in deploy/ agree with the defaults of gateway.yaml, and with the tools that read them where these are
- * there.
+ * Checks that the files in deploy/ agree with the defaults of gateway.yaml, and with the tools that read them if they
+ * are installed.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -19,7 +19,7 @@ function has(tool: string): boolean {
   return spawnSync('sh', ['-c', `command -v ${tool}`]).status === 0
 }
 
-t.test('the image has what runs, no tests, and another user than root', t => {
+t.test('the image contains only what runs, has no tests, and does not run as root', t => {
   const dockerfile = file('Dockerfile')
   for (const [, path = ''] of dockerfile.matchAll(/^COPY (?!--from)(\S+) (?:\S+ )*\S+$/gm))
     t.ok(existsSync(join(ROOT, path)), path)
@@ -44,7 +44,7 @@ t.test('the compose file has a Redis that is safe for money, and lets the gatewa
   t.end()
 })
 
-t.test('the Kubernetes manifests are whole, probe the right endpoints, and let the gateway drain', t => {
+t.test('the Kubernetes manifests are complete, probe the right endpoints, and let the gateway drain', t => {
   const objects = parseAllDocuments(file('kubernetes/tollgate.yaml')).map(document => document.toJS())
   t.same(
     objects.map(({ apiVersion, kind }) => `${apiVersion} ${kind}`),

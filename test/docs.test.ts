@@ -38,7 +38,7 @@ t.test('README has at most 150 lines', t => {
   t.end()
 })
 
-t.test('every link of the documentation leads to a file, and to a heading of it', t => {
+t.test('every link of the documentation leads to a file and to one of its headings', t => {
   for (const name of PAGES) {
     const text = page(name).replaceAll(/```[^]*?```/g, '')
     for (const [, target = ''] of text.matchAll(/\]\(([^)\s]+)\)/g)) {
@@ -140,7 +140,7 @@ t.test('the table of what an exchange costs has the bench’s marks, and says wh
   t.end()
 })
 
-t.test('docs/charging.md has the most that a key can end below zero with the repository’s file', async t => {
+t.test('docs/charging.md states how far a key can fall below zero with the repository’s file', async t => {
   const { gateway } = await startGateway(t)
   const most = [...gateway.config.keyTypes.values()]
     .map(type => mostBelowZero(type, 150))
@@ -151,7 +151,7 @@ t.test('docs/charging.md has the most that a key can end below zero with the rep
   )
 })
 
-t.test('the repository’s gateway.yaml says what the defaults are, so that the file is the whole behaviour', t => {
+t.test('the repository’s gateway.yaml states the defaults', t => {
   const yaml = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')
   for (const section of ['store', 'ledger', 'limits'] as const) {
     for (const [name, { default: standard }] of Object.entries(SCHEMA.properties[section].properties))
@@ -164,7 +164,7 @@ t.test('the repository’s gateway.yaml says what the defaults are, so that the 
   t.end()
 })
 
-t.test('the table of what a translated request carries and what is refused is what the codecs say', t => {
+t.test('the table of translated and refused members matches the codecs', t => {
   const spelt = Object.values(FORMATS).map(({ name, codec }) => [
     name,
     listed(codec.translates),
@@ -178,7 +178,7 @@ function listed(names: readonly string[]): string {
   return names.join('` `')
 }
 
-t.test('the table of what has no equal is what translation does', t => {
+t.test('the table of members without an equivalent matches the translation', t => {
   const rows = table('docs/translation.md', 'of a request')
   t.same(
     rows.map(([what]) => what),
@@ -188,7 +188,7 @@ t.test('the table of what has no equal is what translation does', t => {
   t.end()
 })
 
-t.test('the table of plugins in docs/plugins.md is the folder', async t => {
+t.test('the table of plugins in docs/plugins.md matches the folder', async t => {
   const { plugins } = await findPlugins([])
   t.same(
     table('docs/plugins.md', 'plugin'),
@@ -196,7 +196,7 @@ t.test('the table of plugins in docs/plugins.md is the folder', async t => {
   )
 })
 
-t.test('the table of endpoints is what the chain serves, with and without a key', async t => {
+t.test('the table of endpoints matches what the chain serves, with and without a key', async t => {
   const { plugins } = await findPlugins([])
   const g = await startGateway(t)
   const chain = g.gateway.config.chain.flatMap(({ plugin }) => plugins.get(plugin) ?? [])
@@ -239,7 +239,7 @@ t.test('the plugins in docs/plugins.md compile and work', async t => {
   t.equal((await g.call('/v1/chat/completions', { key: await g.key('famB'), body: { messages: [] } })).status, 200)
 })
 
-t.test('each promise names a test that there is', t => {
+t.test('each promise in docs/reliability.md names an existing test', t => {
   const rows = table('docs/reliability.md', 'promise')
   t.ok(rows.length > 10)
   for (const [, shown = ''] of rows) {

@@ -26,12 +26,12 @@ export interface Drive {
 }
 
 export interface Driven {
-  /** What `request` returned; undefined when it gave nothing. */
+  /** What `request` returned. Undefined if it returned nothing. */
   readonly given: unknown
   /** What `request` threw. */
   readonly thrown: unknown
   readonly stage: Stage<Fact, Fact>
-  /** The exchange with its facts, for the hooks that a test calls itself. */
+  /** The exchange with its facts, for hooks that a test calls itself. */
   readonly x: With<Fact>
 }
 

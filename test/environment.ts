@@ -3,7 +3,7 @@ import { totalmem } from 'node:os'
 import type { Environment } from '../core/lib/environment.ts'
 import { createLog, Scrubber } from '../core/lib/log.ts'
 
-/** The environment of this process for a gateway that runs in it: nothing is printed, and it never exits. */
+/** The environment of this process for a gateway that runs in it: the gateway prints nothing and never exits. */
 export function testEnvironment(env: Environment['env'] = process.env, more: Partial<Environment> = {}): Environment {
   const scrubber = new Scrubber()
   return {
@@ -23,7 +23,7 @@ export function testEnvironment(env: Environment['env'] = process.env, more: Par
   }
 }
 
-/** Whether a process with this number runs. */
+/** Whether a process with this id runs. */
 export function isAlive(pid: number): boolean {
   try {
     return process.kill(pid, 0)

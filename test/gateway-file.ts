@@ -15,7 +15,7 @@ export class GatewayFile {
   readonly #document: Document
 
   constructor(yaml: string) {
-    // `!env` stays as it is: the file is written again with its tags.
+    // The file is written again with its `!env` tags.
     this.#document = parseDocument(yaml, { logLevel: 'silent' })
   }
 

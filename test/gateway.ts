@@ -1,4 +1,4 @@
-/** A gateway in the test's own process, on the repository's gateway.yaml, with a real Redis of its own. */
+/** Starts a gateway in the test's own process, with the repository's gateway.yaml and a real Redis of its own. */
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -21,8 +21,8 @@ const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url)
 const OWN_STORE_PREFIX = 'tollgate'
 
 /**
- * The repository's file, for a test: with a prefix of its own, out of sight, and patient with a store on a busy
- * machine.
+ * The repository's file for a test: with a prefix of its own, on the loopback interface, and patient with a store on a
+ * busy machine.
  */
 export function testYaml(prefix: string, edit: Edit = file => file): string {
   return edited(REPOSITORY_YAML, file => {
@@ -32,7 +32,7 @@ export function testYaml(prefix: string, edit: Edit = file => file): string {
 }
 
 export interface Options {
-  /** Where all four upstreams are; the simulated provider without it. */
+  /** The address of all four upstreams. Without it they are simulated. */
   readonly upstream?: string
   readonly env?: Record<string, string>
   /** Replaces parts of the environment, such as the log. */
@@ -45,15 +45,15 @@ export interface TestGateway {
   readonly gateway: Gateway
   readonly url: string
   readonly file: string
-  /** A new key's secret. */
+  /** Creates a key. Returns its secret. */
   key(type: string, credits?: bigint, expiresAt?: number): Promise<string>
-  /** The public id of a secret's key. */
+  /** Returns the public id of a secret's key. */
   id(secret: string): Promise<string>
-  /** A request whose reply is read by the test itself. */
+  /** Sends a request. The test reads the reply itself. */
   open(path: string, options?: CallOptions): Promise<Response>
   call(path: string, options?: CallOptions): Promise<Answer>
   balance(secret: string): Promise<Record<string, any>>
-  /** Waits until nothing is held and nothing runs, then checks the ledger's rules; returns the history of a key. */
+  /** Waits until nothing is held and nothing runs, then audits the ledger. Returns the history of a key. */
   settled(secret: string): Promise<Record<string, any>[]>
 }
 
@@ -72,7 +72,7 @@ export interface Answer {
   readonly json: any
 }
 
-/** Environment that points every upstream at one address. */
+/** Returns an environment that points every upstream at one address. */
 export function upstreamEnv(url: string, key = 'upstream-secret-0123456789'): Record<string, string> {
   return Object.fromEntries(
     ['FAMA', 'FAMB', 'FAMC', 'EDITOR'].flatMap(name => [
@@ -82,7 +82,7 @@ export function upstreamEnv(url: string, key = 'upstream-secret-0123456789'): Re
   )
 }
 
-/** The store for one test: a server of the gateway's own, or the given one under a prefix that nobody else has. */
+/** The store for one test: a server of the gateway's own, or the given one under a unique prefix. */
 export function storeEnv(): { env: Record<string, string>; prefix: string } {
   const url = process.env['REDIS_URL']
   const own = findServer(process.env) !== undefined
@@ -92,12 +92,12 @@ export function storeEnv(): { env: Record<string, string>; prefix: string } {
   }
 }
 
-/** Waits for what nobody announces. */
+/** Polls for a condition that has no event. */
 export async function until(held: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await held())) await new Promise(resolve => setTimeout(resolve, 10))
 }
 
-/** The accounts on which the gateway runs an operation from now on, one for each time. */
+/** Returns a growing list with the account of each run of an operation from now on. */
 export function operations({ gateway }: TestGateway, operation: OperationName): readonly string[] {
   const { scripts } = gateway.ledger
   const run = scripts.run.bind(scripts)

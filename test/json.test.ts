@@ -5,7 +5,7 @@ import { JsonView } from '../core/lib/json/view.ts'
 
 const LIMITS = { depth: 64, values: 1000 }
 
-/** The JSON as a view; the kind of fault where it is not taken. Its bytes arrive cut at an index. */
+/** Returns the JSON as a view, or the kind of its fault. Its bytes arrive in two pieces, cut at an index. */
 function read(text: string, cut = 0, limits = LIMITS, single?: SingleNames): JsonView | string {
   const bytes = Buffer.from(text)
   const scanner = new JsonScanner(limits, single)
@@ -27,7 +27,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** A view as plain values, read member by member. */
+/** Returns a view as plain values, read member by member. */
 function plain(view: JsonView): unknown {
   if (view.isList) return [...view.elements()].map(plain)
   if (view.isObject)
@@ -75,7 +75,7 @@ const INVALID = [
   `["${'a'.repeat(500)}\n"]`,
 ]
 
-t.test('what is JSON is taken, however its bytes arrive, and read as a parser reads it', t => {
+t.test('valid JSON is accepted in any chunks, and read as JSON.parse reads it', t => {
   for (const text of VALID)
     for (let cut = 0; cut <= Buffer.byteLength(text); cut++) {
       const view = read(text, cut)
@@ -87,7 +87,7 @@ t.test('what is JSON is taken, however its bytes arrive, and read as a parser re
   t.end()
 })
 
-t.test('what is not JSON is refused, however its bytes arrive', t => {
+t.test('invalid JSON is refused in any chunks', t => {
   for (const text of INVALID) {
     t.equal(parsed(text), undefined, 'a parser agrees')
     for (let cut = 0; cut <= Buffer.byteLength(text); cut++)
@@ -96,7 +96,7 @@ t.test('what is not JSON is refused, however its bytes arrive', t => {
   t.end()
 })
 
-t.test('of 100,000 damaged texts the same are taken as by a parser', t => {
+t.test('of 100,000 damaged texts, the same ones are accepted as by JSON.parse', t => {
   let seed = Number(process.env['SEED'] ?? 7)
   const random = (below: number): number => (seed = (seed * 48_271) % 2_147_483_647) % below
   const alphabet = '{}[],:"\\ \n0129-+.eEtrufalsn/bx\u0001é'
@@ -110,7 +110,7 @@ t.test('of 100,000 damaged texts the same are taken as by a parser', t => {
         text.slice(at + random(2))
     }
     const view = read(text, random(text.length + 1))
-    // Names that stand twice, and numbers out of range, are refused on purpose.
+    // Repeated names and numbers out of range are refused on purpose.
     if (view === 'twice' || view === 'range') continue
     if ((typeof view !== 'string') !== (parsed(text) !== undefined)) t.fail(JSON.stringify(text))
     if (typeof view !== 'string' && JSON.stringify(view.json) !== JSON.stringify(parsed(text)))
@@ -120,7 +120,7 @@ t.test('of 100,000 damaged texts the same are taken as by a parser', t => {
   t.end()
 })
 
-t.test('depth, values and numbers are bounded before anything is built', t => {
+t.test('depth, values and numbers are limited before anything is built', t => {
   const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth)
   t.not(read(nested(64)), 'depth')
   t.equal(read(nested(65)), 'depth')
@@ -135,14 +135,14 @@ t.test('depth, values and numbers are bounded before anything is built', t => {
   t.end()
 })
 
-t.test('a reply is read as a parser reads it: any number, and the last of several members of one name', t => {
+t.test('a reply is read as JSON.parse reads it: any number, and the last of several members with one name', t => {
   for (const text of ['[1e400]', `[${'9'.repeat(2000)}]`, '{"a":1,"a":{"b":2}}'])
     t.strictSame((read(text) as JsonView).json, parsed(text), text.slice(0, 20))
   t.equal((read('{"a":1,"a":{"b":2}}') as JsonView).member('a')?.member('b')?.json, 2)
   t.end()
 })
 
-t.test('no name stands twice in the outermost object, and none of some names in any', t => {
+t.test('the outermost object must not repeat a name, and no object may repeat one of certain names', t => {
   const single = new SingleNames(['type', 'id'])
   for (const text of [
     '{"a":1,"a":2}',
@@ -157,7 +157,7 @@ t.test('no name stands twice in the outermost object, and none of some names in 
   t.end()
 })
 
-t.test('of members that stand twice the last one counts, as for a parser', t => {
+t.test('of repeated members the last one counts, as in JSON.parse', t => {
   const view = read('{"x":{"a":1,"\\u0061":{"b":2}}}') as JsonView
   t.equal(view.member('x')?.member('a')?.member('b')?.json, 2)
   t.end()

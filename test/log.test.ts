@@ -2,12 +2,12 @@ import { Writable } from 'node:stream'
 import t from 'tap'
 import { createLog, Scrubber } from '../core/lib/log.ts'
 
-/** Whoever reads a log: takes a piece of it when it is asked to. */
+/** A reader of the log, which takes a piece of it on demand. */
 class Reader extends Writable {
   text = ''
   #taken: (() => void) | undefined
 
-  /** It has room for the beginning of a piece, and no more. */
+  /** It has room for the beginning of a piece only. */
   full = false
 
   override _write(piece: Buffer, _encoding: string, done: (cause?: Error) => void): void {
@@ -15,7 +15,7 @@ class Reader extends Writable {
     this.#taken = this.full ? () => done(new Error('ENOSPC')) : done
   }
 
-  /** Goes on after an error, as standard output does. */
+  /** Continues after an error, as standard output does. */
   override _destroy(cause: Error | null, done: (cause?: Error | null) => void): void {
     done(cause)
     ;(this as unknown as { _undestroy(): void })._undestroy()
@@ -35,70 +35,64 @@ class Reader extends Writable {
   }
 }
 
-t.test(
-  'lines are JSON in the order of their calls, without keys and credentials, whatever they are made of',
-  async t => {
-    const reader = new Reader()
-    const scrubber = new Scrubber()
-    scrubber.watch(['upstream-credential-4711', 'quoted"4711\\slashed'])
-    const log = createLog(scrubber, 'info', reader)
-    log.debug('not asked for')
-    log.info({ reason: 'bad key quoted"4711\\slashed', path: '/v1/models/x_sk-01234567890123456789' })
-    log.info({ path: '/v1/models', code: undefined })
-    log.warn(
-      { err: Object.assign(new Error('upstream-credential-4711'), { command: { args: ['password'] } }) },
-      'said sk-0123456789',
-    )
-    const circle: Record<string, unknown> = { large: 90071992547409931n }
-    circle['itself'] = circle
-    log.info(circle)
-    log.child({ stage: 'quiet-hours' }).info({ open: true })
-    log.info({})
-    log.info({ toJSON: () => ['no members'] })
-    log.info('%d of %d', 1, 2)
-    log.flush()
-    t.match(reader.lines, [
-      { reason: 'bad key ***', path: '/v1/models/x_sk-***' },
-      { level: 'info', time: Number, path: '/v1/models' },
-      { level: 'warn', err: { message: '***' }, msg: 'said sk-***' },
-      { large: Number, itself: { itself: '[Circular]' } },
-      { stage: 'quiet-hours', open: true },
-      { level: 'info', time: Number },
-      { level: 'info' },
-      { msg: '1 of 2' },
-    ])
-    t.notMatch(reader.text, /4711|password|0123456789|code/)
-  },
-)
+t.test('log lines are JSON in the order of the calls, without keys and credentials, whatever is logged', async t => {
+  const reader = new Reader()
+  const scrubber = new Scrubber()
+  scrubber.watch(['upstream-credential-4711', 'quoted"4711\\slashed'])
+  const log = createLog(scrubber, 'info', reader)
+  log.debug('not asked for')
+  log.info({ reason: 'bad key quoted"4711\\slashed', path: '/v1/models/x_sk-01234567890123456789' })
+  log.info({ path: '/v1/models', code: undefined })
+  log.warn(
+    { err: Object.assign(new Error('upstream-credential-4711'), { command: { args: ['password'] } }) },
+    'said sk-0123456789',
+  )
+  const circle: Record<string, unknown> = { large: 90071992547409931n }
+  circle['itself'] = circle
+  log.info(circle)
+  log.child({ stage: 'quiet-hours' }).info({ open: true })
+  log.info({})
+  log.info({ toJSON: () => ['no members'] })
+  log.info('%d of %d', 1, 2)
+  log.flush()
+  t.match(reader.lines, [
+    { reason: 'bad key ***', path: '/v1/models/x_sk-***' },
+    { level: 'info', time: Number, path: '/v1/models' },
+    { level: 'warn', err: { message: '***' }, msg: 'said sk-***' },
+    { large: Number, itself: { itself: '[Circular]' } },
+    { stage: 'quiet-hours', open: true },
+    { level: 'info', time: Number },
+    { level: 'info' },
+    { msg: '1 of 2' },
+  ])
+  t.notMatch(reader.text, /4711|password|0123456789|code/)
+})
 
-t.test(
-  'a reader that does not keep up costs lines, of which the log tells, and no more memory than they may take',
-  async t => {
-    const reader = new Reader()
-    const log = createLog(new Scrubber(), 'info', reader)
-    const told = 30_000
-    for (let line = 0; line < told; line++) log.info({ line, text: 'x'.repeat(1000) })
-    const read = async (): Promise<void> => {
-      let over = false
-      log.flush(() => (over = true))
-      while (!over) {
-        reader.take()
-        await new Promise(setImmediate)
-      }
+t.test('a slow reader loses lines, which the log reports, and takes no more than the allowed memory', async t => {
+  const reader = new Reader()
+  const log = createLog(new Scrubber(), 'info', reader)
+  const told = 30_000
+  for (let line = 0; line < told; line++) log.info({ line, text: 'x'.repeat(1000) })
+  const read = async (): Promise<void> => {
+    let over = false
+    log.flush(() => (over = true))
+    while (!over) {
+      reader.take()
+      await new Promise(setImmediate)
     }
-    await read()
-    t.ok(reader.text.length > 16 * 1024 * 1024 && reader.text.length < 17 * 1024 * 1024, String(reader.text.length))
-    const lines = reader.lines
-    const loss = lines.at(-1)
-    t.match(loss, { level: 'warn', msg: /log lines were lost/ }, 'as soon as there is room')
-    t.equal(lines.length - 1 + loss.lines, told, 'each is there or counted')
-    log.info('read again')
-    await read()
-    t.match(reader.lines.at(-1), { msg: 'read again' })
-  },
-)
+  }
+  await read()
+  t.ok(reader.text.length > 16 * 1024 * 1024 && reader.text.length < 17 * 1024 * 1024, String(reader.text.length))
+  const lines = reader.lines
+  const loss = lines.at(-1)
+  t.match(loss, { level: 'warn', msg: /log lines were lost/ }, 'as soon as there is room')
+  t.equal(lines.length - 1 + loss.lines, told, 'each is there or counted')
+  log.info('read again')
+  await read()
+  t.match(reader.lines.at(-1), { msg: 'read again' })
+})
 
-t.test('what others write to the same stream does not hold the log up', async t => {
+t.test('other output on the same stream does not delay the log', async t => {
   const reader = new Reader()
   const log = createLog(new Scrubber(), 'info', reader)
   for (let line = 0; line < 100; line++) log.info({ line, text: 'x'.repeat(100) })
@@ -112,7 +106,7 @@ t.test('what others write to the same stream does not hold the log up', async t 
   t.match(reader.text, 'Draining')
 })
 
-t.test('lines that cannot be written are told of, and the next one begins on a line of its own', async t => {
+t.test('the log reports lines that could not be written, and the next line starts on a new line', async t => {
   const reader = new Reader()
   const log = createLog(new Scrubber(), 'info', reader)
   const flushed = (): Promise<void> => new Promise(resolve => log.flush(() => resolve()))

@@ -23,7 +23,7 @@ export class Place {
   readonly #store = storeEnv()
   readonly #env: Record<string, string>
 
-  /** @param env for every process of this place */
+  /** @param env environment of every process of this place */
   constructor(t: Test, edit?: Edit, env: Record<string, string> = {}) {
     this.#env = { ...this.#store.env, ...env }
     writeFileSync(this.file, testYaml(this.#store.prefix, edit))
@@ -40,7 +40,8 @@ export class Place {
   }
 
   spawn(args: readonly string[], env: Record<string, string> = {}): ChildProcess {
-    // tap loads its instruments into each child of a test; an operator's process has none, and starts in half the time.
+    // tap loads its instruments into each child process of a test. Without them, as with an operator, it starts in half
+    // the time.
     const command = ['-u', 'NODE_OPTIONS', process.execPath, BIN, ...args]
     return spawn('/usr/bin/env', command, {
       cwd: this.folder,
@@ -59,7 +60,7 @@ export class Place {
     return new Promise(resolve => child.on('close', code => resolve({ code, out, err })))
   }
 
-  /** Makes a key. */
+  /** Creates a key. */
   async key(type: string, credits: string): Promise<{ id: string; key: string }> {
     return JSON.parse((await this.run('keys', 'create', '--type', type, '--credits', credits, '--json')).out) as {
       id: string
@@ -103,7 +104,7 @@ export class Running {
     return /Tollgate listens on (\S+)/.exec(this.output)?.[1] ?? ''
   }
 
-  /** Asks for a chat completion. */
+  /** Requests a chat completion. */
   chat(key: string, body: object): Promise<Response> {
     return fetch(`${this.url}/v1/chat/completions`, {
       method: 'POST',
@@ -112,7 +113,7 @@ export class Running {
     })
   }
 
-  /** What a look-up says of a key. */
+  /** Returns the look-up of a key. */
   async lookUp(
     what: 'keys/lookup/balance' | 'key-info' | 'key-info/history',
     key: string,
@@ -121,12 +122,12 @@ export class Running {
     return { status: response.status, json: await response.json() }
   }
 
-  /** What is held of a key's balance, in nano-credits. */
+  /** Returns what is held of a key's balance, in nano-credits. */
   async held(key: string): Promise<string> {
     return (await this.lookUp('keys/lookup/balance', key)).json.exact.held
   }
 
-  /** Waits until the process has printed something. */
+  /** Waits until the process has printed a match. */
   saw(pattern: RegExp): Promise<RegExpExecArray> {
     return new Promise((resolve, reject) => {
       const look = (): void => {
@@ -141,7 +142,7 @@ export class Running {
     })
   }
 
-  /** Ids of its worker processes, as the system knows them. */
+  /** Returns the ids of its worker processes. */
   workers(): number[] {
     const { pid } = this.child
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')

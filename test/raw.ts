@@ -1,11 +1,11 @@
-/** A client that speaks bytes. */
+/** A client that sends and receives raw bytes. */
 import { connect, type Socket } from 'node:net'
 
 export class RawClient {
   readonly socket: Socket
   /** Resolves when the gateway, or the client, has closed the connection. */
   readonly closed: Promise<void>
-  /** All that came back so far. */
+  /** Everything that has been received. */
   answer = ''
   readonly #waiting = new Set<() => void>()
 
@@ -33,17 +33,17 @@ export class RawClient {
     this.socket.write(Buffer.from(piece, 'latin1'))
   }
 
-  /** How many final replies have come. */
+  /** Number of final replies so far. */
   get replies(): number {
     return this.answer.match(/HTTP\/1\.1 [2-5]\d\d/g)?.length ?? 0
   }
 
-  /** The status of the first final reply; 0 while there is none. */
+  /** The status of the first final reply. 0 before that. */
   get status(): number {
     return Number(/HTTP\/1\.1 ([2-5]\d\d)/.exec(this.answer)?.[1] ?? 0)
   }
 
-  /** Resolves when the answer matches, or the connection is closed. */
+  /** Resolves when the received text matches, or the connection is closed. */
   saw(pattern: RegExp): Promise<boolean> {
     return new Promise(resolve => {
       const look = (): void => {

@@ -1,4 +1,4 @@
-/** A redis-server that a test stops, kills and starts again as it likes. */
+/** A redis-server that a test can stop, kill and start again. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import net from 'node:net'
@@ -35,13 +35,13 @@ export class RealRedis {
     return redis
   }
 
-  /** Starts it again on its old files; resolves when it answers. */
+  /** Starts it again on its old files. Resolves when it answers. */
   async run(...settings: string[]): Promise<void> {
     this.launch(...settings)
     await this.command('PING')
   }
 
-  /** As `run`, but does not wait for it. */
+  /** Like `run`, but does not wait for it. */
   launch(...settings: string[]): void {
     const own = [
       '--port',
@@ -70,12 +70,12 @@ export class RealRedis {
     await gone
   }
 
-  /** One command of the operator's. */
+  /** Runs one command, as an operator would. */
   command(name: string, ...args: string[]): Promise<unknown> {
     return this.#with(client => client.call(name, ...args))
   }
 
-  /** Writes, and says how many replicas have it. A replica that is online has not always begun to acknowledge. */
+  /** Writes, and returns how many replicas have the write. A replica that is online may not acknowledge yet. */
   acknowledged(): Promise<number> {
     return this.#with(async client => {
       await client.set('acknowledged', '1')
@@ -94,7 +94,7 @@ export class RealRedis {
   }
 }
 
-/** The server is its test's alone, and whatever prefix the run has been given does not matter. */
+/** Sets a fixed prefix, since only this test uses the server. */
 export function ownPrefix(file: GatewayFile): GatewayFile {
   return file.set('store.prefix', 't')
 }
@@ -106,7 +106,7 @@ export async function freePort(): Promise<number> {
   return Number(port)
 }
 
-/** A server and another that follows it. */
+/** Starts a server and a replica of it. */
 export async function replicated(t: Test): Promise<{ master: RealRedis; replica: RealRedis }> {
   const master = await RealRedis.start(t, '--repl-diskless-sync-delay', '0')
   const replica = await RealRedis.start(t, '--replicaof', `127.0.0.1 ${master.port}`)

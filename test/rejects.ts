@@ -1,7 +1,7 @@
-/** What an SDK throws. */
+/** Errors that an SDK throws. */
 import type { Test } from 'tap'
 
-/** That a call throws an error of the class, with the members. */
+/** Asserts that a call throws an error of the class with the members. */
 export async function rejects(
   t: Test,
   call: Promise<unknown>,

@@ -1,4 +1,4 @@
-/** Makes sure that the tests have a real Redis: REDIS_URL, else a redis-server on PATH, else Debian's package. */
+/** Provides a real Redis for the tests: REDIS_URL, else a redis-server on PATH, else Debian's package. */
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { findServer } from '../core/store/managed.ts'
@@ -19,6 +19,6 @@ if (process.env['REDIS_URL'] === undefined && findServer(process.env) === undefi
     if (status !== 0) process.exit(status ?? 1)
   }
   apt('update')
-  // Only the program is wanted: no server of the system's own is to be started.
+  // Only the program is needed. The system's own server must not start.
   apt('install', '--no-install-recommends', 'redis-server')
 }

@@ -1,4 +1,4 @@
-/** The rows of the table on a Markdown page whose first heading is this: the cells of each, trimmed. */
+/** Returns the rows of the table on a Markdown page with this first heading: the cells of each row, trimmed. */
 export function rowsOf(page: string, heading: string): string[][] {
   const lines = page.split('\n')
   const start = lines.findIndex(line => line.startsWith(`| ${heading} |`))

@@ -1,4 +1,4 @@
-/** A scripted provider on loopback: each test says what it answers, and reads what it was sent. */
+/** A scripted provider on loopback. Each test scripts its answers and reads what it received. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import type { Test } from 'tap'
@@ -10,7 +10,7 @@ export interface Received {
   readonly headers: IncomingMessage['headers']
   readonly body: string
   readonly json: Record<string, unknown>
-  /** Resolves when the gateway closed the exchange's connection or the reply was complete. */
+  /** Resolves when the gateway closed the connection or the reply was complete. */
   readonly closed: Promise<void>
 }
 
@@ -37,7 +37,7 @@ export class ScriptedUpstream {
     return upstream
   }
 
-  /** Connections that are open, idle ones included. */
+  /** Open connections, including idle ones. */
   get connections(): number {
     return this.#sockets.size
   }
@@ -63,7 +63,7 @@ export class ScriptedUpstream {
   }
 }
 
-/** A provider that answers with bytes rather than replies. */
+/** A provider that answers with raw bytes. */
 export async function rawUpstream(
   t: Test,
   answer: (socket: Socket, request: string) => void,
@@ -105,7 +105,7 @@ export function json(res: ServerResponse, body: unknown, status = 200, headers: 
     .end(typeof body === 'string' ? body : JSON.stringify(body))
 }
 
-/** Lets an upstream begin each stream with these events; the replies are returned for the test to end. */
+/** Lets an upstream begin each stream with these events. Returns the replies, which the test ends. */
 export function begun(upstream: ScriptedUpstream, events: string): ServerResponse[] {
   const replies: ServerResponse[] = []
   upstream.script = (_received, res) => {

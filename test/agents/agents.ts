@@ -1,7 +1,7 @@
 /**
- * The real coding agents, each through the gateway on models of the other families, against a scripted provider: one
- * task that takes a tool and two rounds. `npm run agents` installs them on demand; they are too large to be
- * dependencies. Nobody is logged in anywhere.
+ * Runs the real coding agents, each through the gateway on models of the other families, against a scripted provider:
+ * one task with a tool and two rounds. `npm run agents` installs them on demand, as they are too large to be
+ * dependencies. No agent is logged in anywhere.
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -93,7 +93,7 @@ const AGENTS: readonly Agent[] = [
   },
 ]
 
-/** Installs the agents where they are not; each brings programs for its platform. */
+/** Installs the missing agents. Each brings programs for its platform. */
 function install(): void {
   if (existsSync(join(HOME, 'node_modules/.bin/codex')) && existsSync(join(HOME, 'node_modules/.bin/claude'))) return
   mkdirSync(HOME, { recursive: true })
@@ -102,10 +102,7 @@ function install(): void {
   execFileSync('node', ['install.cjs'], { cwd: join(HOME, 'node_modules/@anthropic-ai/claude-code'), stdio: 'inherit' })
 }
 
-/**
- * The provider's replies in the format it is spoken to in: a command first, and when that was run the word that it is
- * done.
- */
+/** The provider's replies in the format of the request: first a command, and after its result a final word. */
 function plays(upstream: ScriptedUpstream): void {
   let count = 0
   upstream.script = (received, res) => {
@@ -158,7 +155,7 @@ function next({ items, tools }: Request, count: number): Reply {
   }
 }
 
-/** What a program said, and how it ended. */
+/** What a program printed, and how it ended. */
 function run(
   file: string,
   args: string[],

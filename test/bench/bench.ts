@@ -21,32 +21,26 @@ const CLIENTS = Number(process.env['CLIENTS'] ?? 0)
 const PROFILE = process.env['PROFILE']
 const STREAMS = Number(process.env['STREAMS'] ?? 5000)
 /**
- * What is asked before anything is measured: V8 compiles and recompiles for about as long, on threads whose CPU counts,
- * too. Few at a time, so that what runs once for all requests of a turn, as the calls of the store do, is compiled by
- * then.
+ * Requests before the measurement. V8 compiles and recompiles for about as long, on threads whose CPU time counts too.
+ * There are few clients, so that code that runs once for all requests of a turn, such as calls of the store, is
+ * compiled by then.
  */
 const WARM_UP = { requests: 40_000, clients: 4, slices: 1 }
-/**
- * What a process does after its last reply, such as the settlements that wait for others, is its requests' cost as
- * well.
- */
+/** Work of a process after its last reply, such as settlements in a batch, belongs to the cost of its requests. */
 const AFTERWARDS_MS = 20
 
-/**
- * Where quartiles of one target's slices are further apart than this factor, what was measured is the machine's other
- * work.
- */
+/** If the quartiles of one target's slices differ by more than this factor, the machine did other work. */
 const STEADY = 2
 
 const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams', 'waits']
 
 class Target {
   name: string
-  /** Whether it is asked in a format that the provider does not speak. */
+  /** Whether its clients use a format that the provider does not speak. */
   translated = false
   readonly #child: ChildProcess
   port = 0
-  /** The keys of its customers, of whom each client is one. */
+  /** The keys of its customers. Each client uses one of them. */
   secrets: readonly string[] = ['none']
   store = ''
 
@@ -55,7 +49,7 @@ class Target {
     this.#child = child
   }
 
-  /** @param log where what it prints goes: the access log is part of what a request costs */
+  /** @param log file for its output: the access log is part of the cost of a request */
   static async start(role: string, argument: string, log: number, env: Record<string, string> = {}): Promise<Target> {
     const child = fork(new URL('target.ts', import.meta.url), [role, argument], {
       stdio: ['ignore', log, 'inherit', 'ipc'],
@@ -67,7 +61,7 @@ class Target {
     return Object.assign(target, await target.#next<{ port: number; secrets?: readonly string[]; store?: string }>())
   }
 
-  /** The same process, asked in another format. */
+  /** The same process, with clients of another format. */
   asTranslated(): Target {
     return Object.assign(new Target('translated', this.#child), {
       port: this.port,
@@ -97,7 +91,7 @@ const filler = 'lorem ipsum dolor sit amet '.repeat(33)
 
 type Asked = Pick<Mark, 'unasked'> & { readonly kind: Mark['kind'] | 'hold' }
 
-/** Sends a request of one client; resolves with the reply, of which nothing is read yet. */
+/** Sends a request of one client. Resolves with the reply, of which nothing has been read yet. */
 function send(target: Target, { kind, unasked }: Asked, client: number): Promise<IncomingMessage> {
   const stream = kind !== 'json'
   const said = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: filler }], stream }
@@ -117,7 +111,8 @@ function send(target: Target, { kind, unasked }: Asked, client: number): Promise
 }
 
 /**
- * One request to the end of its reply, which must be whole; resolves with the number of its events, 1 of a JSON reply.
+ * Runs one request to the end of its reply, which must be complete. Resolves with its number of events; a JSON reply
+ * counts as 1.
  */
 async function ask(target: Target, asked: Asked, client: number): Promise<number> {
   const reply = await send(target, asked, client)
@@ -134,15 +129,15 @@ async function ask(target: Target, asked: Asked, client: number): Promise<number
 }
 
 interface Slice {
-  /** Microseconds for one of what the mark counts. */
+  /** Microseconds for one unit of the mark. */
   readonly cpu: number
   readonly perSecond: number
   readonly p50: number
-  /** How much of the time the process was at work. */
+  /** The share of the time in which the process was busy. */
   readonly busy: number
 }
 
-/** Requests of so many clients, each of which asks again when it has its reply. */
+/** Requests of several clients. Each sends the next one when it has its reply. */
 async function slice(target: Target, asked: Asked, { requests, clients }: Load, measured: boolean): Promise<Slice> {
   const before = measured ? (await target.usage()).cpu : 0
   const started = performance.now()
@@ -180,20 +175,20 @@ function quartiles(numbers: readonly number[]): [lower: number, middle: number, 
 }
 
 async function warmUp(targets: readonly Target[], { kind, unasked }: Mark): Promise<void> {
-  // What runs once a stream is not compiled by the few paced ones that there is time for.
+  // There is no time for enough paced streams to compile the code that runs once a stream.
   for (const target of targets)
     await slice(target, { kind: kind === 'paced' ? 'burst' : kind, ...(unasked && { unasked }) }, WARM_UP, false)
 }
 
-/** How the CPU of two targets compares. */
+/** The comparison of the CPU time of two targets. */
 interface Comparison {
-  /** How many times the baseline's the tested one takes. */
+  /** The tested target's CPU time divided by the baseline's. */
   readonly ratio: number
-  /** How far apart the baseline's own slices lie: the factor between their quartiles. */
+  /** The spread of the baseline's own slices: the factor between their quartiles. */
   readonly spread: number
 }
 
-/** Slices of each target by turns; prints what they cost. */
+/** Runs slices of the targets in turn, and prints their cost. */
 async function compare(
   mark: Mark,
   load: Load,
@@ -201,7 +196,8 @@ async function compare(
 ): Promise<Comparison> {
   const seen = new Map<Target, Slice[]>([direct, baseline, tested].map(target => [target, []]))
   for (let round = -Math.ceil(load.slices / 8); round < load.slices; round++) {
-    // Each comes first as often as the other: a process finds less of its own in the caches where a larger one has just run.
+    // Each target runs first equally often: after a larger process, the next one finds less of its own data in the
+    // caches.
     for (const target of round % 2 === 0 ? [baseline, tested, direct] : [tested, baseline, direct]) {
       const result = await slice(target, mark, load, target !== direct)
       if (round >= 0) seen.get(target)?.push(result)
@@ -219,7 +215,8 @@ async function compare(
       `  ${target.name.padEnd(10)} ${middle(target, 'perSecond').toFixed(0).padStart(6)} requests/s  p50 ${middle(target, 'p50').toFixed(2).padStart(8)} ms ${target === direct ? '' : cost(target)}`,
     )
   }
-  // Neighbouring slices share the machine's mood: the median of their ratios is steadier than the ratio of medians.
+  // Neighbouring slices run under the same load of the machine, so the median of their ratios is steadier than the
+  // ratio of medians.
   const ratio = median(of(tested).map((result, at) => result.cpu / (of(baseline)[at]?.cpu ?? 1)))
   const sum = (target: Target): number => costs(target).reduce((before, cpu) => before + cpu, 0)
   console.log(
@@ -245,7 +242,7 @@ async function measure(mark: Mark, targets: readonly [Target, Target, Target]): 
   return held
 }
 
-/** The same exchange by fewer and by more clients than its mark is measured with. */
+/** The same exchange with fewer and with more clients than its mark has. */
 async function crowds(mark: Mark, targets: readonly [Target, Target, Target]): Promise<boolean> {
   await warmUp(targets.slice(1), mark)
   for (const clients of CROWDS) {
@@ -255,7 +252,7 @@ async function crowds(mark: Mark, targets: readonly [Target, Target, Target]): P
   return true
 }
 
-/** Memory of many open streams, and what is left of them when their clients go. */
+/** Measures the memory of many open streams, and what is left of them when their clients leave. */
 async function openStreams([upstream, ...targets]: readonly [Target, Target, Target]): Promise<boolean> {
   let clean = true
   console.log(`\n${STREAMS} open streams`)
@@ -286,9 +283,8 @@ async function openStreams([upstream, ...targets]: readonly [Target, Target, Tar
 }
 
 /**
- * A measurement on processes of its own: what one before has left behind, in their heaps or of idle connections, would
- * count. V8 throws away much of what it has compiled when it gives back the memory that a busier measurement had
- * needed.
+ * Measures with fresh processes. Otherwise the heap and the idle connections of an earlier measurement would count. V8
+ * also discards much compiled code when it returns the memory of a busier measurement.
  */
 async function onFreshProcesses(
   folder: string,
@@ -314,7 +310,7 @@ async function onFreshProcesses(
   }
 }
 
-/** The repository's gateway.yaml, but for what the bench needs otherwise. */
+/** The repository's gateway.yaml, changed for the bench. */
 function gatewayFile(folder: string, spoken: Spoken = 'chat-completions'): string {
   const edit: Edit = gatewayFile =>
     gatewayFile
@@ -330,7 +326,7 @@ function gatewayFile(folder: string, spoken: Spoken = 'chat-completions'): strin
   return file
 }
 
-/** How long others wait while large requests and replies pass, in every format and direction. */
+/** Measures how long others wait while large requests and replies pass, in every format and direction. */
 async function longestWaits(folder: string): Promise<boolean> {
   console.log(`\nthe longest wait of /health while large bodies pass, at most ${WAIT_MAX_MS} ms`)
   const provider = await replying()
@@ -349,7 +345,7 @@ async function longestWaits(folder: string): Promise<boolean> {
   return longest <= WAIT_MAX_MS
 }
 
-/** The longest that one request may hold up all others, in milliseconds. */
+/** Maximum milliseconds for which one request may delay all others. */
 const WAIT_MAX_MS = 50
 
 function upstreams(address: string): Record<string, string> {

@@ -1,12 +1,12 @@
-/** What the bench measures, and how much of it is too much. */
+/** What the bench measures, and the limit of each figure. */
 
 type Kind = 'json' | 'burst' | 'paced'
 
 export interface Mark {
   readonly kind: Kind
-  /** The client does not ask for the usage, which is taken out of its stream. */
+  /** The client does not ask for usage, so the gateway removes it from the stream. */
   readonly unasked?: true
-  /** Compares a translated exchange with the same one passed through, rather than Tollgate with the bare proxy. */
+  /** Compares a translated exchange with the same one passed through, instead of Tollgate with the bare proxy. */
   readonly translated?: true
   readonly title: string
   /** Highest ratio to the bare proxy. */
@@ -14,15 +14,15 @@ export interface Mark {
 }
 
 /**
- * How a kind of exchange is asked for. As much is asked as is answered: so requests/s are what a target can do, and its
- * CPU is what requests cost, not what it costs to fall asleep and wake up between them.
+ * How the bench produces a kind of exchange. Clients send the next request with each reply. So requests/s are what a
+ * target can do, and its CPU time is the cost of requests, without the cost of sleeping and waking up between them.
  */
 export interface Load {
   /** Requests of one slice. */
   readonly requests: number
-  /** Slices of each target: short ones, so that whatever else the machine does falls on both, and many. */
+  /** Slices of each target: short and many, so that other work of the machine affects both targets. */
   readonly slices: number
-  /** Clients that ask at the same time, each one request after the other. */
+  /** Concurrent clients, each with one request after another. */
   readonly clients: number
 }
 
@@ -32,7 +32,7 @@ export const LOADS: Readonly<Record<Kind, Load>> = {
   paced: { requests: 100, slices: 15, clients: 100 },
 }
 
-/** How many clients the rows without a mark have: what is batched costs less, the more of it there is. */
+/** Numbers of clients in the rows without a mark. The more requests share a batch, the less each costs. */
 export const CROWDS: readonly number[] = [1, 8, 32, 128]
 
 export const MARKS: readonly Mark[] = [

@@ -1,4 +1,4 @@
-/** Asks a gateway for `/health` again and again, and says how long the longest answer took since it was last asked. */
+/** Requests `/health` of a gateway again and again, and reports the longest answer time since the last report. */
 import { Agent, request } from 'node:http'
 import { parentPort, workerData } from 'node:worker_threads'
 // oxlint-disable unicorn/require-post-message-target-origin -- that is for windows

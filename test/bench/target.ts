@@ -1,19 +1,19 @@
 /**
- * One process under measurement, told by its first argument what to be: the bare proxy, Tollgate, or the provider. It
- * says where it listens, and what it has used of the machine whenever it is asked.
+ * One measured process: the bare proxy, Tollgate or the provider, by its first argument. It reports where it listens
+ * and, on request, what it has used of the machine.
  */
 import { createServer, Agent, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
 export interface Usage {
-  /** Microseconds of the process so far, user and system. */
+  /** Microseconds of CPU time so far, user and system. */
   readonly cpu: number
   readonly rss: number
   /** Connections open on the listening side. */
   readonly connections: number
 }
 
-/** Customers: each has a key of its own. */
+/** Number of customers. Each has a key. */
 const CUSTOMERS = 128
 
 const [, , role = '', argument = ''] = process.argv
@@ -27,12 +27,12 @@ function listen(handler: RequestListener): void {
   )
 }
 
-// Each role loads what it needs: what the others load would count as its memory.
+// Each role loads only its own modules, as the others' would count as its memory.
 async function bare(upstream: string): Promise<void> {
   const { createProxyServer } = await import('http-proxy-3')
   const agent = new Agent({ keepAlive: true, maxFreeSockets: 1024 })
   const { hostname: host, port } = new URL(upstream)
-  // A target that is no text is not parsed for each request.
+  // http-proxy-3 would parse a target that is a string for each request.
   const proxy = createProxyServer({
     target: { protocol: 'http:', host, port: Number(port) },
     toProxy: true,
@@ -79,7 +79,7 @@ const REPLY = JSON.stringify({
   usage: { prompt_tokens: 200, completion_tokens: 60, total_tokens: 260 },
 })
 
-/** How the bench asks for a kind of reply: by the user that the body names. */
+/** The `user` in a body names the kind of reply. */
 function provider(): void {
   listen((req, res) => {
     let body = ''
@@ -94,7 +94,7 @@ function provider(): void {
       }
       res.writeHead(200, { 'content-type': 'text/event-stream' })
       if (kind === 'burst') {
-        // Each event is a write of its own, as providers send them.
+        // Each event is a write of its own, as with providers.
         for (let event = 0; event < 18; event++) res.write(DELTA)
         res.write(FINISH)
         res.end(`${USAGE}data: [DONE]\n\n`)

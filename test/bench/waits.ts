@@ -1,22 +1,20 @@
 /**
- * How long everybody else waits while one large request, or the reply to it, passes: the longest answer of `/health`
- * meanwhile. The gateway runs in a process of its own, and the provider in another; every format goes to every format.
+ * Measures how long others wait while one large request, or its reply, passes: the longest answer time of `/health`
+ * meanwhile. The gateway and the provider run in processes of their own. Every format goes to every format.
  */
 import { once } from 'node:events'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Worker } from 'node:worker_threads'
 
-/**
- * What a request is asked to pass with: text that is put in the place of a message's content, or beside the messages.
- */
+/** What a request contains: text in the place of a message's content, or beside the messages. */
 interface Large {
   readonly title: string
   /** A member of the request. */
   readonly member?: string
   /** JSON of a message's content. */
   readonly content?: string
-  /** The provider answers with a reply of this size rather than with a small one. */
+  /** Size of the provider's reply. Without it the reply is small. */
   readonly reply?: 'text' | 'members'
 }
 
@@ -69,7 +67,7 @@ function replyOf(path: string, text: string, more: string): string {
   return `{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":${text}},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5}${more}}`
 }
 
-/** A probe on a thread of its own, so that what this process does is not measured. */
+/** A probe on a thread of its own, so that the work of this process does not count. */
 class Probe {
   readonly #thread: Worker
 
@@ -90,7 +88,7 @@ class Probe {
   }
 }
 
-/** Sends a body; resolves with the status when all of the reply has come. */
+/** Sends a body. Resolves with the status when the whole reply has arrived. */
 function post(port: number, path: string, key: string, body: Buffer): Promise<number> {
   return new Promise((resolve, reject) => {
     const headers = {
@@ -101,7 +99,7 @@ function post(port: number, path: string, key: string, body: Buffer): Promise<nu
     const req = request({ port, host: '127.0.0.1', path, method: 'POST', headers, agent: false }, res => {
       res.resume().on('end', () => resolve(res.statusCode ?? 0))
     })
-    // A gateway that refuses a body early may close before all of it has been sent; the answer is there all the same.
+    // A gateway that refuses a body early may close before all of it has been sent. The answer arrives all the same.
     req.on('error', (cause: NodeJS.ErrnoException) =>
       cause.code === 'EPIPE' || cause.code === 'ECONNRESET' ? resolve(0) : reject(cause),
     )
@@ -109,9 +107,9 @@ function post(port: number, path: string, key: string, body: Buffer): Promise<nu
   })
 }
 
-/** Small requests before the large ones: what is measured is not compiled anew. */
+/** Small requests before the large ones, so that the measured code is compiled. */
 const WARM_UP = 300
-/** Times that each large body is sent. */
+/** How often each large body is sent. */
 const TIMES = 3
 
 /**
@@ -149,7 +147,7 @@ export async function waits(
   return longest
 }
 
-/** A provider that answers each request with what it was told, in the format of its path. */
+/** A provider that gives the configured answer in the format of the path. */
 export async function replying(): Promise<{
   readonly url: string
   readonly kind: (reply: Large['reply']) => void

@@ -4,7 +4,7 @@ import t from 'tap'
 import { Place } from '../process.ts'
 import type { Edit } from '../gateway-file.ts'
 
-t.test('check prints every problem at once, with its line, and exits 78', async t => {
+t.test('check prints every problem at once, with its line, and exits with 78', async t => {
   const place = new Place(t, file =>
     file.set('keyTypes.famB.fillDefault', undefined).set('keyTypes.famB.fillDefaults', true),
   )
@@ -24,14 +24,14 @@ t.test('check prints every problem at once, with its line, and exits 78', async 
   t.equal(start.code, 78, 'start refuses it alike')
 })
 
-t.test('check prints everything into a pipe, however much there is', async t => {
+t.test('check prints everything into a pipe, however long it is', async t => {
   const place = new Place(t, file =>
     file.setAll([], Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`unknown${index}`, 1]))),
   )
   t.match(await place.run('check'), { code: 78, err: /unknown999[^]*\n1000 problems\n$/ })
 })
 
-t.test('a plugin whose file cannot be used is told of where the chain asks for it', async t => {
+t.test('a plugin file that cannot be used is reported at the line of the chain that names it', async t => {
   const place = new Place(t, file => file.insertBefore('models', 'broken', 'other'))
   mkdirSync(join(place.folder, 'plugins'))
   const write = (name: string, text: string): void => writeFileSync(join(place.folder, 'plugins', `${name}.ts`), text)
@@ -46,7 +46,7 @@ t.test('a plugin whose file cannot be used is told of where the chain asks for i
   t.match(err, /3 problems\n$/, 'and nothing that only follows from it')
 })
 
-t.test('a file that cannot be read is told so, wherever one is named', async t => {
+t.test('a file that cannot be read is reported as such by every command', async t => {
   const place = new Place(t)
   t.match(await place.run('check', 'nothing.yaml'), {
     code: 78,
@@ -60,7 +60,7 @@ t.test('a file that cannot be read is told so, wherever one is named', async t =
   })
 })
 
-t.test('a file that goes away leaves the one in force, and is told of in one line', async t => {
+t.test('a deleted file leaves the old configuration in force, and the log has one line about it', async t => {
   const place = new Place(t)
   const running = await place.start(t)
   rmSync(place.file)
@@ -70,21 +70,18 @@ t.test('a file that goes away leaves the one in force, and is told of in one lin
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
-t.test(
-  'check warns of models that do not say what their replies may cost, once a key type; the file is sound all the same',
-  async t => {
-    const bare: Edit = file => file.model('famC', '*', { reasoning: undefined, maxOutput: undefined })
-    const place = new Place(t, bare)
-    t.match(await place.run('check'), {
-      code: 0,
-      out: /is valid/,
-      err: /"acme\/famC-5\.6-sol" and 3 more of this key type have no "reasoning"[^]*set it to hidden, shown or none[^]*have no "maxOutput"[^]*2 warnings/,
-    })
-    t.equal((await new Place(t).run('check')).err, '')
-  },
-)
+t.test('check warns once a key type of models without reasoning and maxOutput; the file is still valid', async t => {
+  const bare: Edit = file => file.model('famC', '*', { reasoning: undefined, maxOutput: undefined })
+  const place = new Place(t, bare)
+  t.match(await place.run('check'), {
+    code: 0,
+    out: /is valid/,
+    err: /"acme\/famC-5\.6-sol" and 3 more of this key type have no "reasoning"[^]*set it to hidden, shown or none[^]*have no "maxOutput"[^]*2 warnings/,
+  })
+  t.equal((await new Place(t).run('check')).err, '')
+})
 
-t.test('check says that a sound file is sound; plan and plugins describe it', async t => {
+t.test('check reports a valid file; plan and plugins describe it', async t => {
   const place = new Place(t)
   t.match(await place.run('check'), { code: 0, out: /is valid: 4 key types/ })
   t.match(

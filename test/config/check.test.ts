@@ -14,7 +14,7 @@ function told({ line, col, path, message, hint }: Problem): string {
 
 /** Each file under bad/ ends with the lines that `tollgate check` must print for it, as comments. */
 for (const file of readdirSync(FOLDER)) {
-  t.test(`bad/${file} is told where and what`, async t => {
+  t.test(`bad/${file} is reported with line and remedy`, async t => {
     const path = new URL(file, FOLDER).pathname
     const expected = readFileSync(path, 'utf8')
       .split('\n')
@@ -27,7 +27,7 @@ for (const file of readdirSync(FOLDER)) {
   })
 }
 
-/** What the YAML parser cannot go on behind; told once, and where it was made as nearly as can be known. */
+/** Faults after which the YAML parser cannot continue. Each is reported once, as close to its origin as possible. */
 const SLIPS: readonly [text: string, told: string][] = [
   [
     'store: { replicas: 0\n\n# a remark\nledger: {}\n',
@@ -78,7 +78,7 @@ const SLIPS: readonly [text: string, told: string][] = [
 ]
 
 for (const [text, expected] of SLIPS) {
-  t.test(`${JSON.stringify(text)} is one problem, in an operator's words`, async t => {
+  t.test(`${JSON.stringify(text)} is one problem, in plain words`, async t => {
     const { problems } = await loadConfig('gateway.yaml', {}, checkChain, text)
     t.same(problems.map(told), [expected])
   })
@@ -90,7 +90,7 @@ keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m,
 chain: [access-log]
 `
 
-t.test('a variable that is not set keeps no other problem from being told', async t => {
+t.test('a variable that is not set does not hide other problems', async t => {
   const { problems } = await loadConfig(
     'gateway.yaml',
     {},
@@ -106,7 +106,7 @@ t.test('a variable that is not set keeps no other problem from being told', asyn
   )
 })
 
-t.test('no credential of the file or the environment is printed, wherever it was put', async t => {
+t.test('no credential of the file or the environment is printed, wherever it stands', async t => {
   const slips = ['price: p', 'upstream: a', 'default: m'].map(slip =>
     SOUND.replace(slip, slip.replace(/\w$/, '!env NAME')),
   )
@@ -120,7 +120,7 @@ t.test('no credential of the file or the environment is printed, wherever it was
   )
   slips.push(SOUND.replace('price: p }', 'price: *secret }').replace('url: simulated', 'url: &secret !env NAME'))
   slips.push(SOUND.replace('{ key: simulated }', '{ key: !env NOPE top-secret, header: x }'))
-  // One that no word near it gives away.
+  // A credential without a telling word near it.
   const made = 'AIzaSyB4top5secretX9'
   for (const account of [
     `{ apiKey: ${made} }`,
@@ -148,7 +148,7 @@ t.test('no credential of the file or the environment is printed, wherever it was
   }
 })
 
-t.test('what is wrong with a credential is said, and no more of it shown', async t => {
+t.test('an error about a credential shows nothing of it', async t => {
   const shown = async (from: string, to: string): Promise<string> => {
     const text = SOUND.replace(from, to)
     return render((await loadConfig('gateway.yaml', {}, checkChain, text)).problems, text)
@@ -175,7 +175,7 @@ t.test('what is wrong with a credential is said, and no more of it shown', async
   t.match(await shown('{ key: simulated }', '{ key: !env NOPE }'), /\| .*\{ key: !env NOPE \}/, 'a variable is none')
 })
 
-t.test('no name of a setting, and nothing that is said of one, is taken for a credential', t => {
+t.test('names of settings and the words of errors are not masked as credentials', t => {
   const words: string[] = []
   const walk = (schema: object): void => {
     for (const [name, value] of Object.entries(schema)) {
@@ -192,14 +192,14 @@ t.test('no name of a setting, and nothing that is said of one, is taken for a cr
   }
   walk(SCHEMA)
   for (const message of words) {
-    // What stands behind these words is hidden, whatever it is.
+    // The value behind these words is always hidden.
     if (!/^ +(?:key|api_key|accounts|header):/.test(message))
       t.match(render([{ file: 'f', line: 1, col: 1, width: 1, path: '', message }], ''), message.trim())
   }
   t.end()
 })
 
-t.test('aliases that stand for more than memory holds are refused', async t => {
+t.test('aliases that expand to more than the memory are refused', async t => {
   const lines = Array.from(
     { length: 12 },
     (_, at) => `a${at + 1}: &a${at + 1} [${Array.from({ length: 9 }, () => `*a${at}`).join(', ')}]`,
@@ -208,7 +208,7 @@ t.test('aliases that stand for more than memory holds are refused', async t => {
   t.match(problems, [{ message: 'the aliases of this file expand to too many values' }])
 })
 
-t.test('a long line is shown around its problem, and no control character is', async t => {
+t.test('a long line is shown only around its problem, without control characters', async t => {
   const text = `${SOUND}limits: { ${' '.repeat(5000)} "a\u001b[31m": 1 }\n`
   const { problems } = await loadConfig('gateway.yaml', {}, checkChain, text)
   const shown = render(problems, text)

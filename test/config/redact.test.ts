@@ -1,4 +1,4 @@
-/** Each pattern hides what it is for, and leaves what an operator must see. */
+/** Each pattern hides its kind of credential, and leaves what an operator must see. */
 import t from 'tap'
 import { CREDENTIALS, redact, redactMessage } from '../../core/config/redact.ts'
 
@@ -54,7 +54,7 @@ t.test('a text with several credentials shows none of them', t => {
   t.end()
 })
 
-t.test('at the place of a credential, a message shows the name of the setting and nothing else that it quotes', t => {
+t.test('a message about a credential shows the name of the setting and none of the values', t => {
   t.equal(redactMessage('expected "a" or "bc"', 'upstreams.a.key'), 'expected "*********"')
   t.equal(redactMessage('"key" is missing', 'upstreams.a.key'), '"key" is missing')
   t.equal(redactMessage('there is no price "low"', 'keyTypes.a.price'), 'there is no price "low"')

@@ -6,14 +6,14 @@ import t from 'tap'
 import { watchFile } from '../../core/config/watch.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 
-t.test('a file that has become a pipe is not waited for, and is noticed when it is a file again', async t => {
+t.test('the watcher does not wait for a file that has become a pipe, and notices when it is a file again', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-watch-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const file = join(folder, 'gateway.yaml')
   spawnSync('mkfifo', [file])
   await new Promise<void>(resolve => {
     t.teardown(watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent', process.stdout), resolve))
-    // Later than a look at the pipe would have been.
+    // Later than the watcher would have read the pipe.
     const later = setTimeout(() => {
       writeFileSync(join(folder, 'next'), 'as it is now')
       renameSync(join(folder, 'next'), file)
@@ -22,7 +22,7 @@ t.test('a file that has become a pipe is not waited for, and is noticed when it 
   })
 })
 
-t.test('a change that fell between the reading of a file and its watching is told', async t => {
+t.test('the watcher reports a change between the reading of a file and the start of the watch', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-watch-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   const file = join(folder, 'gateway.yaml')

@@ -4,7 +4,7 @@ import { eachReply } from './replies.ts'
 eachReply(async (t, upstream, { sse }, clients) => {
   const bytes = Buffer.from(sse)
   upstream.script = async (_received, res) => {
-    // With its length, each byte comes without a frame of its own.
+    // With a known length, bytes come without a chunk header of their own.
     res.writeHead(200, { 'content-type': 'text/event-stream', 'content-length': bytes.length })
     for (const byte of bytes) {
       res.write(Buffer.from([byte]))

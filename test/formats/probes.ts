@@ -1,14 +1,14 @@
-/** Requests that hold one thing each, and what becomes of it on its way to each format. */
+/** Requests with one feature each, and the fate of that feature on the way to each format. */
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
 import { bodyOf } from '../../core/formats/body-reader.ts'
 
 export interface Probe {
-  /** The request by the format it is in: one that holds the thing, for each upstream that is not of that format. */
+  /** The request by its format: it contains the feature. There is one for each upstream of another format. */
   readonly from: Partial<Record<FormatName, object>>
-  /** What the upstream's request holds where the thing is carried. */
+  /** What the upstream's request contains if the feature is carried. */
   readonly sign: RegExp
-  /** What the client is told where it is dropped. */
+  /** What the header says if the feature is dropped. */
   readonly loss?: string
 }
 
@@ -233,11 +233,11 @@ export const PROBES: Readonly<Record<string, Probe>> = {
   },
 }
 
-/** What becomes of a probe on its way to each format: carried, dropped or refused. */
+/** The fate of a feature on the way to each format: carried, dropped or refused. */
 export function fates({ from, sign, loss }: Probe): string[] {
   return (Object.keys(FORMATS) as FormatName[]).map(to => {
     const [format, body] = Object.entries(from).find(([each]) => each !== to) ?? []
-    // What only the upstream's own clients can ask for passes as it is.
+    // A feature that only the upstream's own clients can ask for passes unchanged.
     if (body === undefined) return 'carried'
     try {
       const between = {

@@ -15,7 +15,7 @@ import type {
 import { eventsOf, PartOrder } from '../../core/formats/translate/part-order.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 
-/** Translation keeps what is said, called and answered, in its order, over one hop and over two. */
+/** Translation keeps texts, calls and results in their order, over one hop and over two. */
 
 const NAMES = Object.keys(FORMATS) as FormatName[]
 const LIMITS = { output: 1000, thinking: 'adaptive' } as const
@@ -34,7 +34,7 @@ const json = fc.dictionary(
 )
 const name = fc.string({ unit: fc.constantFrom(...'a b c X Y Z _ -'.split(' ')), minLength: 1, maxLength: 70 })
 
-/** A turn: somebody asks, the model says something and calls tools, and they answer. */
+/** A turn: the user asks, the model answers and calls tools, and the user sends their results. */
 const turn = fc
   .record({
     asked: fc.array(words, { minLength: 1, maxLength: 2 }),
@@ -72,7 +72,7 @@ const conversation = fc
     ...turns.flat(),
     { kind: 'message', role: 'user', parts: [{ kind: 'text', text: last }] },
   ])
-  // Ids are of one call each; two that could be confused have no place in one history.
+  // An id belongs to one call. Ids that could be confused do not appear in one history.
   .filter(
     items =>
       new Set(items.filter(item => item.kind === 'call').map(call => call.id)).size ===
@@ -89,7 +89,7 @@ const request = (items: readonly Item[]): Request => ({
   maxOutput: 100,
 })
 
-/** What is said, by whom, what is called and what is answered. */
+/** The texts with their roles, the calls and the results. */
 function meaning(items: readonly Item[]): unknown[] {
   const told: [string, string][] = []
   for (const item of items) {
@@ -110,7 +110,7 @@ function meaning(items: readonly Item[]): unknown[] {
   return told
 }
 
-/** Names longer than the formats allow have come out shorter, and are told by the request's tools. */
+/** Names longer than the formats allow were shortened. The request's tools have the full names. */
 const fitting = (tool: string): string => tool.slice(0, 55)
 
 function hop(items: readonly Item[], by: Format): readonly Item[] {
@@ -119,11 +119,11 @@ function hop(items: readonly Item[], by: Format): readonly Item[] {
 }
 
 for (const a of NAMES) {
-  t.test(`a conversation put into ${a} and read again means the same`, t =>
+  t.test(`a conversation that is written as ${a} and read again means the same`, t =>
     check(t, conversation, items => [meaning(hop(items, FORMATS[a])), meaning(items)]),
   )
   for (const b of NAMES.filter(other => other !== a)) {
-    t.test(`a conversation in ${a} comes back from ${b} as it went`, t =>
+    t.test(`a conversation in ${a} comes back unchanged from ${b}`, t =>
       check(t, conversation, items => {
         const before = hop(items, FORMATS[a])
         return [meaning(hop(hop(before, FORMATS[b]), FORMATS[a])), meaning(before)]
@@ -146,7 +146,10 @@ const part = fc.oneof(
 const stop = fc.constantFrom<Stop['reason']>('stop', 'length', 'filtered').map((reason): Stop => ({ reason }) as Stop)
 const reply = fc.record({ id: fc.constant('1'), parts: fc.array(part, { maxLength: 6 }), stop })
 
-/** The events of a reply, its parts told in pieces and, where they overlap, in any order that keeps each part's own. */
+/**
+ * The events of a reply, its parts in pieces. Overlapping parts come in any order that keeps the order within each
+ * part.
+ */
 const events = fc
   .tuple(reply, fc.array(fc.nat(), { minLength: 60, maxLength: 60 }))
   .map(([whole, dice]): { whole: Reply; events: NeutralEvent[] } => {
@@ -163,12 +166,12 @@ const events = fc
       }),
     )
     const mixed: NeutralEvent[] = []
-    // Parts begin in their order: nothing tells a later one's place if it comes first.
+    // Parts begin in their order, since a later one that came first would have no place.
     for (let at = 0, open = 1; lanes.some(lane => lane.length > 0); at++) {
       const lane = lanes[(dice[at % dice.length] as number) % Math.min(open + 1, lanes.length)] as NeutralEvent[]
       const index = lanes.indexOf(lane)
       const begun = lanes.slice(0, index).every(earlier => earlier[0]?.kind !== 'open')
-      // A lane may be used up while the dice name no other.
+      // A part may end while the random numbers choose no other.
       const next = (begun ? lane.shift() : undefined) ?? lanes.find(each => each.length > 0)?.shift()
       if (next) mixed.push(next)
       open = Math.min(lanes.length, open + 1)
@@ -184,7 +187,7 @@ const telling: ReplyContext = {
   member: () => undefined,
 }
 
-/** Writes events as a stream of the format and reads it again. */
+/** Writes events as a stream of the format and reads them again. */
 function stream(told: readonly NeutralEvent[], by: Format): NeutralEvent[] {
   const encoder = by.codec.encoder(telling)
   const sequence = new PartOrder()
@@ -196,7 +199,7 @@ function stream(told: readonly NeutralEvent[], by: Format): NeutralEvent[] {
   return out.flatMap(({ type, data }) => [...decoder.read(new ReplyEvent(by, type, data))])
 }
 
-/** The reply that events tell, adjacent text in one. */
+/** The reply of the events, with adjacent texts joined. */
 function gathered(told: readonly NeutralEvent[]): unknown {
   const parts = new Map<number, [string, string]>()
   let why = ''
@@ -232,11 +235,11 @@ const expected = (whole: Reply): unknown => ({
 })
 
 for (const a of NAMES) {
-  t.test(`a reply told in any order is whole and in its own as a stream of ${a}`, t =>
+  t.test(`a reply with its parts in any order is a complete, ordered stream of ${a}`, t =>
     check(t, events, ({ whole, events: told }) => [gathered(stream(told, FORMATS[a])), expected(whole)]),
   )
   for (const b of NAMES.filter(other => other !== a)) {
-    t.test(`and still as one of ${b} after that`, t =>
+    t.test(`and it stays one when it is translated to ${b}`, t =>
       check(t, events, ({ whole, events: told }) => [
         gathered(stream(stream(told, FORMATS[a]), FORMATS[b])),
         expected(whole),
@@ -245,7 +248,7 @@ for (const a of NAMES) {
   }
 }
 
-/** Runs a property: what comes out and what should. */
+/** Runs a property that returns the actual and the expected value. */
 function check<T>(t: Test, values: fc.Arbitrary<T>, pair: (value: T) => [unknown, unknown]): void {
   const holds = (value: T): void => deepStrictEqual(...pair(value))
   fc.assert(fc.property(values, holds), RUNS)

@@ -32,7 +32,7 @@ async function told(t: Test, upstream: ScriptedUpstream, said: Said, client: Cli
   t.same(spread, gathered, 'and of the stream made of a JSON reply')
 }
 
-/** What the official SDK gathers from the stream. */
+/** What the official SDK collects from the stream. */
 async function gather({ url, format, key, body }: Client): Promise<unknown> {
   const openai = new OpenAI({ apiKey: key, baseURL: `${url}/v1`, maxRetries: 0 })
   if (format === 'responses')
@@ -42,7 +42,7 @@ async function gather({ url, format, key, body }: Client): Promise<unknown> {
       await new Anthropic({ apiKey: key, baseURL: url, maxRetries: 0 }).messages.stream(body as never).finalMessage(),
     )
   let snapshot: unknown
-  // The last snapshot rather than the final completion, which throws away a reply that was cut.
+  // Uses the last snapshot, since the final completion discards a truncated reply.
   for await (const _chunk of openai.chat.completions
     .stream(body as never)
     .on('chunk', (_each, whole) => (snapshot = whole)))
@@ -50,7 +50,7 @@ async function gather({ url, format, key, body }: Client): Promise<unknown> {
   return bare(snapshot)
 }
 
-/** Without what tells nothing: members of the SDK's own, nulls, empty strings, and the moment. */
+/** Removes members without meaning: the SDK's own, nulls, empty strings, and the time. */
 function bare(value: unknown, name = ''): unknown {
   if (Array.isArray(value)) return value.map(item => bare(item))
   if (name === 'arguments') return JSON.stringify(JSON.parse(String(value)))
@@ -61,7 +61,7 @@ function bare(value: unknown, name = ''): unknown {
   return Object.fromEntries(members.map(([key, each]) => [key, bare(each, key)]))
 }
 
-// The SDK keeps of reasoning in chat chunks, which it does not know, the last piece.
+// The SDK does not know reasoning in chat chunks, and keeps the last piece.
 const SDKS_OWN = new Set([
   'reasoning_content',
   'reasoning_details',

@@ -6,8 +6,8 @@ import { ScriptedUpstream } from '../upstream.ts'
 
 /**
  * Replies as upstreams give them, each in the words of the other two formats. A case is a folder:
- * `upstream.<format>.sse` and `.json` hold what the upstream says, `<format>.sse` and `.json` what a client of that
- * format gets for it, and `request.<format>.json` what the client asked where that matters.
+ * `upstream.<format>.sse` and `.json` are the upstream's replies, `<format>.sse` and `.json` are what a client of that
+ * format gets, and `request.<format>.json` is the client's request if it matters.
  */
 const CASES = new URL('replies/', import.meta.url)
 
@@ -23,25 +23,25 @@ const ASKED: Readonly<Record<FormatName, object>> = {
   'chat-completions': { messages: [{ role: 'user', content: 'Hello' }], stream_options: { include_usage: true } },
 }
 
-/** What is said where a stream is asked for and, in some cases, where none is. */
+/** The replies to a request for a stream and, in some cases, for JSON. */
 export interface Said {
   readonly sse: string
   readonly json: string | undefined
 }
 
-/** One who asks in a format that its upstream does not speak. */
+/** A client of a format that its upstream does not speak. */
 export interface Client {
   readonly url: string
   readonly format: FormatName
   readonly key: string
   readonly body: Record<string, any>
-  /** What this client is to get. */
+  /** The expected reply. */
   readonly told: Said
-  /** Asks, and gives the text of the answer. */
+  /** Sends a request and returns the text of the answer. */
   readonly ask: (stream: boolean) => Promise<string>
 }
 
-/** Has a test of each case: the upstream, what it is to say, and who asks it. */
+/** Declares a test for each case, with its upstream, its reply and its client. */
 export function eachReply(
   test: (t: Test, upstream: ScriptedUpstream, said: Said, clients: readonly Client[]) => Promise<void>,
 ): void {
@@ -50,7 +50,7 @@ export function eachReply(
   const keys = new Map<string, string>()
   t.before(async () => {
     upstream = await ScriptedUpstream.start(t)
-    // Of what famC speaks only the one, so that both others are translated.
+    // famC speaks only one format, so that both others are translated.
     g = await startGateway(t, {
       upstream: upstream.url,
       edit: file => file.set('upstreams.famC.speaks', ['responses']),
@@ -86,6 +86,6 @@ function read(name: string, file: string): string | undefined {
   }
 }
 
-/** The moment of a reply is the request's own. */
+/** The time of a reply is the request's own. */
 export const timeless = (text: string): string =>
   text.replaceAll(/"created(_at)?": ?\d+/g, '"created$1":0').replaceAll(/"request_id":"[^"]*"/g, '"request_id":"…"')

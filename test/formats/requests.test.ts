@@ -6,8 +6,8 @@ import { bodyOf } from '../../core/formats/body-reader.ts'
 
 /**
  * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json`
- * is what the client sends, with `headers.json`; `to.<format>.json` what the upstream gets; `dropped.<format>.txt` what
- * the header tells the client was left out, and `refused.<format>.txt` why a request was not translated.
+ * is the client's request, with `headers.json`; `to.<format>.json` is the upstream's; `dropped.<format>.txt` is the
+ * header with the dropped members, and `refused.<format>.txt` the reason of a refusal.
  */
 const CASES = new URL('requests/', import.meta.url)
 
@@ -19,7 +19,7 @@ function read(name: string, file: string): string | undefined {
   }
 }
 
-/** What becomes of a request: the upstream's body and what it lacks, or the refusal. */
+/** The fate of a request: the upstream's body and the dropped members, or the refusal. */
 export function become(
   from: FormatName,
   to: FormatName,
@@ -62,7 +62,7 @@ for (const name of readdirSync(CASES).sort()) {
   }
 }
 
-t.test('whole numbers that no double can hold survive inside what tools are given and defined by', t => {
+t.test('integers that no double can hold survive in tool arguments and tool definitions', t => {
   const big = '9007199254740993'
   const chat = `{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"id\\":${big}}"}}]},{"role":"tool","tool_call_id":"c","content":""}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"id":{"maximum":${big}}}}}}]}`
   const { sent = '' } = become('chat-completions', 'messages', chat, {})
@@ -73,7 +73,7 @@ t.test('whole numbers that no double can hold survive inside what tools are give
   t.end()
 })
 
-t.test('an output limit that is lowered keeps what is reasoned below it', t => {
+t.test('a lowered output limit leaves room for reasoning below it', t => {
   const lowered = (tokens: number, budget: number): unknown => {
     const body = bodyOf(
       Buffer.from(JSON.stringify({ max_tokens: 40_000, thinking: { type: 'enabled', budget_tokens: budget } })),

@@ -4,7 +4,7 @@ import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core
 import { PassThroughFilter } from '../../core/upstream/stream-filter.ts'
 import { bodyOf } from '../../core/formats/body-reader.ts'
 
-t.test('what is taken out of events unparsed is what is taken out of parsed ones', t => {
+t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   const format = FORMATS['chat-completions']
   const hide = format.prepare(bodyOf(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
   const { removes: _strikes, ...parsing } = hide
@@ -35,7 +35,7 @@ t.test('what is taken out of events unparsed is what is taken out of parsed ones
   t.end()
 })
 
-t.test('the count of delivered text sees through escapes, spaces and look-alikes', t => {
+t.test('the count of delivered text handles escapes, spaces and look-alikes', t => {
   const scan = (text: string): number => {
     const scanner = new PassThroughFilter(FORMATS['chat-completions'], { all: false, rewriters: [], onEvent: () => {} })
     scanner.push(Buffer.from(text))
@@ -50,14 +50,14 @@ t.test('the count of delivered text sees through escapes, spaces and look-alikes
   t.end()
 })
 
-/** How each format streams a text, and what it tells something by. */
+/** How each format streams a text, and which of its events have signals. */
 const EVENTS: Readonly<
-  Record<FormatName, { readonly text: (json: string) => string; readonly telling: readonly string[] }>
+  Record<FormatName, { readonly text: (json: string) => string; readonly signals: readonly string[] }>
 > = {
   'chat-completions': {
     text: json =>
       `data: {"model":"m","choices":[{"index":0,"delta":{"content":${json}},"finish_reason":null}],"usage":null}`,
-    telling: [
+    signals: [
       'data: {"model":"m","choices":[{"index":0,"delta":{"content":"end"},"finish_reason":"stop"}],"usage":null}',
       'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}',
       'data: {"error":{"message":"no"}}',
@@ -67,7 +67,7 @@ const EVENTS: Readonly<
   messages: {
     text: json =>
       `event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":${json}}}`,
-    telling: [
+    signals: [
       'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"begun"}}',
       'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}',
       'event: message_stop\ndata: {"type":"message_stop"}',
@@ -75,7 +75,7 @@ const EVENTS: Readonly<
   },
   responses: {
     text: json => `event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":${json}}`,
-    telling: [
+    signals: [
       'event: response.completed\ndata: {"type":"response.completed","response":{"usage":{"output_tokens":2}}}',
       'event: error\ndata: {"type":"error","message":"no"}',
     ],
@@ -84,7 +84,7 @@ const EVENTS: Readonly<
 
 const DULL = [': a comment', 'data: {"type":"ping"}', 'data: {"text":null,"content":[],"delta":{}}']
 
-/** Texts that look like what is looked for, and texts that come again. */
+/** Texts that look like matches, and texts that repeat. */
 const texts = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 8 }),
   fc.constantFrom(
@@ -104,11 +104,11 @@ const texts = fc.oneof(
 interface Line {
   readonly line: string
   readonly bytes: number
-  readonly tells: boolean
+  readonly hasSignals: boolean
 }
 
 const streamOf = (name: FormatName): fc.Arbitrary<readonly Line[]> => {
-  const { text, telling } = EVENTS[name]
+  const { text, signals } = EVENTS[name]
   return fc.array(
     fc.oneof(
       {
@@ -116,23 +116,23 @@ const streamOf = (name: FormatName): fc.Arbitrary<readonly Line[]> => {
         arbitrary: texts.map(words => ({
           line: text(JSON.stringify(words)),
           bytes: Buffer.byteLength(JSON.stringify(words)) - 2,
-          tells: false,
+          hasSignals: false,
         })),
       },
       {
         weight: 1,
         arbitrary: fc
-          .constantFrom(...telling)
-          .map(line => ({ line, bytes: (/"(?:end|begun)"/.exec(line)?.[0].length ?? 2) - 2, tells: true })),
+          .constantFrom(...signals)
+          .map(line => ({ line, bytes: (/"(?:end|begun)"/.exec(line)?.[0].length ?? 2) - 2, hasSignals: true })),
       },
-      { weight: 1, arbitrary: fc.constantFrom(...DULL).map(line => ({ line, bytes: 0, tells: false })) },
+      { weight: 1, arbitrary: fc.constantFrom(...DULL).map(line => ({ line, bytes: 0, hasSignals: false })) },
     ),
     { maxLength: 12 },
   )
 }
 
-/** None, words that stand in events, one that stands in texts, a text's own name, and all events, in two ways. */
-const NEEDLES: readonly (readonly string[] | undefined)[] = [
+/** Matches for none, for words in events, for one in texts, for a text's own name, and for all events in two ways. */
+const MATCHES: readonly (readonly string[] | undefined)[] = [
   [],
   ['"usage"', '"model"'],
   ['the'],
@@ -142,16 +142,16 @@ const NEEDLES: readonly (readonly string[] | undefined)[] = [
 ]
 
 /**
- * The data of the events that a scanner parsed for a rewriter that changes nothing, what came out and how much text it
+ * The data of the events that a scanner parsed for a rewriter without changes, its output, and the amount of text it
  * counted.
  */
 function scanned(
   format: Format,
-  needles: readonly string[] | undefined,
+  matches: readonly string[] | undefined,
   parts: readonly string[],
 ): { seen: string[]; out: string; delivered: number } {
   const seen: string[] = []
-  const idle: Rewriter = { ...(needles && { matches: needles }), event: () => undefined }
+  const idle: Rewriter = { ...(matches && { matches: matches }), event: () => undefined }
   const scanner = new PassThroughFilter(format, {
     all: false,
     rewriters: [idle],
@@ -164,10 +164,10 @@ function scanned(
 const dataOf = (lines: readonly Line[]): string[] =>
   lines.flatMap(({ line }) => /(?:^|\n)data: ([^\n]*)/.exec(line)?.[1] ?? [])
 
-/** A line without its values, where a word in quotes is not looked for. */
+/** Removes the values of a line, in which a word in quotes does not match. */
 const namesOf = (line: string): string => line.replace(/"(?:[^"\\]|\\.)*"(?!:)/g, '')
 
-/** Whether the one is the other without some of its members. */
+/** Whether one value equals another without some of its members. */
 function isWithin(some: readonly string[], all: readonly string[]): boolean {
   let at = 0
   for (const one of all) if (one === some[at]) at++
@@ -175,42 +175,39 @@ function isWithin(some: readonly string[], all: readonly string[]): boolean {
 }
 
 for (const name of Object.keys(EVENTS) as FormatName[]) {
-  t.test(
-    `${name}: what tells something is parsed, little else is, and every byte of text is counted, whatever stands around it`,
-    t => {
-      const format = FORMATS[name]
-      const property = fc.property(
-        streamOf(name),
-        fc.constantFrom(...NEEDLES),
-        fc.constantFrom('\n', '\r\n', '\r'),
-        fc.nat(12),
-        (lines, needles, end, cut) => {
-          const events = lines.map(({ line }) => line.replaceAll('\n', end) + end + end)
-          const { seen, out, delivered } = scanned(format, needles, [
-            events.slice(0, cut).join(''),
-            events.slice(cut).join(''),
-          ])
-          const asked = (line: string): boolean =>
-            needles?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
-          const must = lines.filter(({ line, tells }) => tells || asked(line))
-          const may = lines.filter(({ line }) =>
-            [...format.signals, ...(needles ?? [''])].some(word => line.includes(word)),
-          )
-          return (
-            out === events.join('') &&
-            delivered === lines.reduce((sum, { bytes }) => sum + bytes, 0) &&
-            isWithin(dataOf(must), seen) &&
-            isWithin(seen, dataOf(may))
-          )
-        },
-      )
-      fc.assert(property, { numRuns: 2000 })
-      t.end()
-    },
-  )
+  t.test(`${name}: events with signals are parsed, few others are, and every byte of text is counted`, t => {
+    const format = FORMATS[name]
+    const property = fc.property(
+      streamOf(name),
+      fc.constantFrom(...MATCHES),
+      fc.constantFrom('\n', '\r\n', '\r'),
+      fc.nat(12),
+      (lines, matches, end, cut) => {
+        const events = lines.map(({ line }) => line.replaceAll('\n', end) + end + end)
+        const { seen, out, delivered } = scanned(format, matches, [
+          events.slice(0, cut).join(''),
+          events.slice(cut).join(''),
+        ])
+        const asked = (line: string): boolean =>
+          matches?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
+        const must = lines.filter(({ line, hasSignals }) => hasSignals || asked(line))
+        const may = lines.filter(({ line }) =>
+          [...format.signals, ...(matches ?? [''])].some(word => line.includes(word)),
+        )
+        return (
+          out === events.join('') &&
+          delivered === lines.reduce((sum, { bytes }) => sum + bytes, 0) &&
+          isWithin(dataOf(must), seen) &&
+          isWithin(seen, dataOf(may))
+        )
+      },
+    )
+    fc.assert(property, { numRuns: 2000 })
+    t.end()
+  })
 }
 
-/** Whatever looks back from each of these for what it has passed already takes minutes for a megabyte. */
+/** A scanner that looks back from each of these would take minutes for a megabyte. */
 const LONG: Readonly<Record<string, string>> = {
   'events that tell something, with CRLF': 'data: [DONE]\r\n\r\n'.repeat(65_000),
   'events that tell something, behind a lone CR': `\r${'data: [DONE]\n\n'.repeat(75_000)}`,
@@ -219,7 +216,7 @@ const LONG: Readonly<Record<string, string>> = {
 }
 
 for (const [name, text] of Object.entries(LONG)) {
-  t.test(`a megabyte of ${name} passes as it is`, t => {
+  t.test(`a megabyte of ${name} passes unchanged`, t => {
     const hide = FORMATS['chat-completions'].prepare(bodyOf(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
     const scanner = new PassThroughFilter(FORMATS['chat-completions'], {
       all: false,

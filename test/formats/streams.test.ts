@@ -21,7 +21,7 @@ t.before(async () => {
   g = await startGateway(t, { upstream: upstream.url })
 })
 
-/** The stream through the gateway; the client asks for usage, so every byte must be the upstream's. */
+/** Sends the stream through the gateway. The client asks for usage, so every byte must be the upstream's. */
 async function relayed(
   { type, path }: RecordedStream,
   send: (write: (bytes: Buffer) => void) => Promise<void>,
@@ -74,7 +74,7 @@ for (const stream of STREAMS) {
 }
 
 t.test(
-  'a client that did not ask sees neither the extra chunk nor the null members, wherever the bytes are cut',
+  'a client that did not ask for usage sees neither the extra chunk nor the null members, wherever the bytes are cut',
   async t => {
     const [first] = STREAMS as [RecordedStream]
     const text = `${first.events.join('\n\n')}\n\n`
@@ -102,7 +102,7 @@ t.test(
   },
 )
 
-t.test('a body changes only where it is told to', t => {
+t.test('a body changes only in the places that are replaced', t => {
   const cases: [string, Record<string, unknown>, string][] = [
     ['{"model":"a"}', { model: 'b' }, '{"model":"b"}'],
     ['{ "model" : "a" , "n":1}', { model: 'b' }, '{ "model" : "b" , "n":1}'],

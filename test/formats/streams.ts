@@ -1,4 +1,4 @@
-/** Streams in the exact shapes that providers send, each with the usage it reports; the vendors' oddities included. */
+/** Streams in the exact shapes that providers send, oddities included, each with its reported usage. */
 
 export interface RecordedStream {
   readonly name: string

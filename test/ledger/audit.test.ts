@@ -4,7 +4,7 @@ import { audit } from '../../core/ledger/audit.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { startGateway, until } from '../gateway.ts'
 
-/** An account of a running gateway, with so many settled requests of 10 nano-credits each. */
+/** Returns an account of a running gateway with settled requests of 10 nano-credits each. */
 async function account(t: Test, settled: number): Promise<{ ledger: Ledger; id: string }> {
   const g = await startGateway(t)
   const { ledger } = g.gateway
@@ -17,7 +17,7 @@ async function account(t: Test, settled: number): Promise<{ ledger: Ledger; id: 
   return { ledger, id }
 }
 
-t.test('an audit finds each way in which an account can be wrong', async t => {
+t.test('an audit finds each kind of damage to an account', async t => {
   const { ledger, id } = await account(t, 3)
   const { redis } = ledger.scripts
   const key = (part: string): string => ledger.scripts.key(id, part)
@@ -74,7 +74,7 @@ t.test('an audit finds each way in which an account can be wrong', async t => {
   }
 })
 
-t.test('holds that ran out while no gateway ran are ended by the audit, however many, and are no drift', async t => {
+t.test('the audit ends holds that expired while no gateway ran, and reports no drift', async t => {
   const { ledger, id } = await account(t, 1)
   const { redis } = ledger.scripts
   const key = (part: string): string => ledger.scripts.key(id, part)
@@ -95,7 +95,7 @@ t.test('holds that ran out while no gateway ran are ended by the audit, however 
   t.match(await ledger.balance(id), { held: 0n, settled: 10n })
 })
 
-t.test('old entries go, their sum stays, and the audit closes before, after and meanwhile', async t => {
+t.test('old entries are folded into a sum, and the audit holds before, during and after that', async t => {
   const { ledger, id } = await account(t, 450)
   const { redis } = ledger.scripts
   const [[last] = ['']] = await redis.xrevrange(ledger.scripts.key(id, 'x'), '+', '-', 'COUNT', 1)
@@ -120,7 +120,7 @@ t.test('old entries go, their sum stays, and the audit closes before, after and 
   t.equal(await ledger.trimAll(), 0, 'what is younger than ledger.history stays')
 })
 
-t.test('a settlement that comes back after its reaped hold was forgotten is not lost', async t => {
+t.test('a settlement that arrives after its reaped hold was forgotten is not lost', async t => {
   const { ledger, id } = await account(t, 1)
   await ledger.scripts.redis.hset(ledger.scripts.key(id, 't'), 'gone', '5:1')
   await ledger.scripts.run('trim', id, '', ['1', '10', '1000'])

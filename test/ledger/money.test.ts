@@ -15,7 +15,7 @@ import {
   type Rates,
 } from '../../core/money/price.ts'
 
-/** Fractions of a nano-credit in one: a price is in nano-credits for a million tokens. */
+/** Fractions of a nano-credit: a price is in nano-credits for a million tokens. */
 const PER = 1_000_000n
 
 const nano = fc.bigInt({ min: 0n, max: 10n ** 12n })
@@ -43,7 +43,7 @@ const usage: fc.Arbitrary<Usage> = fc
   })
   .map(({ share, ...rest }) => ({ ...rest, reasoning: Math.floor(rest.output * share) }))
 
-/** A price that has nothing but rates. */
+/** A price with only rates. */
 function plain(rates: Rates): Price {
   return versioned({ ...rates, tiers: undefined, factors: {}, calls: {} })
 }
@@ -67,7 +67,7 @@ function sum(a: Usage, b: Usage): Usage {
   ) as unknown as Usage
 }
 
-/** What a usage costs, as a whole number of millionths of a nano-credit. */
+/** Returns the cost of a usage in millionths of a nano-credit. */
 function exact(counted: Usage, at: Price): bigint {
   const { reasoning, output, ...rest } = counted
   const parts: [bigint, number][] = [
@@ -78,7 +78,7 @@ function exact(counted: Usage, at: Price): bigint {
   return parts.reduce((total, [rate, count]) => total + rate * BigInt(count), 0n)
 }
 
-t.test('a million tokens at 0.3 a million, charged one by one, cost exactly 0.3 credits', t => {
+t.test('a million tokens at 0.3 credits a million, charged one by one, cost exactly 0.3 credits', t => {
   const at = flat(parseDecimal('0.3') as bigint)
   let total = 0n
   for (let token = 0; token < 1_000_000; token++) total += charge({ ...NO_USAGE, output: 1 }, at)
@@ -97,7 +97,7 @@ t.test('a charge is the exact sum, rounded up by less than one nano-credit', t =
   t.end()
 })
 
-t.test('two requests cost what one of both would, but for one rounding, and never less', t => {
+t.test('two requests cost what one combined request would, plus at most one rounding, and never less', t => {
   fc.assert(
     fc.property(usage, usage, price, (one, other, at) => {
       const apart = charge(one, at) + charge(other, at)
@@ -113,7 +113,7 @@ t.test('more tokens never cost less', t => {
   t.end()
 })
 
-t.test('what is written as credits is read back as the same amount', t => {
+t.test('credits survive formatting and parsing unchanged', t => {
   fc.assert(
     fc.property(fc.bigInt({ min: 0n, max: MAX_AMOUNT }), amount => parseDecimal(formatCredits(amount)) === amount),
   )
@@ -127,7 +127,7 @@ t.test('what is written as credits is read back as the same amount', t => {
   t.end()
 })
 
-t.test('a count that is no whole number is refused, never rounded', t => {
+t.test('a count that is not a whole number is refused, never rounded', t => {
   const fraction = fc.double().filter(count => !Number.isInteger(count))
   fc.assert(
     fc.property(fraction, count => {
@@ -198,7 +198,7 @@ const media: fc.Arbitrary<Usage> = fc
   })
 const priced: fc.Arbitrary<PricedUsage> = fc.record({ usage: media, price: rich, conditions })
 
-/** A cost as a fraction of nano-credits, worked out class by class. */
+/** Returns a cost as a fraction of nano-credits, computed class by class. */
 function fraction({ usage: counted, price: at, conditions: under = {} }: PricedUsage): { over: bigint; per: bigint } {
   const total = counted.input + counted.cacheRead + counted.cacheWrite5m + counted.cacheWrite1h
   const tier = (at.tiers ?? []).filter(({ above }) => total > above).at(-1) ?? at
@@ -225,7 +225,7 @@ function fraction({ usage: counted, price: at, conditions: under = {} }: PricedU
   return { over: over + fees * per, per }
 }
 
-t.test('tiers, factors, media and calls are exact, and all parts of a request are rounded up once, together', t => {
+t.test('tiers, factors, media and calls are exact, and a request is rounded up once', t => {
   fc.assert(
     fc.property(fc.array(priced, { minLength: 1, maxLength: 3 }), parts => {
       const fractions = parts.map(fraction)
@@ -238,14 +238,14 @@ t.test('tiers, factors, media and calls are exact, and all parts of a request ar
   t.end()
 })
 
-t.test('a whole request is charged at the rates of its tier from its first token', t => {
+t.test('a whole request is charged at the rates of its tier, from its first token', t => {
   const at = versioned({ ...flat(NANO), tiers: [{ above: 10, ...flat(2n * NANO) }], factors: {}, calls: {} })
   t.equal(charge({ ...NO_USAGE, input: 4, cacheRead: 3, cacheWrite1h: 3, output: 5 }, at), 15_000n)
   t.equal(charge({ ...NO_USAGE, input: 5, cacheRead: 3, cacheWrite1h: 3, output: 5 }, at), 32_000n)
   t.end()
 })
 
-t.test('the numbers that are kept of a price are the price: they give the same version and the same charges', t => {
+t.test('a stored price has the version and the charges of its original', t => {
   fc.assert(
     fc.property(priced, rich, ({ usage: counted, price: at, conditions: under }, other) => {
       const kept = priceFromText(writePrice(at))

@@ -12,7 +12,7 @@ const settlement = (id: string): Settlement => ({ account: 'a', id, args: [id, '
 interface Scene {
   readonly folder: string
   readonly taken: string[]
-  /** The store takes nothing while this is false. */
+  /** Whether the store accepts writes. */
   open: boolean
   outbox(pid?: number): Outbox
 }
@@ -46,10 +46,10 @@ function scene(t: Test): Scene {
 const lines = (folder: string): string[] =>
   readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean))
 
-t.test('what could not be written is written with the next, whole', async t => {
+t.test('a line that could not be written is written whole with the next one', async t => {
   const place = scene(t)
   const outbox = place.outbox()
-  // A file where the folder should be: nothing can be written.
+  // There is a file in the place of the folder, so nothing can be written.
   writeFileSync(place.folder, '')
   t.equal(await outbox.put(settlement('one')), false)
   rmSync(place.folder)
@@ -68,7 +68,7 @@ t.test('what could not be written is written with the next, whole', async t => {
   t.same(readdirSync(place.folder), [])
 })
 
-t.test('a torn line does not take the next one with it', async t => {
+t.test('a torn line does not damage the next one', async t => {
   const place = scene(t)
   mkdirSync(place.folder)
   writeFileSync(
@@ -84,7 +84,7 @@ t.test('a torn line does not take the next one with it', async t => {
   t.same(readdirSync(place.folder), [], 'and the dead process’s file is gone')
 })
 
-t.test('several that start at once take over what a dead one left, and none fails', async t => {
+t.test('several processes that start at once take over the lines of a dead one, and none of them fails', async t => {
   const place = scene(t)
   mkdirSync(place.folder)
   for (let file = 0; file < 20; file++)

@@ -12,7 +12,7 @@ const packed = (dictionary: string, text: string): Buffer =>
     Buffer.from('\nendstream endobj\n'),
   ])
 
-t.test('a PDF is weighed by its pages, wherever they stand, and by the text that its streams hold', t => {
+t.test('a PDF is estimated by its pages, wherever they stand, and by the text in its streams', t => {
   t.match(pdfSize(pdf(PAGE, PAGE)), { pages: 2, textBytes: 0 })
   t.match(pdfSize(pdf('2 0 obj << /Type /Pages /Kids [3 0 R 4 0 R 5 0 R] /Count 3 >> endobj')), { pages: 3 })
   t.match(pdfSize(pdf(packed('/Type /ObjStm', '<< /Type /Page >> '.repeat(600)))), { pages: 600 }, 'packed objects')
@@ -35,7 +35,7 @@ t.test('a PDF is weighed by its pages, wherever they stand, and by the text that
   t.end()
 })
 
-t.test('a PDF that hides its size has none', t => {
+t.test('a PDF that hides its size gets no estimate', t => {
   const hidden: [string, Buffer][] = [
     ['no pages', pdf('1 0 obj << >> endobj')],
     ['an encrypted file', pdf(PAGE, 'trailer << /Encrypt 9 0 R >>')],
@@ -52,7 +52,7 @@ t.test('a PDF that hides its size has none', t => {
   t.end()
 })
 
-t.test('a file that is made to take long is looked through once', t => {
+t.test('a file that is built to take long is scanned once', t => {
   // Each would take hours if the effort grew with the square of the size.
   for (const piece of [
     '/Kids[',

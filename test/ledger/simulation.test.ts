@@ -3,10 +3,10 @@ import { Scripts } from '../../core/ledger/scripts.ts'
 import { startGateway } from '../gateway.ts'
 import { Simulation } from './simulation.ts'
 
-/** `SEED=` takes the same steps again; `STEPS=` takes more of them. */
+/** `SEED=` repeats a run. `STEPS=` makes it longer. */
 const seed = Number(process.env['SEED'] ?? 20_261_121)
 const steps = Number(process.env['STEPS'] ?? 3500)
-/** Simulations at a time, on one ledger: while one waits for the store, another goes on. */
+/** Simulations that share one ledger: while one waits for the store, another continues. */
 const SIDE_BY_SIDE = 5
 
 t.test(`${steps} random operations with faults keep every sum (SEED=${seed})`, { timeout: 3_600_000 }, async t => {
@@ -41,7 +41,7 @@ t.test(`${steps} random operations with faults keep every sum (SEED=${seed})`, {
     'kill',
     'late',
   ]) {
-    // A short run need not come by everything.
+    // A short run may miss some kinds of events.
     const times = tallies.reduce((sum, tally) => sum + (tally.get(name) ?? 0), 0)
     if (steps >= 3500) t.ok(times > 0, `${name}: ${times}`)
   }

@@ -1,8 +1,7 @@
 /**
- * Random operations of two gateways on the real scripts, with what goes wrong between them and weakness of the store:
- * requests that are lost or come late, answers that are lost, repetitions, gateways that die, leases that run out,
- * settlements that come late. A model that knows what was done says what every sum must be. The same seed takes the
- * same steps.
+ * Runs random operations of two gateways on the real scripts, with faults between them and the store: lost and late
+ * requests, lost answers, repetitions, dead gateways, expired leases, late settlements. A model of the operations knows
+ * what every sum must be. The same seed gives the same steps.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { historyEntry } from '../../core/ledger/records.ts'
@@ -10,7 +9,7 @@ import { audit } from '../../core/ledger/audit.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import type { OperationName, Scripts } from '../../core/ledger/scripts.ts'
 
-/** A stream of numbers from a seed (mulberry32): whole ones below a bound, and choices. */
+/** A stream of random numbers from a seed (mulberry32): integers below a bound, and choices. */
 export class Random {
   #state: number
 
@@ -42,7 +41,7 @@ interface Settlement {
   readonly part: Part | ''
 }
 
-/** A hold as the gateway that has it knows it. */
+/** A hold, as its gateway knows it. */
 interface Held {
   readonly account: string
   readonly id: string
@@ -52,36 +51,33 @@ interface Held {
 interface Gateway {
   readonly scripts: Scripts
   live: Held[]
-  /** Settlements that the store has not acknowledged: they outlive their gateway. */
+  /** Settlements that the store has not acknowledged. They outlive their gateway. */
   outbox: Settlement[]
 }
 
-/** What an account must be. */
+/** The expected state of an account. */
 interface Account {
   granted: bigint
   balance: bigint
   settled: bigint
   readonly holds: Map<string, { amount: bigint; floor: bigint; expired: boolean }>
-  /** Requests that ended, and those that were reaped and may still be settled. */
+  /** Requests that have ended. Reaped ones may still be settled. */
   readonly ended: Set<string>
   readonly reaped: Map<string, bigint>
-  /** Attempts at a request that found no other yet. */
+  /** Lost attempts that no retry has used yet. */
   readonly attempts: Map<string, { part: Part; charge: bigint }[]>
-  /** Until when they count, in milliseconds. */
+  /** The time until which they count, in milliseconds. */
   readonly waits: Map<string, number>
 }
 
-/** How many of each thing happened, by name. */
+/** Numbers of events by name. */
 export type Tally = ReadonlyMap<string, number>
 
-/**
- * What happens to a request: it may never arrive, arrive after others, arrive while its answer does not, or arrive
- * twice.
- */
+/** The fate of a request: it is lost, arrives late, arrives while its answer is lost, or arrives twice. */
 const FAULTS = ['none', 'none', 'none', 'none', 'lost', 'late', 'dropped', 'twice'] as const
 
 const REMEMBER = '3600000'
-/** For so long a reply that came waits for the attempts before it. */
+/** Milliseconds for which a complete reply waits for the attempts before it. */
 const RETRY_WAITS_MS = 60_000
 const NOTES = JSON.stringify({ requestId: 'r', endpoint: '/x', model: 'm', stream: true })
 
@@ -91,21 +87,18 @@ export class Simulation {
   readonly #gateways: Gateway[]
   readonly #accounts = new Map<string, Account>()
   readonly #tally = new Map<string, number>()
-  /** Requests that are under way for long. */
+  /** Requests that will arrive late. */
   readonly #late: (() => Promise<unknown>)[] = []
   #ids = 0
 
-  /** @param scripts those of each gateway, on connections of their own */
+  /** @param scripts of each gateway, on connections of their own */
   constructor(seed: number, ledger: Ledger, scripts: readonly Scripts[]) {
     this.#random = new Random(seed)
     this.#ledger = ledger
     this.#gateways = scripts.map(own => ({ scripts: own, live: [], outbox: [] }))
   }
 
-  /**
-   * Takes steps and looks at every account that one has touched.
-   * @throws Error that says which rule was broken at which step
-   */
+  /** Runs steps and checks every account that a step touched. @throws Error with the broken rule and the step */
   async run(accounts: readonly string[], steps: number): Promise<Tally> {
     for (const account of accounts) {
       this.#accounts.set(account, {
@@ -152,7 +145,7 @@ export class Simulation {
     return this.#kill(gateway)
   }
 
-  /** Runs an operation with something going wrong; undefined when its caller is left in doubt. */
+  /** Runs an operation with a random fault. Returns undefined if its caller gets no answer. */
   async #run(
     gateway: Gateway,
     name: OperationName,
@@ -171,7 +164,7 @@ export class Simulation {
     if (fault === 'late') this.#late.push(deliver)
     if (fault === 'late' || fault === 'lost') return undefined
     const answer = await deliver()
-    // The answer to a repetition is another one, but nothing changes: the check sees to that.
+    // A repetition gets another answer, but changes nothing, as the check verifies.
     if (fault === 'twice') await gateway.scripts.run(name, account, id, args, request)
     return fault === 'dropped' ? undefined : answer
   }
@@ -193,7 +186,7 @@ export class Simulation {
     const least = this.#random.below(2) === 0 ? amount : BigInt(this.#random.below(Number(amount) / 8 + 1))
     const half = this.#random.below(3) === 0
     const args = [id, String(amount), String(least), '3600000', '1', '0', NOTES, '', '0', half ? '1' : '']
-    // A hold ends what has run out on its account before it looks at the balance.
+    // A hold ends the expired holds of its account before it reads the balance.
     let took = 0n
     const answer = await this.#run(gateway, 'hold', account, id, args, ([kind, held = '0']) => {
       const own = this.#of(account)
@@ -214,7 +207,7 @@ export class Simulation {
       own.balance -= took
       own.holds.set(id, { amount: took, floor: 0n, expired: false })
     })
-    // Who does not know whether it holds takes the hold back, once; that may be lost as well, and then the lease ends it.
+    // A gateway without an answer voids the hold once. If that is lost too, the lease ends the hold.
     if (!answer) await this.#send(gateway, { account, id, charge: 0n, kind: 'void', request: '', part: '' })
     else if (answer[0] === 'held') gateway.live.push({ account, id, floor: 0n })
     return answer?.[0] === 'held' && took < amount ? 'hold, thin' : `hold, ${answer?.[0] ?? 'in doubt'}`
@@ -261,7 +254,7 @@ export class Simulation {
     const live = this.#random.pick(gateway.live)
     if (!live) return 'nothing to renew'
     live.floor += BigInt(this.#random.below(300))
-    // A renewal may be overtaken by a later one.
+    // A later renewal may overtake this one.
     const floor = this.#random.below(3) === 0 ? live.floor / 2n : live.floor
     await this.#run(
       gateway,
@@ -324,7 +317,7 @@ export class Simulation {
     const charge = part === '' || asked === 0n ? asked : asked - this.#waived(own, request, part, asked)
     const hold = own.holds.get(id)
     const floor = own.reaped.get(id)
-    // What was charged when it was reaped is made up for, whether or not it was revived since.
+    // The settlement charges the difference to the reaped charge, whether or not the hold was revived since.
     own.balance += (hold?.amount ?? 0n) + (floor ?? 0n) - charge
     own.settled += charge - (floor ?? 0n)
     own.holds.delete(id)
@@ -334,7 +327,7 @@ export class Simulation {
   #waived(own: Account, request: string, part: Part, charge: bigint): bigint {
     const attempts = own.attempts.get(request) ?? []
     own.attempts.set(request, attempts)
-    // The only thing that real time has a part in: on a slow machine it is up before the last step.
+    // Only this depends on real time: on a slow machine the time is over before the last step.
     if ((own.waits.get(request) ?? Infinity) < Date.now()) attempts.splice(0)
     const [other] = attempts
     if (other && other.part !== part) {
@@ -347,7 +340,7 @@ export class Simulation {
     return 0n
   }
 
-  /** Time passes for some holds whose gateway does not come back to renew them. */
+  /** Time passes for some holds whose gateway does not renew them. */
   async #expire(account: string): Promise<string> {
     const { scripts } = this.#ledger
     for (const [id, hold] of this.#of(account).holds) {
@@ -379,7 +372,7 @@ export class Simulation {
     return 'trim'
   }
 
-  /** An operator gives back what some entry charged, which may have been given back before. */
+  /** An operator refunds an entry, which may have been refunded before. */
   async #credit(gateway: Gateway, account: string): Promise<string> {
     const { scripts } = this.#ledger
     const entry = this.#random.pick(await scripts.redis.xrange(scripts.key(account, 'x'), '-', '+', 'COUNT', 50))
@@ -416,7 +409,7 @@ export class Simulation {
     return 'abandon'
   }
 
-  /** A gateway dies: what it held is nobody's; its outbox is on disk, and another takes it over. */
+  /** A gateway dies. Its holds stay without an owner; another gateway takes over its outbox from the disk. */
   #kill(gateway: Gateway): string {
     gateway.live = []
     const heir = this.#gateways.find(other => other !== gateway) as Gateway
@@ -425,14 +418,14 @@ export class Simulation {
     return 'kill'
   }
 
-  /** One that was late arrives, in any order. */
+  /** Late requests arrive in any order. */
   async #deliver(): Promise<string> {
     const [late] = this.#late.splice(this.#random.below(this.#late.length), 1)
     await late?.()
     return 'late'
   }
 
-  /** Everything is delivered at last. */
+  /** In the end, everything is delivered. */
   async #drain(): Promise<void> {
     while (this.#late.length > 0) await this.#deliver()
     for (const gateway of this.#gateways) {
@@ -448,7 +441,7 @@ export class Simulation {
     if (!isDeepStrictEqual(found, expected))
       throw new Error(`the store says ${show(found)}, the model ${show(expected)}`)
     const { drifts } = await audit(this.#ledger, [account])
-    // Holds that ran out long ago are what this is about; every other finding is a defect.
+    // Expired holds are expected here. Every other finding is a defect.
     const findings = drifts.flatMap(drift => drift.findings).filter(finding => !finding.includes('has expired'))
     if (findings.length > 0) throw new Error(findings.join('; '))
   }

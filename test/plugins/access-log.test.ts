@@ -34,7 +34,7 @@ t.test('a failure has the code and the status that the client got', async t => {
   t.match(await line(at(CHAT), {}, outcome), { code: 'overloaded', status: 503 })
 })
 
-t.test('a key in a path is not logged, and a path is cut', async t => {
+t.test('a key in a path is not logged, and a long path is truncated', async t => {
   const secret = `sk-${'aB3'.repeat(16)}`
   const { path } = await line(at(`/v1/models/${secret}${'/x'.repeat(200)}`), {}, { kind: 'answered', status: 404 })
   t.notMatch(path, 'aB3aB3')

@@ -25,7 +25,7 @@ t.test('a request without a key, with another word, or with an unknown key is re
   t.match((await ask({ 'x-api-key': SECRET }, keyOf('famC', { status: 'disabled' }))).thrown, { code: 'invalid_key' })
 })
 
-t.test('an expired or exhausted key may look up its balance but not buy', async t => {
+t.test('an expired or exhausted key may look up its balance and may not buy', async t => {
   for (const [key, code] of [
     [keyOf('famC', { expiresAt: NOW }), 'key_expired'],
     [keyOf('famC', { balance: 1n }), 'allocation_exhausted'],

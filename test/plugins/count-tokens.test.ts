@@ -26,7 +26,7 @@ t.test('an upstream that cannot count is replaced by the estimate, and a failure
   for (const status of [200, 400, 500]) t.equal(stage.response?.({ body } as never, headOf({ status })), undefined)
 })
 
-t.test('a key may count only so often in a minute', async t => {
+t.test('a key may count tokens only so often a minute', async t => {
   const { stage } = await ask(MESSAGES, { perMinute: 2 })
   const x = { key: keyOf('famA'), secret: 'sk-a', body, route: routeOf('famA', MESSAGES), format: format(MESSAGES) }
   await stage.request?.(x as never)

@@ -12,7 +12,7 @@ import { json, ScriptedUpstream } from '../upstream.ts'
 const FOLDER = fileURLToPath(new URL('../../examples/plugins', import.meta.url))
 const at = (hour: number): { now: () => number } => ({ now: () => Date.UTC(2030, 0, 1, hour) })
 
-t.test('quiet-hours refuses the named types within the hours, across midnight as well', async t => {
+t.test('quiet-hours refuses the named types within the hours, also across midnight', async t => {
   const options = { types: ['editor'], from: 22, to: 6 }
   for (const [type, hour, refused] of [
     ['editor', 22, true],

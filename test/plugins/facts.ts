@@ -14,7 +14,7 @@ const FILE = fileURLToPath(new URL('../../gateway.yaml', import.meta.url))
 /** The configuration of the repository. */
 export const config: Config = await loadConfig(FILE, {}, checkChain).then(({ config }) => config as Config)
 
-/** A host with the configuration, and what a test adds to it. */
+/** A host with the configuration, and with what a test adds. */
 export function hostWith(more: Record<string, unknown> = {}): Partial<Host> {
   return { config, now: () => NOW, ...more }
 }

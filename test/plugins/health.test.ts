@@ -10,13 +10,13 @@ async function ask(path: string, status: object): Promise<{ status: number; body
   return { status: reply.status, body: JSON.parse(String(reply.body)) }
 }
 
-t.test('the process lives, whatever the store does', async t => {
+t.test('liveness does not depend on the store', async t => {
   const probe = (): Promise<void> => Promise.reject(new Error('away'))
   for (const path of ['/health', '/'])
     t.match(await ask(path, { probe }), { status: 200, body: { status: 'ok', store: 'redis', simulated: ['famA'] } })
 })
 
-t.test('it is ready only if the store answers and it does not drain', async t => {
+t.test('readiness needs a store that answers and a gateway that does not drain', async t => {
   const there = (): Promise<void> => Promise.resolve()
   const away = (): Promise<void> => Promise.reject(new Error('away'))
   t.match(await ask('/health/ready', { probe: there }), { status: 200, body: { status: 'ready' } })

@@ -28,7 +28,7 @@ t.test('an empty history is an empty page', async t => {
   t.match(JSON.parse(String(body)), { data: [], total: 0 })
 })
 
-t.test('the store is asked for the range of the cursor and of the times', async t => {
+t.test('the store is asked for the range that cursor and times select', async t => {
   const ranges: Range[] = []
   await ask('cursor=1790000000000-0', ranges)
   await ask('from=2030-01-01&to=2030-01-02', ranges)

@@ -12,12 +12,12 @@ function read(path: string, text: string): Promise<Driven> {
   return drive(jsonBody, { exchange: at(path, { read }), host: hostWith() })
 }
 
-t.test('a valid body is given', async t => {
+t.test('the body is a fact of the exchange', async t => {
   const { given } = await read(CHAT, '{"model":"m","messages":[],"n":2}')
   t.equal((given as any).body.get('n'), 2)
 })
 
-t.test('a body that is not valid is refused, naming the member', async t => {
+t.test('an invalid body is refused, and the error names the member', async t => {
   for (const [path, text, message] of [
     [CHAT, '{', /not valid JSON/],
     [CHAT, '[]', /must be a JSON object/],

@@ -27,6 +27,6 @@ t.test('a key sees its id, label, balance, models and usage, and never its secre
   t.notOk('weekly_quota' in info)
 })
 
-t.test('a key of an upstream with a quota sees what is left of it', async t => {
+t.test('a key of an upstream with a quota sees the rest of the quota', async t => {
   t.match((await ask('editor')).weekly_quota, { limit: 500, used: 20, remaining: 480, reset_at: /^2030/ })
 })

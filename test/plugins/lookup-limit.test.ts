@@ -3,7 +3,7 @@ import lookupLimit from '../../plugins/lookup-limit.ts'
 import { drive } from '../drive.ts'
 import { at, hostWith, keyOf, NOW } from './facts.ts'
 
-t.test('each key may look up only so often in a minute', async t => {
+t.test('each key may look itself up only so often a minute', async t => {
   let now = NOW
   const exchange = at('/api/v1/key-info')
   const facts = { key: keyOf('famC') }

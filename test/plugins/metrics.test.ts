@@ -12,7 +12,7 @@ const host = hostWith({
 })
 const at_ = (authorization: string) => at('/metrics', { headers: { authorization } })
 
-t.test('the numbers are for the holder of the token only', async t => {
+t.test('the metrics require the token', async t => {
   const options = { token: TOKEN }
   t.match((await drive(metrics, { options, exchange: at('/metrics'), host })).thrown, { code: 'invalid_key' })
   t.match((await drive(metrics, { options, exchange: at_('Bearer wrong'), host })).thrown, { code: 'invalid_key' })

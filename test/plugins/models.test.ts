@@ -10,14 +10,14 @@ const list = async (path: string, query = '', find: () => unknown = () => undefi
   return { thrown, body: given && JSON.parse(String((given as Reply).body)) }
 }
 
-t.test('everybody sees all models; a key sees its own; a failing store hides none', async t => {
+t.test('without a key, all models are listed; a key sees its own; a failing store hides none', async t => {
   const all = (await list('/v1/models')).body.data.length
   const headers = { 'x-api-key': 'sk-a' }
   t.equal((await list('/v1/models', '', () => keyOf('famC'), headers)).body.data.length, 4)
   t.equal((await list('/v1/models', '', () => Promise.reject(new Error('away')), headers)).body.data.length, all)
 })
 
-t.test('pages end', async t => {
+t.test('paging ends', async t => {
   const first = (await list('/v1/models', 'limit=2')).body
   t.match(first, { has_more: true, data: [{}, {}] })
   const next = (await list('/v1/models', `limit=2&after_id=${first.last_id}`)).body

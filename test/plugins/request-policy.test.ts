@@ -15,7 +15,7 @@ t.test('a plain request has no extras', async t => {
   t.match((await ask(CHAT, {})).given, { extras: { tools: [], media: [], conditions: undefined } })
 })
 
-t.test('a member that changes where the request goes is refused by name', async t => {
+t.test('a member that changes the address of the request is refused by name', async t => {
   t.match((await ask(CHAT, { route: 'fallback' })).thrown, { code: 'member_refused', message: /"route"/ })
 })
 
@@ -27,7 +27,7 @@ t.test('a tier without a price is dropped, and named in the reply', async t => {
   t.same(head.reply, { 'x-tollgate-dropped': 'service_tier' })
 })
 
-t.test('a tool with a price is held for; one without is dropped beside others', async t => {
+t.test('a tool with a price is held for; beside other tools, one without a price is dropped', async t => {
   const { given, body } = await ask(RESPONSES, {
     tools: [{ type: 'web_search' }, { type: 'code_interpreter', container: { type: 'auto' } }],
   })

@@ -16,7 +16,7 @@ function ask(headers: object, ledger: object = {}): Promise<Driven> {
   return drive(retries, { exchange, facts, host: hostWith({ ledger, keys: {}, attempts }) } as never)
 }
 
-t.test('a request without a name and without a retry count is left alone', async t => {
+t.test('a request without an idempotency key and without a retry count passes unchanged', async t => {
   t.equal((await ask({})).given, undefined)
 })
 
@@ -25,7 +25,7 @@ t.test('an idempotency-key that is empty or too long is refused', async t => {
     t.match((await ask({ 'idempotency-key': name })).thrown, { code: 'invalid_body', message: /1 to 255 characters/ })
 })
 
-t.test('a name that another process uses is a conflict, or an error if the body differs', async t => {
+t.test('an idempotency key that another process uses is a conflict, or an error if the body differs', async t => {
   let digest = ''
   const claim = (_account: string, _name: string, value: string) => {
     digest = value

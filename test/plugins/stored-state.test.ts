@@ -21,13 +21,13 @@ t.test('a request without references holds nothing more', async t => {
   t.match((await ask({}, [])).given, { stored: { tokens: 0 } })
 })
 
-t.test('a reply that the key made counts with its size; one of another key is refused', async t => {
+t.test('a reply that the key created counts with its size; a reply of another key is refused', async t => {
   const value = { previous_response_id: 'resp_1' }
   t.match((await ask(value, [{ reply: 'resp_1', tokens: 70 }])).given, { stored: { tokens: 70 } })
   t.match((await ask(value, [undefined])).thrown, { code: 'invalid_body', message: /this key did not create/ })
 })
 
-t.test('what a reply stores is recorded with its size, unless the request forbids storing', async t => {
+t.test('the size of a stored reply is recorded, unless the request forbids storing', async t => {
   const reply = {
     id: 'resp_2',
     object: 'response',

@@ -19,7 +19,7 @@ t.test('a rejection passes with its own words and codes, without the credential 
   t.notMatch(rejected.message, 'simulated')
 })
 
-t.test('what concerns the account of the operator gets general words', async t => {
+t.test("errors about the operator's account get general words", async t => {
   for (const [status, code] of [
     [401, 'upstream_failed'],
     [402, 'upstream_failed'],

@@ -12,7 +12,7 @@ interface Asked {
   readonly least: bigint
 }
 
-/** Drives the meter with a ledger that answers holds like this, and notes what is held and settled. */
+/** Drives the meter with a ledger that gives this answer to holds. It notes what is held and settled. */
 function meter(
   answer: (request: Asked) => unknown,
   body: object,
@@ -39,7 +39,7 @@ function meter(
   return drive(usageMeter, { exchange: at(CHAT), facts, host })
 }
 
-t.test('a stream holds for its input and the first output, and a JSON request for all that it allows', async t => {
+t.test('a stream holds its input and the first output; a JSON request holds its whole limit', async t => {
   const held: Asked[] = []
   const no = (): unknown => ({ kind: 'insufficient', balance: 0n, resetsAt: 0 })
   await meter(no, { stream: true, max_tokens: 64_000 }, held)
@@ -48,7 +48,7 @@ t.test('a stream holds for its input and the first output, and a JSON request fo
   t.ok((held[1]?.amount ?? 0n) > (NANO * 9n) / 10n)
 })
 
-t.test('a balance that is too small is refused with both amounts, and a key that is off as such', async t => {
+t.test('a balance that is too small is refused with both amounts, and a disabled key as disabled', async t => {
   const poor = await meter(() => ({ kind: 'insufficient', balance: 5n * (NANO / 1000n), resetsAt: 0 }), {})
   t.match(poor.thrown, {
     code: 'allocation_exhausted',
@@ -58,7 +58,7 @@ t.test('a balance that is too small is refused with both amounts, and a key that
   t.match((await meter(() => ({ kind: 'expired' }), {})).thrown, { code: 'key_expired' })
 })
 
-t.test('a store that does not answer admits nothing', async t => {
+t.test('without an answer of the store, no request is admitted', async t => {
   const { thrown } = await meter(() => Promise.reject(new Error('away')), {})
   t.match(thrown, { message: 'away' })
 })

@@ -1,4 +1,4 @@
-/** The attackers of the siege, in a process of their own: it is told which attack to begin, and asked to end it. */
+/** The attackers of the siege, in a process of their own. The siege tells it when to begin and end an attack. */
 import { setPriority } from 'node:os'
 import { ATTACKS, type Answers, type Loot } from './attacks.ts'
 import { answering } from './helper.ts'
@@ -13,7 +13,7 @@ async function end(): Promise<Answers | undefined> {
   return running?.answers
 }
 
-// Attackers have machines of their own: here they get what the gateway and the honest leave.
+// Attackers have machines of their own. Here they get the CPU time that the gateway and the honest customers leave.
 setPriority(19)
 answering((order: Order) => {
   if (order === 'end') return end()

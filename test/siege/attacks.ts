@@ -1,4 +1,4 @@
-/** The attacks of the siege. Each goes on until it is told to stop, and counts what it was answered. */
+/** The attacks of the siege. Each runs until it is stopped, and counts its answers. */
 import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import { connect, type Socket } from 'node:net'
@@ -6,30 +6,28 @@ import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { carried } from './line.ts'
 
-/** What the attackers have. */
+/** The attackers' means. */
 export interface Loot {
   readonly port: number
   /**
-   * A key with nearly no credits, one with a long history, and others with many credits. The provider of all is
+   * A key with almost no credits, one with a long history, and others with many credits. The provider of all is
    * hostile.
    */
   readonly keys: Readonly<Record<'poor' | 'old' | 'rich' | 'hostile' | 'ahead', string>>
 }
 
-/**
- * How many requests were `asked`, and how many answers there were of each kind: a status, or how a connection ended.
- */
+/** `asked` is the number of requests. The other counts are answers by kind: a status, or how a connection ended. */
 export type Answers = Record<string, number>
 
 export interface Attack {
   readonly title: string
-  /** What the hostile provider is asked to do; it must not be asked more often than the gateway was. */
+  /** Misbehaviour of the hostile provider. It must not get more requests than the gateway. */
   readonly deed?: string
   readonly needsHistory?: true
   run(loot: Loot, stop: AbortSignal, answers: Answers): Promise<void>
 }
 
-/** Each kind of attacker has an address of its own; the honest customers have 127.0.0.1. */
+/** Each kind of attacker has an address of its own. The honest customers have 127.0.0.1. */
 const ADDRESSES = {
   idle: '127.0.0.2',
   pipelines: '127.0.0.3',
@@ -39,7 +37,7 @@ const ADDRESSES = {
 }
 
 const PIECE_BYTES = 65_536
-/** A client with a hostile upstream waits for so long between two requests. */
+/** Milliseconds between two requests of a client with a hostile upstream. */
 const PAUSE_MS = 50
 
 const agent = new Agent({ keepAlive: true })
@@ -61,11 +59,11 @@ interface Call {
   readonly path: string
   readonly body?: Buffer
   readonly from?: string
-  /** A connection of its own. */
+  /** Opens a connection. */
   readonly alone?: boolean
 }
 
-/** One request to the end of its reply. */
+/** Runs one request to the end of its reply. */
 function call(
   { port }: Loot,
   { key, path, body, from = ADDRESSES.bodies, alone = false }: Call,
@@ -102,7 +100,7 @@ function call(
   })
 }
 
-/** So many loops of the same until it stops. */
+/** Runs several identical loops until the stop. */
 async function loops(times: number, stop: AbortSignal, once: () => Promise<void>): Promise<void> {
   const loop = async (): Promise<void> => {
     while (!stop.aborted) await once()
@@ -135,7 +133,7 @@ function sends(title: string, key: keyof Loot['keys'], times: number, body: () =
   }
 }
 
-/** Clients whose provider is hostile. */
+/** Clients with a hostile provider. */
 function asksFor(title: string, deed: string, times: number, more = ''): Attack {
   const body = Buffer.from(
     `{"model":"acme/famB-4.6","messages":[{"role":"user","content":"hi"}]${more},"user":"${deed}"}`,
@@ -150,7 +148,7 @@ function asksFor(title: string, deed: string, times: number, more = ''): Attack 
   }
 }
 
-/** Counts the final replies that come on a connection. */
+/** Counts the final replies on a connection. */
 function counting(socket: Socket, answers: Answers): void {
   socket.on('error', () => {})
   socket.setEncoding('latin1').on('data', (text: unknown) => {

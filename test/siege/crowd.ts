@@ -1,8 +1,8 @@
 /**
- * The honest customers of the siege, in a process of their own: each asks for one thing after another, in its own
- * format, as JSON or as a stream, and checks that the reply is its own and whole. Asked for `times`, the process tells
- * what they saw since it was last asked; asked for `end`, it lets each finish and compares what each was charged with
- * the usage that its replies told.
+ * The honest customers of the siege, in a process of their own. Each sends one request after another, in its own
+ * format, as JSON or as a stream, and checks that the reply is complete and its own. To `times`, the process answers
+ * what they saw since the last question. To `end`, it lets each customer finish and compares each charge with the usage
+ * in the replies.
  */
 import { Agent, request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -10,7 +10,7 @@ import { answering } from './helper.ts'
 import { WAYS, type Way } from './ways.ts'
 
 export interface Times {
-  /** Milliseconds until a JSON reply had come. */
+  /** Milliseconds until each JSON reply was complete. */
   readonly replies: readonly number[]
   /** The longest silence of each stream, in milliseconds. */
   readonly silences: readonly number[]
@@ -19,17 +19,17 @@ export interface Times {
 
 export interface End {
   readonly served: number
-  /** Customers who were charged anything else than what their replies cost. */
+  /** Customers whose charge differs from the cost of their replies. */
   readonly wrong: readonly string[]
 }
 
-/** Nano-credits for a token: prices of the models above. */
+/** Prices of the models above, in nano-credits per token. */
 const PRICE = { input: 3000, output: 15_000 }
-/** A customer waits for so long between two requests, in milliseconds. */
+/** Milliseconds between two requests of a customer. */
 const PAUSE_MS = { least: 500, most: 1500 }
-/** One customer in so many connects anew for each request. */
+/** One in this many customers opens a connection for each request. */
 const NEW_CONNECTIONS = 4
-/** A reply that has not come by then never comes. */
+/** Milliseconds after which a reply counts as lost. */
 const PATIENCE_MS = 30_000
 
 class Customer {
@@ -38,7 +38,7 @@ class Customer {
   readonly #key: string
   readonly #agent: Agent | false
   served = 0
-  /** Nano-credits that its replies cost. */
+  /** Cost of its replies, in nano-credits. */
   cost = 0
 
   constructor(index: number, port: number, key: string) {
@@ -89,7 +89,7 @@ class Customer {
       PRICE.output * lastOf(text, /"(?:completion|output)_tokens":(\d+)/g)
   }
 
-  /** What is wrong with what it was charged. */
+  /** Returns how its charge is wrong. */
   async bill(): Promise<string | undefined> {
     const { exact } = JSON.parse(await this.#send('GET', '/api/v1/keys/lookup/balance', undefined, () => {})) as {
       exact: Record<string, string>

@@ -1,11 +1,11 @@
-/** A process of the siege: it is asked for something, and answers. */
+/** A process of the siege, which answers questions. */
 import { fork, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 
 export class Helper {
   readonly #child: ChildProcess
 
-  /** @param file the source beside this one that the process runs */
+  /** @param file the source file beside this one that the process runs */
   constructor(file: string, ...args: string[]) {
     this.#child = fork(new URL(file, import.meta.url), args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
     this.#child.once('exit', code => {
@@ -24,7 +24,7 @@ export class Helper {
   }
 }
 
-/** Answers each question of the process that started this one, and ends when that is gone. */
+/** Answers each question of the parent process, and ends with it. */
 export function answering(answer: (question: any) => unknown): void {
   process.on('message', async question => {
     process.send?.((await answer(question)) ?? null)

@@ -1,9 +1,9 @@
-/** The line of an attacker: a gigabit a second, which all that a process sends shares. */
+/** The network line of an attacker: a gigabit a second, shared by everything that a process sends. */
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const BYTES_PER_SECOND = 125_000_000
 
-/** When the line has carried all that was put on it so far. */
+/** The time when the line has carried everything so far. */
 let freeAt = 0
 
 /** Resolves when the line has carried these bytes. */

@@ -1,6 +1,6 @@
 /**
- * A provider of the siege, in a process of its own: `honest` is the simulated provider, `hostile` does what the `user`
- * of a request names. Asked, it says its address and how many requests of each name have reached it.
+ * A provider of the siege, in a process of its own. `honest` is the simulated provider; `hostile` does what the `user`
+ * of a request names. It answers with its address and with the number of requests of each name.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setPriority } from 'node:os'
@@ -17,9 +17,9 @@ export interface ProviderState {
   readonly reached: Readonly<Record<string, number>>
 }
 
-/** How long the provider works before it closes a connection on which it has answered before. */
+/** Milliseconds of work before it closes a connection on which it has answered before. */
 const WORK_MS = 3000
-/** How long a stream runs. */
+/** Milliseconds that a stream runs. */
 const STREAM_MS = 300
 const EVENT_BYTES = 100_000_000
 const PIECE = 'x'.repeat(100_000)
@@ -44,7 +44,7 @@ type Deed = (res: ServerResponse, isReused: boolean) => void
 
 const answer: Deed = res => json(res, { ...REPLY, usage: USAGE })
 
-/** One event, as fast as the line carries it. */
+/** Sends one event as fast as the line carries it. */
 async function* event(): AsyncGenerator<string> {
   yield 'data: {"text":"'
   for (let sent = 0; sent < EVENT_BYTES; sent += PIECE.length) {
@@ -83,7 +83,7 @@ const served = new WeakSet<object>()
 
 function take(req: IncomingMessage, res: ServerResponse): void {
   res.on('error', () => {})
-  // What stands at the end of a request is enough to know its user.
+  // The end of a request contains its user.
   let end = ''
   req.setEncoding('latin1').on('data', (part: string) => (end = (end + part).slice(-100)))
   req.on('end', () => {
@@ -97,10 +97,10 @@ function take(req: IncomingMessage, res: ServerResponse): void {
 async function start(): Promise<string> {
   if (process.argv[2] === 'honest') {
     const { url } = await startSimulated({ newId: randomUUID, now: Date.now })
-    // Nothing else keeps this process alive but the channel to its parent.
+    // Only the channel to its parent keeps this process alive.
     return url.origin
   }
-  // Its machine is not the gateway's either.
+  // It has a machine of its own, too.
   setPriority(19)
   return listening(createServer(take))
 }

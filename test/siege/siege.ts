@@ -33,12 +33,12 @@ const PROFILE = process.env['PROFILE']
 const CUSTOMERS = 200
 const CALM_MS = 10_000
 const ATTACK_MS = 5000
-/** Requests that make the history of one key long. They are the gateway's warm-up as well. */
+/** Requests that make the history of one key long. They also warm the gateway up. */
 const HISTORY = 10_000
-/** The p99 of honest requests may be so many times what it is without an attack, or so many milliseconds more. */
+/** Under attack, the p99 of honest requests may be this many times as long, or this many milliseconds longer. */
 const SLOWER = { times: 2, ms: 20 }
 
-/** Milliseconds of the slowest of a hundred: until a JSON reply had come, and between two pieces of a stream. */
+/** The 99th percentile in milliseconds: of complete JSON replies, and of the silence between two pieces of a stream. */
 interface Slowest {
   readonly replies: number
   readonly silences: number
@@ -50,7 +50,7 @@ function slowest({ replies, silences }: Pick<Times, 'replies' | 'silences'>): Sl
   return { replies: p99(replies), silences: p99(silences) }
 }
 
-/** The repository's gateway.yaml, out of sight of other machines, and without a quota of the attackers' account. */
+/** The repository's gateway.yaml on the loopback interface, without a quota of the attackers' account. */
 function yaml(): string {
   return edited(readFileSync(new URL('../../gateway.yaml', import.meta.url), 'utf8'), file =>
     file.set('listen.host', '127.0.0.1').set('upstreams.editor.accounts.0.quota', undefined),
@@ -162,7 +162,7 @@ class Siege {
     return (await this.#hostile.ask<ProviderState>()).reached[deed] ?? 0
   }
 
-  /** What everybody was charged. */
+  /** Returns what all customers were charged. */
   async #settle(env: NodeJS.ProcessEnv): Promise<void> {
     const { served, wrong } = await this.#crowd.ask<End>('end')
     this.failures.push(...wrong)
@@ -200,7 +200,7 @@ class Siege {
   }
 }
 
-/** The most memory that a process has while it is watched. */
+/** Watches the memory of a process. */
 class Memory {
   #mostKb = 0
   readonly #timer: NodeJS.Timeout
@@ -212,14 +212,14 @@ class Memory {
     }, 50)
   }
 
-  /** Megabytes; ends the watch. */
+  /** Ends the watch. Returns the maximum in megabytes. */
   most(): number {
     clearInterval(this.#timer)
     return this.#mostKb / 1024
   }
 }
 
-/** Lets one key make so many requests that its history has many pages. */
+/** Lets one key send many requests, so that its history has many pages. */
 async function makeHistory({ port, keys }: Loot): Promise<void> {
   const agent = new Agent({ keepAlive: true })
   const body = JSON.stringify({ model: 'acme/famB-4.6', messages: [{ role: 'user', content: 'hi' }], max_tokens: 20 })

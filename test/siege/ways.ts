@@ -1,5 +1,5 @@
 /**
- * How the honest customers of the siege ask: famC's provider speaks responses and chat completions, famA's speaks
+ * The requests of the siege's honest customers. famC's provider speaks responses and chat completions, famA's speaks
  * messages.
  */
 export interface Way {
@@ -8,7 +8,7 @@ export interface Way {
   readonly path: string
 }
 
-/** Customers take these by turns. */
+/** Customers take these in turn. */
 export const WAYS: readonly Way[] = [
   { type: 'famC', model: 'acme/famC-5.5', path: '/v1/chat/completions' },
   { type: 'famC', model: 'acme/famC-5.5', path: '/v1/responses' },

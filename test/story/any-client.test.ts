@@ -13,13 +13,13 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
 /**
- * Every SDK on a model of every format: text, tools in two rounds, parallel ones, images, reasoning, limits, usage,
+ * Every SDK on a model of every format: text, tools in two rounds, parallel tools, images, reasoning, limits, usage,
  * errors.
  */
 
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 
-/** A model behind an upstream of each format, and the replies it gives: one that calls two tools, and a plain one. */
+/** A model behind an upstream of each format, and its two replies: one that calls two tools, and a plain one. */
 const UPSTREAMS: Readonly<
   Record<
     FormatName,
@@ -80,7 +80,7 @@ t.before(async () => {
 })
 
 /**
- * The upstream gives the recorded reply, as JSON or as a stream, whichever it is asked for; after results a plain one.
+ * The upstream gives the recorded reply, as JSON or as a stream, as requested. After tool results it gives a plain one.
  */
 function plays(format: FormatName, name: string): void {
   const file = (which: string, kind: string): string =>
@@ -92,7 +92,7 @@ function plays(format: FormatName, name: string): void {
   }
 }
 
-/** What of the conversation the upstream got, in the terms of its format. */
+/** The conversation as the upstream received it, in the terms of its format. */
 function got(format: FormatName): {
   calls: string[]
   results: string[]
@@ -129,21 +129,18 @@ function got(format: FormatName): {
   return { ...seen, sealed, tools: (upstream.last.json['tools'] as unknown[] | undefined)?.length ?? 0 }
 }
 
-/** A client at work: what it does looks the same from here whichever SDK it is. */
+/** A client. All SDKs have this interface here. */
 interface Client {
   readonly name: string
   readonly speaks: FormatName
-  /** Whether it sends back the reasoning it was given. */
+  /** Whether it returns the reasoning that it received. */
   readonly keepsReasoning: boolean
   say(
     text: string,
     stream: boolean,
     options?: { image?: boolean; most?: number },
   ): Promise<{ text: string; stop: string; output: number }>
-  /**
-   * Asks with two tools, answers what they were called with, and returns what was said in the end and which were
-   * called.
-   */
+  /** Sends a request with two tools and their results. Returns the final text and the called tools. */
   useTools(stream: boolean): Promise<{ called: string[]; said: string; reasoning: string }>
 }
 

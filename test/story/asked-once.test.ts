@@ -7,7 +7,7 @@ import { listening, rawUpstream } from '../upstream.ts'
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [] }
 
-t.test('a request that broke a new connection is not sent again: the provider may have taken it', async t => {
+t.test('a request that broke a new connection is not sent again, since the provider may have received it', async t => {
   const upstream = await rawUpstream(t, socket => socket.end())
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
@@ -22,8 +22,8 @@ const REPLY =
 const WHOLE = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${REPLY.length}\r\n\r\n${REPLY}`
 
 /**
- * A provider whose first reply is whole and keeps its connection; to the next request on it, it does what is given, and
- * then serves.
+ * A provider whose first reply is complete and keeps its connection. At the next request on it, it misbehaves once as
+ * given.
  */
 async function kept(
   t: Test,
@@ -40,7 +40,7 @@ async function kept(
   return { g, key, asked: () => count }
 }
 
-t.test('a kept connection that is closed just as it is taken up is replaced, once, and that is counted', async t => {
+t.test('a kept connection that closes as it is taken is replaced once, and the replacement is counted', async t => {
   for (const close of [(socket: Socket) => void socket.end(), (socket: Socket) => void socket.resetAndDestroy()]) {
     const { g, key, asked } = await kept(t, close)
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
@@ -52,7 +52,7 @@ t.test('a kept connection that is closed just as it is taken up is replaced, onc
   }
 })
 
-t.test('a request that an upstream may have worked on is not sent again', async t => {
+t.test('a request that an upstream may have processed is not sent again', async t => {
   const cases: [string, (socket: Socket) => void][] = [
     ['closed after some work', socket => void setTimeout(() => socket.end(), 500)],
     ['reset after some work', socket => void setTimeout(() => socket.resetAndDestroy(), 500)],
@@ -71,7 +71,7 @@ t.test('a request that an upstream may have worked on is not sent again', async 
 })
 
 t.test(
-  'a request that broke a new connection is not sent again where a kept one had been closed before it',
+  'a request that broke a new connection is not sent again, even if a kept connection had closed before it',
   async t => {
     let ids = 0
     const seen: string[] = []
@@ -92,14 +92,14 @@ t.test(
     if (typeof first === 'string') throw new Error(first)
     await new Promise(resolve => first.body.on('data', () => {}).on('end', () => resolve(undefined)))
     await new Promise(resolve => setTimeout(resolve, 10))
-    // The connection is idle, the provider has closed it, and the sender has not read of that yet.
+    // The connection is idle. The provider has closed it, and the sender has not noticed yet.
     for (const socket of answered) socket.end()
     await t.rejects(send('b'), { code: 'upstream_failed' })
     t.strictSame(seen, ['1: a', '2: b'])
   },
 )
 
-t.test('a connection whose request was answered before all of it had left carries no other', async t => {
+t.test('a connection whose request was answered before it was sent completely is not reused', async t => {
   const connections: Socket[] = []
   const upstream = net.createServer(socket => {
     connections.push(socket)
@@ -124,7 +124,7 @@ t.test('a connection whose request was answered before all of it had left carrie
   await g.settled(key)
 })
 
-t.test('a kept connection is closed after keepAlive, whatever longer time its upstream names', async t => {
+t.test('a kept connection closes after keepAlive, even if its upstream names a longer time', async t => {
   const upstream = await rawUpstream(t, socket =>
     socket.write(WHOLE.replace('\r\n', '\r\nkeep-alive: timeout=600\r\n')),
   )
@@ -137,7 +137,7 @@ t.test('a kept connection is closed after keepAlive, whatever longer time its up
   t.equal(upstream.requests.length, 1)
 })
 
-t.test('informational responses are passed over, wherever their bytes are cut', async t => {
+t.test('informational responses are skipped, wherever their bytes are cut', async t => {
   const informational =
     'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\nx: y\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'
   const bytes = informational + WHOLE
@@ -155,7 +155,7 @@ t.test('informational responses are passed over, wherever their bytes are cut', 
   await g.settled(key)
 })
 
-t.test('what an upstream sends beside its reply is bounded', async t => {
+t.test('the size of everything that an upstream sends beside its reply is limited', async t => {
   const endless = (first: string, more: string) => (socket: Socket) => {
     socket.write(first)
     const go = (): void => {

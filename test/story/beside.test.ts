@@ -4,7 +4,7 @@ import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
-/** What clients call beside the inference endpoints: each gets the answer that makes it go on. */
+/** Requests that clients send beside the inference endpoints: each gets an answer with which the client continues. */
 
 let g: TestGateway
 let upstream: ScriptedUpstream
@@ -16,7 +16,7 @@ t.before(async () => {
 const COUNT = '/v1/messages/count_tokens'
 const MESSAGES = [{ role: 'user' as const, content: 'Guten Tag, 世界! '.repeat(100) }]
 
-t.test('tokens are counted by an upstream that can, and nothing is billed', async t => {
+t.test('an upstream that can count tokens counts them, and nothing is charged', async t => {
   upstream.script = (_received, res) => json(res, { input_tokens: 1234 })
   const key = await g.key('famA', 0n)
   const client = new Anthropic({ apiKey: key, baseURL: g.url })
@@ -32,7 +32,7 @@ t.test('tokens are counted by an upstream that can, and nothing is billed', asyn
   t.same(await g.settled(key), [], 'no entry: it is free')
 })
 
-t.test('an upstream that cannot leaves the estimate, a failing one its error', async t => {
+t.test('an upstream that cannot count is replaced by an estimate; the error of a failing one passes', async t => {
   const key = await g.key('famA')
   for (const status of [404, 405, 501]) {
     upstream.script = (_received, res) =>
@@ -52,7 +52,7 @@ t.test('an upstream that cannot leaves the estimate, a failing one its error', a
   })
 })
 
-t.test('for an upstream of another format tokens are estimated, media by their number', async t => {
+t.test('tokens for an upstream of another format are estimated, media by their number', async t => {
   const key = await g.key('famC')
   const before = upstream.requests.length
   const ask = async (content: unknown): Promise<number> =>
@@ -89,7 +89,7 @@ t.test('for an upstream of another format tokens are estimated, media by their n
   })
 })
 
-t.test('what keeps state at a provider is not found, in the words of the format it belongs to', async t => {
+t.test('endpoints with state at a provider give a 404 in the format that they belong to', async t => {
   const key = await g.key('famC')
   for (const [method, path] of [
     ['GET', '/v1/responses/resp_1'],

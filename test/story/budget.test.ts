@@ -13,10 +13,10 @@ import type { Edit } from '../gateway-file.ts'
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
 const PIECE = 'thirty bytes of one long tale '
 const CHAT = '/v1/chat/completions'
-/** Prices of the models that are asked here, in nano-credits a token. */
+/** Prices of the models in this file, in nano-credits per token. */
 const OUTPUT = 15_000n
 
-/** A provider that never comes to an end by itself; `opening` begins its stream, `delta` goes on. */
+/** A provider whose stream never ends by itself: first `opening`, then `delta` again and again. */
 function endless(opening: readonly object[], delta: object, typed: boolean): Script {
   return async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -88,7 +88,7 @@ const messagesTale = endless(
   true,
 )
 
-/** A gateway whose holds go so many output tokens ahead, and a key with so many credits. */
+/** Starts a gateway with this `holdAhead`, and creates a key with these credits. */
 async function thin(
   t: Test,
   type: string,
@@ -110,7 +110,7 @@ async function thin(
   return { g, upstream, key }
 }
 
-/** What a stream that used its balance up has left behind. */
+/** Checks what a stream that used up its balance has left behind. */
 async function usedUp(t: Test, g: TestGateway, key: string, output: number | undefined): Promise<void> {
   const [entry] = await g.settled(key)
   t.match(entry, { type: 'settle', status: 'budget', usage_source: 'estimated', output_tokens: output ?? Number })
@@ -140,24 +140,27 @@ t.test(
   },
 )
 
-t.test('a stream that begins with no words, on a model with a largest output, is ended all the same', async t => {
-  const { g, upstream, key } = await thin(t, 'famC', '0.07')
-  const piece = `data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`
-  upstream.script = async (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write(`data: ${JSON.stringify(chunk({ role: 'assistant', content: '' }))}\n\n`)
-    // The gateway has seen that alone.
-    await until(() => g.gateway.running === 1 && g.gateway.ledger.live === 1)
-    await new Promise(resolve => setTimeout(resolve, 50))
-    while (!res.destroyed) {
-      res.write(piece)
-      await turn()
+t.test(
+  'a stream that begins without text, on a model with a large maxOutput, ends when the balance is used up',
+  async t => {
+    const { g, upstream, key } = await thin(t, 'famC', '0.07')
+    const piece = `data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`
+    let begun = false
+    upstream.script = async (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(`data: ${JSON.stringify(chunk({ role: 'assistant', content: '' }))}\n\n`)
+      await until(() => begun)
+      while (!res.destroyed) {
+        res.write(piece)
+        await turn()
+      }
     }
-  }
-  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages: [], stream: true } })
-  t.match(text, '"finish_reason":"length"')
-  await usedUp(t, g, key, undefined)
-})
+    const response = await g.open(CHAT, { key, body: { model: 'acme/famC-5.5', messages: [], stream: true } })
+    begun = true
+    t.match(await response.text(), '"finish_reason":"length"')
+    await usedUp(t, g, key, undefined)
+  },
+)
 
 t.test(
   'a responses stream whose balance runs out ends incomplete; the SDK keeps the text and throws nothing',
@@ -190,22 +193,25 @@ t.test(
   },
 )
 
-t.test('a chat client that did not ask for usage gets none at the end either; each choice of several ends', async t => {
-  const { g, upstream, key } = await thin(t, 'famC', '0.3')
-  upstream.script = endless(
-    [chunk({ role: 'assistant' }), chunk({ role: 'assistant' }, 1)],
-    chunk({ content: PIECE }, 1),
-    false,
-  )
-  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] } })
-  t.notMatch(text, 'usage')
-  t.match(
-    text,
-    /"index":0,"delta":\{\},"finish_reason":"length"[^\n]*\n\ndata: [^\n]*"index":1,"delta":\{\},"finish_reason":"length"[^\n]*\n\ndata: \[DONE\]\n\n$/,
-  )
-})
+t.test(
+  'a chat client that did not ask for usage gets none at the end either, and each of several choices ends',
+  async t => {
+    const { g, upstream, key } = await thin(t, 'famC', '0.3')
+    upstream.script = endless(
+      [chunk({ role: 'assistant' }), chunk({ role: 'assistant' }, 1)],
+      chunk({ content: PIECE }, 1),
+      false,
+    )
+    const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] } })
+    t.notMatch(text, 'usage')
+    t.match(
+      text,
+      /"index":0,"delta":\{\},"finish_reason":"length"[^\n]*\n\ndata: [^\n]*"index":1,"delta":\{\},"finish_reason":"length"[^\n]*\n\ndata: \[DONE\]\n\n$/,
+    )
+  },
+)
 
-t.test('a long stream of a customer who can pay is extended in time and never cut', async t => {
+t.test('a long stream of a customer with credits is extended in time and never cut', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '1', { ahead: 100 })
   let held = 0n
   upstream.script = async (_received, res) => {
@@ -214,7 +220,7 @@ t.test('a long stream of a customer who can pay is extended in time and never cu
       res.write(`data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`)
       await turn()
       if (piece % 50 !== 49) continue
-      // What was delivered is never more than what is held.
+      // Never more is delivered than is held.
       await until(async () => BigInt((await g.balance(key)).exact.held) > BigInt(piece) * 10n * OUTPUT)
       const now = BigInt((await g.balance(key)).exact.held)
       t.ok(now > held, `held ${now}`)
@@ -230,38 +236,35 @@ t.test('a long stream of a customer who can pay is extended in time and never cu
   t.match(await g.settled(key), [{ status: 'ok', output_tokens: 4000, usage_source: 'upstream' }])
 })
 
-t.test(
-  'a JSON request that the balance does not cover is refused, or limited where the operator allows it',
-  async t => {
-    const body = { model: 'acme/famC-5.5', max_tokens: 64_000, messages: [] }
-    const refusing = await thin(t, 'famC', '0.02')
-    const no = await refusing.g.call(CHAT, { key: refusing.key, body })
-    t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
-    t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
-      status: 429,
-      json: { error: { message: /may need 0\.06\d+\. A lower output limit, or a stream, needs less\./ } },
+t.test('a JSON request that the balance does not cover is refused, or limited if the operator allows it', async t => {
+  const body = { model: 'acme/famC-5.5', max_tokens: 64_000, messages: [] }
+  const refusing = await thin(t, 'famC', '0.02')
+  const no = await refusing.g.call(CHAT, { key: refusing.key, body })
+  t.match(no, { status: 429, json: { error: { code: 'insufficient_quota' } } })
+  t.match(await refusing.g.call(CHAT, { key: refusing.key, body: { ...body, max_tokens: undefined } }), {
+    status: 429,
+    json: { error: { message: /may need 0\.06\d+\. A lower output limit, or a stream, needs less\./ } },
+  })
+  t.equal(refusing.upstream.requests.length, 0)
+
+  const { g, upstream, key } = await thin(t, 'famC', '0.02', { settings: { clampOutput: true } })
+  upstream.script = ({ json: asked }, res) =>
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'length' }],
+      usage: { prompt_tokens: 4, completion_tokens: asked['max_tokens'] ?? asked['max_completion_tokens'] },
     })
-    t.equal(refusing.upstream.requests.length, 0)
+  const limited = await g.call(CHAT, { key, body })
+  t.equal(limited.status, 200)
+  t.equal(limited.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
+  t.ok((upstream.last.json['max_tokens'] as number) > 1000 && (upstream.last.json['max_tokens'] as number) < 1334)
+  await g.settled(key)
+  t.ok(BigInt((await g.balance(key)).exact.balance) >= 0n, 'what was let through was paid for')
+  const rich = await g.key('famC')
+  t.equal((await g.call(CHAT, { key: rich, body })).headers.get('x-tollgate-output-limit'), null)
+  t.equal(upstream.last.json['max_tokens'], 64_000, 'who can pay is not limited')
+})
 
-    const { g, upstream, key } = await thin(t, 'famC', '0.02', { settings: { clampOutput: true } })
-    upstream.script = ({ json: asked }, res) =>
-      json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'length' }],
-        usage: { prompt_tokens: 4, completion_tokens: asked['max_tokens'] ?? asked['max_completion_tokens'] },
-      })
-    const limited = await g.call(CHAT, { key, body })
-    t.equal(limited.status, 200)
-    t.equal(limited.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
-    t.ok((upstream.last.json['max_tokens'] as number) > 1000 && (upstream.last.json['max_tokens'] as number) < 1334)
-    await g.settled(key)
-    t.ok(BigInt((await g.balance(key)).exact.balance) >= 0n, 'what was let through was paid for')
-    const rich = await g.key('famC')
-    t.equal((await g.call(CHAT, { key: rich, body })).headers.get('x-tollgate-output-limit'), null)
-    t.equal(upstream.last.json['max_tokens'], 64_000, 'who can pay is not limited')
-  },
-)
-
-t.test('a stream whose input alone used the balance up is charged for it', async t => {
+t.test('a stream whose input alone used up the balance is charged for it', async t => {
   const { g, upstream, key } = await thin(t, 'famA', '0.1')
   upstream.script = endless(
     [{ type: 'message_start', message: { ...message, usage: { input_tokens: 200_000, output_tokens: 1 } } }],
@@ -276,47 +279,47 @@ t.test('a stream whose input alone used the balance up is charged for it', async
   t.match(await g.settled(key), [{ type: 'settle', status: 'budget', input_tokens: 200_000 }])
 })
 
-t.test('one choice that ends is not the end: the others are metered, and missed when the stream breaks', async t => {
-  const { g, upstream, key } = await thin(t, 'famC', '0.3')
-  const ended = { ...chunk({}), choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }
-  upstream.script = endless([chunk({ role: 'assistant' }), ended], chunk({ content: PIECE }, 1), false)
-  const body = { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] }
-  t.match((await g.call(CHAT, { key, body })).text, /"index":1,"delta":\{\},"finish_reason":"length"/)
-  await usedUp(t, g, key, undefined)
-  const rich = await g.key('famC')
-  upstream.script = (_received, res) => {
-    res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.end(`data: ${JSON.stringify(ended)}\n\ndata: ${JSON.stringify(chunk({ content: PIECE }, 1))}\n\n`)
-  }
-  t.match((await g.call(CHAT, { key: rich, body })).text, /data: \{"error":/)
-  t.match(await g.settled(rich), [{ status: 'broken' }])
-})
-
 t.test(
-  'more choices than any provider gives are refused; those that are asked for count in limits and holds',
+  'a stream with several choices ends with the last one, and a choice without an end marks it as broken',
   async t => {
-    const { g, upstream, key } = await thin(t, 'famC', '1', { settings: { clampOutput: true } })
-    for (const n of [0, 129, 2 ** 53, 1.5])
-      t.match(await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n, messages: [] } }), { status: 400 })
-    upstream.script = ({ json: asked }, res) => {
-      const tokens = Number(asked['max_tokens']) * Number(asked['n'])
-      json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 4, completion_tokens: tokens },
-      })
+    const { g, upstream, key } = await thin(t, 'famC', '0.3')
+    const ended = { ...chunk({}), choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }
+    upstream.script = endless([chunk({ role: 'assistant' }), ended], chunk({ content: PIECE }, 1), false)
+    const body = { model: 'acme/famC-5.5', n: 2, stream: true, messages: [] }
+    t.match((await g.call(CHAT, { key, body })).text, /"index":1,"delta":\{\},"finish_reason":"length"/)
+    await usedUp(t, g, key, undefined)
+    const rich = await g.key('famC')
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.end(`data: ${JSON.stringify(ended)}\n\ndata: ${JSON.stringify(chunk({ content: PIECE }, 1))}\n\n`)
     }
-    const answer = await g.call(CHAT, {
-      key,
-      body: { model: 'acme/famC-5.5', n: 20, max_tokens: 64_000, messages: [] },
-    })
-    t.equal(answer.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
-    await g.settled(key)
-    const { exact } = await g.balance(key)
-    t.ok(BigInt(exact.balance) >= 0n && BigInt(exact.balance) < 10_000_000n, `paid for, to the last: ${exact.balance}`)
+    t.match((await g.call(CHAT, { key: rich, body })).text, /data: \{"error":/)
+    t.match(await g.settled(rich), [{ status: 'broken' }])
   },
 )
 
-t.test('what a format tells of a usage, it counts back to the same', t => {
+t.test('more choices than any provider gives are refused; requested choices count in limits and holds', async t => {
+  const { g, upstream, key } = await thin(t, 'famC', '1', { settings: { clampOutput: true } })
+  for (const n of [0, 129, 2 ** 53, 1.5])
+    t.match(await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', n, messages: [] } }), { status: 400 })
+  upstream.script = ({ json: asked }, res) => {
+    const tokens = Number(asked['max_tokens']) * Number(asked['n'])
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 4, completion_tokens: tokens },
+    })
+  }
+  const answer = await g.call(CHAT, {
+    key,
+    body: { model: 'acme/famC-5.5', n: 20, max_tokens: 64_000, messages: [] },
+  })
+  t.equal(answer.headers.get('x-tollgate-output-limit'), String(upstream.last.json['max_tokens']))
+  await g.settled(key)
+  const { exact } = await g.balance(key)
+  t.ok(BigInt(exact.balance) >= 0n && BigInt(exact.balance) < 10_000_000n, `paid for, to the last: ${exact.balance}`)
+})
+
+t.test('usage that a format writes is read back as the same usage', t => {
   const tokens = fc.nat({ max: 1_000_000 })
   const usage = fc
     .record({
@@ -338,7 +341,7 @@ t.test('what a format tells of a usage, it counts back to the same', t => {
   t.end()
 })
 
-t.test('an upstream that does not keep to the limit is paid for what it gives, as far as the balance goes', async t => {
+t.test('output beyond the limit is charged as far as the balance goes', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '0.3')
   upstream.script = chatTale
   const { text } = await g.call(CHAT, {
@@ -356,7 +359,7 @@ t.test('an upstream that does not keep to the limit is paid for what it gives, a
   t.ok(BigInt((await g.balance(key)).exact.balance) > -4096n * OUTPUT)
 })
 
-t.test('a hold that was lost in the middle of a stream lives again, and still bounds it', async t => {
+t.test('a hold that was lost in the middle of a stream is restored, and still limits the stream', async t => {
   const { g, upstream, key } = await thin(t, 'famC', '0.3')
   let go = (): void => {}
   const gone = new Promise<void>(resolve => (go = resolve))

@@ -2,7 +2,7 @@ import t from 'tap'
 import { until } from '../gateway.ts'
 import { Place } from '../process.ts'
 
-t.test('keys are made and managed from the command line while the gateway runs', async t => {
+t.test('keys are created and managed from the command line while the gateway runs', async t => {
   const place = new Place(t)
   const running = await place.start(t)
   const made = await place.run(

@@ -5,7 +5,7 @@ import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
-/** What one client does with its connections, and what the others see of it. */
+/** Behaviour of one client's connections, and its effect on others. */
 
 const BODY = '{"model":"acme/famC-5.5","messages":[{"role":"user","content":"hi"}]}'
 const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
@@ -25,29 +25,26 @@ async function start(
   return { g, upstream, key: await g.key('famC') }
 }
 
-t.test(
-  'requests that a client sends ahead are served one at a time, in their order, and each is charged once',
-  async t => {
-    const { g, upstream, key } = await start(t)
-    let running = 0
-    let most = 0
-    upstream.script = async (_received, res) => {
-      most = Math.max(most, ++running)
-      await new Promise(resolve => setImmediate(resolve))
-      running--
-      json(res, REPLY)
-    }
-    const client = new RawClient(g.gateway.port, post(key).repeat(9) + get('/health', 'connection: close\r\n'))
-    await client.closed
-    t.equal(client.replies, 10)
-    t.match(client.answer, /"status":"ok"[^]*$/, 'the last reply is the last request’s')
-    t.equal(most, 1)
-    t.equal((await g.settled(key)).filter(({ type }) => type === 'settle').length, 9)
-  },
-)
+t.test('pipelined requests are served one at a time, in order, and each is charged once', async t => {
+  const { g, upstream, key } = await start(t)
+  let running = 0
+  let most = 0
+  upstream.script = async (_received, res) => {
+    most = Math.max(most, ++running)
+    await new Promise(resolve => setImmediate(resolve))
+    running--
+    json(res, REPLY)
+  }
+  const client = new RawClient(g.gateway.port, post(key).repeat(9) + get('/health', 'connection: close\r\n'))
+  await client.closed
+  t.equal(client.replies, 10)
+  t.match(client.answer, /"status":"ok"[^]*$/, 'the last reply is the last request’s')
+  t.equal(most, 1)
+  t.equal((await g.settled(key)).filter(({ type }) => type === 'settle').length, 9)
+})
 
 t.test(
-  'a client that sends thousands of requests ahead is cut behind those that are remembered, and others are served meanwhile',
+  'a client that pipelines thousands of requests is cut behind the remembered ones, and others are served meanwhile',
   async t => {
     const { g, upstream, key } = await start(t)
     const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
@@ -68,7 +65,7 @@ t.test(
 )
 
 t.test(
-  'malformed bytes behind a running request are answered after its reply, which is whole and charged as such',
+  'malformed bytes behind a running request are answered after its reply, which is complete and charged',
   async t => {
     const { g, upstream, key } = await start(t)
     const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
@@ -80,7 +77,7 @@ t.test(
       const client = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
       await client.saw(/"a"/)
       client.send(broken)
-      // Another request shows that the gateway has read them.
+      // Another request shows that the gateway has read the bytes.
       t.equal((await g.call('/health')).status, 200)
       replies.pop()?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
       await client.closed
@@ -103,32 +100,29 @@ t.test(
   },
 )
 
-t.test(
-  'an address may keep so many idle connections: the one that has been idle longest is closed, never one that is served',
-  async t => {
-    const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
-    const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-    const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
-    await served.saw(/"a"/)
-    const idle = []
-    for (let count = 0; count < 5; count++) {
-      const client = new RawClient(g.gateway.port, get('/health'))
-      await client.saw(/"ok"/)
-      idle.push(client)
-    }
-    await Promise.all([idle[0]?.closed, idle[1]?.closed])
-    t.strictSame(
-      idle.map(({ socket }) => socket.closed),
-      [true, true, false, false, false],
-    )
-    t.notOk(served.socket.closed)
-    replies[0]?.end('data: [DONE]\n\n')
-    for (const client of [...idle, served]) client.socket.destroy()
-    await g.settled(key)
-  },
-)
+t.test('above idlePerAddress the connection that is idle longest closes, never one that is being served', async t => {
+  const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
+  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+  const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
+  await served.saw(/"a"/)
+  const idle = []
+  for (let count = 0; count < 5; count++) {
+    const client = new RawClient(g.gateway.port, get('/health'))
+    await client.saw(/"ok"/)
+    idle.push(client)
+  }
+  await Promise.all([idle[0]?.closed, idle[1]?.closed])
+  t.strictSame(
+    idle.map(({ socket }) => socket.closed),
+    [true, true, false, false, false],
+  )
+  t.notOk(served.socket.closed)
+  replies[0]?.end('data: [DONE]\n\n')
+  for (const client of [...idle, served]) client.socket.destroy()
+  await g.settled(key)
+})
 
-t.test('an address keeps no more idle connections than that when many were served at the same time', async t => {
+t.test('idlePerAddress also holds after many connections were served at the same time', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
   const clients = Array.from(
@@ -145,7 +139,7 @@ t.test('an address keeps no more idle connections than that when many were serve
   await g.settled(key)
 })
 
-t.test('when connections run out, the one that has been idle longest makes room for a new client', async t => {
+t.test('above limits.connections the connection that is idle longest makes room for a new client', async t => {
   const { g } = await start(t, file => file.set('limits.connections', 3))
   const idle = []
   for (let count = 0; count < 3; count++) {
@@ -161,7 +155,7 @@ t.test('when connections run out, the one that has been idle longest makes room 
   for (const client of idle) client.socket.destroy()
 })
 
-t.test('when all connections are served, a new one is refused', async t => {
+t.test('if all connections are being served, a new one is refused', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.connections', 1))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
   const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'), 'connection: close\r\n'))
@@ -174,7 +168,7 @@ t.test('when all connections are served, a new one is refused', async t => {
   t.match(served.answer, /\[DONE\]/)
 })
 
-t.test('one key has as many requests under way as it leaves places free, however slowly it sends them', async t => {
+t.test('one key can run only as many requests as it leaves places free, however slowly it sends them', async t => {
   const { g, key } = await start(t, file => file.set('limits.connections', 6))
   const head = (secret: string): string => post(secret, 'x'.repeat(100)).replace(/x+$/, '{"model"')
   const slow = Array.from({ length: 4 }, () => new RawClient(g.gateway.port, head(key)))
@@ -191,7 +185,7 @@ t.test('one key has as many requests under way as it leaves places free, however
   t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
 })
 
-t.test('a request has at most 128 headers, and a broken one keeps no connection open', async t => {
+t.test('a request has at most 128 headers, and a malformed one keeps no connection open', async t => {
   const { g } = await start(t, file => file.set('limits.unreadTime', '50ms'))
   const headers = (count: number): string => Array.from({ length: count }, (_, index) => `h${index}: 1\r\n`).join('')
   for (const [count, status] of [
@@ -203,7 +197,7 @@ t.test('a request has at most 128 headers, and a broken one keeps no connection 
     await client.closed
     t.equal(client.status, status, `${count} headers`)
   }
-  // It never closes its own end.
+  // The client never closes its own end.
   const socket = net.connect({ port: g.gateway.port, host: '127.0.0.1', allowHalfOpen: true })
   t.teardown(() => socket.destroy())
   socket.resume().write('\0 malformed\r\n\r\n')
@@ -213,7 +207,7 @@ t.test('a request has at most 128 headers, and a broken one keeps no connection 
 })
 
 t.test(
-  'an address that asks too often without a valid key is told to wait, at every endpoint but that of its health; a customer there is not',
+  'an address with too many requests without a valid key gets a 429 at every endpoint but health; a customer there does not',
   async t => {
     const { g, key } = await start(t, file => file.set('limits.anonymous', 4))
     t.equal((await g.call('/v1/models', { key })).status, 200)
@@ -233,7 +227,7 @@ t.test(
   },
 )
 
-t.test('behind a trusted proxy each client is an address of its own, and the proxy itself is not counted', async t => {
+t.test('behind a trusted proxy each client counts as an address, and the proxy does not count', async t => {
   const edit: Edit = file => file.set('limits.anonymous', 1).set('limits.trustedProxies', ['127.0.0.0/8', '::1'])
   const { g } = await start(t, edit)
   const from = async (forwarded: string): Promise<number> =>
@@ -248,13 +242,13 @@ t.test('behind a trusted proxy each client is an address of its own, and the pro
   for (let times = 0; times < 3; times++) t.equal((await g.call('/')).status, 200)
 })
 
-t.test('without trusted proxies x-forwarded-for is nobody’s word', async t => {
+t.test('without trusted proxies, x-forwarded-for is ignored', async t => {
   const { g } = await start(t, file => file.set('limits.anonymous', 1))
   t.equal((await g.call('/', { headers: { 'x-forwarded-for': '203.0.113.1' } })).status, 200)
   t.equal((await g.call('/', { headers: { 'x-forwarded-for': '203.0.113.2' } })).status, 429)
 })
 
-t.test('a wrong key is looked up once in a while, and one of a blocked address not at all', async t => {
+t.test('a wrong key is looked up once in a while, and not at all from a blocked address', async t => {
   const { g } = await start(t, file => file.set('limits.anonymous', 5))
   const { redis } = g.gateway.ledger.scripts
   const look = redis.get.bind(redis)
@@ -309,7 +303,7 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
   await g.settled(poor.secret)
 })
 
-t.test('the rest of a body behind an early answer is thrown away within bounds', async t => {
+t.test('the rest of a body after an early answer is discarded within limits', async t => {
   const edit: Edit = file =>
     file.set('limits.unreadBody', '64KiB').set('limits.unreadBodies', 1).set('limits.unreadTime', '24h')
   const { g } = await start(t, edit)

@@ -17,7 +17,7 @@ const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' 
 /** Thirty bytes of text: ten tokens by the estimate. */
 const DELTA =
   'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
-/** What a customer owes, in nano-credits, who has received so many bytes of deltas. */
+/** Returns what a customer owes who has received so many bytes of deltas, in nano-credits. */
 const owed = (bytes: number): bigint =>
   BigInt(Math.ceil(JSON.stringify(BODY).length / 3)) * 3000n + BigInt((bytes / DELTA.length) * 10) * 15_000n
 
@@ -47,7 +47,7 @@ t.test(
         const response = await victim.chat(secret, BODY)
         const customer = { id: key.id, bytes: 0, renewed: 0n }
         const listen = async (): Promise<void> => {
-          // What a slow machine's silence is bridged with is not charged for.
+          // Comments that a slow machine adds are not charged.
           for await (const part of response.body as AsyncIterable<Uint8Array>)
             customer.bytes += Buffer.from(part).toString().replaceAll(': keepalive\n\n', '').length
         }
@@ -59,7 +59,7 @@ t.test(
       const [hold = ''] = await ledger.scripts.redis.hvals(ledger.scripts.key(id, 'd'))
       return BigInt(hold.split(':')[1] ?? 0)
     }
-    // Longer than a lease, so that only renewed holds can still be there.
+    // Longer than a lease, so that only renewed holds can be left.
     for (const one of customers) await until(async () => (await floor(one.id)) === owed(one.bytes))
     const before = Date.now()
     await until(() => Date.now() - before > 4100)
@@ -86,16 +86,16 @@ t.test(
   },
 )
 
-/** Stops this process, and with it the gateway in it, as a debugger, a busy machine or a sleeping one does. */
+/** Stops this process, and the gateway in it, as a debugger, a busy machine or a sleeping one does. */
 function pause(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }
 
-t.test('a pause of the gateway itself is not taken for a silence of its store, its upstream or its client', async t => {
+t.test('a pause of the gateway is not mistaken for silence of its store, its upstream or its client', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
     json(res, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
-    // What has been written lies in the gateway's socket now.
+    // The reply is in the gateway's socket now.
     pause(3000)
   }
   const limits: Edit = file => file.set('limits.headersTime', '2s').everyUpstream({ timeouts: { firstByte: '2s' } })
@@ -110,7 +110,7 @@ t.test('a pause of the gateway itself is not taken for a silence of its store, i
   t.equal(await asked, 'PONG')
   const client = connect(g.gateway.port, '127.0.0.1')
   const answered = once(client, 'data')
-  // Who connected before is accepted before.
+  // Clients are accepted in the order in which they connected.
   await g.call('/health')
   client.write('GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n')
   pause(3500)

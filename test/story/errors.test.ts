@@ -22,7 +22,7 @@ function isOpenai(t: Test, answer: Answer, status: number, type: string, code: s
   t.ok(answer.headers.get('x-request-id'))
 }
 
-t.test('a missing, unknown, malformed or disabled key is refused alike, in the format of the path', async t => {
+t.test('missing, unknown, malformed and disabled keys get the same error, in the format of the path', async t => {
   const disabled = await g.key('famC')
   await g.gateway.keys.setStatus(await g.id(disabled), 'disabled')
   await g.gateway.keys.refind(disabled)
@@ -43,7 +43,7 @@ t.test('a missing, unknown, malformed or disabled key is refused alike, in the f
   isOpenai(t, await g.call('/api/v1/key-info', { key: disabled }), 401, 'invalid_request_error', 'invalid_api_key')
 })
 
-t.test('two different credentials at once are refused, the same one twice is not', async t => {
+t.test('two different credentials in one request are refused; the same one twice is not', async t => {
   const [one, other] = [await g.key('famC'), await g.key('famC')]
   const call = (key: string): Promise<Answer> => g.call('/api/v1/key-info', { key: one, headers: { 'x-api-key': key } })
   t.equal((await call(other)).status, 401)
@@ -68,7 +68,7 @@ t.test('expired and exhausted keys may look up and may not buy', async t => {
   }
 })
 
-t.test('an exhausted messages key gets a billing error that is final', async t => {
+t.test('an exhausted key gets a final billing error in the messages format', async t => {
   const key = await g.key('famA', 0n)
   const answer = await g.call('/v1/messages', {
     key,
@@ -104,18 +104,21 @@ t.test('each key type accepts exactly its models and formats', async t => {
   t.match(messages.json.error.message, /They may use POST \/v1\/chat\/completions, POST \/v1\/responses/)
 })
 
-t.test('a request without a model is served with the default of a famB key, and told of it elsewhere', async t => {
-  const answer = await g.call(CHAT, { key: await g.key('famB'), body: '{"messages":[]}' })
-  t.equal(answer.status, 200)
-  t.equal(upstream.last.body, '{"model":"acme/famB-4.5","messages":[]}')
-  const refused = await g.call(CHAT, { key: await g.key('famC'), body: { messages: [] } })
-  isOpenai(t, refused, 400, 'invalid_request_error', 'invalid_request_body')
-  t.match(refused.json.error, { param: 'model', message: /acme\/famC-5\.5/ })
-  for (const model of [null, 5, ['acme/famB-4.5']])
-    t.equal((await g.call(CHAT, { key: await g.key('famB'), body: { model, messages: [] } })).status, 400)
-})
+t.test(
+  'a request without a model gets the default of a famB key; other key types get an error that names the default',
+  async t => {
+    const answer = await g.call(CHAT, { key: await g.key('famB'), body: '{"messages":[]}' })
+    t.equal(answer.status, 200)
+    t.equal(upstream.last.body, '{"model":"acme/famB-4.5","messages":[]}')
+    const refused = await g.call(CHAT, { key: await g.key('famC'), body: { messages: [] } })
+    isOpenai(t, refused, 400, 'invalid_request_error', 'invalid_request_body')
+    t.match(refused.json.error, { param: 'model', message: /acme\/famC-5\.5/ })
+    for (const model of [null, 5, ['acme/famB-4.5']])
+      t.equal((await g.call(CHAT, { key: await g.key('famB'), body: { model, messages: [] } })).status, 400)
+  },
+)
 
-t.test('a body that is not valid is refused, naming what is wrong', async t => {
+t.test('an invalid body is refused, and the error names the cause', async t => {
   const key = await g.key('famC')
   const before = upstream.requests.length
   const cases: [string, string | Buffer, RegExp][] = [
@@ -199,7 +202,7 @@ t.test('a path that lacks /v1, has it twice or ends in a slash gets a 404 that n
   t.equal((await g.call('/other', { body: {} })).json.error.message, 'There is nothing at this path.')
 })
 
-t.test('an address that tries too many wrong keys is told to wait', async t => {
+t.test('an address that tries too many wrong keys gets a 429', async t => {
   const g = await startGateway(t, { edit: file => file.set('limits.anonymous', 3) })
   const known = await g.key('famC')
   t.equal((await g.call('/api/v1/key-info', { key: known })).status, 200)

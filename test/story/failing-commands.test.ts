@@ -6,10 +6,10 @@ import { Place } from '../process.ts'
 import { ownPrefix, RealRedis, replicated } from '../redis.ts'
 import { listening } from '../upstream.ts'
 
-/** What a command says of a store that fails it. Without a redis-server of its own a test cannot make one fail. */
+/** What a command prints when its store fails. A test can make only a redis-server of its own fail. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
-/** A way to a Redis on which the first answer to a top-up is lost. */
+/** A proxy to a Redis that loses the first answer to a top-up. */
 async function lossy(t: Test, redis: RealRedis): Promise<string> {
   let lost = false
   const server = net.createServer(client => {
@@ -34,7 +34,7 @@ async function lossy(t: Test, redis: RealRedis): Promise<string> {
   return (await listening(server)).replace('http:', 'redis:')
 }
 
-t.test('a top-up whose answer is lost is done once, by the command that is told then', { skip }, async t => {
+t.test('a top-up whose answer is lost is done once, by the command that is then printed', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const make = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url })
   const { id, key } = await make.key('famC', '1')
@@ -63,7 +63,7 @@ t.test('a top-up whose answer is lost is done once, by the command that is told 
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
 })
 
-t.test('a grant that the replicas have not confirmed is not called done', { skip }, async t => {
+t.test('a grant that the replicas have not confirmed is not reported as done', { skip }, async t => {
   const { master, replica } = await replicated(t)
   const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: master.url }
   const place = new Place(t, file => ownPrefix(file).set('store.replicas', 1), env)

@@ -3,7 +3,7 @@ import t from 'tap'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 
-t.test('a store that is first look only says so, and is refused in production', async t => {
+t.test('the embedded store says that it keeps nothing, and is refused in production', async t => {
   const place = new Place(t)
   const env = { PATH: '/nonexistent', REDIS_URL: '' }
   const refused = place.spawn(['start'], { ...env, NODE_ENV: 'production', ...upstreamEnv('https://provider.example') })

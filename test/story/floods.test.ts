@@ -4,7 +4,7 @@ import { RawClient } from '../raw.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
-/** Little that makes much: what a client or an upstream multiplies is refused before it is there. */
+/** Small inputs that grow large: what a client or an upstream multiplies is refused before it is built. */
 
 const CHAT = '/v1/chat/completions'
 const FAMA = 'acme/famA-medium-5'
@@ -30,13 +30,13 @@ async function start(t: Test, edit: Edit = file => file): Promise<{ g: TestGatew
 }
 
 t.test(
-  'a schema that repeats its own parts by references is refused where it would become several times as large',
+  'a schema that repeats its parts by references is refused if it would become several times as large',
   async t => {
     const { g, upstream } = await start(t)
     upstream.script = (_received, res) => json(res, MESSAGE)
     const key = await g.key('famA', 1000n)
     const ask = async (levels: number, size: number): Promise<number> => {
-      // Each level holds all those below it, and refers to the next.
+      // Each level contains all those below it, and refers to the next.
       const path = (level: number): string => `#/properties${'/p/properties'.repeat(level)}/p`
       let schema: object = { type: 'object', description: 'é'.repeat(size), properties: {} }
       for (let level = levels; level > 0; level--)
@@ -56,7 +56,7 @@ t.test(
   },
 )
 
-t.test('ids are short, and those that a reply leaves with its provider are remembered up to a number', async t => {
+t.test('ids are short, and only so many ids that a reply stores at its provider are remembered', async t => {
   const { g, upstream } = await start(t)
   const key = await g.key('famC', 1000n)
   const RESPONSES = '/v1/responses'
@@ -90,33 +90,30 @@ t.test('a body in thousands of tiny chunks is refused', async t => {
   t.match(client.answer, /chunks of less than 64 bytes/)
 })
 
-t.test(
-  'a stream of very many events for a client that asked for a whole reply fails, and so does one of very many parts',
-  async t => {
-    const { g, upstream } = await start(t)
-    const key = await g.key('famA', 1000n)
-    upstream.script = (_received, res) => sse(res, 'data: {}\n\n'.repeat(260_000))
-    t.equal(
-      (await g.call(CHAT, { key, body: { model: FAMA, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] } }))
-        .status,
-      502,
-    )
-    const event = (json: { type: string }): string => `event: ${json.type}\ndata: ${JSON.stringify(json)}\n\n`
-    const opened = event({ type: 'message_start', message: { ...MESSAGE, content: [] } } as never)
-    const parts = Array.from({ length: 21_000 }, (_, index) =>
-      event({ type: 'content_block_start', index, content_block: { type: 'text', text: 'a' } } as never),
-    )
-    upstream.script = (_received, res) => sse(res, opened + parts.join(''))
-    const { text } = await g.call(CHAT, {
-      key,
-      body: { model: FAMA, stream: true, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] },
-    })
-    t.match(text, /"error"/)
-    await g.settled(key)
-  },
-)
+t.test('a stream of very many events or parts fails if its client asked for a JSON reply', async t => {
+  const { g, upstream } = await start(t)
+  const key = await g.key('famA', 1000n)
+  upstream.script = (_received, res) => sse(res, 'data: {}\n\n'.repeat(260_000))
+  t.equal(
+    (await g.call(CHAT, { key, body: { model: FAMA, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] } }))
+      .status,
+    502,
+  )
+  const event = (json: { type: string }): string => `event: ${json.type}\ndata: ${JSON.stringify(json)}\n\n`
+  const opened = event({ type: 'message_start', message: { ...MESSAGE, content: [] } } as never)
+  const parts = Array.from({ length: 21_000 }, (_, index) =>
+    event({ type: 'content_block_start', index, content_block: { type: 'text', text: 'a' } } as never),
+  )
+  upstream.script = (_received, res) => sse(res, opened + parts.join(''))
+  const { text } = await g.call(CHAT, {
+    key,
+    body: { model: FAMA, stream: true, max_tokens: 1, messages: [{ role: 'user', content: 'x' }] },
+  })
+  t.match(text, /"error"/)
+  await g.settled(key)
+})
 
-t.test('an event of very many values fails its stream, and harms no other', async t => {
+t.test('an event of very many values fails its stream, and no other', async t => {
   const { g, upstream } = await start(t, file => file.set('limits.memory', '8GiB'))
   const key = await g.key('famC', 1000n)
   const ask = (): Promise<{ status: number; text: string }> =>
@@ -129,7 +126,7 @@ t.test('an event of very many values fails its stream, and harms no other', asyn
   await g.settled(key)
 })
 
-t.test('a header of the upstream that no client would take does not pass', async t => {
+t.test('a header of the upstream that clients would refuse does not pass', async t => {
   const { g, upstream } = await start(t)
   upstream.script = (_received, res) =>
     json(
@@ -151,7 +148,7 @@ t.test('a header of the upstream that no client would take does not pass', async
   t.equal(headers.get('cache-control'), null)
 })
 
-t.test('as many requests of a key wait for a place as it may have at a time; one more is refused at once', async t => {
+t.test('as many requests of a key wait as may run at a time; one more is refused at once', async t => {
   const { g, upstream } = await start(t, file =>
     file.setAll('keyTypes.famC', { formats: ['chat-completions'], concurrency: 1, concurrencyWait: '10s' }),
   )

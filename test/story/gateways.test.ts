@@ -12,7 +12,7 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 
 t.test(
-  'two gateways on one Redis, with files of their own, keep the limits and the balance of a key together',
+  'two gateways on one Redis, with files of their own, share the limits and the balance of a key',
   { skip },
   async t => {
     const redis = await RealRedis.start(t)

@@ -7,8 +7,8 @@ import { json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
 /**
- * Requests and replies that are so large that they are read in steps, or translated on a thread of their own: they pass
- * as small ones do.
+ * Requests and replies so large that they are read in slices, or translated on a thread of their own. They pass as
+ * small ones do.
  */
 
 const WORDS = 'é "quoted" \\ line\nbreak ✓ '
@@ -55,7 +55,7 @@ const said: Readonly<Record<string, (json: any) => string>> = {
 }
 
 t.test(
-  'a large request and a large reply pass whole, in every format and direction, and are charged as reported',
+  'large requests and replies pass completely, in every format and direction, and are charged as reported',
   async t => {
     const { g, upstream } = await start(t)
     for (const [type, model] of [
@@ -121,26 +121,23 @@ t.test('a large request that cannot be translated is refused as a small one is',
   t.equal(upstream.requests.length, 0)
 })
 
-t.test(
-  'a balance that covers little lowers the output limit of a large translated request as of a small one',
-  async t => {
-    const { g, upstream } = await start(t)
-    const text = 'a'.repeat(100_000)
-    const key = (await g.gateway.keys.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined }))
-      .secret
-    const { status, headers } = await g.call(PATHS.chat, {
-      key,
-      body: { ...asked(PATHS.chat, 'acme/famA-medium-5', text), max_tokens: 64_000 },
-    })
-    t.equal(status, 200)
-    const limit = Number(headers.get('x-tollgate-output-limit'))
-    t.ok(limit > 0 && limit < 64_000, String(limit))
-    t.equal(upstream.last.json['max_tokens'], limit)
-    await g.settled(key)
-  },
-)
+t.test('a small balance lowers the output limit of a large translated request as of a small one', async t => {
+  const { g, upstream } = await start(t)
+  const text = 'a'.repeat(100_000)
+  const key = (await g.gateway.keys.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined }))
+    .secret
+  const { status, headers } = await g.call(PATHS.chat, {
+    key,
+    body: { ...asked(PATHS.chat, 'acme/famA-medium-5', text), max_tokens: 64_000 },
+  })
+  t.equal(status, 200)
+  const limit = Number(headers.get('x-tollgate-output-limit'))
+  t.ok(limit > 0 && limit < 64_000, String(limit))
+  t.equal(upstream.last.json['max_tokens'], limit)
+  await g.settled(key)
+})
 
-/** Ends the gateway's thread for long jobs as soon as it has a job of a kind. @returns what stops that */
+/** Ends the gateway's thread for long jobs as soon as it has a job of a kind. @returns a function that stops this */
 function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
   const { longJobs } = g.gateway
   const of = longJobs.of.bind(longJobs)
@@ -149,7 +146,7 @@ function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
     const run = jobs[kind] as (job: unknown) => Promise<never>
     const ending = async (job: unknown): Promise<never> => {
       const answer = run(job)
-      // The job is with the thread by then, which takes longer to start.
+      // The thread has the job by then, as it takes longer to start.
       await turn()
       await longJobs.close()
       return answer
@@ -159,20 +156,17 @@ function endsThreadAt(g: TestGateway, kind: 'request' | 'reply'): () => void {
   return () => void (longJobs.of = of)
 }
 
-t.test(
-  'a request that the thread for long jobs does not survive is a failure, and the next one is translated',
-  async t => {
-    const { g } = await start(t)
-    const key = await g.key('famA', 1000n)
-    const stop = endsThreadAt(g, 'request')
-    t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 500)
-    stop()
-    t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
-    await g.settled(key)
-  },
-)
+t.test('a request that ends the thread for long jobs fails, and the next one is translated', async t => {
+  const { g } = await start(t)
+  const key = await g.key('famA', 1000n)
+  const stop = endsThreadAt(g, 'request')
+  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 500)
+  stop()
+  t.equal((await g.call(PATHS.chat, { key, body: asked(PATHS.chat, 'acme/famA-medium-5', LARGE) })).status, 200)
+  await g.settled(key)
+})
 
-t.test('a reply that the gateway fails to translate costs its customer nothing', async t => {
+t.test('a reply that the gateway fails to translate costs nothing', async t => {
   const { g } = await start(t)
   const key = await g.key('famA', 1000n)
   endsThreadAt(g, 'reply')
@@ -182,31 +176,28 @@ t.test('a reply that the gateway fails to translate costs its customer nothing',
   t.equal((await g.balance(key)).exact.used, '0')
 })
 
-t.test(
-  'the keys take turns on the thread for long jobs, and a job that takes too long ends with its thread',
-  async t => {
-    const { g } = await start(t)
-    const document = (bytes: number): Uint8Array =>
-      Buffer.from(JSON.stringify(Buffer.alloc(bytes, 'text').toString('base64')))
-    const order: string[] = []
-    const weigh = (jobs: LongJobs, key: string, bytes: number): Promise<void> =>
-      jobs
-        .of(key, { whenClosed: () => () => {} })
-        .documents({ documents: [document(bytes)], pageTokens: 1 })
-        .then(() => void order.push(key))
-    await Promise.all(
-      ['greedy', 'greedy', 'greedy', 'greedy', 'other', 'third'].map(key => weigh(g.gateway.longJobs, key, 100_000)),
-    )
-    t.ok(order.indexOf('third') <= 3, order.join(' '))
-    const hasty = new LongJobs(2 ** 28, () => 1, createLog(new Scrubber(), 'silent', process.stdout))
-    t.teardown(() => hasty.close())
-    const [first, second] = [weigh(hasty, 'a', 20_000_000), weigh(hasty, 'b', 20_000_000)]
-    await t.rejects(first, { code: 'internal' })
-    await t.rejects(second, { code: 'internal' }, 'the next one has a thread of its own')
-  },
-)
+t.test('keys take turns on the thread for long jobs, and a job that takes too long ends with its thread', async t => {
+  const { g } = await start(t)
+  const document = (bytes: number): Uint8Array =>
+    Buffer.from(JSON.stringify(Buffer.alloc(bytes, 'text').toString('base64')))
+  const order: string[] = []
+  const weigh = (jobs: LongJobs, key: string, bytes: number): Promise<void> =>
+    jobs
+      .of(key, { whenClosed: () => () => {} })
+      .documents({ documents: [document(bytes)], pageTokens: 1 })
+      .then(() => void order.push(key))
+  await Promise.all(
+    ['greedy', 'greedy', 'greedy', 'greedy', 'other', 'third'].map(key => weigh(g.gateway.longJobs, key, 100_000)),
+  )
+  t.ok(order.indexOf('third') <= 3, order.join(' '))
+  const hasty = new LongJobs(2 ** 28, () => 1, createLog(new Scrubber(), 'silent', process.stdout))
+  t.teardown(() => hasty.close())
+  const [first, second] = [weigh(hasty, 'a', 20_000_000), weigh(hasty, 'b', 20_000_000)]
+  await t.rejects(first, { code: 'internal' })
+  await t.rejects(second, { code: 'internal' }, 'the next one has a thread of its own')
+})
 
-t.test('jobs whose exchange is over, or whose gateway stops, are dropped', async t => {
+t.test('jobs of ended exchanges and of a stopped gateway are dropped', async t => {
   const { g } = await start(t)
   const jobs = new LongJobs(2 ** 28, () => 30_000, createLog(new Scrubber(), 'silent', process.stdout))
   const document = Buffer.from(JSON.stringify(Buffer.alloc(5_000_000, 'text').toString('base64')))
@@ -226,7 +217,7 @@ t.test('jobs whose exchange is over, or whose gateway stops, are dropped', async
   t.equal(g.gateway.running, 0)
 })
 
-t.test('a large reply passes as a small one does: a byte order mark, names that stand twice, odd numbers', async t => {
+t.test('a large reply passes as a small one does: byte order mark, repeated names, odd numbers', async t => {
   const { g, upstream } = await start(t)
   const reply = (text: string, more: string): string =>
     `{"id":"c","object":"chat.completion","model":"x","choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(text)}},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"usage":{"prompt_tokens":10,"completion_tokens":5}${more}}`

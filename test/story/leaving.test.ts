@@ -6,7 +6,7 @@ import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
-/** Clients that leave an upstream which is read on for its usage. */
+/** Clients that leave while their upstream is read on for its usage. */
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
@@ -32,7 +32,7 @@ async function finishing(t: Test, upstreamSettings = {}, typeSettings = {}): Pro
   return { g, key: await g.key('famC'), upstream, replies }
 }
 
-/** A client that reads the first event of a stream and leaves; resolves when the gateway has closed its side, too. */
+/** Reads the first event of a stream and leaves. Resolves when the gateway has closed its side, too. */
 async function leaves({ g, key }: Scene): Promise<void> {
   const socket = connect(g.gateway.port, '127.0.0.1')
   socket.write(streamRequest(key))
@@ -45,7 +45,7 @@ function streamRequest(key: string): string {
 }
 
 t.test(
-  'a client that leaves once its stream has said its last, as SDKs do, has had its reply; the connection upstream is kept',
+  'a client that leaves after the last event, as SDKs do, has its reply, and the upstream connection is kept',
   async t => {
     const upstream = await ScriptedUpstream.start(t)
     const replies = begun(upstream, DELTA)
@@ -65,7 +65,7 @@ t.test(
       for await (const _chunk of stream);
       t.match((await g.settled(key))[0], { status: 'ok', client_disconnected: false, output_tokens: 700 })
       t.notOk(reply?.destroyed)
-      // The upstream ends when it likes.
+      // The upstream ends whenever it likes.
       reply?.end(': as late as that\n\n')
       await upstream.last.closed
     }
@@ -84,7 +84,7 @@ t.test('a stream that its client left is read to its end, and its true usage is 
   ])
 })
 
-t.test('so is a JSON reply whose client left before the upstream had answered', async t => {
+t.test('so is a JSON reply whose client left before the upstream answered', async t => {
   const { g, key, upstream } = await finishing(t)
   const leave = new AbortController()
   let gone = (): void => {}
@@ -104,7 +104,7 @@ t.test('so is a JSON reply whose client left before the upstream had answered', 
   ])
 })
 
-t.test('no more replies of a key are read on than may be: one more ends the one that was left first', async t => {
+t.test('above abandoned, the reply that was left first is ended', async t => {
   const scene = await finishing(t, {}, { abandoned: 1 })
   await leaves(scene)
   const [first] = scene.upstream.requests
@@ -124,7 +124,7 @@ t.test('no more replies of a key are read on than may be: one more ends the one 
 })
 
 t.test(
-  'a reply that takes too long to end is cancelled, and charged what its model may have made in the time',
+  'an abandoned reply that takes too long is cancelled, and charged what its model may have produced by then',
   async t => {
     const scene = await finishing(t, { timeouts: { finish: '50ms' } })
     await leaves(scene)
@@ -136,7 +136,7 @@ t.test(
   },
 )
 
-t.test('a gateway that stops waits for such replies as for any other, and no longer', async t => {
+t.test('a stopping gateway waits for abandoned replies as for others, and no longer', async t => {
   const scene = await finishing(t)
   await leaves(scene)
   await until(() => scene.g.gateway.running > 0)
@@ -146,22 +146,19 @@ t.test('a gateway that stops waits for such replies as for any other, and no lon
   t.equal(scene.g.gateway.running, 0)
 })
 
-t.test(
-  'a client that leaves while its key is looked up is not waited for, nor are those behind it on its connection',
-  async t => {
-    const upstream = await ScriptedUpstream.start(t)
-    begun(upstream, DELTA)
-    const g = await startGateway(t, {
-      upstream: upstream.url,
-      edit: file => file.set('limits.bodyIdle', '1h'),
-    })
-    for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
-      const socket = connect(g.gateway.port, '127.0.0.1')
-      socket.write(streamRequest(key).repeat(3), () => socket.destroy())
-    }
-    // Whatever they have sent is read before this.
-    await g.call('/v1/models')
-    await until(() => g.gateway.running === 0)
-    t.equal(g.gateway.ledger.live, 0)
-  },
-)
+t.test('a client that leaves during the look-up of its key delays nobody behind it on the connection', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  begun(upstream, DELTA)
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: file => file.set('limits.bodyIdle', '1h'),
+  })
+  for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
+    const socket = connect(g.gateway.port, '127.0.0.1')
+    socket.write(streamRequest(key).repeat(3), () => socket.destroy())
+  }
+  // By then the gateway has read everything that they sent.
+  await g.call('/v1/models')
+  await until(() => g.gateway.running === 0)
+  t.equal(g.gateway.ledger.live, 0)
+})

@@ -28,7 +28,7 @@ for (let request = 0; request < 9; request++) {
       body: { ...BODY, model, ...(request === 4 && { stream: true }), ...(request === 7 && { user: 'fail' }) },
     }),
   )
-  // One after the other, in the history as well.
+  // One after the other, so that the history has the same order.
   await g.settled(key)
 }
 const ids = asked.map(({ headers }) => headers.get('x-request-id')).toReversed()
@@ -37,7 +37,7 @@ const look = (query: string, as = key): Promise<Answer> => g.call(`${HISTORY}?${
 const found = async (query: string): Promise<string[]> =>
   (await look(query)).json.data.map((entry: { request_id: string }) => entry.request_id)
 
-t.test('by page, the history is read from the newest to the oldest, each entry once', async t => {
+t.test('pages of the history go from the newest to the oldest entry, each entry once', async t => {
   const pages = await Promise.all([1, 2, 3, 4].map(page => look(`page=${page}&page_size=4`)))
   t.same(
     pages.flatMap(({ json: { data } }) => data.map((entry: { request_id: string }) => entry.request_id)),
@@ -56,7 +56,7 @@ t.test('by page, the history is read from the newest to the oldest, each entry o
   )
 })
 
-t.test('a cursor goes on where it was, whatever is added meanwhile', async t => {
+t.test('a cursor continues where it was, whatever is added meanwhile', async t => {
   const busy = await g.key('famC')
   const ask = async (): Promise<void> => {
     await g.call(CHAT, { key: busy, body: { ...BODY, model: models[0] } })
@@ -72,7 +72,7 @@ t.test('a cursor goes on where it was, whatever is added meanwhile', async t => 
   t.equal((await look('', busy)).json.data.length, 4)
 })
 
-t.test('filters leave what was asked for, through every page', async t => {
+t.test('filters apply to every page', async t => {
   const first = (await look('')).json.data
   const [newest, oldest] = [first.at(0), first.at(-1)]
   const odd = ids.filter((_id, index) => index % 2 === 1)
@@ -95,7 +95,7 @@ t.test('filters leave what was asked for, through every page', async t => {
   t.equal((await look('stream=false')).json.total, null)
 })
 
-t.test('an entry tells what was asked, how it ended, what it used and what it cost', async t => {
+t.test('an entry has the request, the outcome, the usage and the cost', async t => {
   const { data } = (await look('page_size=2')).json
   t.match(data, [
     {
@@ -132,7 +132,7 @@ t.test('an entry tells what was asked, how it ended, what it used and what it co
   t.equal(exact.used, String(charged))
 })
 
-t.test('a question that cannot be meant is refused, and named', async t => {
+t.test('a meaningless query is refused, and the error names the parameter', async t => {
   const cases: [query: string, param: string][] = [
     ['page_size=0', 'page_size'],
     ['page_size=501', 'page_size'],
@@ -153,12 +153,12 @@ t.test('a question that cannot be meant is refused, and named', async t => {
   t.equal((await g.call(HISTORY)).status, 401)
 })
 
-t.test('nobody sees the history of another key', async t => {
+t.test('a key does not see the history of another key', async t => {
   const other = await g.key('famC')
   t.same((await look(`request_id=${ids[0]}`, other)).json.data, [])
 })
 
-t.test('a key may look itself up so often in a minute, and others are not held up by it', async t => {
+t.test('a key may look itself up only so often a minute, and other keys are not affected', async t => {
   const g = await startGateway(t, {
     edit: file => file.stage('lookup-limit', { perMinute: 3 }),
   })

@@ -8,7 +8,7 @@ import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 import { edited } from '../gateway-file.ts'
 
-/** What requests and replies may take of the gateway's memory, and who is refused first when it runs out. */
+/** The memory that requests and replies may take, and who is refused first when it runs out. */
 
 const CHAT = '/v1/chat/completions'
 const MODEL = 'acme/famC-5.5'
@@ -30,7 +30,7 @@ async function start(t: Test, memory: string): Promise<{ g: TestGateway; upstrea
   return { g, upstream, key: await g.key('famC') }
 }
 
-/** Uploads the first bytes of a large body; resolves when the gateway has taken memory for them, or refused. */
+/** Sends the first bytes of a large body. Resolves when the gateway has taken memory for them, or refused. */
 async function upload(g: TestGateway, key: string, bytes: number): Promise<RawClient> {
   const taken = g.gateway.memory.taken
   const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${bytes + 1000}\r\n\r\n`
@@ -40,7 +40,7 @@ async function upload(g: TestGateway, key: string, bytes: number): Promise<RawCl
   return client
 }
 
-t.test('each key may take as much as it leaves free, so who has taken the most is refused first', t => {
+t.test('each key may take as much memory as it leaves free, so the key that took the most is refused first', t => {
   const budget = new Shares(400)
   const of = (key: string, address = key) => new Share(budget, { key, address })
   const [greedy, second, third] = [of('greedy'), of('second'), of('third')]
@@ -61,7 +61,7 @@ t.test('each key may take as much as it leaves free, so who has taken the most i
 })
 
 t.test(
-  'when memory runs out new requests get a 503, those of the key with the most in flight first, and running ones go on',
+  'without memory, new requests get a 503, first those of the key with the most in flight, and running ones go on',
   async t => {
     const { g, upstream, key } = await start(t, '8MiB')
     const customer = await g.key('famC')
@@ -98,7 +98,7 @@ t.test(
   },
 )
 
-t.test('a body of many values takes memory for each of them, and more where it is translated', async t => {
+t.test('a body of many values takes memory for each of them, and more if it is translated', async t => {
   const { g, key } = await start(t, '8MiB')
   const many = { ...BODY, metadata: Array.from({ length: 30_000 }, () => 0) }
   t.equal((await g.call(CHAT, { key, body: many })).status, 200)
@@ -123,7 +123,7 @@ t.test('a body of many values takes memory for each of them, and more where it i
   t.equal(g.gateway.memory.taken, 0)
 })
 
-t.test('what tools were called with counts as values where it is translated', async t => {
+t.test('values in tool arguments count if they are translated', async t => {
   const { g } = await start(t, '512MiB')
   const call = (values: number): object => ({
     role: 'assistant',
@@ -147,7 +147,7 @@ t.test('what tools were called with counts as values where it is translated', as
   t.equal((await g.call(CHAT, { key: await g.key('famC'), body: body(MODEL) })).status, 200, 'elsewhere it is a text')
 })
 
-t.test('the arguments of a call are nested as deep as a request may be, and escapes hide nothing of them', async t => {
+t.test('tool arguments may be nested as deep as a request, and escapes hide no depth', async t => {
   const { g, upstream } = await start(t, '512MiB')
   const key = await g.key('famA', 1000n)
   const ask = async (args: string): Promise<number> => {
@@ -213,7 +213,7 @@ t.test('a change of the workers divides the memory when they start, and not befo
   t.equal(g.gateway.memory.total, 8 * 2 ** 20)
 })
 
-t.test('large events, large replies and compressed ones count at their full size, and harm nobody else', async t => {
+t.test('large events, large replies and compressed ones count at full size, and affect no other key', async t => {
   const { g, upstream, key } = await start(t, '8MiB')
   const large = `data: {"choices":[{"delta":{"content":"${'a'.repeat(4_000_000)}"}}]}\n\n`
   const reply = JSON.stringify({

@@ -4,7 +4,7 @@ import type { Edit } from '../gateway-file.ts'
 
 const TOKEN = 'a-token-of-some-length'
 
-t.test('metrics tell of the ledger to who has the token, and of no key to anybody', async t => {
+t.test('metrics report on the ledger to the holder of the token, and name no key', async t => {
   const edit: Edit = file =>
     file.insertBefore('access-log', { metrics: { token: TOKEN } }).set('ledger.auditEvery', '20ms')
   const g = await startGateway(t, { edit })

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
-/** A reply bears the model's name as the client asked for it, and no other byte of it changes. */
+/** A reply has the model name that the client sent. No other byte of it changes. */
 
 const UPSTREAM_NAME = 'vendor/snapshot-2026-10-01'
 const TOOL = { type: 'tool_use', id: 't', name: 'f', input: { big: 0, model: UPSTREAM_NAME } }
@@ -54,7 +54,7 @@ for (const { type, path, asked } of CASES) {
   })
 }
 
-t.test('the member is found however it is spelt and wherever it stands', async t => {
+t.test('the member is found in any spelling and at any position', async t => {
   const { g, upstream } = await start(t)
   const key = await g.key('famA')
   const text = String.raw`{"type":"message","content":[{"type":"tool_use","input":{"model":"up/x","message":{"model":"up/x"}}}],"message_batch":{"model":1}, "model" : "up\/x", "usage":{"input_tokens":1,"output_tokens":1}}`

@@ -25,7 +25,7 @@ t.before(async () => {
   g = await startGateway(t)
 })
 
-t.test('the list needs no key and holds every model once', async t => {
+t.test('the list needs no key and has every model once', async t => {
   const { status, json } = await g.call('/v1/models')
   t.equal(status, 200)
   const ids = json.data.map((model: { id: string }) => model.id)
@@ -41,7 +41,7 @@ t.test('the list needs no key and holds every model once', async t => {
   })
 })
 
-t.test("with a key it is that key's list; with a wrong one everybody's", async t => {
+t.test('a key gets its own list; a wrong key gets the list of all models', async t => {
   for (const [type, models] of Object.entries(MODELS)) {
     const { json } = await g.call('/v1/models', { key: await g.key(type) })
     t.same(

@@ -8,7 +8,7 @@ import type { Edit } from '../gateway-file.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
-/** The model that is asked for here does not reason. */
+/** The model in this file does not reason. */
 const plain: Edit = file => file.model('famC', 'acme/famC-5.5', { reasoning: 'none' })
 const reply = (usage: unknown): object => ({
   choices: [{ message: { content: 'Hello there' }, finish_reason: 'stop' }],
@@ -24,7 +24,7 @@ t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10
     json(res, reply({ prompt_tokens: 10, completion_tokens: 10 }))
   }
   const g = await startGateway(t, { upstream: upstream.url })
-  // What one such request holds: its body at two bytes a token, and its 100 output tokens.
+  // The hold of one such request: its body at two bytes per token, and its 100 output tokens.
   const held = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
   const { secret: key } = await g.gateway.keys.create({
     type: 'famC',
@@ -44,7 +44,7 @@ t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10
   t.equal((await g.settled(key)).length, 10)
 })
 
-t.test('every kind of reported usage is charged as it says', async t => {
+t.test('every kind of reported usage is charged as reported', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const cases: [string, string, string, unknown, Record<string, unknown>][] = [
@@ -156,7 +156,7 @@ t.test('every kind of reported usage is charged as it says', async t => {
   }
 })
 
-t.test('usage that is missing is estimated and marked; usage that cannot be is estimated and quarantined', async t => {
+t.test('missing usage is estimated and marked; implausible usage is estimated and quarantined', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const cases: [string, unknown, boolean, Record<string, number>?][] = [
@@ -193,7 +193,7 @@ t.test('usage that is missing is estimated and marked; usage that cannot be is e
   )
 })
 
-t.test('what a messages stream tells of its output at its start is not taken for the output', async t => {
+t.test('the output that a messages stream reports at its start is not taken for the final output', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const events = [
     { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } },
@@ -211,7 +211,7 @@ t.test('what a messages stream tells of its output at its start is not taken for
   t.match(await g.settled(key), [{ status: 'ok', usage_source: 'estimated', input_tokens: 10, output_tokens: 100 }])
 })
 
-t.test('what fails costs nothing and leaves an entry that says so', async t => {
+t.test('a failed request costs nothing and leaves an entry with the reason', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
@@ -234,37 +234,35 @@ t.test('what fails costs nothing and leaves an entry that says so', async t => {
   t.match(await g.balance(key), { used: 0, held: 0, balance: 10 })
 })
 
-t.test(
-  'a client that leaves a model that does not reason cancels the upstream and is charged what it was given',
-  async t => {
-    const upstream = await ScriptedUpstream.start(t)
-    const g = await startGateway(t, { upstream: upstream.url, edit: plain })
-    const key = await g.key('famC')
-    upstream.script = (_received, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream' })
-      res.write(`data: {"choices":[{"delta":{"content":"${'x'.repeat(300)}"}}]}\n\n`)
-    }
-    const leave = new AbortController()
-    const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
-    await (response.body as ReadableStream).getReader().read()
-    leave.abort()
-    await upstream.last.closed
-    const [entry] = await g.settled(key)
-    t.match(entry, {
-      type: 'settle',
-      status: 'client_gone',
-      usage_source: 'estimated',
-      output_tokens: 100,
-      client_disconnected: true,
-    })
-  },
-)
+t.test('a client that leaves a model without reasoning cancels the upstream and pays for what it received', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await startGateway(t, { upstream: upstream.url, edit: plain })
+  const key = await g.key('famC')
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(`data: {"choices":[{"delta":{"content":"${'x'.repeat(300)}"}}]}\n\n`)
+  }
+  const leave = new AbortController()
+  const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
+  await (response.body as ReadableStream).getReader().read()
+  leave.abort()
+  await upstream.last.closed
+  const [entry] = await g.settled(key)
+  t.match(entry, {
+    type: 'settle',
+    status: 'client_gone',
+    usage_source: 'estimated',
+    output_tokens: 100,
+    client_disconnected: true,
+  })
+})
 
-t.test('a hold that nobody renews is reaped at its floor, and a late settlement makes the difference good', async t => {
+t.test('a hold without renewal is reaped at its floor, and a late settlement charges the difference', async t => {
   const g = await startGateway(t, {
-    edit: file => file.set('ledger.lease', '1500ms').set('ledger.reapEvery', '1h'),
+    edit: file => file.set('ledger.lease', '600ms').set('ledger.reapEvery', '1h'),
   })
   const { ledger } = g.gateway
+  const renewals = operations(g, 'renew')
   const key = await g.key('famC', 1n)
   const account = await g.id(key)
   const notes = { requestId: 'r', endpoint: CHAT, model: 'm', stream: true }
@@ -281,8 +279,8 @@ t.test('a hold that nobody renews is reaped at its floor, and a late settlement 
   t.equal((await hold('lost')).kind, 'held')
   t.equal((await hold('lost')).kind, 'held', 'the same id again changes nothing')
   t.equal((await ledger.balance(account)).held, 1000n)
-  // Until the lease is over the hold has been renewed with its floor at least once; then this process forgets it.
-  await new Promise(resolve => setTimeout(resolve, 1600))
+  // A lease has three renewals. At the fourth, a hold that was not renewed would be older than its lease.
+  await until(() => renewals.length >= 4)
   t.equal(await ledger.reapAll(), 0, 'a live hold is never reaped, however old')
   await forget(ledger, 'lost')
   await until(async () => (await ledger.reapAll()) > 0)
@@ -297,7 +295,7 @@ t.test('a hold that nobody renews is reaped at its floor, and a late settlement 
   t.same((await audit(ledger, [account])).drifts, [])
 })
 
-/** What kill -9 does to a hold: nobody renews it any more. */
+/** What kill -9 does to a hold: no gateway renews it any more. */
 async function forget(ledger: object, id: string): Promise<void> {
   const scripts = (ledger as { scripts: { run: (...args: unknown[]) => Promise<unknown> } }).scripts
   const run = scripts.run.bind(scripts)
@@ -317,7 +315,7 @@ t.test('the audit finds every kind of drift', async t => {
   t.match((await audit(ledger)).drifts, [{ account, findings: [/settled = the sum of the history/] }])
 })
 
-t.test("the editor account's weekly quota applies to all its keys together", async t => {
+t.test('the weekly quota of the editor account applies to all its keys together', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 100, completion_tokens: 100 }))
   const g = await startGateway(t, {
@@ -355,7 +353,7 @@ t.test('disabling a key takes effect at the next request, cached or not', async 
   t.equal((await g.settled(secret)).length, 3, 'history and balance stay')
 })
 
-t.test('concurrency of one key is bounded where its type says so', async t => {
+t.test('a key type limits the concurrent requests of one key', async t => {
   const upstream = await rawUpstream(t, () => {})
   const g = await startGateway(t, {
     upstream: upstream.url,
@@ -373,7 +371,7 @@ t.test('concurrency of one key is bounded where its type says so', async t => {
   t.equal((await g.settled(key)).length, 2)
 })
 
-t.test('when the store is away new requests are refused, and taken again when it is back', async t => {
+t.test('without the store new requests are refused, and admitted again when it is back', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 1 }))
   const g = await startGateway(t, { upstream: upstream.url })
@@ -393,7 +391,7 @@ t.test('when the store is away new requests are refused, and taken again when it
   await g.settled(key)
 })
 
-t.test('a client that closes when it has read the end pays what was reported', async t => {
+t.test('a client that closes after it has read the end pays the reported usage', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -428,7 +426,7 @@ t.test('both holds of an exchange through an account with a quota are renewed', 
   })
   const key = await g.key('editor')
   const answer = g.call(CHAT, { key, body: { ...BODY, model: 'acme/famB-4.6', stream: true } })
-  // There are three renewals to a lease: what nobody renewed would have been reaped by the fourth.
+  // A lease has three renewals, so a hold that was not renewed would have been reaped by the fourth.
   const renewals = operations(g, 'renew')
   await until(() => renewals.length >= 8)
   t.equal(new Set(renewals).size, 2)
@@ -439,7 +437,7 @@ t.test('both holds of an exchange through an account with a quota are renewed', 
   t.same((await audit(g.gateway.ledger)).drifts, [])
 })
 
-t.test('a usage report beyond all windows is quarantined for models whose window is not known, too', async t => {
+t.test('reported usage beyond all context windows is quarantined even for models without a known window', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
   for (const usage of [
@@ -453,27 +451,24 @@ t.test('a usage report beyond all windows is quarantined for models whose window
   }
 })
 
-t.test(
-  'a client that leaves before its request went out, or while the upstream tells of a failure, pays nothing',
-  async t => {
-    const upstream = await rawUpstream(
-      t,
-      socket =>
-        void socket.write('HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"error"'),
-    )
-    const g = await startGateway(t, { upstream: upstream.url })
-    const key = await g.key('famC')
-    const leave = new AbortController()
-    const call = g.call(CHAT, { key, body: BODY, signal: leave.signal }).catch(() => undefined)
-    await until(() => upstream.requests.length > 0)
-    await turn()
-    leave.abort()
-    await call
-    t.match(await g.settled(key), [{ type: 'void', cost_nano: '0' }])
-  },
-)
+t.test('a client that leaves before its request was sent, or during an upstream failure, pays nothing', async t => {
+  const upstream = await rawUpstream(
+    t,
+    socket =>
+      void socket.write('HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"error"'),
+  )
+  const g = await startGateway(t, { upstream: upstream.url })
+  const key = await g.key('famC')
+  const leave = new AbortController()
+  const call = g.call(CHAT, { key, body: BODY, signal: leave.signal }).catch(() => undefined)
+  await until(() => upstream.requests.length > 0)
+  await turn()
+  leave.abort()
+  await call
+  t.match(await g.settled(key), [{ type: 'void', cost_nano: '0' }])
+})
 
-t.test('what the upstream says the request costs the operator is kept, and shown to no customer', async t => {
+t.test("the upstream's report of the operator's cost is recorded, and shown to no customer", async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, {
     upstream: upstream.url,

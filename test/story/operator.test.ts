@@ -40,7 +40,7 @@ t.test('a first start with real providers says how to create a key', async t => 
   await running.stop('SIGTERM')
 })
 
-t.test('no key and no credential is in anything the gateway prints', async t => {
+t.test('nothing that the gateway prints contains a key or a credential', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const credential = 'upstream-credential-4711'
   upstream.script = (_received, res) =>
@@ -70,7 +70,7 @@ t.test('no key and no credential is in anything the gateway prints', async t => 
   t.notMatch(running.output, 'say sk-')
 })
 
-t.test('what customers say is not in the log, though an upstream says it again', async t => {
+t.test('what customers send is not in the log, even if an upstream repeats it', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const said = 'nobody else is to hear of this'
   const messages = [
@@ -99,7 +99,7 @@ t.test('what customers say is not in the log, though an upstream says it again',
   t.notMatch(running.output, 'nobody else')
 })
 
-t.test('the log tells in a line why a request failed', async t => {
+t.test('the log says in one line why a request failed', async t => {
   const place = new Place(t)
   const running = await place.start(t, upstreamEnv(`http://127.0.0.1:${await freePort()}`))
   const { key } = await place.key('famC', '5')
@@ -108,7 +108,7 @@ t.test('the log tells in a line why a request failed', async t => {
   t.notMatch(running.output, 'node:', 'a stack is for defects')
 })
 
-t.test('workers that cannot listen end the start with a reason', async t => {
+t.test('a start whose workers cannot listen ends with the reason', async t => {
   const taken = createServer()
   t.teardown(() => taken.close())
   const { port } = new URL(await listening(taken))

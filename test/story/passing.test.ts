@@ -12,7 +12,7 @@ const CHAT_REPLY = {
   usage: { prompt_tokens: 100, completion_tokens: 20, total_tokens: 120, prompt_tokens_details: { cached_tokens: 40 } },
 }
 
-t.test('the bytes of a request pass untouched but for the model', async t => {
+t.test('the bytes of a request pass unchanged, except the model', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, CHAT_REPLY)
   const g = await startGateway(t, { upstream: upstream.url })
@@ -35,7 +35,7 @@ t.test('the bytes of a request pass untouched but for the model', async t => {
   )
 })
 
-t.test('a limit of output goes upstream by the member that the request has, and by no other', async t => {
+t.test('an output limit is sent in the member that the request has, and in no other', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = ({ path }, res) =>
     json(
@@ -113,7 +113,7 @@ t.test('headers pass by allow-list in both directions', async t => {
   t.equal(answer.headers.get('x-request-id'), answer.headers.get('request-id'), 'both request ids are ours')
 })
 
-t.test('a request without a version header gets the one every client can live with', async t => {
+t.test('a request without a version header gets the version that every client supports', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, { type: 'message', usage: { input_tokens: 1, output_tokens: 1 } })
   const g = await startGateway(t, { upstream: upstream.url })
@@ -126,7 +126,7 @@ t.test('a request without a version header gets the one every client can live wi
   )
 })
 
-t.test('usage is metered exactly and shows in balance, key info and history', async t => {
+t.test('usage is metered exactly, and balance, key info and history show it', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, CHAT_REPLY)
   const g = await startGateway(t, { upstream: upstream.url })
@@ -198,7 +198,7 @@ t.test('a stream flows event by event and is metered by its last events', async 
   t.match(await g.settled(key), [{ input_tokens: 7, output_tokens: 3, stream: true }])
 })
 
-t.test('a client that asks for usage in the stream gets every byte as sent', async t => {
+t.test('a client that asks for usage in the stream gets every byte unchanged', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const text =
     'data: {"choices":[],"usage":null}\n\ndata: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"usage":null}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
@@ -212,7 +212,7 @@ t.test('a client that asks for usage in the stream gets every byte as sent', asy
   t.equal(upstream.last.body, JSON.stringify(body), 'its own stream options go up as they are')
 })
 
-t.test('the suffix [1m] is taken off and becomes the beta header', async t => {
+t.test('the suffix [1m] is removed and becomes the beta header', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, { type: 'message', usage: { input_tokens: 1, output_tokens: 1 } })
   const g = await startGateway(t, { upstream: upstream.url })

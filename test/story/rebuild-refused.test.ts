@@ -6,10 +6,10 @@ import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 
-/** Without a redis-server of its own a test cannot lose what one holds. */
+/** A test can lose the contents only of a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
-t.test('a store is rebuilt only where it is empty, and from files that are whole', { skip }, async t => {
+t.test('rebuild accepts only an empty store and complete files', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url })
   await place.key('famC', '1')
@@ -45,7 +45,7 @@ t.test('a store is rebuilt only where it is empty, and from files that are whole
       { code: 1, err: /two exports contain the history/ },
     ],
   )
-  // As one leaves it that was killed.
+  // As a killed gateway leaves it.
   await redis.command('SET', 't:rebuilding', '1')
   const interrupted = { code: 1, err: /was interrupted: empty the store/ }
   t.match(await rebuild(trail, exported), interrupted)

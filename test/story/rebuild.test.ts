@@ -13,7 +13,7 @@ const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user
 /** What one request costs, in credits. */
 const COST = 0.00033
 
-t.test('a store that is lost comes back from the trail of grants and an export of the history', { skip }, async t => {
+t.test('a lost store is restored from the trail of grants and an export of the history', { skip }, async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
     json(res, {
@@ -32,7 +32,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   await until(async () => (await first.held(one.key)) === '0')
   const exported = join(place.folder, 'export.jsonl')
   writeFileSync(exported, (await place.run('export')).out)
-  // A crash in the middle of a line takes no other with it.
+  // A crash in the middle of a line damages no other line.
   appendFileSync(join(place.folder, 'data', 'grants.jsonl'), '{"kind":"grant","account":"')
   await keys('topup', one.id, '5')
   await keys('disable', two.id)
@@ -41,7 +41,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   await first.stop('SIGTERM')
   writeFileSync(trail, `${readFileSync(trail, 'utf8')}\nnull\n`)
   await redis.command('FLUSHALL')
-  // The old prices are in the export alone.
+  // Only the export has the old prices.
   place.edit(file => file.set('prices.medium.output', 16))
   t.match(await place.run('rebuild', '--from', trail, exported), {
     code: 0,
@@ -59,7 +59,7 @@ t.test('a store that is lost comes back from the trail of grants and an export o
   })
   t.match(shown, [
     { name: 'one', granted: '6', used: String(3 * COST), balance: String(6 - 3 * COST), status: 'active' },
-    // The latest that was known of it.
+    // The latest known state of it.
     { granted: '2', status: 'disabled' },
   ])
   const second = await place.start(t)

@@ -11,7 +11,7 @@ t.before(async () => {
 const messages = [{ role: 'user' as const, content: 'Hello' }]
 const HELLO = 'Hello from the simulated provider. You said: Hello'
 
-t.test('a JSON reply tells its cost and the balance in headers, exactly as they are settled', async t => {
+t.test('a JSON reply has its cost and the balance in headers, exactly as settled', async t => {
   const key = await g.key('famC')
   const answer = await g.call('/v1/chat/completions', { key, body: { model: 'acme/famC-5.5', messages } })
   const [entry] = await g.settled(key)
@@ -25,7 +25,7 @@ t.test('a JSON reply tells its cost and the balance in headers, exactly as they 
   )
 })
 
-t.test('a stream tells them in a comment before its last event, in each format', async t => {
+t.test('a stream has them in a comment before its last event, in each format', async t => {
   const calls: [string, string, object, RegExp][] = [
     [
       'famC',
@@ -57,7 +57,7 @@ t.test('a stream tells them in a comment before its last event, in each format',
   }
 })
 
-t.test('the SDKs do not notice', async t => {
+t.test('the SDKs ignore them', async t => {
   const openai = new OpenAI({ apiKey: await g.key('famC'), baseURL: `${g.url}/v1` })
   const model = 'acme/famC-5.5'
   t.equal((await openai.chat.completions.create({ model, messages })).choices[0]?.message.content, HELLO)

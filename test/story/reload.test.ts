@@ -4,7 +4,7 @@ import t from 'tap'
 import { Place } from '../process.ts'
 import { edited, rewrite } from '../gateway-file.ts'
 
-t.test('a changed file is taken up at once, a bad one leaves the old in force', async t => {
+t.test('a changed file applies at once; an invalid one leaves the old one in force', async t => {
   const place = new Place(t)
   const running = await place.start(t)
   const yaml = readFileSync(place.file, 'utf8')
@@ -30,26 +30,23 @@ t.test('a changed file is taken up at once, a bad one leaves the old in force', 
   t.equal((await fetch(`${running.url}/health`)).status, 200)
 })
 
-t.test(
-  'the file says what is logged, from the start and from a change on; a level that there is none of is told',
-  async t => {
-    const place = new Place(t, undefined, { LOG_LEVEL: 'warn' })
-    const running = await place.start(t)
-    await fetch(`${running.url}/v1/models?before`)
-    place.edit(file => file.set('log', 'info'))
-    await running.saw(/"generation":2/)
-    await fetch(`${running.url}/health`)
-    await running.saw(/"path":"\/health"/)
-    t.notMatch(running.output, '/v1/models')
-    place.edit(file => file.set('log', 'loud'))
-    t.match(await place.run('check'), {
-      code: 78,
-      err: /gateway\.yaml:\d+:6 log: expected one of debug, info, warn, error, silent/,
-    })
-  },
-)
+t.test('the file sets the log level, from the start and after each change; an unknown level is an error', async t => {
+  const place = new Place(t, undefined, { LOG_LEVEL: 'warn' })
+  const running = await place.start(t)
+  await fetch(`${running.url}/v1/models?before`)
+  place.edit(file => file.set('log', 'info'))
+  await running.saw(/"generation":2/)
+  await fetch(`${running.url}/health`)
+  await running.saw(/"path":"\/health"/)
+  t.notMatch(running.output, '/v1/models')
+  place.edit(file => file.set('log', 'loud'))
+  t.match(await place.run('check'), {
+    code: 78,
+    err: /gateway\.yaml:\d+:6 log: expected one of debug, info, warn, error, silent/,
+  })
+})
 
-t.test('keys of a type that has gone from the file are refused, and shown as such', async t => {
+t.test('keys whose type was removed from the file are refused, and listed as such', async t => {
   const place = new Place(t)
   const running = await place.start(t)
   const { id, key } = await place.key('famB', '1')
@@ -68,7 +65,7 @@ t.test('keys of a type that has gone from the file are refused, and shown as suc
 })
 
 t.test(
-  'a file that is reached by links is taken up, too: what a link points to is written, or a folder is switched',
+  'a change behind a symbolic link applies too, whether its target is written or a folder is switched',
   async t => {
     const place = new Place(t)
     const versions = [1, 2, 3].map(version => join(place.folder, `v${version}`))
@@ -77,7 +74,7 @@ t.test(
     renameSync(place.file, join(first, 'gateway.yaml'))
     const yaml = readFileSync(join(first, 'gateway.yaml'), 'utf8')
     writeFileSync(join(second, 'gateway.yaml'), `${yaml}\n# another\n`)
-    // As mounted configuration is in Kubernetes: one link is switched, and the file's own never changes.
+    // As Kubernetes mounts configuration: one link is switched, and the file's own link never changes.
     symlinkSync(first, join(place.folder, 'current'))
     symlinkSync(join('current', 'gateway.yaml'), place.file)
     const running = await place.start(t)

@@ -22,7 +22,7 @@ t.before(async () => {
   g = await startGateway(t, { upstream: upstream.url, edit: file => file.set('limits.reply', '64KiB') })
 })
 
-t.test('a reply over limits.reply is a clean error that costs nothing while nothing of it has gone out', async t => {
+t.test('a reply over limits.reply is an error that costs nothing if nothing of it has been sent', async t => {
   const key = await g.key('famC')
   const reply = JSON.stringify({ choices: [{ message: { content: 'x'.repeat(TOO_MUCH) } }] })
   upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(reply)
@@ -36,7 +36,7 @@ t.test('a reply over limits.reply is a clean error that costs nothing while noth
     ['comments and never an event', KEEPALIVE.repeat(TOO_MUCH / KEEPALIVE.length)],
   ]
   for (const [name, text] of streams) {
-    // It never ends: nothing but the limit stops it.
+    // It never ends, so only the limit stops it.
     upstream.script = (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
       res.write(text)
@@ -48,7 +48,7 @@ t.test('a reply over limits.reply is a clean error that costs nothing while noth
   t.ok(entries.every(({ type, cost_nano }) => type === 'void' && cost_nano === '0'))
 })
 
-t.test('a stream that is longer than limits.reply passes, as no event of it is', async t => {
+t.test('a stream longer than limits.reply passes if none of its events is', async t => {
   const text = EVENT.repeat(TOO_MUCH / EVENT.length) + KEEPALIVE.repeat(TOO_MUCH / KEEPALIVE.length) + END
   upstream.script = (_received, res) => sse(res, text)
   const key = await g.key('famC')
@@ -57,7 +57,7 @@ t.test('a stream that is longer than limits.reply passes, as no event of it is',
 })
 
 t.test(
-  'an event over limits.reply in the middle of a stream ends it in its format, and what was delivered is charged',
+  'an event over limits.reply in the middle of a stream ends the stream in its format, and what was delivered is charged',
   async t => {
     upstream.script = (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -71,7 +71,7 @@ t.test(
   },
 )
 
-t.test('comments that come alone before the first event reach the client with it, none lost', async t => {
+t.test('comments that arrive before the first event reach the client with it', async t => {
   const text = KEEPALIVE.repeat(50) + EVENT + END
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -97,7 +97,7 @@ t.test('a byte order mark before a JSON reply does not hide the reply', async t 
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 400, json: { error: { message: 'too long' } } })
 })
 
-t.test('bytes put together from pieces are the bytes that came, and a piece that came alone is not copied', async t => {
+t.test('a buffer joins its pieces without changes, and does not copy a single piece', async t => {
   const pieces = new ByteBuffer()
   t.equal(pieces.take().length, 0)
   const alone = Buffer.from('alone')

@@ -16,7 +16,7 @@ const answer: Script = (_received, res) =>
     choices: [{ index: 0, message: { role: 'assistant', content: 'Hello' }, finish_reason: 'stop' }],
     usage: { prompt_tokens: 1000, completion_tokens: 100 },
   })
-/** What that costs, in nano-credits. */
+/** The cost of this reply, in nano-credits. */
 const COST = 1000n * 3000n + 100n * 15_000n
 
 interface Scene {
@@ -32,9 +32,7 @@ async function scene(t: Test, onDisconnect = 'finish', more: Edit = file => file
   return { g, upstream, key: await g.key('famC') }
 }
 
-/**
- * A client that leaves before anything came; its request has been with the upstream. Resolves when the gateway knows.
- */
+/** A client that leaves before its reply began. The upstream has its request. Resolves when the gateway has noticed. */
 async function leaves(
   { g, upstream, key }: Scene,
   headers: Record<string, string>,
@@ -53,7 +51,7 @@ async function leaves(
   )
 }
 
-/** Replies that the upstream has been asked for, to be given when the test likes. */
+/** Requests that the upstream has received. The test decides when to reply. */
 function withheld(upstream: ScriptedUpstream): (() => void)[] {
   const replies: (() => void)[] = []
   upstream.script = (received, res) => void replies.push(() => void answer(received, res))
@@ -82,7 +80,7 @@ t.test(
   },
 )
 
-t.test('a retry gets a stream from its start, and what follows as it comes', async t => {
+t.test('a retry gets a stream from its start, and the rest as it arrives', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
   const delta = (content: string): string =>
@@ -106,7 +104,7 @@ t.test('a retry gets a stream from its start, and what follows as it comes', asy
   t.match(await g.settled(key), [{ status: 'ok', usage_source: 'upstream', output_tokens: 700 }])
 })
 
-t.test('a reply that came when nobody listened any more is kept for the retry', async t => {
+t.test('a reply that arrived when no client listened is kept for the retry', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
   const replies = withheld(upstream)
@@ -123,7 +121,7 @@ t.test('a reply that came when nobody listened any more is kept for the retry', 
   t.equal(await used(place), 2n * COST)
 })
 
-t.test('an attempt that the upstream failed costs nothing, so its retry costs what it costs', async t => {
+t.test('an attempt that the upstream failed is free, and its retry is charged', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
   upstream.script = (received, res) =>
@@ -135,7 +133,7 @@ t.test('an attempt that the upstream failed costs nothing, so its retry costs wh
 })
 
 t.test(
-  'requests with one idempotency-key are one request: those that come meanwhile wait, those that come later get the same reply',
+  'requests with one idempotency-key are one request: concurrent ones wait, later ones get the same reply',
   async t => {
     const place = await scene(t)
     const { g, upstream, key } = place
@@ -164,7 +162,7 @@ t.test(
   },
 )
 
-t.test('a retry gets the reply that used its key up', async t => {
+t.test('a retry gets the reply that used up its key', async t => {
   const { g, upstream } = await scene(t)
   upstream.script = answer
   const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: COST, expiresAt: undefined })
@@ -178,7 +176,7 @@ t.test('a retry gets the reply that used its key up', async t => {
   }
   t.equal((await g.balance(key)).exact.balance, '0')
   t.equal(upstream.requests.length, 1)
-  // Its body is not even read: more of it is announced than comes.
+  // Its body is not read: it announces more bytes than it sends.
   for (const other of [{ 'idempotency-key': 'another' }, { 'x-stainless-retry-count': '1' }] as Record<
     string,
     string
@@ -205,7 +203,7 @@ t.test('a request whose attempt failed is sent again under its idempotency-key',
   t.equal(await used(place), COST)
 })
 
-t.test('a reply that is too large to keep cannot be had again: 409, and no second charge', async t => {
+t.test('a reply that is too large to keep gives a 409, and no second charge', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = answer
   const g = await startGateway(t, {
@@ -241,7 +239,7 @@ t.test(
   },
 )
 
-t.test('a client that does not read holds up none that asks again', async t => {
+t.test('a client that does not read delays no other client of the same reply', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
   const body = JSON.stringify({ ...BODY, stream: true })
@@ -272,7 +270,7 @@ t.test('a client that does not read holds up none that asks again', async t => {
   t.match(await g.settled(key), [{ usage_source: 'upstream', output_tokens: 700 }])
 })
 
-t.test('requests that happen to be the same are each charged', async t => {
+t.test('identical requests that are not retries are each charged', async t => {
   const place = await scene(t)
   const { g, upstream, key } = place
   upstream.script = answer
@@ -283,7 +281,7 @@ t.test('requests that happen to be the same are each charged', async t => {
   t.equal(await used(place), 5n * COST)
 })
 
-t.test('lost attempts do not waive each other: each is paid for', async t => {
+t.test('two lost attempts do not waive each other: both are charged', async t => {
   const place = await scene(t, 'cancel')
   const { g, upstream, key } = place
   upstream.script = () => {}
@@ -295,33 +293,30 @@ t.test('lost attempts do not waive each other: each is paid for', async t => {
     t.ok(BigInt(cost) > 0n && waived === '0', `${cost}, waived ${waived}`)
 })
 
-t.test(
-  'a lost attempt is taken off one retry that succeeded, and no key is spared more often than it may be',
-  async t => {
-    const place = await scene(t, 'cancel', file => file.set('ledger.waivers', 1))
-    const { g, upstream, key } = place
-    const body = { ...BODY, stream: true }
-    const stream: Script = (_received, res) =>
-      sse(
-        res,
-        'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100}}\n\ndata: [DONE]\n\n',
-      )
-    for (const spared of [true, false]) {
-      upstream.script = () => {}
-      await leaves(place, { 'x-stainless-retry-count': '0' }, body)
-      const [lost] = await g.settled(key)
-      upstream.script = stream
-      for (const count of ['1', '2']) {
-        await g.call(CHAT, { key, body, headers: { 'x-stainless-retry-count': count } })
-        const [entry] = await g.settled(key)
-        const waived = spared && count === '1' ? BigInt(lost?.cost_nano) : 0n
-        t.equal(entry?.waived_nano, String(waived < COST ? waived : COST))
-      }
+t.test('a lost attempt is waived once a retry succeeded, and only so often a key', async t => {
+  const place = await scene(t, 'cancel', file => file.set('ledger.waivers', 1))
+  const { g, upstream, key } = place
+  const body = { ...BODY, stream: true }
+  const stream: Script = (_received, res) =>
+    sse(
+      res,
+      'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100}}\n\ndata: [DONE]\n\n',
+    )
+  for (const spared of [true, false]) {
+    upstream.script = () => {}
+    await leaves(place, { 'x-stainless-retry-count': '0' }, body)
+    const [lost] = await g.settled(key)
+    upstream.script = stream
+    for (const count of ['1', '2']) {
+      await g.call(CHAT, { key, body, headers: { 'x-stainless-retry-count': count } })
+      const [entry] = await g.settled(key)
+      const waived = spared && count === '1' ? BigInt(lost?.cost_nano) : 0n
+      t.equal(entry?.waived_nano, String(waived < COST ? waived : COST))
     }
-  },
-)
+  }
+})
 
-t.test('it does not matter which of the two is settled first', async t => {
+t.test('the order in which the two settle does not matter', async t => {
   const place = await scene(t)
   const { g, key } = place
   const { ledger } = g.gateway

@@ -16,7 +16,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
-/** The official SDKs against the simulated provider, for each key type; what they throw, and what aborting does. */
+/** The official SDKs against the simulated provider, for each key type: results, errors and aborted calls. */
 
 let g: TestGateway
 t.before(async () => {
@@ -155,7 +155,7 @@ t.test('a stream that breaks throws in every SDK', async t => {
   )
 })
 
-t.test('tools pass both ways untouched', async t => {
+t.test('tools pass unchanged in both directions', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const call = { id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city":"Köln"}' } }
@@ -200,7 +200,7 @@ t.test('tools pass both ways untouched', async t => {
   t.same(message.content, [block])
 })
 
-t.test('aborting a call cancels the upstream, where it is not to be finished, and is settled', async t => {
+t.test('aborting a call cancels the upstream unless onDisconnect is finish, and is settled', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, {
     upstream: upstream.url,

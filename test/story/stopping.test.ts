@@ -9,7 +9,7 @@ import { ScriptedUpstream } from '../upstream.ts'
 const STREAM = { model: 'acme/famC-5.5', messages: [], stream: true }
 
 t.test(
-  'SIGTERM lets a running stream end, refuses new connections and ends what takes too long in its format',
+  'SIGTERM lets running streams end, refuses new connections, and ends late streams with an error in their format',
   async t => {
     const upstream = await ScriptedUpstream.start(t)
     const finish: (() => void)[] = []
@@ -37,7 +37,7 @@ t.test(
   },
 )
 
-t.test('after kill -9 the next start finds the store, and what was held comes back', async t => {
+t.test('after kill -9 the next start finds the store, and releases what was held', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -77,25 +77,25 @@ t.test(
   },
 )
 
-t.test('a gateway whose log nobody reads serves on, and stops as it is told to', async t => {
+t.test('a gateway whose log has no reader keeps serving, and stops on a signal', async t => {
   const running = await new Place(t).start(t)
   running.child.stdout?.destroy()
-  // A batch of lines, and those that come after it has failed.
+  // A batch of lines, and lines after it has failed.
   for (let line = 0; line < 100; line++) await fetch(`${running.url}/health`)
   t.equal((await fetch(`${running.url}/health`)).status, 200)
   t.equal(await running.stop('SIGTERM'), 0)
 })
 
-t.test('what is logged last reaches a reader that is slow', async t => {
+t.test('a slow reader gets the last lines of the log', async t => {
   const running = await new Place(t).start(t)
   const { url, child } = running
   child.stdout?.pause()
-  // More than pipe and reader take by themselves.
+  // More than the pipe and the reader buffer.
   const path = `/${'x-'.repeat(99)}`
   const asked = 1000
   for (let line = 0; line < asked; line++) await fetch(url + path).then(reply => reply.arrayBuffer())
   child.kill('SIGTERM')
-  // Nothing but the log tells when all else is done, which takes a moment.
+  // Only the log could show when everything else is done, so this waits a moment.
   setTimeout(() => child.stdout?.resume(), 500)
   t.equal(await running.closed, 0)
   t.equal(running.output.split(path).length - 1, asked)

@@ -8,7 +8,7 @@ import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, ScriptedUpstream, sse } from '../upstream.ts'
 
-/** Without a redis-server of its own a test cannot stop one. */
+/** A test can stop only a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const CHAT = '/v1/chat/completions'
@@ -46,7 +46,7 @@ function outboxLines(folder: string): string[] {
   return readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').slice(0, -1))
 }
 
-/** What an operator sees go wrong with a Redis, and how it comes right again. */
+/** Failures of a Redis that operators see, and their ends. */
 const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unknown; end(redis: RealRedis): unknown }[] =
   [
     { name: 'hangs', begin: redis => redis.signal('SIGSTOP'), end: redis => redis.signal('SIGCONT') },
@@ -86,7 +86,7 @@ const FAILURES: readonly { readonly name: string; begin(redis: RealRedis): unkno
 
 for (const failure of FAILURES) {
   t.test(
-    `while the store ${failure.name}, streams end well, nobody new is let in, and each settles once when it is back`,
+    `while the store ${failure.name}, streams end normally, new requests are refused, and each stream settles once afterwards`,
     { skip },
     async t => {
       const place = await scene(t)
@@ -106,7 +106,7 @@ for (const failure of FAILURES) {
       await failure.end(place.redis)
       await until(() => g.gateway.ledger.waiting === 0)
       const history = await g.settled(key)
-      // A store that hung takes the refused request's hold when it wakes, and then that it is void.
+      // A store that hung takes the refused request's hold when it continues, and then its void.
       const charged = history.filter(({ type }) => type !== 'void')
       t.match(charged, [{ type: 'settle', status: 'ok', output_tokens: 100 }])
       t.equal(charged.length, 1, 'once')
@@ -115,7 +115,7 @@ for (const failure of FAILURES) {
   )
 }
 
-t.test('a store that is full lets nobody new in and takes every settlement', { skip }, async t => {
+t.test('a full store admits no new request and takes every settlement', { skip }, async t => {
   const place = await scene(t)
   const g = await gatewayOn(t, place)
   const key = await g.key('famC', 10n)
@@ -128,9 +128,9 @@ t.test('a store that is full lets nobody new in and takes every settlement', { s
   t.equal(g.gateway.ledger.waiting, 0)
 })
 
-t.test('while the store is asked to cover what has come whole, and broke off, its client has it', { skip }, async t => {
+t.test('a client gets a reply that broke off while the store still extends its hold', { skip }, async t => {
   const place = await scene(t)
-  // More than was asked for, and so more than is held.
+  // More than was requested, and so more than is held.
   const text = 'x'.repeat(3000)
   place.upstream.script = (_received, res) => {
     place.redis.signal('SIGSTOP')
@@ -145,7 +145,7 @@ t.test('while the store is asked to cover what has come whole, and broke off, it
   t.match(await g.settled(key), [{ type: 'settle', status: 'broken', usage_source: 'estimated' }])
 })
 
-t.test('a store that has forgotten its scripts is told them again', { skip }, async t => {
+t.test('a store that has lost its scripts gets them again', { skip }, async t => {
   const place = await scene(t)
   const g = await gatewayOn(t, place)
   const key = await g.key('famC', 10n)
@@ -157,7 +157,7 @@ t.test('a store that has forgotten its scripts is told them again', { skip }, as
   t.equal(g.gateway.ledger.waiting, 0)
 })
 
-t.test('a settlement that waits outlives its gateway and its store', { skip }, async t => {
+t.test('a waiting settlement outlives its gateway and its store', { skip }, async t => {
   const { redis, upstream, replies } = await scene(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
   const first = await place.start(t)

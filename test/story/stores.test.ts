@@ -19,7 +19,7 @@ const skip = binary === undefined && 'no redis-server on PATH'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-/** What the upstream says one such request used, in nano-credits. */
+/** The usage of one such request, in nano-credits. */
 const COST = 10n * 3000n + 20n * 15_000n
 
 async function answering(t: Test): Promise<ScriptedUpstream> {
@@ -32,7 +32,7 @@ async function answering(t: Test): Promise<ScriptedUpstream> {
   return upstream
 }
 
-t.test('a store is named in one line', t => {
+t.test('one line configures a store', t => {
   const none = { username: undefined, password: undefined, tls: false, db: 0, master: '' }
   const cases: [string, object | undefined][] = [
     ['redis://h', { ...none, kind: 'single', nodes: [{ host: 'h', port: 6379 }] }],
@@ -77,7 +77,7 @@ t.test('a store is named in one line', t => {
   t.end()
 })
 
-t.test('a three-node cluster: every account is on one node, and holds up under load', { skip }, async t => {
+t.test('in a three-node cluster every account is on one node, and stays exact under load', { skip }, async t => {
   const nodes = await Promise.all([0, 1, 2].map(() => RealRedis.start(t, '--cluster-enabled', 'yes')))
   const [first] = nodes as [RealRedis]
   const third = Math.ceil(16_384 / 3)
@@ -107,7 +107,7 @@ t.test('a three-node cluster: every account is on one node, and holds up under l
     t.equal((await g.balance(key)).exact.used, String(20n * COST))
   }
   t.match(await audit(g.gateway.ledger), { accounts: 12, entries: 240, drifts: [] })
-  // A failure is told of many times; what is said again is not said again the next time.
+  // One failure is reported many times. A report that was seen before does not count.
   const settlements = operations(g, 'settle')
   for (const times of [1, 2]) {
     for (let event = 0; event < 5; event++) g.gateway.store.redis.emit('-node')
@@ -121,7 +121,7 @@ t.test('a three-node cluster: every account is on one node, and holds up under l
   )
 })
 
-/** A sentinel that watches a master; one is enough to decide, here. */
+/** A sentinel that watches a master. Here, one is enough to decide. */
 async function sentinel(t: Test, master: RealRedis): Promise<number> {
   const port = await freePort()
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-sentinel-'))
@@ -150,13 +150,13 @@ const MASTER_FAILURES: readonly (readonly [how: string, fail: (master: RealRedis
 
 for (const [how, fail] of MASTER_FAILURES) {
   t.test(
-    `a master ${how} in mid-load: what was acknowledged is there on the replica that takes over`,
+    `a master ${how} under load: the replica that takes over has everything that was acknowledged`,
     { skip },
     async t => {
       const { master } = await replicated(t)
       const port = await sentinel(t, master)
       const upstream = await answering(t)
-      // Keys are looked up anew, so that those who wait for a master that hangs are not its scripts alone.
+      // Keys are looked up anew, so that not only scripts wait for a master that hangs.
       const edit: Edit = file => ownPrefix(file).set('store.replicas', 1).set('ledger.keyCache', '1ms')
       const g = await startGateway(t, {
         upstream: upstream.url,
@@ -195,7 +195,7 @@ for (const [how, fail] of MASTER_FAILURES) {
   )
 }
 
-t.test('a sentinel that hangs is passed over', { skip }, async t => {
+t.test('a sentinel that hangs is skipped', { skip }, async t => {
   const { master } = await replicated(t)
   const port = await sentinel(t, master)
   const hung = await rawUpstream(t, () => {})

@@ -1,9 +1,9 @@
 import t from 'tap'
 import { Place } from '../process.ts'
 
-/** What a key's name does to the terminal of the operator who lists it. */
+/** A key's name must not control the terminal of the operator who lists it. */
 
-t.test('names that hold line breaks and control characters are printed as escapes', async t => {
+t.test('line breaks and control characters in names are printed as escapes', async t => {
   const place = new Place(t)
   const running = await place.start(t)
   const name = 'a\nkey_forged  sk-...0000  famC  active\u001b[2J\u009b1A\u202e\r'

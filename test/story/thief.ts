@@ -1,7 +1,7 @@
 /**
  * Random customers of a provider that bills truthfully: the input, and every token that it made until it saw the
- * connection close, with what it makes until it stops. What each customer is charged is compared with the bill, and
- * with the most that the provider could have billed for what it sent.
+ * connection close, plus what it makes until it stops. The test compares each customer's charge with the bill, and with
+ * the maximum that the provider could have billed for what it sent.
  */
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,24 +9,22 @@ import fc from 'fast-check'
 import { type TestGateway, until } from '../gateway.ts'
 import type { Received, ScriptedUpstream } from '../upstream.ts'
 
-/** Tokens a second that models make at most; gateway.yaml declares the same. */
+/** Maximum tokens per second of the models, as gateway.yaml declares. */
 export const RATE = 1000
-/** Milliseconds for which the provider goes on after it saw the connection close. */
+/** Milliseconds for which the provider continues after it saw the connection close. */
 const STOP_LAG_MS = 1000
-/**
- * Tokens that are on their way when a connection closes: of a model that does not reason, nobody is charged for them.
- */
+/** Tokens in flight when a connection closes. For a model without reasoning, no customer is charged for them. */
 const IN_FLIGHT = RATE * 0.1
-/** Prices of all models that are asked here, in nano-credits a token, and above so many tokens of input. */
+/** Prices of all models in this test, in nano-credits per token, below and above so many input tokens. */
 const PRICE = { input: 3000n, output: 15_000n, sound: 40_000n, spoken: 80_000n }
 const LONG = { above: 4000, input: 6000n, output: 22_500n }
-/** Price of the model that advises, in nano-credits a token, and what it takes and says each time. */
+/** Price of the advisor, in nano-credits per token, and its input and output each time. */
 const ADVISOR = { model: 'acme/famA-large-5', input: 15_000n, output: 75_000n, takes: 40, says: 30 }
-/** Tokens of advice that are charged where a client does not wait for what was said. */
+/** Tokens of advice that are charged if a client does not wait for the report. */
 const ADVICE = 1000
-/** Nano-credits for one search. */
+/** Nano-credits per search. */
 const SEARCH = 10_000_000n
-/** Factors in tenths, by the condition's name; a tier that has no price must never arrive. */
+/** Factors in tenths, by the condition's name. A tier without a price must never arrive. */
 const FACTORS: Readonly<Record<string, bigint>> = {
   priority: 20n,
   flex: 5n,
@@ -37,10 +35,10 @@ const FACTORS: Readonly<Record<string, bigint>> = {
   standard_only: 10n,
 }
 const NEVER = 10_000n
-/** Tokens of the sound that a customer sends. */
+/** Tokens of a customer's audio. */
 const SOUND = 50
 
-/** gateway.yaml's settings for the prices above. */
+/** The prices above as settings of gateway.yaml. */
 export const PRICES = {
   audioInput: 40,
   audioOutput: 80,
@@ -61,10 +59,7 @@ export const PRICES = {
   ],
 }
 
-/**
- * What a customer may ask for beside tokens. The first are priced, the others have no price and must not pass for
- * nothing.
- */
+/** What a customer may request beside tokens. The first have prices. The others have none and must not be free. */
 const EXTRAS: Readonly<Record<string, object>> = {
   none: {},
   priority: { service_tier: 'priority' },
@@ -92,32 +87,32 @@ const EXTRAS: Readonly<Record<string, object>> = {
   interpreter: {},
   'an advisor of others': {},
 }
-/** Tokens that an image behind a URL stands for at most. */
+/** Maximum tokens of an image behind a URL. */
 const IMAGE = 3000
 /** Milliseconds between the last content and the usage. */
 const USAGE_AFTER_MS = 30
-/** Input tokens that a search of the provider adds, which it tells at the end alone; and those that are held for it. */
+/** Input tokens that a search adds, which the provider reports only at the end, and the tokens held for it. */
 const FOUND = 5000
 const HELD_FOR_TOOLS = 10_000
-/** Bytes that a request has at the least beside its text, and tokens that a message has beside its own. */
+/** Minimum bytes of a request beside its text, and tokens of a message beside its own. */
 const FRAME = 4
 
-/** What the provider does with one request. */
+/** The provider's plan for one request. */
 interface Script {
-  /** Bytes of text that are one token. */
+  /** Bytes of text per token. */
   readonly bytesPerToken: number
   readonly phases: readonly { readonly hiddenMs: number; readonly words: number }[]
-  /** Hidden reasoning is told by the size of an encrypted part. */
+  /** The size of an encrypted part shows hidden reasoning. */
   readonly sealed: boolean
 }
 
-/** What a customer does. */
+/** A customer's plan. */
 interface Customer {
   readonly place: (typeof PLACES)[number]
   readonly stream: boolean
   readonly words: number
   readonly image: boolean
-  /** Lets the provider search, where its format is spoken. */
+  /** Lets the provider search if its format has searches. */
   readonly search: boolean
   readonly n: number
   readonly extra: string
@@ -128,7 +123,7 @@ interface Customer {
   readonly script: Script
 }
 
-/** Who asks for what: the key's type, the model, the client's format, and whether the upstream speaks it. */
+/** The key's type, the model, the client's format, and whether the upstream speaks it. */
 export const PLACES = [
   { type: 'famC', model: 'acme/famC-5.5', path: '/v1/chat/completions', reasons: 'hidden' },
   { type: 'famC', model: 'acme/famC-5.6-terra', path: '/v1/chat/completions', reasons: 'none' },
@@ -165,10 +160,10 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
   script,
 })
 
-/** What the provider bills for one request, and the most that it could bill for what it sent. */
+/** The provider's bill for one request, and the maximum that it could bill for what it sent. */
 interface Bill {
   readonly input: number
-  /** Of the input, what was found. */
+  /** The part of the input that searches found. */
   readonly found: number
   output: number
   /** Bytes of text that it sent, and the milliseconds that it took. */
@@ -177,14 +172,14 @@ interface Bill {
   ended: number
   readonly limit: number
   readonly choices: number
-  /** What was used beside the plain tokens. */
+  /** Usage beside plain tokens. */
   readonly conditions: { readonly service_tier?: string; readonly speed?: string; readonly inference_geo?: string }
-  /** The dearest conditions that it could have been served under. */
+  /** The dearest conditions under which it could have been served. */
   readonly dearest: bigint
   readonly searches: number
   readonly sound: number
   readonly spoken: boolean
-  /** Tokens of a prediction that were rejected: a part of the output. */
+  /** Rejected tokens of a prediction: a part of the output. */
   rejected: number
   readonly advised: boolean
 }
@@ -213,7 +208,7 @@ export class Provider {
     const asked = ['service_tier', 'speed', 'inference_geo'].flatMap(member =>
       typeof json[member] === 'string' ? [[member, json[member]] as const] : [],
     )
-    // What may come to anything comes to one thing or the other.
+    // `auto` becomes the priority tier for every second length of the text, and the default tier otherwise.
     const conditions = Object.fromEntries(
       asked.map(([member, name]) => [
         member,
@@ -244,7 +239,7 @@ export class Provider {
       dearest: dearest.reduce((all, factor) => (all * factor) / 10n, 10n),
       searches: found > 0 ? 1 + (text.length % 2) * (path === '/v1/chat/completions' ? 0 : 1) : 0,
       sound,
-      // Only this format has sound.
+      // Only this format has audio.
       spoken: path === '/v1/chat/completions' && JSON.stringify(json['modalities'] ?? '').includes('audio'),
       rejected: 0,
       advised: body.includes('advisor_20260301'),
@@ -291,7 +286,7 @@ export class Provider {
     bill.output += bill.rejected
     left -= bill.rejected
     if (res.destroyed) {
-      // Nobody reads any more, and the model goes on for a moment.
+      // No client reads any more, and the model goes on for a moment.
       if (reasons)
         bill.output = Math.min(limit * choices, bill.output + Math.floor((STOP_LAG_MS * 0.9 * RATE) / 1000) * choices)
     } else await reply.end(left <= 0)
@@ -299,7 +294,7 @@ export class Provider {
   }
 }
 
-/** A reply in one of the three formats, whole or as a stream. */
+/** Returns a reply in one of the three formats, as JSON or as a stream. */
 class Reply {
   readonly #path: string
   readonly #res: ServerResponse
@@ -352,7 +347,7 @@ class Reply {
     } else this.#chunk({ role: 'assistant', content: '' }, 0)
   }
 
-  /** Tells that the provider has searched. */
+  /** Reports a search. */
   search(index: number): void {
     if (!this.#stream) return
     if (this.#path === '/v1/messages') {
@@ -364,7 +359,7 @@ class Reply {
     }
   }
 
-  /** Tells that the provider has asked the advisor. */
+  /** Reports a question to the advisor. */
   advise(): void {
     if (this.#stream)
       this.#event({
@@ -389,7 +384,7 @@ class Reply {
     else this.#chunk({ content: piece }, choice)
   }
 
-  /** Tells of reasoning by its encrypted text, whose size goes with it. */
+  /** Reports reasoning by an encrypted text of proportional size. */
   seal(tokens: number): void {
     if (!this.#stream || this.#path !== '/v1/messages') return
     this.#event({
@@ -496,9 +491,7 @@ class Reply {
 
 let customers = 0
 
-/**
- * Lets customers do what they do, all at once and with one key; resolves when all has settled. Most will be refused.
- */
+/** Runs customers at once with one key. Resolves when all have settled. Most will be refused. */
 export async function crowd(
   g: TestGateway,
   provider: Provider,
@@ -516,7 +509,7 @@ export async function crowd(
   await g.settled(key)
 }
 
-/** Lets customers do what they do, each with a key of his own; returns what is wrong with what they were charged. */
+/** Runs customers, each with a key of his own. Returns what is wrong with their charges. */
 export async function serve(g: TestGateway, provider: Provider, wishes: readonly Customer[]): Promise<string[]> {
   const served = await Promise.all(
     wishes.map(async wish => {
@@ -527,7 +520,7 @@ export async function serve(g: TestGateway, provider: Provider, wishes: readonly
       return { name, key, wish }
     }),
   )
-  // Requests of clients that left at once may not even have begun.
+  // Requests of clients that left at once may not have begun yet.
   await sleep(100)
   await until(() => g.gateway.running === 0 && [...provider.bills.values()].flat().every(({ ended }) => ended > 0))
   const wrong: string[] = []
@@ -551,7 +544,7 @@ async function compare(
   const billed = sum(bills.map(priceOf))
   const most = sum(bills.map(mostOf))
   const unseen = wish.place.reasons === 'none' ? BigInt(bills.length) * BigInt(IN_FLIGHT) * PRICE.output : 0n
-  // Who has the last content, and whoever asks for a whole reply, is charged by the usage that the provider reports.
+  // A client that has the last content, or that asked for JSON, pays the usage that the provider reports.
   const exact = !wish.stream || ['never', 'after the text', 'after the usage'].includes(wish.leave)
   const told = (): string =>
     `${name} was billed ${billed}, charged ${charged} (waived ${waived}), at most ${most}: ${JSON.stringify(wish)} ${JSON.stringify(bills, (_name, value: unknown) => (typeof value === 'bigint' ? String(value) : value))} ${JSON.stringify(entries.map(({ status, usage_source, input_tokens, output_tokens, unit_prices, unpriced }) => ({ status, usage_source, input_tokens, output_tokens, unit_prices, unpriced })))}`
@@ -566,7 +559,7 @@ function priceOf({ input, output, conditions, searches, sound, spoken, rejected,
   const said = BigInt(output - rejected) * (spoken ? PRICE.spoken : rates.output) + BigInt(rejected) * rates.output
   const tokens = BigInt(input - sound) * rates.input + BigInt(sound) * PRICE.sound + said
   const advice = advised ? BigInt(ADVISOR.takes) * ADVISOR.input + BigInt(ADVISOR.says) * ADVISOR.output : 0n
-  // An advisor is served under the same conditions, whose factors its own price does not have.
+  // An advisor is served under the same conditions, but its price has no factors for them.
   return scaled(tokens, Object.values(conditions)) + advice + BigInt(searches) * SEARCH
 }
 
@@ -577,8 +570,8 @@ function scaled(tokens: bigint, names: readonly string[]): bigint {
 }
 
 /**
- * The most that any script could have billed that sent the same bytes in the same time, at the declared rate and within
- * the limit.
+ * The maximum that a provider could have billed that sent the same bytes in the same time, at the declared rate and
+ * within the limit.
  */
 function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken }: Bill): bigint {
   const time = ended - began + STOP_LAG_MS + 500
@@ -594,7 +587,7 @@ function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken 
   )
 }
 
-/** Bytes that a request has at the most. */
+/** Maximum bytes of a request. */
 const BODY_MOST = 3000
 
 async function ask(g: TestGateway, key: string, name: string, wish: Customer, time: number): Promise<void> {

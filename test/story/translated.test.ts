@@ -13,7 +13,7 @@ import { startGateway, until, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 
-/** What holds for a translated exchange as for any other: errors, money, limits, headers, leaving. */
+/** Errors, money, limits, headers and leaving are the same for a translated exchange as for any other. */
 
 let g: TestGateway
 let upstream: ScriptedUpstream
@@ -48,7 +48,7 @@ const end = (output: number): string =>
   event('message_delta', { delta: { stop_reason: 'end_turn' }, usage: { output_tokens: output } }) +
   event('message_stop')
 
-t.test('a prompt that is too long is told in the words that make the client shorten it', async t => {
+t.test('a prompt that is too long gets the words that make the client shorten it', async t => {
   const [a, c] = [await g.key('famA'), await g.key('famC')]
   upstream.script = (_received, res) =>
     json(
@@ -145,7 +145,7 @@ t.test('an editor-only model answers another client with the upstream’s words'
   }
 })
 
-t.test('a stream that breaks or fails throws in the client’s SDK, whatever the upstream spoke', async t => {
+t.test('a stream that breaks or fails throws in the client’s SDK, whatever format the upstream speaks', async t => {
   const [a, c] = [await g.key('famA'), await g.key('famC')]
   for (const [what, tail] of [
     ['broken off', ''],
@@ -176,7 +176,7 @@ t.test('a stream that breaks or fails throws in the client’s SDK, whatever the
   await rejects(t, drained, AnthropicError, { message: /closed the connection/ })
 })
 
-t.test('what cannot be translated is refused by name and costs nothing; what is left out is named', async t => {
+t.test('what cannot be translated is refused by name and costs nothing; what is dropped is named', async t => {
   const key = await g.key('famA')
   const before = upstream.requests.length
   await rejects(t, openai(key).chat.completions.create({ ...famA, n: 2 }), BadRequestError, {
@@ -200,7 +200,7 @@ t.test('what cannot be translated is refused by name and costs nothing; what is 
   t.equal(native.headers.get('x-tollgate-dropped'), null, 'native requests lose nothing')
 })
 
-t.test('money is read on the upstream’s side; the client sees the same in its own counters', async t => {
+t.test('the upstream’s usage is charged, and the client sees the same in its own counters', async t => {
   const key = await g.key('famA')
   const usage = {
     input_tokens: 100,
@@ -238,7 +238,7 @@ t.test('money is read on the upstream’s side; the client sees the same in its 
   t.equal(entry?.['cost_nano'], '2925000')
 })
 
-t.test('a balance that runs out ends a translated stream by its length, with the usage so far', async t => {
+t.test('a stream whose balance runs out ends by its length after translation, with the usage so far', async t => {
   const thin = (await g.gateway.keys.create({ type: 'famA', name: 'thin', credits: 20_000_000n, expiresAt: undefined }))
     .secret
   let cancelled = false
@@ -276,7 +276,7 @@ t.test('a client that leaves cancels the upstream', async t => {
   t.match((await g.settled(key))[0], { status: 'client_gone' })
 })
 
-t.test('headers of another provider’s client stay here; its session becomes the key of the cache', async t => {
+t.test('headers of another provider’s client do not pass; its session becomes the cache key', async t => {
   const key = await g.key('famC')
   upstream.script = (_received, res) =>
     json(res, {
@@ -317,26 +317,29 @@ t.test('headers of another provider’s client stay here; its session becomes th
   })
 })
 
-t.test('a JSON reply to a request for a stream becomes one, and an error under 200 keeps its status', async t => {
-  const key = await g.key('famA')
-  upstream.script = (_received, res) =>
-    json(res, {
-      id: 'msg_1',
-      type: 'message',
-      content: [{ type: 'text', text: 'Hi' }],
-      stop_reason: 'end_turn',
-      usage: { input_tokens: 1, output_tokens: 2 },
-    })
-  const answer = await g.call(CHAT, { key, body: { ...famA, stream: true } })
-  t.equal(answer.headers.get('content-type'), 'text/event-stream')
-  t.match(answer.text, /"content":"Hi"[^]*"finish_reason":"stop"[^]*data: \[DONE\]\n\n$/)
-  upstream.script = (_received, res) => json(res, { type: 'error', error: { type: 'api_error', message: 'x' } })
-  t.equal((await g.call(CHAT, { key, body: { ...famA, stream: true } })).status, 502)
-  upstream.script = (_received, res) => json(res, { hello: 1 })
-  await rejects(t, openai(key).chat.completions.create(famA), InternalServerError, { status: 502 })
-})
+t.test(
+  'a JSON reply to a request for a stream becomes a stream, and an error under status 200 gets its own status',
+  async t => {
+    const key = await g.key('famA')
+    upstream.script = (_received, res) =>
+      json(res, {
+        id: 'msg_1',
+        type: 'message',
+        content: [{ type: 'text', text: 'Hi' }],
+        stop_reason: 'end_turn',
+        usage: { input_tokens: 1, output_tokens: 2 },
+      })
+    const answer = await g.call(CHAT, { key, body: { ...famA, stream: true } })
+    t.equal(answer.headers.get('content-type'), 'text/event-stream')
+    t.match(answer.text, /"content":"Hi"[^]*"finish_reason":"stop"[^]*data: \[DONE\]\n\n$/)
+    upstream.script = (_received, res) => json(res, { type: 'error', error: { type: 'api_error', message: 'x' } })
+    t.equal((await g.call(CHAT, { key, body: { ...famA, stream: true } })).status, 502)
+    upstream.script = (_received, res) => json(res, { hello: 1 })
+    await rejects(t, openai(key).chat.completions.create(famA), InternalServerError, { status: 502 })
+  },
+)
 
-t.test('an end without its last word is one all the same, once the upstream falls silent', async t => {
+t.test('a stream without its last word ends when its upstream falls silent', async t => {
   const own = await startGateway(t, {
     upstream: upstream.url,
     edit: file => file.set('limits.keepalive', '300ms'),
@@ -353,7 +356,7 @@ t.test('an end without its last word is one all the same, once the upstream fall
   t.match((await own.settled(key))[0], { status: 'ok' })
 })
 
-t.test('a client hears of a reply at once, and of silence that only pings fill', async t => {
+t.test('a client gets the start of a reply at once, and comments while the upstream only pings', async t => {
   const own = await startGateway(t, {
     upstream: upstream.url,
     edit: file => file.set('limits.keepalive', '200ms'),
@@ -379,7 +382,7 @@ t.test('a client hears of a reply at once, and of silence that only pings fill',
   t.match(said, /^: keepalive\n\n[^]*"content":"Hi"[^]*data: \[DONE\]/)
 })
 
-t.test('a stream in answer to a request for JSON is gathered, and one without its end is none', async t => {
+t.test('a stream in answer to a request for JSON becomes one reply, and fails without its end', async t => {
   const key = await g.key('famA')
   upstream.script = (_received, res) => sse(res, START + OPEN + text('Hi') + end(7))
   const answer = await g.call(CHAT, { key, body: famA })
@@ -394,7 +397,7 @@ t.test('a stream in answer to a request for JSON is gathered, and one without it
   t.equal((await g.call(CHAT, { key, body: famA })).status, 502)
 })
 
-t.test('a stage that cannot rewrite even the end does not keep it from the client', async t => {
+t.test('a stage that throws at the end of a stream does not keep the end from the client', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   writeFileSync(
@@ -411,10 +414,10 @@ t.test('a stage that cannot rewrite even the end does not keep it from the clien
   t.match(answer, { status: 200, text: /"error":\{/ })
 })
 
-t.test('usage that comes a little after the finish is waited for, whatever the client got meanwhile', async t => {
+t.test('the gateway waits for usage that follows the finish, whatever the client has received by then', async t => {
   const own = await startGateway(t, {
     upstream: upstream.url,
-    edit: file => file.set('limits.keepalive', '4s'),
+    edit: file => file.set('limits.keepalive', '1s'),
   })
   const key = await own.key('editor')
   const chunk = (members: object): string => `data: ${JSON.stringify({ id: 'c', ...members })}\n\n`
@@ -425,8 +428,8 @@ t.test('usage that comes a little after the finish is waited for, whatever the c
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(chunk(choice({ role: 'assistant', content: '' }, '')))
-    // The finish is heard in the middle of what is waited before a comment goes out, and the usage behind that comment.
-    await sleep(2000)
+    // The finish arrives between two comments, and the usage after the second one.
+    await sleep(500)
     res.write(chunk(choice({}, 'length')))
     await until(() => told.includes(': keepalive'))
     res.end(
@@ -442,7 +445,7 @@ t.test('usage that comes a little after the finish is waited for, whatever the c
   t.match((await own.settled(key))[0], { type: 'settle', status: 'ok', input_tokens: 100, output_tokens: 77 })
 })
 
-t.test('a reply whose provider does not say why it ended is told and kept as broken', async t => {
+t.test('a reply without a reason for its end counts as broken', async t => {
   const key = await g.key('editor')
   upstream.script = (_received, res) =>
     sse(

@@ -3,10 +3,10 @@ import { findServer } from '../../core/store/managed.ts'
 import { Place } from '../process.ts'
 import { freePort, ownPrefix, RealRedis } from '../redis.ts'
 
-/** Without a redis-server of its own a test cannot have one that refuses. */
+/** A test can make only a redis-server of its own refuse. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
-t.test('a store that is not there is told of by each command, and not waited for', { skip }, async t => {
+t.test('every command reports an unreachable store at once', { skip }, async t => {
   const node = await RealRedis.start(t, '--cluster-enabled', 'yes')
   const nowhere = `127.0.0.1:${await freePort()}`
   const locked = await RealRedis.start(t)

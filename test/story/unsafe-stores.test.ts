@@ -5,10 +5,10 @@ import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import type { Edit } from '../gateway-file.ts'
 
-/** Without a redis-server of its own a test cannot set one up badly. */
+/** A test can configure only a redis-server of its own badly. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
-t.test('stores that may lose balances are warned of, and refused in production', { skip }, async t => {
+t.test('stores that may lose balances cause a warning, and are refused in production', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const env = { ...upstreamEnv('http://127.0.0.1:1'), REDIS_URL: redis.url }
   const production: Edit = file => ownPrefix(file).set('production', true)

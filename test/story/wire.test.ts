@@ -4,10 +4,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
-/**
- * A client that speaks bytes: what it gets away with, and that it never hangs, never crashes, never reaches the
- * upstream.
- */
+/** Raw requests: malformed ones never hang, never crash the gateway and never reach the upstream. */
 
 let g: TestGateway
 let upstream: ScriptedUpstream
@@ -32,7 +29,7 @@ t.before(async () => {
   key = await g.key('famC')
 })
 
-/** Sends bytes, piece by piece, and returns all that came back until the gateway closed the connection. */
+/** Sends bytes, piece by piece. Returns everything until the gateway closed the connection. */
 async function raw(...pieces: string[]): Promise<string> {
   const client = new RawClient(g.gateway.port, ...pieces)
   await client.closed
@@ -84,7 +81,7 @@ t.test('a request hidden in an unread body is never answered', async t => {
   t.equal(answers(answer), 1)
 })
 
-t.test('bodies over the limit are refused by their length and by their bytes', async t => {
+t.test('bodies over the limit are refused by their length or by their bytes', async t => {
   t.equal(status(await raw(post('content-length: 5000\r\nconnection: close', 'x'))), 413)
   const chunk = `400\r\n${' '.repeat(1024)}\r\n`
   t.equal(
@@ -101,7 +98,7 @@ t.test('bodies over the limit are refused by their length and by their bytes', a
   )
 })
 
-t.test('a client that asks before it sends is told to go on only when its body is wanted', async t => {
+t.test('a client that sends Expect gets 100 Continue only if its body is wanted', async t => {
   const ask = 'expect: 100-continue\r\nconnection: close\r\ncontent-length'
   const wrong = await raw(
     `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-wrong\r\n${ask}: 10\r\n\r\n`,
@@ -116,7 +113,7 @@ t.test('a client that asks before it sends is told to go on only when its body i
   t.match(other, /HTTP\/1\.1 200 OK/, 'what else it expects is nothing to refuse it for')
 })
 
-t.test('slow headers, slow bodies and idle connections are cut', async t => {
+t.test('slow headers, slow bodies and idle connections are disconnected', async t => {
   t.equal(status(await raw('GET /health HT')), 408)
   t.equal(status(await raw(post('content-length: 100', '{'))), 408)
   t.equal(
@@ -139,7 +136,7 @@ t.test('HTTP/1.0 gets a reply and a closed connection', async t => {
   t.match(answer, /^HTTP\/1\.1 200[^]*"status":"ok"/)
 })
 
-t.test('a client that resets its connection at any moment does not take the gateway with it', async t => {
+t.test('a client that resets its connection at any moment does not stop the gateway', async t => {
   for (const bytes of [
     'CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n',
     'GET /health HTTP/1.1\r\nhost: x\r\n\r\n',
@@ -161,7 +158,7 @@ t.test('a client that resets its connection at any moment does not take the gate
   t.equal((await g.call('/health')).status, 200)
 })
 
-t.test('a client that only connects does not hold up the end', async t => {
+t.test('a client that only connects does not delay the end', async t => {
   const gateway = await startGateway(t)
   const socket = connect(gateway.gateway.port, '127.0.0.1')
   const closed = new Promise(resolve => socket.on('error', resolve).on('close', resolve))

@@ -9,7 +9,7 @@ const FINISH =
   'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
 
 t.test(
-  'a worker that is killed is replaced, and its streams are charged what was received',
+  'a killed worker is replaced, and its streams are charged for what was received',
   { skip: process.platform !== 'linux' && 'needs /proc' },
   async t => {
     const upstream = await ScriptedUpstream.start(t)
@@ -35,7 +35,7 @@ t.test(
   },
 )
 
-t.test('what a worker has to log is not lost with its host', async t => {
+t.test('log lines of a worker survive the end of its host', async t => {
   const { place, running } = await startWorkers(t, 'http://127.0.0.1:1')
   await fetch(`${running.url}/v1/gone`).then(reply => reply.arrayBuffer())
   await running.stop('SIGKILL')

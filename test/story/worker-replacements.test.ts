@@ -6,7 +6,7 @@ import { ScriptedUpstream } from '../upstream.ts'
 const BODY = { model: 'nobody', messages: [{ role: 'user', content: 'hi' }] }
 
 t.test(
-  'workers that replace killed ones listen on the same port, with the same store, whatever the file says by then',
+  'workers that replace killed ones listen on the same port with the same store, even if the file has changed',
   { skip: process.platform !== 'linux' && 'needs /proc' },
   async t => {
     const { place, running } = await startWorkers(t, (await ScriptedUpstream.start(t)).url)

@@ -6,7 +6,7 @@ import { begun, json, ScriptedUpstream } from '../upstream.ts'
 /** Workers of one gateway. */
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-/** What such a request holds, in nano-credits. */
+/** The hold of such a request, in nano-credits. */
 const HELD = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
 const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
 const FINISH =
@@ -38,7 +38,7 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /10 entries, 0 with drift/ })
 })
 
-t.test('a changed file reaches every worker, a bad one none; a stop drains them all', async t => {
+t.test('a changed file reaches every worker, an invalid one none; a stop drains them all', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const replies = begun(upstream, DELTA)
   const { place, running } = await startWorkers(t, upstream.url)
@@ -58,14 +58,14 @@ t.test('a changed file reaches every worker, a bad one none; a stop drains them 
   t.match(await place.run('audit', '--key', one.id), { code: 0, out: /4 entries, 0 with drift/ })
 })
 
-t.test('lines of the log are whole, whoever writes at the same time and however slowly they are read', async t => {
+t.test('log lines are whole, with several writers and a slow reader', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const { running } = await startWorkers(t, upstream.url)
   const { url, child } = running
   child.stdout?.pause()
   const path = `/${'x-'.repeat(99)}`
   const asked = 1500
-  // Each connection is one worker's.
+  // Each connection belongs to one worker.
   const ask = async (): Promise<void> =>
     fetch(url + path, { headers: { connection: 'close' } }).then(async reply => void (await reply.arrayBuffer()))
   for (let at = 0; at < asked; at += 10) await Promise.all(Array.from({ length: 10 }, ask))
