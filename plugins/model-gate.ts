@@ -66,8 +66,8 @@ function called(name: string, format: Format): Rewriter {
     matches: ['"model"'],
     event(event) {
       const { json } = event
-      const told = format.modelOf(json)
-      if (told === undefined || told === name) return undefined
+      const reported = format.modelOf(json)
+      if (reported === undefined || reported === name) return undefined
       const { replyMember } = format
       const path =
         replyMember !== undefined && Object.hasOwn(json as object, replyMember) ? [replyMember, 'model'] : ['model']

@@ -111,8 +111,8 @@ export default definePlugin({
         else attempts.drop(attempt)
         if (!claim) return
         // A finished name stays taken even if its reply is no longer kept.
-        const told = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
-        told.catch((cause: unknown) =>
+        const recorded = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
+        recorded.catch((cause: unknown) =>
           log.warn({ exchange: x.id, err: cause }, 'the store does not know the result of an idempotency key'),
         )
       },

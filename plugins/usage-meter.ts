@@ -148,10 +148,10 @@ function lowers(x: Known, host: Host): boolean {
 /** Returns what the reply costs the operator, in nano-credits, if known; also for a reply without a charge. */
 function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
   const { terms } = x.runningHold
-  const told = x.tally.usage()
-  const used = parts.length === 0 && told?.valid ? metering.billedSoFar(x, told.usage, terms) : parts
+  const reported = x.tally.usage()
+  const used = parts.length === 0 && reported?.valid ? metering.billedSoFar(x, reported.usage, terms) : parts
   const { upstream } = x.route.candidates[0] as { upstream: Upstream }
-  return metering.costOf(used, x.model.entry.sends, upstream, told?.cost)
+  return metering.costOf(used, x.model.entry.sends, upstream, reported?.cost)
 }
 
 /** Logs usage without a price, and charges below the operator's cost. */

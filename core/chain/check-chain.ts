@@ -67,7 +67,7 @@ function checkFacts(
   meant: ReadonlySet<string>,
 ): Problem[] {
   const found = new Map<string, Problem>()
-  const tell = (id: string, problem: Problem): void => {
+  const report = (id: string, problem: Problem): void => {
     if (!found.has(id)) found.set(id, problem)
   }
   const meters = [...plugins.values()].filter(plugin => plugin.meters).map(({ name }) => name)
@@ -79,7 +79,7 @@ function checkFacts(
     const metered = stages.some(({ plugin }) => plugin.meters) || meters.some(name => meant.has(name))
     if (!free && !metered && stages.some(({ plugin }) => plugin.gives.includes('route'))) {
       const hint = `put ${meters.join(' or ')} at the end of the chain`
-      tell('meter', source.problem(['chain'], 'no stage meters requests', hint, 'key'))
+      report('meter', source.problem(['chain'], 'no stage meters requests', hint, 'key'))
     }
     for (const { plugin, path } of stages) {
       for (const fact of plugin.needs) {
@@ -88,14 +88,16 @@ function checkFacts(
         const below = placed.find(other => other.plugin.gives.includes(fact))?.plugin.name
         const absent = [...plugins.values()].find(({ gives }) => gives.includes(fact))?.name
         if (below !== undefined)
-          tell(`${plugin.name} below ${below}`, source.problem(path, said, `put it below ${below}, which gives it`))
-        else if (absent === undefined) tell(`${plugin.name} ${fact}`, source.problem(path, said, 'no plugin gives it'))
-        else if (!meant.has(absent)) tell(absent, source.problem(path, said, `put ${absent}, which gives it, above it`))
+          report(`${plugin.name} below ${below}`, source.problem(path, said, `put it below ${below}, which gives it`))
+        else if (absent === undefined)
+          report(`${plugin.name} ${fact}`, source.problem(path, said, 'no plugin gives it'))
+        else if (!meant.has(absent))
+          report(absent, source.problem(path, said, `put ${absent}, which gives it, above it`))
       }
       for (const fact of plugin.gives) {
         const other = given.get(fact)
         if (other !== undefined && other !== plugin.name) {
-          tell(
+          report(
             `${plugin.name} gives ${fact}`,
             source.problem(path, `"${plugin.name}" gives "${fact}", which "${other}" already gives`),
           )

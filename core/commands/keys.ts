@@ -121,9 +121,9 @@ export async function topUp(
       const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
       return [now, await describe(ledger, key, config, environment.now())] as const
     })
-    const told = added ? '' : ' This id was already used; nothing was added.'
+    const repeated = added ? '' : ' This id was already used; nothing was added.'
     environment.print(
-      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${told}`,
+      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${repeated}`,
     )
   } catch (thrown) {
     if (again === '' || !(thrown instanceof StoreFailure)) throw thrown

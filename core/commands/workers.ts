@@ -92,7 +92,7 @@ export class Workers {
     if (!found || this.#stopping) return
     configureLog(this.#environment, found.config)
     this.#current = found.text
-    for (const worker of all()) tell(worker, { kind: 'reload', text: found.text })
+    for (const worker of all()) send(worker, { kind: 'reload', text: found.text })
   }
 
   /** Drains the workers. Stops the store after the last of them has ended. */
@@ -100,7 +100,7 @@ export class Workers {
     this.#stopping = true
     this.#unwatch()
     const ended = all().map(worker => new Promise(resolve => worker.once('exit', resolve)))
-    for (const worker of all()) tell(worker, { kind: 'stop' })
+    for (const worker of all()) send(worker, { kind: 'stop' })
     await Promise.all(ended)
     await this.store.close()
   }
@@ -116,7 +116,7 @@ export class Workers {
   #fork(): Worker {
     const worker = cluster.fork()
     worker.on('error', cause => this.#environment.log.warn({ worker: worker.id, err: cause }, 'cannot reach a worker'))
-    tell(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port })
+    send(worker, { kind: 'start', first: this.#first, current: this.#current, port: this.port })
     return worker
   }
 
@@ -194,6 +194,6 @@ function all(): Worker[] {
 }
 
 /** A worker that just died cannot receive messages. Its end is reported separately. */
-function tell(worker: Worker, message: Message): void {
+function send(worker: Worker, message: Message): void {
   worker.send(message, () => {})
 }

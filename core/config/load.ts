@@ -99,9 +99,10 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
 }
 
 /** The problems at values that have no problem yet. */
-function outside(told: readonly Problem[], problems: readonly Problem[]): Problem[] {
+function outside(reported: readonly Problem[], problems: readonly Problem[]): Problem[] {
   return problems.filter(
-    ({ line, col }) => !told.some(other => other.line === line && col >= other.col && col <= other.col + other.width),
+    ({ line, col }) =>
+      !reported.some(other => other.line === line && col >= other.col && col <= other.col + other.width),
   )
 }
 

@@ -29,25 +29,25 @@ export function priceFromFile(raw: RawPrice, path: Path, reader: SectionReader):
   const factors = CONDITION_NAMES.flatMap(name => {
     const named = raw[name]
     if (!named) return []
-    for (const told of Object.keys(named)) {
-      if (told === 'auto')
+    for (const value of Object.keys(named)) {
+      if (value === 'auto')
         reader.add(
-          [...path, name, told],
+          [...path, name, value],
           '"auto" is not a tier that a reply reports',
           'list the tiers that it may become',
           'key',
         )
-      else if (isStandard(told))
+      else if (isStandard(value))
         reader.add(
-          [...path, name, told],
-          `"${told}" is the standard, which the rates themselves are for`,
+          [...path, name, value],
+          `"${value}" is the standard, which the rates themselves are for`,
           'list what costs more or less than the standard',
           'key',
         )
-      else if (told !== told.toLowerCase())
-        reader.add([...path, name, told], 'names are lower case', `write it as ${told.toLowerCase()}`, 'key')
+      else if (value !== value.toLowerCase())
+        reader.add([...path, name, value], 'names are lower case', `write it as ${value.toLowerCase()}`, 'key')
     }
-    return [[name, new Map(Object.keys(named).map(told => [told, reader.decimal([...path, name, told])]))]]
+    return [[name, new Map(Object.keys(named).map(value => [value, reader.decimal([...path, name, value])]))]]
   })
   const calls = CALL_NAMES.flatMap(name =>
     raw.calls?.[name] === undefined ? [] : [[name, reader.decimal([...path, 'calls', name])]],

@@ -23,7 +23,7 @@ interface Node extends Shape {
 /** What `!env NAME fallback` looks like to an editor, which reads the text behind the tag. */
 const FROM_ENVIRONMENT = { type: 'string', pattern: '^[A-Za-z_][A-Za-z0-9_]*( .*)?$' } as const
 
-/** Types whose values may all come from the environment. Of texts, only those with a rule need to be told apart. */
+/** Types whose values may all come from the environment. Strings may too if they have a rule; a plain string accepts the tag's text anyway. */
 const SCALARS: ReadonlySet<string> = new Set(['integer', 'number', 'boolean'])
 
 /** Keywords of Tollgate's own, and formats that have another meaning elsewhere. */

@@ -15,14 +15,14 @@ const STATUS_MS = 1000
  * @returns a function that stops watching
  */
 export function watchFile(file: string, text: string, log: Log, changed: () => void): () => void {
-  let told: Buffer | undefined = Buffer.from(text)
+  let seen: Buffer | undefined = Buffer.from(text)
   let quiet: NodeJS.Timeout | undefined
   const look = (): void => {
     clearTimeout(quiet)
     quiet = setTimeout(() => {
       const now = bytesOf(file)
-      if (now === 'no file' || now === told || (now && told?.equals(now))) return
-      told = now
+      if (now === 'no file' || now === seen || (now && seen?.equals(now))) return
+      seen = now
       changed()
     }, DEBOUNCE_MS)
   }

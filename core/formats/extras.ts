@@ -93,8 +93,8 @@ function asked(name: string, value: unknown): readonly string[] | undefined {
   }
   if (name === 'audio') return ['audio']
   if (name === 'service_tier' || name === 'speed' || name === 'inference_geo') {
-    const told = text(value) ?? ''
-    return told !== 'auto' && told !== '' && isStandard(told) ? undefined : [told]
+    const name = text(value) ?? ''
+    return name !== 'auto' && name !== '' && isStandard(name) ? undefined : [name]
   }
   return []
 }

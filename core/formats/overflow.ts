@@ -1,4 +1,4 @@
-/** How providers report that the input is too long. Agents shorten it only if they are told in words that they know. */
+/** How providers report that the input is too long. Agents shorten it only if the error has words that they know. */
 import type { Failure } from './terms.ts'
 
 const CODES = new Set(['context_length_exceeded', 'context_too_long'])

@@ -57,15 +57,15 @@ export class UsageTally {
    * @param asked the tools that the request lets the provider run
    */
   calls(asked: readonly ProviderTool[]): Calls | undefined {
-    const told = this.#counted?.conditions?.calls
-    if (!told && this.#seen.size === 0) return undefined
+    const reported = this.#counted?.conditions?.calls
+    if (!reported && this.#seen.size === 0) return undefined
     const seen: Partial<Record<CallName, number>> = {}
     for (const { kind, ifAsked } of this.#seen.values()) {
       if (kind !== 'advisor' && (!ifAsked || asked.some(tool => tool.kind === kind))) seen[kind] = (seen[kind] ?? 0) + 1
     }
-    const counts: Partial<Record<CallName, number>> = { ...told, ...seen }
+    const counts: Partial<Record<CallName, number>> = { ...reported, ...seen }
     for (const kind of Object.keys(counts) as CallName[])
-      counts[kind] = this.#counts?.[kind] ?? Math.max(told?.[kind] ?? 0, seen[kind] ?? 0)
+      counts[kind] = this.#counts?.[kind] ?? Math.max(reported?.[kind] ?? 0, seen[kind] ?? 0)
     return counts
   }
 

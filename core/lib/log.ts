@@ -109,7 +109,7 @@ class LineBuffer {
     this.#timer = undefined
     if (this.#waitingBytes > BACKLOG) this.#lost += this.#count
     else if (this.#count > 0) {
-      this.#tellLoss()
+      this.#reportLoss()
       this.#keep(this.#scrubber.scrub(this.#lines), this.#count)
     }
     this.#lines = ''
@@ -118,7 +118,7 @@ class LineBuffer {
     if (!this.#writing) this.#next()
   }
 
-  #tellLoss(): void {
+  #reportLoss(): void {
     if (this.#lost > 0)
       this.#keep(`${JSON.stringify({ level: 'warn', time: this.#now(), lines: this.#lost, msg: LOST })}\n`, this.#lost)
     this.#lost = 0
@@ -131,7 +131,7 @@ class LineBuffer {
 
   #next(): void {
     // A loss is reported as soon as there is room.
-    if (this.#waiting.length === 0 && !this.#torn) this.#tellLoss()
+    if (this.#waiting.length === 0 && !this.#torn) this.#reportLoss()
     const piece = this.#waiting.shift()
     this.#writing = piece !== undefined
     if (piece) {

@@ -180,9 +180,9 @@ function snakeCase(name: string): string {
 /** Returns one part of a charge for customers: tokens and calls, each with its unit price. */
 function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
   const { calls, ...named } = conditions
-  const factors = Object.entries(named).flatMap(([name, told]) => {
-    const factor = price.factors[name as ConditionName]?.get(told)
-    return factor === undefined ? [] : [[snakeCase(name), { name: told, factor: formatCredits(factor) }]]
+  const factors = Object.entries(named).flatMap(([name, value]) => {
+    const factor = price.factors[name as ConditionName]?.get(value)
+    return factor === undefined ? [] : [[snakeCase(name), { name: value, factor: formatCredits(factor) }]]
   })
   const fees = Object.entries(calls ?? {}).map(([name, count]) => [
     snakeCase(name),

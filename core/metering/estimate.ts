@@ -123,10 +123,10 @@ export function cutUsage(x: Billable, terms: Terms): Usage {
   const most = Math.min(x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity, byClock(x, terms, x.elapsedMs))
   // Predicted text that was not used is unseen output.
   const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible)) + terms.extras.predicted
-  const told = withReported(x, terms, knownInput(x, terms), visible + hidden)
+  const estimated = withReported(x, terms, knownInput(x, terms), visible + hidden)
   // The results of tools at the provider become input after the first report.
   const more = inputTokens(x.tally.usage()?.usage ?? NO_USAGE) > 0 ? terms.weight.toolTokens : 0
-  const usage = more > 0 ? { ...told, input: told.input + more } : told
+  const usage = more > 0 ? { ...estimated, input: estimated.input + more } : estimated
   const { price } = x.model.entry
   // Media do not show in the bytes of a reply.
   if (terms.extras.media.length > 0)
@@ -255,11 +255,11 @@ export function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Te
     ? reported.output
     : Math.max(estimate.output, Math.min(reported.output, most.output))
   const reasoning = Math.min(reported.reasoning, output)
-  const told = inputTokens(reported)
+  const reportedInput = inputTokens(reported)
   // The excess is taken from the largest counters first.
   let excess = plausibleInput(reported, x, terms)
     ? 0
-    : told - Math.max(inputTokens(estimate), Math.min(told, most.input))
+    : reportedInput - Math.max(inputTokens(estimate), Math.min(reportedInput, most.input))
   const classes = {
     input: reported.input,
     cacheRead: reported.cacheRead,

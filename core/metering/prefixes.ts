@@ -55,12 +55,22 @@ export class Prefixes {
   })
 
   /** Remembers the input of a request as its upstream reported it. */
-  learn(of: ConversationOwner, body: Body, told: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>, now: number): void {
+  learn(
+    of: ConversationOwner,
+    body: Body,
+    reported: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>,
+    now: number,
+  ): void {
     if (body.received.length < WORTH) return
     const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
     if (shortened) return
     const name = nameOf(of)
-    const known: KnownRequest = { ...told, said: said.map(digestOf), frame: digestOf(JSON.stringify(frame)), at: now }
+    const known: KnownRequest = {
+      ...reported,
+      said: said.map(digestOf),
+      frame: digestOf(JSON.stringify(frame)),
+      at: now,
+    }
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
   }
 

@@ -41,13 +41,13 @@ export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'ser
 function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | undefined {
   const { serviceTier } = tally
   const counted = tally.usage()?.conditions
-  const told = serviceTier === undefined ? counted : { serviceTier, ...counted }
+  const reported = serviceTier === undefined ? counted : { serviceTier, ...counted }
   const seen = tally.calls(extras.tools)
-  if (!told && !seen && !extras.leastCalls && !extras.conditions) return undefined
+  if (!reported && !seen && !extras.leastCalls && !extras.conditions) return undefined
   const conditions: { -readonly [K in keyof Conditions]: Conditions[K] } = {}
   let plain = true
   for (const name of CONDITION_NAMES) {
-    const value = told?.[name] ?? extras.conditions?.[name]
+    const value = reported?.[name] ?? extras.conditions?.[name]
     if (value === undefined || isStandard(value)) continue
     conditions[name] = value
     plain = false

@@ -227,8 +227,8 @@ function times(tokens: number, rate: bigint): bigint {
 /** The factors that apply under these conditions. A condition without a factor has none. */
 export function factorsOf(price: Price, conditions: Conditions): bigint[] {
   return CONDITION_NAMES.flatMap(name => {
-    const told = conditions[name]
-    return told === undefined ? [] : (price.factors[name]?.get(told) ?? [])
+    const value = conditions[name]
+    return value === undefined ? [] : (price.factors[name]?.get(value) ?? [])
   })
 }
 
@@ -245,9 +245,13 @@ export function unpricedOf({ usage, price, conditions = {} }: PricedUsage): stri
   const classes = (['audioInput', 'audioOutput', 'imageOutput'] as const).filter(
     name => (usage[name] ?? 0) > 0 && rates[name] === undefined,
   )
-  const told = CONDITION_NAMES.filter(
+  const missing = CONDITION_NAMES.filter(
     name => !isStandard(conditions[name]) && !price.factors[name]?.has(conditions[name] ?? ''),
   )
   const calls = CALL_NAMES.filter(name => (conditions.calls?.[name] ?? 0) > 0 && price.calls[name] === undefined)
-  return [...classes, ...told.map(name => `${name}.${String(conditions[name])}`), ...calls.map(name => `calls.${name}`)]
+  return [
+    ...classes,
+    ...missing.map(name => `${name}.${String(conditions[name])}`),
+    ...calls.map(name => `calls.${name}`),
+  ]
 }

@@ -127,10 +127,10 @@ export function onTakeover(redis: Redis, callback: () => void): void {
  * connection is closed.
  */
 export async function connect(redis: Redis, role: Role, log: Log): Promise<Redis> {
-  const told = new AbortController()
+  const gaveUp = new AbortController()
   const waiting = setInterval(() => log.warn('the store is not ready; it may be loading its files'), NOT_READY_MS)
-  const patience = role === 'gateway' ? undefined : setTimeout(() => told.abort(), GUEST_MS)
-  const [ready, end] = ['ready', 'end'].map(event => once(redis, event, { signal: told.signal }))
+  const patience = role === 'gateway' ? undefined : setTimeout(() => gaveUp.abort(), GUEST_MS)
+  const [ready, end] = ['ready', 'end'].map(event => once(redis, event, { signal: gaveUp.signal }))
   try {
     await Promise.race([ready, end, redis.connect()])
     if (redis.status !== 'ready') throw new Error('the cluster is not in order')
@@ -141,7 +141,7 @@ export async function connect(redis: Redis, role: Role, log: Log): Promise<Redis
   } finally {
     clearInterval(waiting)
     clearTimeout(patience)
-    told.abort()
+    gaveUp.abort()
   }
 }
 

@@ -106,13 +106,13 @@ export class Wire {
     socket.write = (chunk: Uint8Array | string, encoding?: unknown, callback?: unknown): boolean => {
       this.#wrote = true
       this.#unwritten++
-      const told = typeof encoding === 'function' ? encoding : callback
+      const done = typeof encoding === 'function' ? encoding : callback
       return inSlices(write, chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
         if (!error && this.#socket === socket) {
           this.#unwritten--
           this.#flushedAt = performance.now()
         }
-        if (typeof told === 'function') (told as Done)(error)
+        if (typeof done === 'function') (done as Done)(error)
       })
     }
   }

@@ -93,12 +93,12 @@ function encodeMessages(items: readonly Item[]): Json[] {
 
 /** @param shown receives the media of the result */
 function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, shown: Part[]): Json {
-  const told = resultParts(parts, failed)
+  const results = resultParts(parts, failed)
   const short = shortId(id, MOST_ID)
-  const media = told.filter(part => !('text' in part))
+  const media = results.filter(part => !('text' in part))
   if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${short} showed:` })
   for (const part of media) shown.push(part)
-  return { role: 'tool', tool_call_id: short, content: textOf(told) || (media.length > 0 ? 'Shown below.' : '') }
+  return { role: 'tool', tool_call_id: short, content: textOf(results) || (media.length > 0 ? 'Shown below.' : '') }
 }
 
 function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>): Turn | undefined {

@@ -34,10 +34,12 @@ const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
 export function count(raw: RawUsage): CountedUsage | undefined {
   const counter = new Counter()
   // After a compaction the top-level counters are those of the last pass only. All passes are billed.
-  const told = Array.isArray(raw['iterations']) ? raw['iterations'].map(object).filter(pass => pass !== undefined) : []
-  if (told.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
+  const iterations = Array.isArray(raw['iterations'])
+    ? raw['iterations'].map(object).filter(pass => pass !== undefined)
+    : []
+  if (iterations.length === 0 && counter.maybe(raw, 'input_tokens', 'output_tokens') === undefined) return undefined
   // If only passes of other models are listed, the top-level counters are the model's own.
-  const counted = told.every(pass => otherModel(pass) !== undefined) ? [raw, ...told] : told
+  const counted = iterations.every(pass => otherModel(pass) !== undefined) ? [raw, ...iterations] : iterations
   const passes = counted.map((pass): Pass => ({
     model: otherModel(pass),
     usage: countOnce(pass, counter),
@@ -54,7 +56,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
       pass => counter.maybe(pass, 'input_tokens') !== undefined && counter.maybe(pass, 'output_tokens') !== undefined,
     ),
     ...(conditions && { conditions }),
-    ...(told.length > 0 && { passes }),
+    ...(iterations.length > 0 && { passes }),
     ...(unknown.length > 0 && { unknown: [...new Set(unknown)] }),
     ...(cost !== undefined && { cost }),
   }

@@ -188,8 +188,8 @@ class ResponsesDecoder implements Decoder {
 
   #end(response: Json): NeutralEvent[] {
     const output = Array.isArray(response['output']) ? response['output'] : []
-    const untold = output.flatMap((item, index) => this.#done(object(item) ?? {}, index))
-    return [...untold, { kind: 'stop', stop: decodeStop(response, this.#calls) }, { kind: 'end' }]
+    const rest = output.flatMap((item, index) => this.#done(object(item) ?? {}, index))
+    return [...rest, { kind: 'stop', stop: decodeStop(response, this.#calls) }, { kind: 'end' }]
   }
 }
 

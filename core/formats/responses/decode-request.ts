@@ -60,7 +60,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, dropped),
   )
   const instructions = text(body['instructions'])
-  const told = instructions
+  const system = instructions
     ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }]
     : []
   const format = object(body['text'])
@@ -69,7 +69,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
     usageAsked: true,
-    items: pairToolResults([...told, ...items], dropped),
+    items: pairToolResults([...system, ...items], dropped),
     tools,
     toolChoice: choice,
     parallelTools: boolean(body['parallel_tool_calls']),

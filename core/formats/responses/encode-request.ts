@@ -66,8 +66,11 @@ function encodeItem(item: Item): Json[] {
       ]
     case 'reasoning': {
       const { encrypted, id, summary = item.text === '' ? [] : [item.text] } = item.signature?.data ?? {}
-      const told = (Array.isArray(summary) ? summary : []).map(part => ({ type: 'summary_text', text: String(part) }))
-      return [present({ type: 'reasoning', id: text(id), summary: told, encrypted_content: encrypted })]
+      const summaryParts = (Array.isArray(summary) ? summary : []).map(part => ({
+        type: 'summary_text',
+        text: String(part),
+      }))
+      return [present({ type: 'reasoning', id: text(id), summary: summaryParts, encrypted_content: encrypted })]
     }
     case 'call':
       return [

@@ -19,10 +19,10 @@ const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response
 
 /** Reads a response object, which is a JSON reply or part of a terminal event. */
 function readResponse(response: Readonly<Record<string, unknown>>): Reading {
-  const told = object(response['usage'])
+  const reported = object(response['usage'])
   const serviceTier = conditionNamed(response['service_tier'])
   const image = object(object(response['tool_usage'])?.['image_gen'])
-  const usage = told && image ? { ...told, image_gen: image } : told
+  const usage = reported && image ? { ...reported, image_gen: image } : reported
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
   const calls = list(response['output']).flatMap(
     (item, index) => callOfItem(object(item), text(object(item)?.['id']) || index) ?? [],
