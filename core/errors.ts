@@ -106,6 +106,11 @@ export class GatewayError extends Error {
   }
 }
 
+/** The error for a request body that is wrong. @param param the member at fault, if it is a single one */
+export function invalidBody(message: string, param?: string): GatewayError {
+  return new GatewayError('invalid_body', { message, ...(param !== undefined && { param }) })
+}
+
 /** Headers that frame a reply. The gateway sets them. Another value would break the reply. */
 const FRAMING: ReadonlySet<string> = new Set([
   'content-encoding',

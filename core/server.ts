@@ -48,7 +48,7 @@ const LOOKS = 16
 const HEADERS_MAX = 128
 
 /** With fewer places, one key would occupy all of them. */
-const PLACES_LEAST = 2
+const PLACES_MIN = 2
 
 /** The HTTP server of one process. */
 export class GatewayServer {
@@ -173,7 +173,7 @@ export class GatewayServer {
     connection.arrived = () => req.complete
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#options.current()
-    this.#resources.places.total = Math.max(PLACES_LEAST, connectionsMax(generation.config.limits.connections))
+    this.#resources.places.total = Math.max(PLACES_MIN, connectionsMax(generation.config.limits.connections))
     const setup = { id: this.#options.newId(), limits: generation.config.limits, addressGroup: connection.address }
     const x = new HttpExchange(req, res, setup, this.#resources)
     if (this.#draining) res.setHeader('connection', 'close')

@@ -1,4 +1,4 @@
-import { definePlugin, GatewayError, type KeyType } from 'tollgate/plugin'
+import { definePlugin, invalidBody, type KeyType } from 'tollgate/plugin'
 
 /**
  * Adds the key type's default model to a request without a model if `fillDefault` is set. Otherwise such a request is
@@ -15,17 +15,14 @@ export default definePlugin({
         const asked = body.get('model')
         if (typeof asked === 'string') return
         const type = config.keyTypes.get(key.type) as KeyType
-        if (asked !== undefined) throw invalid('"model" must be a string.')
+        if (asked !== undefined) throw invalidBody('"model" must be a string.', 'model')
         if (!type.fillDefault)
-          throw invalid(
+          throw invalidBody(
             `The required member "model" is missing; the default of this key's type is "${type.default.id}".`,
+            'model',
           )
         body.set('model', type.default.id)
       },
     }
   },
 })
-
-function invalid(message: string): GatewayError {
-  return new GatewayError('invalid_body', { param: 'model', message })
-}

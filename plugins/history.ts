@@ -16,7 +16,7 @@ const MOST = 500
 /** Maximum entries that one request scans for its filters. If there are more, it returns a cursor. */
 const LOOKED_THROUGH = 2000
 /** Maximum entries to skip for numbered pages. Beyond that, use a cursor. */
-const MOST_SKIPPED = 2000
+const SKIPPED_MAX = 2000
 /** Entries per read of the store. Other work gets its turn between two reads. */
 const READ_AT_ONCE = 50
 const PRICED_AT_ONCE = 25
@@ -116,8 +116,8 @@ function read(query: URLSearchParams): Wish {
   if (cursor !== undefined && !CURSOR.test(cursor))
     throw invalid('cursor', '"cursor" must be the next_cursor of an earlier answer.')
   if (cursor !== undefined && page > 1) throw invalid('page', 'Send either "cursor" or "page".')
-  if ((page - 1) * size > MOST_SKIPPED)
-    throw invalid('page', `Pages end at entry ${MOST_SKIPPED}. Continue with "cursor".`)
+  if ((page - 1) * size > SKIPPED_MAX)
+    throw invalid('page', `Pages end at entry ${SKIPPED_MAX}. Continue with "cursor".`)
   const filters = {
     model: of('model'),
     status: oneOf(STATUSES, of('status'), 'status'),

@@ -1,7 +1,7 @@
-import { type Body, BodyReader, definePlugin, type Format, GatewayError } from 'tollgate/plugin'
+import { type Body, BodyReader, definePlugin, type Format, invalidBody } from 'tollgate/plugin'
 
 /** No provider supports more choices per request. */
-const MOST_CHOICES = 128
+const CHOICES_MAX = 128
 /** Estimated memory per JSON value besides its text, in bytes, and the number of values per reservation. */
 const TAPE_VALUE_BYTES = 80
 const RESERVED_AT_ONCE = 1000
@@ -40,26 +40,22 @@ function check(body: Body, format: Format): void {
   for (const name in format.required) {
     const type = format.required[name]
     const value = body.view(name)
-    if (!value) throw invalid(name, `The required member "${name}" is missing.`)
-    if (type === 'array' && !value.isList) throw invalid(name, `"${name}" must be an array.`)
+    if (!value) throw invalidBody(`The required member "${name}" is missing.`, name)
+    if (type === 'array' && !value.isList) throw invalidBody(`"${name}" must be an array.`, name)
   }
   for (const name in format.typed) {
     const type = format.typed[name]
     const value = body.get(name)
     if (value === undefined || value === null) continue
-    if (type === 'boolean' && typeof value !== 'boolean') throw invalid(name, `"${name}" must be true or false.`)
+    if (type === 'boolean' && typeof value !== 'boolean') throw invalidBody(`"${name}" must be true or false.`, name)
     if (type === 'count' && !(Number.isSafeInteger(value) && (value as number) > 0)) {
-      throw invalid(name, `"${name}" must be a whole number above zero.`)
+      throw invalidBody(`"${name}" must be a whole number above zero.`, name)
     }
     if (
       type === 'choices' &&
-      !(Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= MOST_CHOICES)
+      !(Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= CHOICES_MAX)
     ) {
-      throw invalid(name, `"${name}" must be a whole number from 1 to ${MOST_CHOICES}.`)
+      throw invalidBody(`"${name}" must be a whole number from 1 to ${CHOICES_MAX}.`, name)
     }
   }
-}
-
-function invalid(param: string, message: string): GatewayError {
-  return new GatewayError('invalid_body', { param, message })
 }

@@ -4,7 +4,7 @@ import {
   definePlugin,
   type Exchange,
   type Format,
-  GatewayError,
+  invalidBody,
   type KeyType,
   type Route,
   Translation,
@@ -67,9 +67,9 @@ async function translated(
   const inner = await x.body.inner()
   const values = x.body.values + inner.values
   if (values > limits.values)
-    throw invalid(`The request, including the arguments of its calls, has more than ${limits.values} values.`)
+    throw invalidBody(`The request, including the arguments of its calls, has more than ${limits.values} values.`)
   if (inner.depth > limits.depth)
-    throw invalid(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
+    throw invalidBody(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
   if (!isLarge(x.body, values)) return new Translation(asked)
   const bytes = x.body.received.length * TRANSLATION_COPIES + values * TRANSLATION_VALUE_BYTES
   x.reserve(bytes)
@@ -82,8 +82,4 @@ type Asked = Parameters<typeof Translation.large>[0]
 
 function isLarge({ received }: Body, values: number): boolean {
   return received.length > ON_THREAD_BYTES || values > ON_THREAD_VALUES
-}
-
-function invalid(message: string): GatewayError {
-  return new GatewayError('invalid_body', { message })
 }

@@ -10,7 +10,7 @@ import {
 } from 'tollgate/plugin'
 
 /** Longest wait that is passed on from an upstream, in milliseconds. */
-const MOST_WAIT_MS = 60_000
+const WAIT_MS_MAX = 60_000
 
 /** Failures that the request itself caused, by the vendors' `type` or `code`. Clients act on their messages. */
 const CLIENTS_FAULT =
@@ -97,12 +97,12 @@ function rejection({ route, format }: Known, status: number, failure: Failure, c
 /** Returns the upstream's requested wait within limits, since a client may take hours literally. */
 function wait(headers: Head['headers'], now: number): number {
   const ms = Number(headers['retry-after-ms'])
-  if (ms > 0) return Math.min(ms, MOST_WAIT_MS)
+  if (ms > 0) return Math.min(ms, WAIT_MS_MAX)
   const after = headers['retry-after']
   if (after === undefined) return 1000
   const seconds = Number(after)
   const until = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(after) - now
-  return Math.min(Math.max(Number.isFinite(until) ? until : 1000, 1000), MOST_WAIT_MS)
+  return Math.min(Math.max(Number.isFinite(until) ? until : 1000, 1000), WAIT_MS_MAX)
 }
 
 function secretsOf({ route }: Known): string[] {

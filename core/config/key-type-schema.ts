@@ -2,7 +2,7 @@
 
 import { POLICY } from './price-schema.ts'
 import { FORMAT_LIST } from './section-schema.ts'
-import { MOST_TOKENS, PAUSE } from './units.ts'
+import { TOKENS_MAX, PAUSE } from './units.ts'
 
 const MODEL_ID = {
   type: 'string',
@@ -26,13 +26,13 @@ const MODEL = {
     context: {
       type: 'integer',
       minimum: 1,
-      maximum: MOST_TOKENS,
+      maximum: TOKENS_MAX,
       description: 'Size of the context window, in tokens; 1,000,000 is assumed by default.',
     },
     maxOutput: {
       type: 'integer',
       minimum: 1,
-      maximum: MOST_TOKENS,
+      maximum: TOKENS_MAX,
       description: 'Maximum output of one reply, in tokens; `check` warns if it is missing.',
     },
     reasoning: {
@@ -55,7 +55,7 @@ const MODEL = {
     overhead: {
       type: 'integer',
       minimum: 0,
-      maximum: MOST_TOKENS,
+      maximum: TOKENS_MAX,
       description: 'Input tokens that the upstream adds to each request; learned by default.',
     },
     thinking: {
@@ -111,7 +111,7 @@ export const KEY_TYPE = {
     holdAhead: {
       type: 'integer',
       minimum: 1,
-      maximum: MOST_TOKENS,
+      maximum: TOKENS_MAX,
       default: 4096,
       description: 'Output tokens by which the hold of a running stream stays ahead.',
     },

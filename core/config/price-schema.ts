@@ -1,7 +1,7 @@
 /** JSON Schema of prices and of `requestPolicy`. */
 import { POLICIES, type PolicyName } from '../formats/policies.ts'
 import { CALL_NAMES, type CallName, RATE_NAMES } from '../money/price.ts'
-import { MOST_TOKENS } from './units.ts'
+import { TOKENS_MAX } from './units.ts'
 
 const RATE = {
   type: 'number',
@@ -80,7 +80,7 @@ export const PRICE_ENTRY = {
           above: {
             type: 'integer',
             minimum: 1,
-            maximum: MOST_TOKENS,
+            maximum: TOKENS_MAX,
             description: 'Number of input tokens above which these rates apply to the whole request.',
           },
           ...RATES,

@@ -1,7 +1,7 @@
 /** Durations, sizes and token counts in the notation of the configuration file. */
 
 /** More tokens than any model reads or writes. A larger number is a mistake. */
-export const MOST_TOKENS = 100_000_000
+export const TOKENS_MAX = 100_000_000
 
 const MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }

@@ -1,7 +1,7 @@
 /** JSON Schema of upstreams and their accounts. */
 
 import { FORMAT_LIST, section } from './section-schema.ts'
-import { DURATION, MOST_TOKENS } from './units.ts'
+import { DURATION, TOKENS_MAX } from './units.ts'
 
 const ACCOUNT = {
   type: 'object',
@@ -88,7 +88,7 @@ export const UPSTREAM = {
     defaultOutput: {
       type: 'integer',
       minimum: 1,
-      maximum: MOST_TOKENS,
+      maximum: TOKENS_MAX,
       default: 32_000,
       description: 'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
     },

@@ -8,7 +8,7 @@ import { inTurn, LONG_BYTES } from '../lib/turns.ts'
 
 /** Chunks of a body before they must have this many bytes on average. A chunk costs as much time as many bytes. */
 const CHUNKS_MAX = 2000
-const CHUNK_BYTES_LEAST = 64
+const CHUNK_BYTES_MIN = 64
 
 /** Bytes of a chunk up to which it is checked as soon as it arrives. */
 const SHORT_BYTES = 4096
@@ -71,7 +71,7 @@ export async function readBody(
     const onData = (chunk: Buffer): void => {
       idle.refresh()
       if (body.push(chunk) > limit) return fail(tooLarge())
-      if (++chunks > CHUNKS_MAX && body.length < chunks * CHUNK_BYTES_LEAST) return fail(crumbled())
+      if (++chunks > CHUNKS_MAX && body.length < chunks * CHUNK_BYTES_MIN) return fail(crumbled())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       try {
         if (length === 0) reserve(chunk.length)
@@ -112,7 +112,7 @@ export async function readBody(
 
 function crumbled(): GatewayError {
   return new GatewayError('bad_request', {
-    message: `The body arrives in chunks of less than ${CHUNK_BYTES_LEAST} bytes.`,
+    message: `The body arrives in chunks of less than ${CHUNK_BYTES_MIN} bytes.`,
   })
 }
 
@@ -133,7 +133,7 @@ export function discarded(req: IncomingMessage, bytes: number, ms: number): Prom
     const timer = setTimeout(() => done(), ms)
     const onData = (chunk: Buffer): void => {
       left -= chunk.length
-      if (left < 0 || (++chunks > CHUNKS_MAX && bytes - left < chunks * CHUNK_BYTES_LEAST)) done()
+      if (left < 0 || (++chunks > CHUNKS_MAX && bytes - left < chunks * CHUNK_BYTES_MIN)) done()
     }
     const done = (): void => {
       clearTimeout(timer)

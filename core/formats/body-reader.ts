@@ -4,7 +4,7 @@ import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } fr
 import { JsonScanner } from '../lib/json/scanner.ts'
 import { Body, CONVERSATION } from './body.ts'
 import { OPEN_OBJECT } from '../lib/json/bytes.ts'
-import { GatewayError } from '../errors.ts'
+import { GatewayError, invalidBody } from '../errors.ts'
 
 /** Most top-level members. */
 const MEMBERS_MAX = 1000
@@ -47,9 +47,9 @@ export class BodyReader {
    */
   body(bytes: Buffer): Body {
     this.#read(bytes, true, Infinity)
-    if (!isUtf8(bytes)) throw invalid('The request body is not valid UTF-8.')
+    if (!isUtf8(bytes)) throw invalidBody('The request body is not valid UTF-8.')
     if (bytes[this.#scanner.tape.start(0) ?? 0] !== OPEN_OBJECT)
-      throw invalid('The request body must be a JSON object.')
+      throw invalidBody('The request body must be a JSON object.')
     return new Body(bytes, this.#scanner)
   }
 
@@ -60,7 +60,8 @@ export class BodyReader {
     } catch (thrown) {
       throw thrown instanceof JsonError ? this.#refusal(thrown.fault) : thrown
     }
-    if (this.#scanner.names.size > MEMBERS_MAX) throw invalid(`The request body has more than ${MEMBERS_MAX} members.`)
+    if (this.#scanner.names.size > MEMBERS_MAX)
+      throw invalidBody(`The request body has more than ${MEMBERS_MAX} members.`)
     return all
   }
 
@@ -68,23 +69,23 @@ export class BodyReader {
     const { depth, values } = this.#limits
     switch (fault.kind) {
       case 'syntax':
-        return invalid('The request body is not valid JSON.')
+        return invalidBody('The request body is not valid JSON.')
       case 'depth':
-        return invalid(`The request body is nested more than ${depth} levels deep.`)
+        return invalidBody(`The request body is nested more than ${depth} levels deep.`)
       case 'values':
-        return invalid(`The request body has more than ${values} values.`)
+        return invalidBody(`The request body has more than ${values} values.`)
       case 'range':
-        return invalid(`The request body has a number out of range: ${fault.text}`)
+        return invalidBody(`The request body has a number out of range: ${fault.text}`)
       case 'member':
-        return invalid(
+        return invalidBody(
           `"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`,
           fault.name.slice(0, 64),
         )
       case 'twice': {
         const name = fault.name.slice(0, 64)
         return fault.outermost
-          ? invalid(`The request body names "${name}" twice.`, name)
-          : invalid(`The request body names "${name}" twice in one object.`)
+          ? invalidBody(`The request body names "${name}" twice.`, name)
+          : invalidBody(`The request body names "${name}" twice in one object.`)
       }
     }
   }
@@ -93,10 +94,6 @@ export class BodyReader {
 /** Reads a body of any depth and size. @throws GatewayError invalid_body as `BodyReader` does */
 export function bodyOf(bytes: Buffer): Body {
   return new BodyReader(UNLIMITED).body(bytes)
-}
-
-function invalid(message: string, param?: string): GatewayError {
-  return new GatewayError('invalid_body', { message, ...(param !== undefined && { param }) })
 }
 
 /**

@@ -44,7 +44,7 @@ interface Job {
 
 const MIB = 1024 * 1024
 /** The smallest heap of the thread, in MiB. */
-const HEAP_LEAST = 256
+const HEAP_MIN = 256
 
 /** The jobs of one key. */
 export interface KeyJobs extends Translator {
@@ -69,7 +69,7 @@ export class LongJobs {
    */
   constructor(memory: number, limitMs: () => number, log: Log) {
     this.#limitMs = limitMs
-    this.#heapMax = Math.max(HEAP_LEAST, Math.ceil(memory / MIB))
+    this.#heapMax = Math.max(HEAP_MIN, Math.ceil(memory / MIB))
     this.#log = log
   }
 

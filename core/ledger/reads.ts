@@ -5,8 +5,11 @@ import { PriceBook } from './price-book.ts'
 import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
 import { type Scripts, stored } from './scripts.ts'
 
+/** Milliseconds of a day. */
+export const DAY_MS = 86_400_000
+
 /** Lengths of the quota windows, in milliseconds. */
-export const WINDOW_MS = { day: 86_400_000, week: 604_800_000 } as const
+export const WINDOW_MS = { day: DAY_MS, week: 7 * DAY_MS } as const
 
 /**
  * An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in

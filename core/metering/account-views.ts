@@ -6,6 +6,7 @@ import type { Config, KeyType } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Count, HistoryEntry, Summary, ChargePart } from '../ledger/records.ts'
 import type { Key } from '../ledger/keys.ts'
+import { DAY_MS } from '../ledger/reads.ts'
 import { chargeParts } from '../ledger/entries.ts'
 import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -80,8 +81,6 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
     },
   }
 }
-
-const DAY_MS = 86_400_000
 
 function lastDays(summary: Summary, today: number, days: number): Count[] {
   return Array.from({ length: days }, (_, ago) => summary.days.get(today - ago)).filter(count => count !== undefined)

@@ -49,7 +49,7 @@ export interface Billable extends Pick<
 }
 
 /** A token rarely has more bytes, so more bytes per token exceed an output limit. */
-const MOST_BYTES_PER_TOKEN = 12
+const BYTES_PER_TOKEN_MAX = 12
 /** A report of more input than this many context windows is implausible. */
 const IMPLAUSIBLE_WINDOWS = 2
 /**
@@ -60,9 +60,9 @@ const IMPLAUSIBLE_LIMITS = 10
 /** Output tokens that are plausible for every request. */
 const PLAUSIBLE_OUTPUT = 4096
 /** Maximum passes of the model that tools at the provider can cause. Each pass reads the whole input again. */
-const MOST_PASSES = 10
+const PASSES_MAX = 10
 /** Maximum passes in one report. */
-const MOST_TOLD_PASSES = 1000
+const REPORTED_PASSES_MAX = 1000
 /** How long an upstream may continue after its connection was closed, in seconds. */
 const STOP_LAG_S = 1
 
@@ -74,12 +74,12 @@ export function outputLimit({ format, body, model, delivered }: Billable): numbe
   const stated =
     Math.min(format.outputLimit(body) ?? Infinity, model.entry.maxOutput ?? Infinity) * format.choices(body)
   // An upstream that far exceeds the limit does not observe it, and its output is charged.
-  return Math.max(stated, Math.ceil(delivered / MOST_BYTES_PER_TOKEN))
+  return Math.max(stated, Math.ceil(delivered / BYTES_PER_TOKEN_MAX))
 }
 
 /** Returns a number of bytes that is certainly more than a number of tokens. */
 export function beyond(tokens: number): number {
-  return tokens * MOST_BYTES_PER_TOKEN + 1
+  return tokens * BYTES_PER_TOKEN_MAX + 1
 }
 
 /** Returns whether the reply's cost grows while nothing is delivered. */
@@ -208,7 +208,7 @@ const LARGEST_WINDOW = 1_000_000
 
 /** Returns whether the tokens of a report are plausible. */
 export function plausible({ usage, passes = [] }: CountedUsage, x: Billable, terms: Terms): boolean {
-  if (passes.length > MOST_TOLD_PASSES) return false
+  if (passes.length > REPORTED_PASSES_MAX) return false
   const separate = passes.filter(pass => pass.separate).map(pass => pass.usage)
   if (separate.length === 0) return plausibleInput(usage, x, terms) && plausibleOutput(usage, x, terms)
   // The request's limit does not apply to output of other models.
@@ -227,7 +227,7 @@ export function plausible({ usage, passes = [] }: CountedUsage, x: Billable, ter
 function passesOf(x: Billable, { extras, weight }: Terms): number {
   if (!weight.providerTools) return IMPLAUSIBLE_WINDOWS
   const calls = Object.values(x.tally.calls(extras.tools) ?? {}).reduce((sum, count) => sum + count, 0)
-  return Math.max(MOST_PASSES, 1 + Math.min(calls, MOST_TOLD_PASSES))
+  return Math.max(PASSES_MAX, 1 + Math.min(calls, REPORTED_PASSES_MAX))
 }
 
 function plausibleInput(usage: Usage, x: Billable, terms: Terms): boolean {

@@ -29,7 +29,7 @@ export function translatedExtras(
 }
 
 /** Maximum calls of one tool to hold for, and to believe, if a request sets its own limit. */
-const MOST_CALLS = 1000
+const CALLS_MAX = 1000
 /** Maximum believed calls of a kind that the request did not enable. */
 const UNASKED_CALLS = 10
 
@@ -41,7 +41,7 @@ const UNASKED_CALLS = 10
 export function callsHeld(
   { tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>,
   unsaid: number,
-  most = Math.min(unsaid, MOST_CALLS),
+  most = Math.min(unsaid, CALLS_MAX),
 ): Calls {
   return { ...leastCalls, ...mostRuns(tools, unsaid, most) }
 }
@@ -56,5 +56,5 @@ export interface HeldCalls {
 export function mostBelieved({ tools }: Extras, kind: CallName): number {
   const asked = tools.filter(tool => tool.kind === kind)
   if (asked.length === 0) return UNASKED_CALLS
-  return asked.reduce((sum, { most }) => sum + Math.min(MOST_CALLS, (most ?? MOST_CALLS) * UNASKED_CALLS), 0)
+  return asked.reduce((sum, { most }) => sum + Math.min(CALLS_MAX, (most ?? CALLS_MAX) * UNASKED_CALLS), 0)
 }

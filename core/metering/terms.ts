@@ -11,7 +11,7 @@ import { modelOf, reasoningOf } from '../exchange/model.ts'
 import type { MeterState } from './meter-state.ts'
 
 /** Minimum output tokens and milliseconds of a reply from which to learn its model's speed. */
-const RATE_LEAST = { tokens: 200, ms: 1000 } as const
+const RATE_MIN = { tokens: 200, ms: 1000 } as const
 /** Maximum size of a request from which to learn how much the upstream adds, in bytes. A larger one hides it. */
 const BODY_BYTES_MAX = 16_384
 
@@ -69,7 +69,7 @@ export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, n
   )
   // Several concurrent choices, and tools, change the apparent speed of the model.
   if (providerTools || x.format.choices(x.body) > 1) return
-  if (usage.output >= RATE_LEAST.tokens && x.elapsedMs >= RATE_LEAST.ms)
+  if (usage.output >= RATE_MIN.tokens && x.elapsedMs >= RATE_MIN.ms)
     learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
   if (textBytes > BODY_BYTES_MAX || tokens > 0 || unbounded) return
   learned.learn(

@@ -7,7 +7,7 @@ import { buildConnector, Client } from 'undici'
 import { Wire } from './wire.ts'
 
 /** Maximum idle connections per upstream. */
-const MOST_IDLE = 1024
+const IDLE_MAX = 1024
 /** Maximum bytes of a reply's headers. */
 const HEADERS_MAX = 64 * 1024
 
@@ -62,7 +62,7 @@ export class Connections {
 
   /** Returns a connection. A broken one reconnects at its next use; one with unsent bytes is closed. */
   give({ client, wire, idle }: ConnectionInUse): void {
-    if (idle.length < MOST_IDLE && !wire.writing) idle.push({ client, wire })
+    if (idle.length < IDLE_MAX && !wire.writing) idle.push({ client, wire })
     else void client.destroy()
   }
 

@@ -17,16 +17,16 @@ import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
 /** Most characters of the id of a tool call. */
-const MOST_ID = 40
+const ID_MAX = 40
 /** Most stop sequences. */
-const MOST_STOPS = 4
+const STOPS_MAX = 4
 
 /** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
 export function encodeRequest(request: Request, dropped: DroppedFields): Json {
   if (request.topK !== undefined) dropped.add('top_k')
   // Providers accept it only together with `store`.
   if (request.metadata) dropped.add('metadata')
-  if (request.stops.length > MOST_STOPS) dropped.add('stop')
+  if (request.stops.length > STOPS_MAX) dropped.add('stop')
   const { temperature, topP } = sampling(request, dropped)
   return present({
     model: request.model,
@@ -37,7 +37,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
     tools: request.tools.length > 0 ? request.tools.map(encodeTool) : undefined,
     tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice) : undefined,
     parallel_tool_calls: request.tools.length > 0 ? request.parallelTools : undefined,
-    stop: request.stops.length > 0 ? request.stops.slice(0, MOST_STOPS) : undefined,
+    stop: request.stops.length > 0 ? request.stops.slice(0, STOPS_MAX) : undefined,
     temperature,
     top_p: topP,
     reasoning_effort: effortOf(request.thinking),
@@ -94,7 +94,7 @@ function encodeMessages(items: readonly Item[]): Json[] {
 /** @param shown receives the media of the result */
 function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, shown: Part[]): Json {
   const results = resultParts(parts, failed)
-  const short = shortId(id, MOST_ID)
+  const short = shortId(id, ID_MAX)
   const media = results.filter(part => !('text' in part))
   if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${short} showed:` })
   for (const part of media) shown.push(part)
@@ -106,7 +106,7 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
   if (item.kind === 'reasoning') return Object.assign(begun, spelledReasoning(item))
   if (item.kind === 'call') {
     const call = {
-      id: shortId(item.id, MOST_ID),
+      id: shortId(item.id, ID_MAX),
       type: 'function',
       function: { name: fitName(item.name), arguments: item.input || '{}' },
     }

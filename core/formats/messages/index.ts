@@ -11,7 +11,7 @@ import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
 import { callOfBlock, takesLimit } from '../provider-tools.ts'
-import { LEAST_BUDGET } from '../translate/tools.ts'
+import { BUDGET_MIN } from '../translate/tools.ts'
 import { envelope } from './errors.ts'
 import { count, encodeUsage } from './usage.ts'
 
@@ -92,7 +92,7 @@ export const messages: Format = {
     const budget = positive(thinking?.['budget_tokens'])
     if (budget === undefined || budget < tokens) return
     const half = Math.floor(tokens / 2)
-    body.set('thinking', half < LEAST_BUDGET ? { type: 'disabled' } : { ...thinking, budget_tokens: half })
+    body.set('thinking', half < BUDGET_MIN ? { type: 'disabled' } : { ...thinking, budget_tokens: half })
   },
   prepare(body, model) {
     levelLimits(body, messages.outputLimit(body))

@@ -1,5 +1,5 @@
 /** What the decoders and encoders of the formats share. */
-import { GatewayError } from '../../errors.ts'
+import { GatewayError, invalidBody } from '../../errors.ts'
 import type { FormatName, Json } from '../terms.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { Item, Part, Request, AnswerFormat, Source, Stop, Tool, ToolChoice } from './neutral.ts'
@@ -7,7 +7,7 @@ import { object, text } from '../json.ts'
 
 /** The error for a request that cannot be translated. @param param the member at fault */
 export function refused(param: string, message: string): GatewayError {
-  return new GatewayError('invalid_body', { param, message })
+  return invalidBody(message, param)
 }
 
 /** The error for something that only a provider of the client's format can do. */

@@ -34,10 +34,10 @@ export class DroppedFields {
   /** The names as the value of a header. */
   toString(): string {
     const all = [...this.#names].map(name => name.replaceAll(/[^\w.:-]/g, '_').slice(0, 64))
-    return all.length > MOST_NAMED
-      ? `${all.slice(0, MOST_NAMED).join(', ')}, and ${all.length - MOST_NAMED} more`
+    return all.length > NAMED_MAX
+      ? `${all.slice(0, NAMED_MAX).join(', ')}, and ${all.length - NAMED_MAX} more`
       : all.join(', ')
   }
 }
 
-const MOST_NAMED = 20
+const NAMED_MAX = 20

@@ -68,16 +68,16 @@ export function writtenSignature(reasoning: Omit<Reasoning, 'kind'>, format: For
 }
 
 /** Most characters of a call's id that all clients and providers accept. */
-const MOST_ID = 64
+const ID_MAX = 64
 const WRAPPED_ID = 'tgid_'
 
 /** An id of at most `most` characters, unchanged if it is short enough. */
-export function shortId(id: string, most = MOST_ID): string {
+export function shortId(id: string, most = ID_MAX): string {
   return id !== '' && id.length <= most ? id : fitId(id, most)
 }
 
 /** An id of letters, digits, `_` and `-`, at most `most` of them; unchanged if it fits. */
-export function fitId(id: string, most = MOST_ID): string {
+export function fitId(id: string, most = ID_MAX): string {
   if (/^[\w-]+$/.test(id) && id.length <= most) return id
   const wrapped = WRAPPED_ID + base64url(id)
   return wrapped.length <= most ? wrapped : `tgid-${digest(id, 24)}`
@@ -109,12 +109,12 @@ export function ownId(id: string, taken: Taken): string {
   return own
 }
 
-const MOST_NAME = 64
+const NAME_MAX = 64
 
 /** A tool's name that every format accepts: at most 64 letters, digits, `_` and `-`. */
 export function fitName(name: string): string {
   if (/^[\w-]{1,64}$/.test(name)) return name
-  return `${name.replaceAll(/[^\w-]/g, '_').slice(0, MOST_NAME - 9)}_${digest(name, 8)}`
+  return `${name.replaceAll(/[^\w-]/g, '_').slice(0, NAME_MAX - 9)}_${digest(name, 8)}`
 }
 
 /** The names of tools, by what `fitName` makes of them. */
@@ -124,7 +124,7 @@ export function namesOf(tools: readonly Pick<Tool, 'name'>[]): ReadonlyMap<strin
 
 /** A name of at most 64 characters that stands for the text. */
 export function shortened(name: string): string {
-  return name.length <= MOST_NAME ? name : digest(name, 32)
+  return name.length <= NAME_MAX ? name : digest(name, 32)
 }
 
 function digest(of: string, length: number): string {

@@ -39,15 +39,15 @@ export function loosened({ strict, schema }: Pick<Tool, 'strict' | 'schema'>): b
 }
 
 /** References may form circles, or go deeper than makes sense. */
-const MOST_DEPTH = 64
+const DEPTH_MAX = 64
 /** Most required members that are kept. */
-const MOST_REQUIRED = 1000
+const REQUIRED_MAX = 1000
 
 /**
  * How large the properties may become together: this many times the text of the schema, and some characters more. Each
  * reference to a schema repeats it.
  */
-const MOST_COPIES = 2
+const COPIES_MAX = 2
 const SPARE_CHARACTERS = 16_384
 
 /** The members of all branches at the root. Each schema is read once, however often it is referred to. */
@@ -62,12 +62,12 @@ class Members {
 
   constructor(root: Json) {
     this.#root = root
-    this.#left = MOST_COPIES * JSON.stringify(root).length + SPARE_CHARACTERS
+    this.#left = COPIES_MAX * JSON.stringify(root).length + SPARE_CHARACTERS
   }
 
   /** Adds the properties of a schema. @returns what it requires; undefined if a reference leads back to it */
   of(schema: Json, depth: number): ReadonlySet<string> | undefined {
-    if (this.#required.has(schema) || depth > MOST_DEPTH) return this.#required.get(schema)
+    if (this.#required.has(schema) || depth > DEPTH_MAX) return this.#required.get(schema)
     this.#required.set(schema, undefined)
     for (const [name, each] of Object.entries(object(schema['properties']) ?? {})) this.#add(name, each)
     const own = Array.isArray(schema['required']) ? schema['required'].filter(name => typeof name === 'string') : []
@@ -102,12 +102,12 @@ function united(sets: readonly ReadonlySet<string>[]): ReadonlySet<string> {
   const filled = sets.filter(({ size }) => size > 0)
   if (filled.length <= 1) return filled[0] ?? new Set()
   const all = new Set<string>()
-  for (const set of filled) for (const name of set) if (all.size < MOST_REQUIRED) all.add(name)
+  for (const set of filled) for (const name of set) if (all.size < REQUIRED_MAX) all.add(name)
   return all
 }
 
 function shared([first, ...others]: readonly ReadonlySet<string>[]): ReadonlySet<string> {
-  return new Set([...(first ?? [])].slice(0, MOST_REQUIRED).filter(name => others.every(set => set.has(name))))
+  return new Set([...(first ?? [])].slice(0, REQUIRED_MAX).filter(name => others.every(set => set.has(name))))
 }
 
 /** What a reference within the schema refers to. */

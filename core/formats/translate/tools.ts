@@ -50,7 +50,7 @@ const BUDGETS = new Map([
 ])
 
 /** The smallest budget of reasoning tokens. */
-export const LEAST_BUDGET = 1024
+export const BUDGET_MIN = 1024
 
 /** The effort that was asked for, or the one of three that a budget corresponds to. */
 export function effortOf(thinking: Thinking | undefined): string | undefined {
@@ -66,5 +66,5 @@ export function effortOf(thinking: Thinking | undefined): string | undefined {
 export function budgetOf(thinking: Thinking, maxOutput: number): number | undefined {
   const wanted = thinking.budget ?? BUDGETS.get(thinking.effort ?? '') ?? MEDIUM
   const budget = Math.min(wanted, Math.floor(maxOutput / 2))
-  return budget < LEAST_BUDGET ? undefined : budget
+  return budget < BUDGET_MIN ? undefined : budget
 }
