@@ -23,7 +23,10 @@ interface Node extends Shape {
 /** What `!env NAME fallback` looks like to an editor, which reads the text behind the tag. */
 const FROM_ENVIRONMENT = { type: 'string', pattern: '^[A-Za-z_][A-Za-z0-9_]*( .*)?$' } as const
 
-/** Types whose values may all come from the environment. Strings may too if they have a rule; a plain string accepts the tag's text anyway. */
+/**
+ * Types whose values may all come from the environment. Strings may too if they have a rule; a plain string accepts the
+ * tag's text anyway.
+ */
 const SCALARS: ReadonlySet<string> = new Set(['integer', 'number', 'boolean'])
 
 /** Keywords of Tollgate's own, and formats that have another meaning elsewhere. */

@@ -40,7 +40,7 @@ interface Operation {
 const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u', 'b'] as const
 
 /** The files that are concatenated into one script, in order. */
-const PARTS_OF_THE_SCRIPT = ['operations.lua', 'more-operations.lua', 'batch.lua'] as const
+const PARTS_OF_THE_SCRIPT = ['common.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
 
 /** How long an operation without a waiting caller may wait for others, in milliseconds. */
 const LAZY_MS = 2
