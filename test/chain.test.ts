@@ -10,7 +10,7 @@ import { createLog, Scrubber } from '../core/lib/log.ts'
 import { drive } from './drive.ts'
 import { type Options, startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
-import { bodyOf } from '../core/formats/body-reader.ts'
+import { bodyOf } from './body.ts'
 import type { Edit } from './gateway-file.ts'
 
 /**

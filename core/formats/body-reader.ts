@@ -1,6 +1,6 @@
 /** Reads and checks the JSON of a request body while it arrives. */
 import { isUtf8 } from 'node:buffer'
-import { JsonError, type JsonFault, type JsonLimits, SingleNames, UNLIMITED } from '../lib/json/limits.ts'
+import { JsonError, type JsonFault, type JsonLimits, SingleNames } from '../lib/json/limits.ts'
 import { JsonScanner } from '../lib/json/scanner.ts'
 import { Body, CONVERSATION } from './body.ts'
 import { OPEN_OBJECT } from '../lib/json/bytes.ts'
@@ -89,11 +89,6 @@ export class BodyReader {
       }
     }
   }
-}
-
-/** Reads a body of any depth and size. @throws GatewayError invalid_body as `BodyReader` does */
-export function bodyOf(bytes: Buffer): Body {
-  return new BodyReader(UNLIMITED).body(bytes)
 }
 
 /**

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
-import { bodyOf } from '../../core/formats/body-reader.ts'
+import { bodyOf } from '../body.ts'
 
 /**
  * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json`

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
 import { PassThroughFilter } from '../../core/upstream/stream-filter.ts'
-import { bodyOf } from '../../core/formats/body-reader.ts'
+import { bodyOf } from '../body.ts'
 
 t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   const format = FORMATS['chat-completions']

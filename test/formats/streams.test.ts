@@ -3,7 +3,7 @@ import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { STREAMS, type RecordedStream } from './streams.ts'
-import { bodyOf } from '../../core/formats/body-reader.ts'
+import { bodyOf } from '../body.ts'
 
 const LAYOUTS: [string, (events: readonly string[]) => string][] = [
   ['as the vendor sends it', events => `${events.join('\n\n')}\n\n`],
