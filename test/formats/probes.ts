@@ -60,7 +60,7 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     loss: 'store',
   },
   truncation: { from: { responses: responses({ truncation: 'auto' }) }, sign: /truncation/, loss: 'truncation' },
-  "any JSON as the answer's form": {
+  'any JSON object as the answer': {
     from: {
       'chat-completions': chat({ response_format: { type: 'json_object' } }),
       responses: responses({ text: { format: { type: 'json_object' } } }),
@@ -131,7 +131,7 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     },
     sign: /probe\.example/,
   },
-  'a file that lies with a provider': {
+  'a file stored at a provider': {
     from: {
       'chat-completions': chat({
         messages: [{ role: 'user', content: [{ type: 'file', file: { file_id: 'probe' } }] }],
@@ -142,7 +142,7 @@ export const PROBES: Readonly<Record<string, Probe>> = {
     },
     sign: /probe/,
   },
-  'media from anybody but users and tools': {
+  'media in messages of other roles': {
     from: {
       'chat-completions': chat({
         messages: [{ role: 'system', content: [{ type: 'image_url', image_url: { url: PNG } }] }, user],
