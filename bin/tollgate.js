@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 const main = new URL('../core/main.ts', import.meta.url)
 
 if (Number(process.versions.node.split('.')[0]) >= 24) {
-  // What Node makes of the sources is kept beside what is installed: a command takes half the time from the second on.
+  // Node keeps the compiled sources in node_modules/.cache. From the second time on, a command takes half the time.
   module.enableCompileCache(fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url)))
   await import(main.href)
 } else {
@@ -21,7 +21,7 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
     )
     process.exit(1)
   }
-  // What Node was told, such as the size of its heap, is meant for the one that runs.
+  // Node's own options, such as the size of the heap, go to the process that runs Tollgate.
   const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
     stdio: 'inherit',
   })

@@ -3,7 +3,7 @@
  * formats decide how an error is spelled on the wire.
  */
 
-/** One row of the table. `retry` tells whether the same request can succeed a little later. */
+/** One row of the table. `retry`: whether the same request can succeed a little later. */
 interface ErrorRow {
   readonly status: number
   readonly retry: boolean
@@ -36,7 +36,7 @@ export const ERRORS = {
     retry: false,
     words: 'Compressed request bodies are not supported. Send the body without content-encoding.',
   },
-  not_found: { status: 404, retry: false, words: 'There is nothing at this path.' },
+  not_found: { status: 404, retry: false, words: 'There is nothing at this path. Check the base URL of your client.' },
   method_not_allowed: { status: 405, retry: false, words: 'This path does not support this method.' },
   request_conflict: {
     status: 409,
@@ -55,7 +55,7 @@ export const ERRORS = {
   internal: { status: 500, retry: true, words: 'The gateway failed to handle this request.' },
 } as const satisfies Record<string, ErrorRow>
 
-/** A code of the table. */
+/** The code of an error, such as `rate_limited`. */
 export type ErrorCode = keyof typeof ERRORS
 
 /** What the code that throws knows beyond the row of the table. */
@@ -68,7 +68,7 @@ export interface ErrorDetails {
   readonly status?: number
   /** Milliseconds after which a retry makes sense. The client gets them as `retry-after` and `retry-after-ms`. */
   readonly retryAfterMs?: number
-  /** False makes a failure final that is retryable otherwise. */
+  /** Makes a retryable error final if it is false. */
   readonly retry?: boolean
   /** The upstream's own `type`, `code` and `error_code`, which clients act on. Only for `upstream_rejected`. */
   readonly upstream?: { readonly type?: string; readonly code?: string; readonly errorCode?: string }
@@ -162,15 +162,12 @@ export function errorHeaders(error: GatewayError): Record<string, string> {
   return headers
 }
 
-/**
- * Milliseconds after which to try again what failed for a moment: 1,000 to 3,000 at random, so that clients do not come
- * back all at once.
- */
+/** Returns a random delay of 1,000 to 3,000 ms before a retry, which spreads the retries of many clients. */
 export function soonMs(): number {
   return 1000 + Math.floor(Math.random() * 2000)
 }
 
-/** A whole reply that a stage gives. It ends the way down. */
+/** A complete reply from a stage. The request hooks of later stages do not run. */
 export class Reply {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>

@@ -13,7 +13,7 @@ import type { Forward } from './chain/chain.ts'
 import { type ClientConnection, ClientConnections } from './exchange/client-connections.ts'
 import type { Limits } from './config/config.ts'
 import { deadline, type Deadline } from './lib/deadline.ts'
-import { type ErrorCode, GatewayError } from './errors.ts'
+import { type ErrorCode, errorHeaders, GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './chain/generation.ts'
 import type { Log } from './lib/log.ts'
@@ -45,7 +45,7 @@ export interface ServerOptions {
 const LOOKS = 16
 
 /** Maximum headers of one request. Each takes several times its size in memory. */
-const HEADERS_MAX = 128
+const HEADER_COUNT_MAX = 128
 
 /** With fewer places, one key would occupy all of them. */
 const PLACES_MIN = 2
@@ -82,7 +82,7 @@ export class GatewayServer {
       noDelay: true,
     })
     // One more than allowed: Node drops headers beyond its limit silently, and such a request must be refused.
-    this.#server.maxHeadersCount = HEADERS_MAX + 1
+    this.#server.maxHeadersCount = HEADER_COUNT_MAX + 1
     this.#server.on('connection', (socket: Socket) => this.#connections.open(socket))
     this.#server.on('request', (req, res) => this.#take(req, res))
     // The stages decide whether a client may send its body.
@@ -285,7 +285,7 @@ const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
 
 /** Returns an error for requests that Node's parser accepts but the gateway does not. */
 function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
-  if (req.rawHeaders.length > 2 * HEADERS_MAX) return new GatewayError('headers_too_large')
+  if (req.rawHeaders.length > 2 * HEADER_COUNT_MAX) return new GatewayError('headers_too_large')
   if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
   if (req.httpVersionMajor !== 1)
     return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are supported.' })
@@ -319,10 +319,11 @@ function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, linge
     return
   }
   answered.add(socket)
-  const no = new GatewayError(BROKEN[error.code ?? ''] ?? 'bad_request')
-  const body = JSON.stringify(PLAIN.error(no, ''))
-  const head = `HTTP/1.1 ${no.status} Error\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`
-  socket.end(`${head}\r\n${no.retry ? '' : 'x-should-retry: false\r\n'}connection: close\r\n\r\n${body}`)
+  const broken = new GatewayError(BROKEN[error.code ?? ''] ?? 'bad_request')
+  const body = JSON.stringify(PLAIN.error(broken, ''))
+  const headers = { ...errorHeaders(broken), 'content-length': Buffer.byteLength(body), connection: 'close' }
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.end(`HTTP/1.1 ${broken.status} Error\r\n${lines.join('')}\r\n${body}`)
   // A client that does not close its side is disconnected soon.
   setTimeout(() => socket.destroy(), lingerMs).unref()
 }

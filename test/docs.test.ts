@@ -146,7 +146,7 @@ t.test('docs/charging.md states how far a key can fall below zero with the repos
     .map(type => mostBelowZero(type, 150))
     .reduce((a, b) => (a > b ? a : b))
   t.match(
-    page('docs/charging.md'),
+    page('docs/charging.md').replaceAll(/\s+/g, ' '),
     `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`,
   )
 })

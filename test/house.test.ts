@@ -52,7 +52,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   store: ['lib', 'config'],
   ledger: ['lib', 'errors.ts', 'money', 'config', 'store'],
   exchange: ['lib', 'errors.ts', 'money', 'formats', 'config', 'ledger'],
-  metering: ['lib', 'money', 'formats', 'config', 'ledger', 'exchange'],
+  metering: ['lib', 'errors.ts', 'money', 'formats', 'config', 'ledger', 'exchange'],
   jobs: ['lib', 'errors.ts', 'formats', 'exchange', 'metering'],
   chain: ['lib', 'errors.ts', 'formats', 'config', 'ledger', 'exchange', 'metering', 'jobs'],
   upstream: ['lib', 'errors.ts', 'formats', 'config', 'exchange', 'chain'],

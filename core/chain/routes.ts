@@ -9,28 +9,29 @@ import type { Scope } from './stage.ts'
 /** An endpoint as scopes name it, such as `POST /v1/messages` or `GET /v1/models/*`. */
 export type Endpoint = `${string} /${string}`
 
-const INFERENCE = new Set<string>(Object.values(FORMATS).map(format => `POST ${format.path}`))
-const COUNTING = new Set<string>(
-  Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`])),
-)
+/** The endpoints of the scopes that stand for several. */
+const GROUPS: ReadonlyMap<Scope, ReadonlySet<string>> = new Map([
+  ['inference', new Set(Object.values(FORMATS).map(format => `POST ${format.path}`))],
+  [
+    'counting',
+    new Set(Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`]))),
+  ],
+])
 
 /** Whether a stage with this scope takes part in exchanges at the endpoint. */
 export function covers(scope: Scope, endpoint: Endpoint): boolean {
   if (typeof scope !== 'string') return scope.some(part => covers(part, endpoint))
-  if (scope === 'all') return true
-  if (scope === 'counting') return COUNTING.has(endpoint)
-  return scope === 'inference' ? INFERENCE.has(endpoint) : scope === endpoint
+  return scope === 'all' || (GROUPS.get(scope)?.has(endpoint) ?? scope === endpoint)
 }
 
 /**
- * The endpoints that scopes name. `inference` and `counting` name the endpoints of every format, and `all` names none.
+ * The endpoints that scopes name. `inference` and `counting` name the endpoints of every format. `all` names no endpoint
+ * of its own.
  */
 export function endpointsOf(scopes: readonly Scope[]): Set<Endpoint> {
   const named = scopes.flatMap(function flat(scope): string[] {
     if (typeof scope !== 'string') return scope.flatMap(flat)
-    if (scope === 'all') return []
-    if (scope === 'counting') return [...COUNTING]
-    return scope === 'inference' ? [...INFERENCE] : [scope]
+    return scope === 'all' ? [] : [...(GROUPS.get(scope) ?? [scope])]
   })
   return new Set(named as Endpoint[])
 }

@@ -5,7 +5,7 @@ import type { Environment } from '../lib/environment.ts'
 import { find } from './keys.ts'
 import { onLedger } from './shared.ts'
 
-/** Runs the audit and prints its findings. Exit status 1 if any account differs. */
+/** Runs the audit and prints its findings. */
 export async function runAudit(
   environment: Environment,
   config: Config,
@@ -20,13 +20,13 @@ export async function runAudit(
   } else {
     for (const { account, findings } of report.drifts)
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
-    const quotas = report.quotas > 0 ? ` (of them quotas of upstreams: ${report.quotas})` : ''
+    const quotas = report.quotas > 0 ? ` (${report.quotas} of them upstream quotas)` : ''
     environment.print(
       `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`,
     )
     if (options.reprice)
       environment.print(
-        `${report.repriced} charges recomputed, ${report.unversioned} without a price version; the other entries charge nothing`,
+        `${report.repriced} charges recomputed, ${report.unversioned} without a price version, which were not checked; the other entries charge nothing`,
       )
   }
   if (report.drifts.length > 0) await environment.exit(1)

@@ -102,37 +102,37 @@ export async function topUp(
   options: TopUpOptions,
 ): Promise<void> {
   const { idempotencyKey = environment.newId() } = options
-  // The key may be pasted into a shell, so characters with a meaning there are refused.
+  // The key may be pasted into a shell, so characters with a special meaning there are refused.
   if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
     throw new UsageError(
       'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
     )
   }
   const sum = amount(credits)
-  let again = ''
+  let repeatCommand = ''
   try {
     const [added, shown] = await onLedger(environment, config, async (ledger, keys) => {
       const key = await find(keys, id)
-      again = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
+      repeatCommand = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
       environment.onSignal('SIGINT', () => {
-        environment.complain(unknown('the command was interrupted', again))
+        environment.complain(unknownOutcome('the command was interrupted', repeatCommand))
         void environment.exit(130)
       })
       const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
       return [now, await describe(ledger, key, config, environment.now())] as const
     })
-    const repeated = added ? '' : ' This id was already used; nothing was added.'
+    const repeated = added ? '' : ' This idempotency key was already used, so nothing was added.'
     environment.print(
       options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${repeated}`,
     )
   } catch (thrown) {
-    if (again === '' || !(thrown instanceof StoreFailure)) throw thrown
-    throw new Error(unknown(thrown.message, again), { cause: thrown })
+    if (repeatCommand === '' || !(thrown instanceof StoreFailure)) throw thrown
+    throw new Error(unknownOutcome(thrown.message, repeatCommand), { cause: thrown })
   }
 }
 
-function unknown(why: string, again: string): string {
-  return `${why}; the top-up may or may not have been done. This command completes it without adding twice:\n  ${again}`
+function unknownOutcome(why: string, repeatCommand: string): string {
+  return `${why}; the top-up may or may not have been done. This command completes it without adding twice:\n  ${repeatCommand}`
 }
 
 /** Disables or enables a key. */
@@ -190,14 +190,14 @@ export async function find(keys: Keys, id: string): Promise<Key> {
 }
 
 function amount(text: string): bigint {
-  // An amount with more digits than a decimal may have is still an amount, but too large.
+  // `parseDecimal` takes at most nine digits before the point. A longer number is an amount, but too large.
   const nano = /^\d{10,}$/.test(text) ? MAX_AMOUNT + 1n : parseDecimal(text)
   if (/^\d+\.\d{10,}$/.test(text))
     throw new UsageError(`"${text}" has too many digits; an amount has at most nine decimal places`)
   if (nano === undefined || nano === 0n)
     throw new UsageError(`"${text}" is not an amount; use a plain decimal above zero, such as 25 or 0.5`)
   if (nano > MAX_AMOUNT)
-    throw new UsageError(`"${text}" is too much at once; the maximum is ${formatCredits(MAX_AMOUNT)} credits`)
+    throw new UsageError(`"${text}" exceeds the maximum of ${formatCredits(MAX_AMOUNT)} credits at a time`)
   return nano
 }
 

@@ -18,7 +18,8 @@ const EX_CONFIG = 78
 export class UsageError extends Error {}
 
 /**
- * The store failed a command. The message is the store's own, since the customers' message does not help the operator.
+ * An error of the store during a command. Its message is the store's own, because the message for customers has no
+ * details.
  */
 export class StoreFailure extends Error {}
 

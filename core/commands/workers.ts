@@ -23,7 +23,7 @@ type Message =
   | { readonly kind: 'reload'; readonly text: string }
   | { readonly kind: 'stop' }
 
-/** Milliseconds before a dead worker is replaced, so that one that cannot start does not restart in a tight loop. */
+/** Milliseconds before a dead worker is replaced. They prevent a tight loop if workers cannot start. */
 const REPLACE_MS = 500
 
 /** Returns whether this process is a worker. */
@@ -120,7 +120,7 @@ export class Workers {
     return worker
   }
 
-  /** @param by its exit code, or the signal that ended it */
+  /** Replaces a worker that ended. @param by its exit code, or the signal that ended it */
   #replace(dead: Worker, by: number | string): void {
     if (this.#stopping) return
     const { log } = this.#environment
@@ -161,24 +161,27 @@ export async function work(environment: Environment, file: string): Promise<void
   environment.onSignal('SIGTERM', stop)
   // The terminal sends Ctrl-C and hang-up to every process. The host forwards what the workers need.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) environment.onSignal(signal, () => {})
-  gateway = await Gateway.start(environment, await fileOf(environment, file, await started), 'guest')
+  gateway = await Gateway.start(environment, await mergedConfig(environment, file, await started), 'guest')
   if (latest !== undefined) void gateway.reload(latest)
 }
 
 /** Combines the file in force with the address and the store from the host's start. */
-async function fileOf(
+async function mergedConfig(
   environment: Environment,
   file: string,
   { first, current, port }: Extract<Message, { kind: 'start' }>,
 ): Promise<ValidConfig> {
-  const [then, now] = [await readValidFile(environment, file, first), await readValidFile(environment, file, current)]
+  const [atStart, inForce] = [
+    await readValidFile(environment, file, first),
+    await readValidFile(environment, file, current),
+  ]
   // The host checked both, but a plugin file may have changed since.
-  if (!then || !now) throw new Error('the configuration in force can no longer be set up')
-  const { listen, workers, store, ledger } = then.config
-  return { ...now, config: { ...now.config, listen: { ...listen, port }, workers, store, ledger } }
+  if (!atStart || !inForce) throw new Error('the configuration in force can no longer be set up')
+  const { listen, workers, store, ledger } = atStart.config
+  return { ...inForce, config: { ...inForce.config, listen: { ...listen, port }, workers, store, ledger } }
 }
 
-/** With port 0 the system chooses a port once. Otherwise a replacement worker would get another port. */
+/** Returns the port for all workers. Port 0 is resolved now, so that a replacement worker gets the same port. */
 async function portOf({ host, port }: Config['listen']): Promise<number> {
   if (port !== 0) return port
   const server = createServer().listen(0, host)
@@ -193,7 +196,7 @@ function all(): Worker[] {
   return Object.values(cluster.workers ?? {}).filter(worker => worker !== undefined)
 }
 
-/** A worker that just died cannot receive messages. Its end is reported separately. */
+/** Sends a message and ignores failures: the end of a dead worker is reported by an event. */
 function send(worker: Worker, message: Message): void {
   worker.send(message, () => {})
 }

@@ -81,13 +81,13 @@ export class KeyTypeReader {
       raw,
       path,
       'reasoning',
-      'set it to hidden, shown or none: without it, hidden is assumed for most upstreams, and holds grow with time',
+      'set it to hidden, shown or none: otherwise hidden is assumed unless the upstream speaks messages, and holds grow with time',
     )
     this.#warn(
       raw,
       path,
       'maxOutput',
-      'set the maximum output of one reply: without it, a JSON request without a limit is held for unlimitedOutput tokens',
+      'set the maximum output of one reply: otherwise a JSON request without an output limit holds unlimitedOutput tokens',
     )
     const models = new Map<string, ModelEntry>()
     raw.models.forEach((model, index) => {
@@ -116,7 +116,7 @@ export class KeyTypeReader {
     if (target.as !== undefined) {
       this.#reader.add(
         [...path, 'as'],
-        `"${raw.as}" is an alias itself`,
+        `"${raw.as}" is an alias; name the model that it stands for`,
         target.as === raw.id ? 'name another model' : didYouMean(target.as),
       )
       return undefined
@@ -131,21 +131,21 @@ export class KeyTypeReader {
     if (named && (maxOutput ?? 0) > (context ?? Infinity))
       this.#reader.add([...path, named], `maxOutput (${maxOutput}) exceeds context (${context})`)
     const sends = raw.sends ?? target.sends ?? target.id
-    const ownModel = raw.as !== undefined && sends !== (target.sends ?? target.id)
-    if (ownModel && raw.price === undefined)
+    const sendsOtherModel = raw.as !== undefined && sends !== (target.sends ?? target.id)
+    if (sendsOtherModel && raw.price === undefined)
       this.#reader.add(
         [...path, 'sends'],
         `"${raw.id}" sends a different model than "${raw.as}" and needs its own price`,
         `add price: one of ${[...this.#prices.keys()].join(', ')}`,
       )
-    if (raw.as !== undefined && !ownModel && raw.price !== undefined)
+    if (raw.as !== undefined && !sendsOtherModel && raw.price !== undefined)
       this.#reader.add([...path, 'price'], 'an alias has the price of its model')
-    const priceName = ownModel ? raw.price : target.price
+    const priceName = sendsOtherModel ? raw.price : target.price
     const price = priceName === undefined ? undefined : this.#prices.get(priceName)
     if (priceName === undefined) {
       if (raw.as === undefined)
         this.#reader.add(path, `"price" is missing: every model needs one`, suggest('', this.#prices.keys()))
-    } else if (!price && (raw.as === undefined || ownModel)) {
+    } else if (!price && (raw.as === undefined || sendsOtherModel)) {
       const known = this.#missing.get(priceName)
       if (known) known.models++
       else this.#missing.set(priceName, { path: [...path, 'price'], models: 1 })
@@ -163,7 +163,7 @@ export class KeyTypeReader {
       overhead: target.overhead,
       thinking: target.thinking ?? 'adaptive',
       // An entry with its own `sends` is a model of its own, not an alias.
-      aliasOf: ownModel ? undefined : raw.as,
+      aliasOf: sendsOtherModel ? undefined : raw.as,
     }
   }
 }

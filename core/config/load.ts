@@ -77,7 +77,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   try {
     raw = source.doc.toJS() as RawConfig
   } catch {
-    // Nested aliases: a few lines could fill the memory.
+    // Nested aliases can expand to more values than fit in memory. The library refuses them.
     return failed(
       [
         ...problems,
@@ -89,7 +89,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded
   try {
-    loaded = await refer(source, path, raw, shape, env, checkChain)
+    loaded = await resolveReferences(source, path, raw, shape, env, checkChain)
   } catch (cause) {
     // Resolving expects the right shape, so an exception after a shape problem is only a consequence.
     if (shape.length + problems.length === 0) throw cause
@@ -107,7 +107,7 @@ function outside(reported: readonly Problem[], problems: readonly Problem[]): Pr
 }
 
 /** The second half of loading: references and rules that span settings. */
-async function refer(
+async function resolveReferences(
   source: Source,
   path: string,
   raw: RawConfig,

@@ -108,9 +108,9 @@ export function nearest(written: string, candidates: Iterable<string>): string |
   let tied = false
   const all = [...candidates]
   // An abbreviation may be further from its full name than from another name.
-  const begun = all.filter(candidate => candidate.toLowerCase().startsWith(`${written.toLowerCase()}-`))
-  if (begun.length === 1) return begun[0]
-  // If every letter would have to change, the word was not a misspelling.
+  const withPrefix = all.filter(candidate => candidate.toLowerCase().startsWith(`${written.toLowerCase()}-`))
+  if (withPrefix.length === 1) return withPrefix[0]
+  // A candidate that shares no letter is no correction.
   let distance = Math.min(Math.max(2, Math.floor(written.length / 3)) + 1, written.length)
   for (const candidate of all) {
     const d = leven(written.toLowerCase(), candidate.toLowerCase())
@@ -170,7 +170,7 @@ export function render(problems: readonly Problem[], text: string): string {
     .replace(/[^\P{Cc}\n\t]/gu, '·')
 }
 
-/** Formats all problems of a file, with their number. @param file the problems and the text of the file */
+/** Formats all problems of a file, and their number. */
 export function reportOf({ problems, text }: { readonly problems: readonly Problem[]; readonly text: string }): string {
   return `${render(problems, text)}\n\n${counted(problems.length, 'problem')}`
 }

@@ -2,7 +2,7 @@
 import { SCHEMA } from './schema.ts'
 import { expectedOf, type Shape } from './shape.ts'
 
-/** What is known of a plugin for the schema: the options that its stage takes. */
+/** A plugin as the schema describes it. */
 export interface DescribedPlugin {
   readonly name: string
   readonly summary: string
@@ -20,7 +20,7 @@ interface Node extends Shape {
   readonly [keyword: string]: unknown
 }
 
-/** What `!env NAME fallback` looks like to an editor, which reads the text behind the tag. */
+/** Schema of a value with the tag `!env`. An editor sees only the text after the tag. */
 const FROM_ENVIRONMENT = { type: 'string', pattern: '^[A-Za-z_][A-Za-z0-9_]*( .*)?$' } as const
 
 /**
@@ -107,7 +107,7 @@ Every option of \`gateway.yaml\`, with its default. \`npm run docs\` writes this
 
 - \`npx tollgate check\` prints all problems of a file, with line and remedy.
 - \`!env NAME fallback\` as a value reads an environment variable. An empty variable counts as unset.
-- Durations have a unit: \`ms\`, \`s\`, \`m\`, \`h\` or \`d\`. A limit on a request never fires early. It may fire late by an eighth.
+- Durations have a unit: \`ms\`, \`s\`, \`m\`, \`h\` or \`d\`. A time limit on a request never ends it early. It may end it late by up to an eighth.
 - Sizes have a unit: \`B\`, \`KiB\`, \`MiB\` or \`GiB\`.
 - Amounts and rates are plain decimals with up to nine decimal places.
 - A running gateway applies a changed file at once, except \`listen\`, \`workers\`, \`store\` and \`ledger\`, which need a restart.

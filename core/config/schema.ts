@@ -1,4 +1,7 @@
-/** JSON Schema of gateway.yaml. This is the only place for defaults. The reference in docs/ is generated from it. */
+/**
+ * The top level of the JSON Schema of gateway.yaml, with its defaults. The reference in docs/ is generated from the
+ * schemas.
+ */
 import type { FromSchema } from 'json-schema-to-ts'
 import { PRICE_ENTRY } from './price-schema.ts'
 import { AGE, DURATION, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
@@ -93,7 +96,7 @@ export const SCHEMA = {
         ...DURATION,
         default: '60s',
         description:
-          'How long a hold lives without renewal. Renewals come every third of it; an expired hold is charged what its client had received by the last one.',
+          'How long a hold lives without renewal. Renewals come every third of it; an expired hold is charged for what was delivered before the last one.',
       },
       reapEvery: { ...DURATION, default: '10s', description: 'Interval of the search for expired holds.' },
       remember: { ...AGE, default: '48h', description: 'How long a repeated settlement is recognised.' },
@@ -179,7 +182,7 @@ export const SCHEMA = {
       bodyTime: { ...DURATION, default: '120s', description: 'Time limit for a whole request body.' },
       reply: { ...SIZE, default: '64MiB', description: 'Maximum size of a JSON reply, or of one event of a stream.' },
       writeIdle: { ...DURATION, default: '60s', description: 'Time limit for a client that does not read its stream.' },
-      keepalive: { ...DURATION, default: '15s', description: 'Silence of a stream after which a comment is sent.' },
+      keepalive: { ...DURATION, default: '15s', description: 'Interval after which a silent stream gets a comment.' },
       idleConnection: { ...DURATION, default: '65s', description: 'How long an idle client connection is kept.' },
       idlePerAddress: {
         type: 'integer',

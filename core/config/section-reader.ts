@@ -19,7 +19,7 @@ export class SectionReader {
     this.problems.push(this.#source.problem(path, message, hint, at))
   }
 
-  /** Reports a default that may cost money. The configuration can still be put in force. */
+  /** Reports a warning, such as a default that may cost money. A configuration with warnings is valid. */
   warn(path: Path, message: string, hint: string, at?: 'key'): void {
     this.warnings.push(this.#source.problem(path, message, hint, at))
   }

@@ -46,11 +46,6 @@ export function shapeProblems(source: Source, errors: readonly ErrorObject[], ba
   })
 }
 
-/** Settings of earlier versions, with their replacements. */
-const MOVED: Readonly<Record<string, string>> = {
-  failuresPerMinute: 'remove it; limits.anonymous limits requests without a valid key',
-}
-
 /** Returns the name that an unknown member was probably meant to have. */
 function meantName({ keyword, params, parentSchema }: ErrorObject): string | undefined {
   if (keyword !== 'additionalProperties') return undefined
@@ -69,7 +64,6 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
     case 'additionalProperties': {
       const name = String(error.params['additionalProperty'])
       const known = Object.keys(schema.properties ?? {})
-      // In flow style a comma begins the next member.
       const row = Object.entries(POLICIES).find(
         ([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name),
       )?.[0]
@@ -111,12 +105,13 @@ function missingHint(name: string, schema: Shape = {}): string {
  * @param row the policy that the name is a member of
  */
 function nameHint(name: string, row: string | undefined, known: readonly string[]): string | undefined {
+  // `{ input: 1,5 }` has a member `5`: in flow style, a comma begins the next member.
   if (/^\d+$/.test(name)) return 'write decimals with a point'
   if (row !== undefined) return `write ${row}, which it belongs to`
-  return MOVED[name] ?? suggest(name, known)
+  return suggest(name, known)
 }
 
-/** Returns what the values of a schema look like. Undefined if it has neither a type nor words of its own. */
+/** Returns what the values of a schema look like. Undefined if the schema has neither `expected` nor a known type. */
 export function expectedOf({ expected, type, minimum, exclusiveMinimum, maximum }: Shape): string | undefined {
   if (expected !== undefined) return expected
   const kind = type === undefined ? undefined : KINDS[type]
@@ -135,7 +130,7 @@ const KINDS: Readonly<Record<string, string>> = {
   string: 'a string',
 }
 
-/** Returns an option that stands beside its stage's name instead of below it. */
+/** Returns a hint about an option that is indented as far as its stage's name. */
 function dedented(stage: unknown): string | undefined {
   const [[name, given] = [], ...others] = Object.entries(stage ?? {})
   const options = others.map(([option]) => option)

@@ -22,7 +22,7 @@ export interface Address {
 const PATTERN = /^redis(s)?(?:\+(sentinel|cluster))?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/?#]+)(?:\/([\w.-]*))?$/
 const NODE = /^(\[[\da-fA-F:]+\]|[^:[\]@\s]+)(?::(\d{1,5}))?$/
 
-/** What follows the hosts: the number of a database, the name of a master, or nothing. */
+/** The part after the hosts: the number of a database, the name of a master, or nothing. */
 const PATHS: Readonly<Record<Address['kind'], RegExp>> = { single: /^\d{0,3}$/, sentinel: /./, cluster: /^$/ }
 
 /**

@@ -9,45 +9,45 @@ const DEBOUNCE_MS = 100
 const STATUS_MS = 1000
 
 /**
- * Watches a file through its folder, since editors and deployments replace a file instead of writing into it. Changes
- * behind a symbolic link may not reach the folder, so the file's status is checked as well.
+ * Watches a file through its folder, since editors and deployments replace a file instead of writing into it. A change
+ * of a symbolic link's target may cause no event in the folder, so the file's status is checked as well.
  * @param text the content when the file was last read
  * @returns a function that stops watching
  */
 export function watchFile(file: string, text: string, log: Log, changed: () => void): () => void {
-  let seen: Buffer | undefined = Buffer.from(text)
-  let quiet: NodeJS.Timeout | undefined
-  const look = (): void => {
-    clearTimeout(quiet)
-    quiet = setTimeout(() => {
+  let lastRead: Buffer | undefined = Buffer.from(text)
+  let debounce: NodeJS.Timeout | undefined
+  const scheduleRead = (): void => {
+    clearTimeout(debounce)
+    debounce = setTimeout(() => {
       const now = bytesOf(file)
-      if (now === 'no file' || now === seen || (now && seen?.equals(now))) return
-      seen = now
+      if (now === 'no file' || now === lastRead || (now && lastRead?.equals(now))) return
+      lastRead = now
       changed()
     }, DEBOUNCE_MS)
   }
   const watcher = watch(dirname(file), (_event, name) => {
-    if (name === null || name === basename(file)) look()
+    if (name === null || name === basename(file)) scheduleRead()
   })
   watcher.on('error', cause =>
     log.warn(
       { err: cause },
-      'cannot watch the folder of the configuration any more; changes are noticed up to a second later',
+      'cannot watch the folder of the configuration any more; changes are noticed within two seconds',
     ),
   )
-  // The first status counts as a sign too: the file may have changed since it was read.
+  // The first status check schedules a read too: the file may have changed since it was read.
   let status: string | undefined
-  const asking = setInterval(() => {
+  const statusTimer = setInterval(() => {
     stat(file, (failed, found) => {
       const now = failed ? 'away' : `${found.ino} ${found.size} ${found.ctimeMs}`
       if (now === status) return
       status = now
-      look()
+      scheduleRead()
     })
   }, STATUS_MS).unref()
   return () => {
-    clearInterval(asking)
-    clearTimeout(quiet)
+    clearInterval(statusTimer)
+    clearTimeout(debounce)
     watcher.close()
   }
 }

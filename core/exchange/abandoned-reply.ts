@@ -10,15 +10,15 @@ export interface AbandonedReply {
    * has been read.
    */
   mayEnd(): boolean
-  /** All clients have left. */
+  /** Called when all clients have left. */
   left(): void
-  /** A retry has joined the reply. */
+  /** Called when a retry joins the reply. */
   joined(): void
-  /** Some usage of the reply has arrived. */
+  /** Called when usage of the reply arrives. */
   usageCame(): void
-  /** The last content of the reply has arrived. */
+  /** Called when the last content of the reply has arrived. */
   rested(): void
-  /** The reply has ended. */
+  /** Called when the reply ends. */
   over(): void
 }
 

@@ -1,4 +1,4 @@
-/** An exchange over a socket, with everything that the core does with it and stages do not see. */
+/** An exchange over a socket, with the state that stages do not see. */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import { discarded, hasBody, readBody } from './read-body.ts'
@@ -8,7 +8,7 @@ import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
 import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
 import type { Limits } from '../config/config.ts'
-import { BODY_COPIES, OWN_BODY_BYTES } from './memory.ts'
+import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from './memory.ts'
 import { Share } from '../lib/shares.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
@@ -19,9 +19,9 @@ import { ExchangeResources, type ServerResources } from './resources.ts'
 
 /** How far an exchange has come. */
 export type Phase =
-  /** The chain, or the upstream, works on the request. */
+  /** The chain or the upstream processes the request. */
   | 'request'
-  /** The client sends its body. */
+  /** The gateway reads the request body. */
   | 'reading-body'
   /** A reply has begun, even if none of it has been sent. */
   | 'replying'
@@ -34,13 +34,13 @@ export type Phase =
 export interface RequestSetup {
   readonly id: string
   readonly limits: Limits
-  /** What the address of the connection counts as; undefined for a trusted proxy, which speaks for others. */
+  /** Group of the connection's address. Undefined for a trusted proxy, whose connections belong to many clients. */
   readonly addressGroup: string | undefined
 }
 
 /**
- * An exchange over a socket. `phase` tells how far the exchange has come. `over`, `heldBack` and `usageIsFinal` are no
- * phases, as each can be true in several of them.
+ * An exchange over a socket. `phase` shows how far it has come. `over`, `heldBack` and `usageIsFinal` are separate
+ * flags, because each can be true in several phases.
  */
 export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwner {
   index = -1
@@ -66,13 +66,13 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   stopped: EndCause | undefined = undefined
   /** Decides whether the reply is read on when all clients have left. Without it, the reply is given up. */
   abandonedReply: AbandonedReply | undefined = undefined
-  /** No client waits for the reply, and the upstream is to be closed. */
+  /** Whether no client waits for the reply, and the gateway closes the upstream. */
   over = false
-  /** How long the upstream has worked. */
+  /** Measures how long the upstream works, and how long it is silent. */
   readonly upstreamClock = new UpstreamClock()
-  /** Nothing is read from the upstream for now, because its bytes are not taken. */
+  /** Whether reading from the upstream is paused, because the client does not take its bytes. */
   heldBack = false
-  /** The usage of the whole reply has arrived. */
+  /** Whether the usage of the whole reply has arrived. */
   usageIsFinal = false
   /** The last events of the stream that arrived. */
   recent: Buffer | undefined = undefined
@@ -143,7 +143,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     return (this.#address ??= this.limits.trustedProxies.clientOf(this.#req))
   }
 
-  /** The group that the client's address counts in where addresses have limits. */
+  /** The group of addresses that limits per address count for. */
   get addressGroup(): string {
     return (this.#addressGroup ??= groupOf(this.address))
   }
@@ -192,7 +192,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.resources.takePlace()
     this.phase = 'reading-body'
     try {
-      let own = OWN_BODY_BYTES
+      let own = UNCOUNTED_BODY_BYTES
       const reserve = (bytes: number): void => {
         own -= bytes
         if (own < 0) this.reserve(Math.min(bytes, -own) * BODY_COPIES)
@@ -211,7 +211,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.memory.give(bytes)
   }
 
-  /** Whose long work this exchange's is: the key's, or the address's. */
+  /** The key, or the address, that the exchange's long work is scheduled for. */
   get owner(): string {
     return this.key?.id ?? this.addressGroup
   }
@@ -233,7 +233,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.#leave(why)
   }
 
-  /** Notes that there is no more reason to read the reply on without clients. */
+  /** Notes that the reply need not be read further once its clients have left. */
   endAbandonedReply(): void {
     this.abandonedReply?.over()
     this.abandonedReply = undefined
@@ -249,7 +249,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     for (const callback of this.#whenOver) callback(why)
   }
 
-  /** Adds the facts that a request hook has returned. @throws TypeError unless the plugin gives just these */
+  /** Adds the facts that a request hook returned. @throws TypeError if they are not exactly those in `gives` */
   learn(given: unknown, { gives }: { readonly gives: readonly Fact[] }): void {
     const facts = (given ?? {}) as Partial<Facts>
     for (const fact of Object.keys(facts) as Fact[])
@@ -318,7 +318,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.#server.discardedBodies--
   }
 
-  /** After an unread body the connection cannot be used again: its bytes would be taken for a request. */
+  /** Headers that close a connection with an unread body, whose bytes would be taken for the next request. */
   closing(): Record<string, string> {
     return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
   }

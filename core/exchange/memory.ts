@@ -4,8 +4,8 @@ import { GatewayError, soonMs } from '../errors.ts'
 import { separatorsIn } from '../lib/json/bytes.ts'
 import type { Share } from '../lib/shares.ts'
 
-/** The part of the heap, or of the container's memory, that is the budget by default. */
-const SHARE = 1 / 2
+/** The fraction of the heap, or of the container's memory, that is the budget by default. */
+const BUDGET_FRACTION = 1 / 2
 
 /**
  * The budget of one process: its share of `limits.memory`. By default, half of the heap limit, or half of its share of
@@ -17,7 +17,7 @@ const SHARE = 1 / 2
  */
 export function budgetOf(configured: number | undefined, workers: number, memoryBytes: number): number {
   if (configured !== undefined) return Math.floor(configured / workers)
-  return Math.floor(SHARE * Math.min(getHeapStatistics().heap_size_limit, memoryBytes / workers))
+  return Math.floor(BUDGET_FRACTION * Math.min(getHeapStatistics().heap_size_limit, memoryBytes / workers))
 }
 
 /** The part of the budget for requests. The rest is for the replies to them. */
@@ -26,11 +26,12 @@ export const FOR_REQUESTS = 3 / 4
 /** How many copies of a request are in memory: as it arrived, and as it is sent. */
 export const BODY_COPIES = 2
 
-/** Bytes of a request that are free of charge: every connection has them. */
-export const OWN_BODY_BYTES = 8 * 1024
+/** Bytes of a request body that do not count towards the budget. */
+export const UNCOUNTED_BODY_BYTES = 8 * 1024
 
-/** The part of the heap for connections, and the bytes that a connection takes whose client sends the longest head. */
+/** The fraction of the heap for connections. */
 const FOR_CONNECTIONS = 1 / 4
+/** Bytes of a connection whose request has a head of the maximum size. */
 const CONNECTION_BYTES = 32 * 1024
 const CONNECTIONS_BY_HEAP = Math.floor((getHeapStatistics().heap_size_limit * FOR_CONNECTIONS) / CONNECTION_BYTES)
 
@@ -49,9 +50,9 @@ export function shortOfMemory(): GatewayError {
 
 /** The error for a request for which one key could never have enough memory. */
 export function beyondMemory(bytes: number, most: number): GatewayError {
-  const [needs, has] = [bytes, most].map(each => `${Math.ceil(each / 2 ** 20)} MiB`)
+  const [needed, allowed] = [bytes, most].map(each => `${Math.ceil(each / 2 ** 20)} MiB`)
   return new GatewayError('body_too_large', {
-    message: `This request needs ${needs} of the gateway's memory, but one request may use at most ${has}. Send a smaller request.`,
+    message: `This request needs ${needed} of the gateway's memory, but one request may use at most ${allowed}. Send a smaller request.`,
   })
 }
 
@@ -60,7 +61,7 @@ const REPLY_COPIES = 4
 /** Bytes of a parsed value, in addition to its text. */
 const VALUE_BYTES = 128
 
-/** Memory for bytes of a reply that are kept until more of them arrive. */
+/** The memory that one reply takes while its bytes are buffered. */
 export class Allowance {
   readonly #memory: Share
   #bytes = 0
@@ -74,16 +75,16 @@ export class Allowance {
   /** Takes the memory for further bytes. @returns false if too little is left */
   cover(bytes: Buffer): boolean {
     this.#bytes += bytes.length
-    // These bytes are free of charge.
-    if (this.#bytes <= OWN_BYTES) return true
+    // The first bytes do not count.
+    if (this.#bytes <= UNCOUNTED_REPLY_BYTES) return true
     this.#values += separatorsIn(bytes)
-    const more = (this.#bytes - OWN_BYTES) * REPLY_COPIES + this.#values * VALUE_BYTES - this.#taken
+    const more = (this.#bytes - UNCOUNTED_REPLY_BYTES) * REPLY_COPIES + this.#values * VALUE_BYTES - this.#taken
     if (!this.#memory.take(more)) return false
     this.#taken += more
     return true
   }
 
-  /** An upper bound for the number of JSON values in the bytes that are charged. */
+  /** An upper bound for the number of JSON values in the bytes that count. */
   get values(): number {
     return this.#values
   }
@@ -95,5 +96,5 @@ export class Allowance {
   }
 }
 
-/** Bytes of a reply that are free of charge. */
-const OWN_BYTES = 64 * 1024
+/** Bytes of a reply that do not count towards the budget. */
+const UNCOUNTED_REPLY_BYTES = 64 * 1024

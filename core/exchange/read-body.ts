@@ -6,8 +6,9 @@ import { GatewayError } from '../errors.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { inTurn, LONG_BYTES } from '../lib/turns.ts'
 
-/** Chunks of a body before they must have this many bytes on average. A chunk costs as much time as many bytes. */
+/** Number of chunks after which they must have `CHUNK_BYTES_MIN` bytes on average. */
 const CHUNKS_MAX = 2000
+/** Minimum average bytes of a chunk. A small chunk costs almost as much time as a large one. */
 const CHUNK_BYTES_MIN = 64
 
 /** Bytes of a chunk up to which it is checked as soon as it arrives. */
@@ -16,10 +17,10 @@ const SHORT_BYTES = 4096
 /**
  * Reads the whole body.
  * @param limit most bytes
- * @param reserve takes memory: once for all bytes if the client announces their number
- * @param watch is called with all bytes so far whenever more have arrived, and again as long as it returns false. What
- * it throws ends the reading
- * @param owner whose work it is, as in `inTurn`
+ * @param reserve takes memory: all of it at once if the client sent a content-length, otherwise for each chunk
+ * @param watch called with all bytes so far when more arrive. If it returns false, it is called again. An exception ends
+ * the reading
+ * @param owner the owner that `inTurn` schedules the work for
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request if the client breaks off;
  * what `reserve` throws
  */
@@ -39,20 +40,20 @@ export async function readBody(
   const length = Number(req.headers['content-length'] ?? 0)
   if (length > limit) throw tooLarge()
   // The client may have left while its key was looked up. Then no event would follow.
-  if (req.destroyed) throw brokenOff()
+  if (req.destroyed) throw connectionClosed()
   if (length > 0) reserve(length)
-  // A client that sent `expect` waits for this. If its request was refused before, it never sends its body.
+  // A client that sent `expect` waits for this. A client that was refused before never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
   return await new Promise((resolve, reject) => {
     const body = new ByteBuffer(length > 0 ? length : undefined)
     const end = performance.now() + limits.bodyMs
     const idle = deadline(limits.bodyIdleMs, () => fail(new GatewayError('request_timeout')))
     let over = false
-    let looking = false
+    let isScheduled = false
     let ended = false
     let chunks = 0
     /** Whether all bytes so far have been checked. */
-    const seen = (): boolean => {
+    const checkAll = (): boolean => {
       try {
         return watch(body.all) !== false
       } catch (thrown) {
@@ -61,32 +62,32 @@ export async function readBody(
       }
     }
     /** Checks in turn with other long work, until all bytes have been checked. */
-    const look = (): void => {
+    const check = (): void => {
       if (over) return
-      if (!seen()) return inTurn(look, owner)
-      looking = false
+      if (!checkAll()) return inTurn(check, owner)
+      isScheduled = false
       if (ended) done()
       else if (!over) req.resume()
     }
     const onData = (chunk: Buffer): void => {
       idle.refresh()
       if (body.push(chunk) > limit) return fail(tooLarge())
-      if (++chunks > CHUNKS_MAX && body.length < chunks * CHUNK_BYTES_MIN) return fail(crumbled())
+      if (areTooSmall(++chunks, body.length)) return fail(chunksTooSmall())
       if (performance.now() > end) return fail(new GatewayError('request_timeout'))
       try {
         if (length === 0) reserve(chunk.length)
       } catch (thrown) {
         return fail(thrown)
       }
-      if ((body.length < LONG_BYTES || chunk.length < SHORT_BYTES) && !looking && seen()) return
+      if ((body.length < LONG_BYTES || chunk.length < SHORT_BYTES) && !isScheduled && checkAll()) return
       req.pause()
-      if (!looking) inTurn(look, owner)
-      looking = true
+      if (!isScheduled) inTurn(check, owner)
+      isScheduled = true
     }
     // Node emits `end` even while the request is paused, after the last chunk.
     const onEnd = (): void => {
       ended = true
-      if (!looking) done()
+      if (!isScheduled) done()
     }
     const done = (): void => {
       if (over) return
@@ -94,7 +95,7 @@ export async function readBody(
       resolve(body.take())
     }
     const onClose = (): void => {
-      if (!ended) fail(brokenOff())
+      if (!ended) fail(connectionClosed())
     }
     const stop = (): void => {
       over = true
@@ -110,13 +111,17 @@ export async function readBody(
   })
 }
 
-function crumbled(): GatewayError {
+function areTooSmall(chunks: number, bytes: number): boolean {
+  return chunks > CHUNKS_MAX && bytes < chunks * CHUNK_BYTES_MIN
+}
+
+function chunksTooSmall(): GatewayError {
   return new GatewayError('bad_request', {
-    message: `The body arrives in chunks of less than ${CHUNK_BYTES_MIN} bytes.`,
+    message: `The chunks of the body are too small. Send chunks of at least ${CHUNK_BYTES_MIN} bytes.`,
   })
 }
 
-function brokenOff(): GatewayError {
+function connectionClosed(): GatewayError {
   return new GatewayError('bad_request', { message: 'The connection closed before the body was complete.' })
 }
 
@@ -125,7 +130,7 @@ export function hasBody(req: IncomingMessage): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
 }
 
-/** Reads and discards the rest of a body. @param bytes most bytes @param ms most milliseconds */
+/** Reads and discards the rest of a body. @param bytes maximum bytes @param ms maximum milliseconds */
 export function discarded(req: IncomingMessage, bytes: number, ms: number): Promise<void> {
   return new Promise(resolve => {
     let left = bytes
@@ -133,7 +138,7 @@ export function discarded(req: IncomingMessage, bytes: number, ms: number): Prom
     const timer = setTimeout(() => done(), ms)
     const onData = (chunk: Buffer): void => {
       left -= chunk.length
-      if (left < 0 || (++chunks > CHUNKS_MAX && bytes - left < chunks * CHUNK_BYTES_MIN)) done()
+      if (left < 0 || areTooSmall(++chunks, bytes - left)) done()
     }
     const done = (): void => {
       clearTimeout(timer)

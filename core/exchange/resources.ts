@@ -25,7 +25,7 @@ export class ExchangeResources {
   #place: Taker | undefined
   #whenClosed: Set<() => void> | undefined
 
-  /** @param taker the key and the address that the share counts for, when something is taken */
+  /** @param taker returns the key and the address to count for, when the exchange first takes something */
   constructor(server: ServerResources, taker: () => Taker) {
     this.#server = server
     this.#taker = taker

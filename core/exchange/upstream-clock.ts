@@ -1,4 +1,4 @@
-/** How long an upstream works for an exchange, and how long nothing shows what its model does. */
+/** Measures how long an upstream works for an exchange, and how long it sends no visible output. */
 
 /** Milliseconds without visible output that count as silence. Shorter gaps are between the tokens of a text. */
 const SILENCE_MS = 250
@@ -9,53 +9,52 @@ export class UpstreamClock {
   encryptedBytes = 0
   /** Milliseconds of silence before the last visible output. */
   #silentMs = 0
-  /**
-   * By the clock of `performance`: when the work began, when the last visible output arrived, and when the upstream was
-   * closed.
-   */
-  #sentAt: number | undefined
-  #heardAt: number | undefined
-  #stillAt: number | undefined
+  /** Start of the work, in milliseconds of the clock of `performance`. */
+  #startedAt: number | undefined
+  /** Arrival of the last output, by the same clock. */
+  #lastOutputAt: number | undefined
+  /** End of the work, by the same clock. */
+  #stoppedAt: number | undefined
 
   /** Milliseconds in which nothing arrived that shows what the model does, since the last encrypted reasoning. */
   get silentMs(): number {
-    if (this.#heardAt === undefined) return 0
-    const gap = (this.#stillAt ?? performance.now()) - this.#heardAt
+    if (this.#lastOutputAt === undefined) return 0
+    const gap = (this.#stoppedAt ?? performance.now()) - this.#lastOutputAt
     return this.#silentMs + (gap > SILENCE_MS ? gap : 0)
   }
 
   /** Milliseconds for which the upstream has worked. */
   get elapsedMs(): number {
-    return this.#sentAt === undefined ? 0 : (this.#stillAt ?? performance.now()) - this.#sentAt
+    return this.#startedAt === undefined ? 0 : (this.#stoppedAt ?? performance.now()) - this.#startedAt
   }
 
   /** Notes that the request goes out: the model may work from now on. */
   start(): void {
-    this.#sentAt ??= performance.now()
-    this.#heardAt ??= this.#sentAt
+    this.#startedAt ??= performance.now()
+    this.#lastOutputAt ??= this.#startedAt
   }
 
-  /** Notes that the model only begins now: the time before was the upstream's own. */
+  /** Starts again when the model begins. The upstream spent the time before on other things, such as a queue. */
   restart(): void {
-    this.#sentAt = this.#heardAt = performance.now()
+    this.#startedAt = this.#lastOutputAt = performance.now()
     this.#silentMs = 0
   }
 
   /**
    * Notes that output arrived.
-   * @param encryptedBytes bytes of encrypted reasoning, which stands for all silence before it
+   * @param encryptedBytes bytes of encrypted reasoning, which accounts for the silence before it
    */
   output(encryptedBytes = 0): void {
     const now = performance.now()
-    const gap = now - (this.#heardAt ?? now)
+    const gap = now - (this.#lastOutputAt ?? now)
     if (encryptedBytes > 0) this.#silentMs = 0
     else if (gap > SILENCE_MS) this.#silentMs += gap
     this.encryptedBytes += encryptedBytes
-    this.#heardAt = now
+    this.#lastOutputAt = now
   }
 
   /** Notes that the upstream has ended, or was closed. */
   stop(): void {
-    this.#stillAt ??= performance.now()
+    this.#stoppedAt ??= performance.now()
   }
 }

@@ -11,7 +11,7 @@ const MEMBERS_MAX = 1000
 /** Most values and names in a member that is not the conversation. Such a member is parsed in one go. */
 const MEMBER_ENTRIES_MAX = 50_000
 /** Values that are read before other work gets its turn. */
-const VALUES_AT_ONCE = 2000
+const VALUES_PER_SLICE = 2000
 
 /** Reads one body. */
 export class BodyReader {
@@ -33,11 +33,11 @@ export class BodyReader {
   /**
    * Reads on.
    * @param bytes all bytes so far
-   * @returns false if there is more to read, after other work has had its turn
+   * @returns false if it must be called again, after other work has run
    * @throws GatewayError invalid_body if the bytes cannot be the beginning of a valid body
    */
   push(bytes: Buffer): boolean {
-    return this.#read(bytes, false, VALUES_AT_ONCE)
+    return this.#read(bytes, false, VALUES_PER_SLICE)
   }
 
   /**
@@ -78,7 +78,7 @@ export class BodyReader {
         return invalidBody(`The request body has a number out of range: ${fault.text}`)
       case 'member':
         return invalidBody(
-          `"${fault.name.slice(0, 64)}" holds more than ${MEMBER_ENTRIES_MAX} values and names.`,
+          `"${fault.name.slice(0, 64)}" has more than ${MEMBER_ENTRIES_MAX} values and names.`,
           fault.name.slice(0, 64),
         )
       case 'twice': {
@@ -92,7 +92,7 @@ export class BodyReader {
 }
 
 /**
- * Names that tell what a part of a request is, what it refers to, or what it costs. If an object had such a name twice,
+ * Names of members that determine what a part of a request is, refers to, or costs. If an object had such a name twice,
  * some parsers would use the first value and others the last.
  */
 const SINGLE_NAMES = new SingleNames([

@@ -54,13 +54,13 @@ export class Trail {
     return existsSync(this.file)
   }
 
-  /** Appends a line. @throws Error for the operator; the change that the line records is done all the same */
+  /** Appends a line. @throws Error with a message for the operator. The recorded change has already been made */
   async add(line: Line): Promise<void> {
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 })
       const handle = await open(this.file, 'a', 0o600)
       try {
-        // A line that a crash cut off before must not damage this line.
+        // The line break before it separates it from a line that a crash cut off.
         await handle.appendFile(`\n${JSON.stringify(line)}\n`)
         await handle.datasync()
       } finally {
@@ -68,7 +68,7 @@ export class Trail {
       }
     } catch (cause) {
       throw new Error(
-        `the change is done, but ${this.file} cannot be written (${(cause as Error).message}); do not repeat it, and write it down`,
+        `the change was made, but ${this.file} cannot be written (${(cause as Error).message}); do not repeat the command, and record the change elsewhere`,
         { cause },
       )
     }

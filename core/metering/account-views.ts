@@ -6,6 +6,7 @@ import type { Config, KeyType } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Count, HistoryEntry, Summary, ChargePart } from '../ledger/records.ts'
 import type { Key } from '../ledger/keys.ts'
+import { ERRORS } from '../errors.ts'
 import { DAY_MS } from '../ledger/reads.ts'
 import { chargeParts } from '../ledger/entries.ts'
 import { inputTokens } from '../money/usage.ts'
@@ -30,8 +31,8 @@ export function isoTime(ms: number | undefined): string | null {
 /** Returns why a key cannot buy at the moment. Undefined if it can. */
 export function standing(key: Key, balance: bigint, now: number): { status: string; message?: string } {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
-    return { status: 'expired', message: 'This API key has expired.' }
-  if (balance <= 0n) return { status: 'exhausted', message: "This key's allocation is used up." }
+    return { status: 'expired', message: ERRORS.key_expired.words }
+  if (balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   return { status: 'active' }
 }
 

@@ -9,7 +9,7 @@ import { Wire } from './wire.ts'
 /** Maximum idle connections per upstream. */
 const IDLE_MAX = 1024
 /** Maximum bytes of a reply's headers. */
-const HEADERS_MAX = 64 * 1024
+const HEADER_BYTES_MAX = 64 * 1024
 
 /** A connection that waits for the next request. */
 interface IdleConnection {
@@ -52,7 +52,7 @@ export class Connections {
       allowH2: false,
       headersTimeout: 0,
       bodyTimeout: 0,
-      maxHeaderSize: HEADERS_MAX,
+      maxHeaderSize: HEADER_BYTES_MAX,
       keepAliveTimeout: times.keepAliveMs,
       keepAliveMaxTimeout: times.keepAliveMs,
       connect: watched(wire, times.connectMs),

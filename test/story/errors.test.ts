@@ -199,7 +199,10 @@ t.test('a path that lacks /v1, has it twice or ends in a slash gets a 404 that n
     const { status, json } = await g.call(path, { body: {} })
     t.match([status, json.error.message], [404, `Did you mean ${meant}?`])
   }
-  t.equal((await g.call('/other', { body: {} })).json.error.message, 'There is nothing at this path.')
+  t.equal(
+    (await g.call('/other', { body: {} })).json.error.message,
+    'There is nothing at this path. Check the base URL of your client.',
+  )
 })
 
 t.test('an address that tries too many wrong keys gets a 429', async t => {
