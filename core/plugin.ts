@@ -10,7 +10,7 @@ export { BodyReader } from './formats/body-reader.ts'
 export type { JsonView } from './lib/json/view.ts'
 
 // Helpers: credentials, retries and time.
-export { Attempt, attemptPartOf, digestOf, nameOf } from './exchange/attempts.ts'
+export { ClientAttempt, attemptPartOf, digestOf, nameOf } from './exchange/attempts.ts'
 export { credentialOf, presented } from './exchange/credential.ts'
 export { modelOf } from './exchange/model.ts'
 export { addTo } from './lib/add-to.ts'

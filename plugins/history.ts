@@ -11,10 +11,10 @@ import {
 } from 'tollgate/plugin'
 
 /** Default and maximum number of entries per page. */
-const PAGE = 50
-const MOST = 500
+const PAGE_ENTRIES = 50
+const PAGE_ENTRIES_MAX = 500
 /** Maximum entries that one request scans for its filters. If there are more, it returns a cursor. */
-const LOOKED_THROUGH = 2000
+const FILTERED_MAX = 2000
 /** Maximum entries to skip for numbered pages. Beyond that, use a cursor. */
 const SKIPPED_MAX = 2000
 /** Entries per read of the store. Other work gets its turn between two reads. */
@@ -55,7 +55,7 @@ export default definePlugin({
       if (wish.cursor !== undefined) to = `(${wish.cursor}`
       const found: HistoryEntry[] = []
       const wanted = skip + wish.size
-      const most = wish.filtered ? LOOKED_THROUGH : wanted + 1
+      const most = wish.filtered ? FILTERED_MAX : wanted + 1
       for (let looked = 0; looked < most;) {
         const count = Math.min(READ_AT_ONCE, most - looked)
         const entries = await ledger.history(account, { from, to, count })
@@ -110,7 +110,7 @@ export default definePlugin({
 function read(query: URLSearchParams): Wish {
   const of = (...names: string[]): string | undefined =>
     names.map(name => query.get(name)).find(value => value !== null && value !== '') ?? undefined
-  const size = whole(of('page_size', 'size', 'limit'), PAGE, 'page_size', MOST)
+  const size = whole(of('page_size', 'size', 'limit'), PAGE_ENTRIES, 'page_size', PAGE_ENTRIES_MAX)
   const page = whole(of('page', 'p'), 1, 'page', Number.MAX_SAFE_INTEGER)
   const cursor = of('cursor')
   if (cursor !== undefined && !CURSOR.test(cursor))

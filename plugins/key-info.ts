@@ -18,7 +18,7 @@ export default definePlugin({
   needs: ['key'],
   setup(_options, { config, ledger, now }) {
     /** Returns the quota of the upstream account that the key's requests use, if it has one. */
-    async function weeklyQuota(type: KeyType): Promise<object> {
+    async function accountQuota(type: KeyType): Promise<object> {
       const account = type.upstream.accounts.find(({ quota }) => quota)
       if (!account?.quota) return {}
       const { used, resetsAt } = await ledger.quotaUsed(account.name, account.quota, now())
@@ -40,7 +40,7 @@ export default definePlugin({
         const [balance, summary, quota] = await Promise.all([
           balanceOf(ledger, key, now()),
           ledger.summary(key.id),
-          weeklyQuota(type),
+          accountQuota(type),
         ])
         const info = {
           object: 'key_info',

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  Attempt,
+  ClientAttempt,
   definePlugin,
   digestOf,
   type Exchange,
@@ -42,10 +42,10 @@ export default definePlugin({
   },
   setup({ replyBytes }, { ledger, keys, attempts, log }) {
     /** Attempts by their exchanges. */
-    const made = new WeakMap<Exchange, Attempt>()
+    const made = new WeakMap<Exchange, ClientAttempt>()
 
-    function begin(x: Known, name?: string): Attempt {
-      const attempt = new Attempt(x, name)
+    function begin(x: Known, name?: string): ClientAttempt {
+      const attempt = new ClientAttempt(x, name)
       x.outlet.keep(replyBytes, attempts.room)
       made.set(x, attempt)
       attempts.begin(attempt)
@@ -56,7 +56,7 @@ export default definePlugin({
      * Returns the reply of an earlier attempt.
      * @throws GatewayError request_conflict if its beginning is no longer available
      */
-    async function join(x: Known, before: Attempt): Promise<Reply> {
+    async function join(x: Known, before: ClientAttempt): Promise<Reply> {
       await keys.usable(x.secret)
       const { reply } = before
       if (reply) return reply

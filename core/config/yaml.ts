@@ -9,7 +9,8 @@ import { aliasProblems, NOT_SET, syntaxProblems, variableProblems } from './synt
 /** Environment variables by name. */
 export type Env = Readonly<Record<string, string | undefined>>
 
-const MAX_FILE = 1024 * 1024
+/** Maximum characters of a file. */
+const FILE_CHARACTERS_MAX = 1024 * 1024
 
 /** Converts text from the environment as YAML would convert the same plain scalar. */
 function typed(text: string): string | number | boolean {
@@ -41,7 +42,7 @@ function envTag(env: Env): ScalarTag {
 /** Parses a file. Returns its problems, and `lost` if the rest cannot be checked. */
 export function readYaml(file: string, text: string, env: Env): { source: Source; problems: Problem[]; lost: boolean } {
   const lines = new LineCounter()
-  const tooLong = text.length > MAX_FILE
+  const tooLong = text.length > FILE_CHARACTERS_MAX
   const doc = parseDocument(tooLong ? '' : text, {
     lineCounter: lines,
     customTags: [envTag(env)],
@@ -50,7 +51,12 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
     stringKeys: true,
   })
   const source = new Source(file, text, doc, lines)
-  if (tooLong) return { source, problems: [source.at(0, 0, `the file is larger than ${MAX_FILE} bytes`)], lost: true }
+  if (tooLong)
+    return {
+      source,
+      problems: [source.at(0, 0, `the file has more than ${FILE_CHARACTERS_MAX} characters`)],
+      lost: true,
+    }
   const { problems, lost } = syntaxProblems(source, [...doc.errors, ...doc.warnings])
   const unknown = lost ? [] : aliasProblems(source)
   const variables = lost ? [] : variableProblems(source)

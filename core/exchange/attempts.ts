@@ -10,7 +10,7 @@ import type { AttemptPart } from '../ledger/hold.ts'
 import { JoinedReply, type Outlet, type SharedBytes } from './outlet.ts'
 
 /** One attempt at a request. */
-export class Attempt {
+export class ClientAttempt {
   /** The id of the key that sent it. */
   readonly account: string
   /** The hash of the client's idempotency key; undefined if it sent none. */
@@ -127,10 +127,10 @@ export class Attempts {
   /** Bytes left for replies that are kept while they arrive. */
   readonly room: SharedBytes
   /** Attempts that run or are kept, by account and idempotency key. */
-  readonly #named = new Map<string, Attempt>()
+  readonly #named = new Map<string, ClientAttempt>()
   /** Attempts that run or are kept, by account. */
-  readonly #all = new Map<string, Set<Attempt>>()
-  readonly #kept: LRUCache<Attempt, true>
+  readonly #all = new Map<string, Set<ClientAttempt>>()
+  readonly #kept: LRUCache<ClientAttempt, true>
 
   /**
    * @param ms how long a reply is kept for its retry
@@ -139,7 +139,7 @@ export class Attempts {
   constructor(ms: number, bytes: number) {
     this.keptMs = ms
     this.room = { bytes }
-    this.#kept = new LRUCache<Attempt, true>({
+    this.#kept = new LRUCache<ClientAttempt, true>({
       max: 100_000,
       maxSize: bytes,
       ttl: ms,
@@ -161,7 +161,7 @@ export class Attempts {
   }
 
   /** The attempt of this account with an idempotency key. */
-  named(account: string, name: string): Attempt | undefined {
+  named(account: string, name: string): ClientAttempt | undefined {
     const attempt = this.#named.get(`${account} ${name}`)
     return attempt && this.#known(attempt) ? attempt : undefined
   }
@@ -173,19 +173,19 @@ export class Attempts {
   }
 
   /** An attempt at the same request whose client has left. */
-  abandoned(account: string, request: Exchange & With<'body'>): Attempt | undefined {
+  abandoned(account: string, request: Exchange & With<'body'>): ClientAttempt | undefined {
     const left = this.#abandonedBy(account)
     if (left.length === 0) return undefined
     const digest = digestOf(request)
     return left.find(attempt => attempt.digest === digest)
   }
 
-  #abandonedBy(account: string): Attempt[] {
+  #abandonedBy(account: string): ClientAttempt[] {
     return [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned && this.#known(attempt))
   }
 
   /** Notes an attempt that begins. */
-  begin(attempt: Attempt): void {
+  begin(attempt: ClientAttempt): void {
     const { account, name } = attempt
     if (name !== undefined) this.#named.set(`${account} ${name}`, attempt)
     const all = this.#all.get(account)
@@ -194,7 +194,7 @@ export class Attempts {
   }
 
   /** Keeps an attempt that has ended, for its retry. */
-  keep(attempt: Attempt): void {
+  keep(attempt: ClientAttempt): void {
     attempt.end()
     this.#kept.set(attempt, true)
     // An attempt larger than the whole cache is not kept.
@@ -202,12 +202,12 @@ export class Attempts {
   }
 
   /** Whether the attempt runs, or its reply is still kept. An attempt that was given up counts as unknown. */
-  #known(attempt: Attempt): boolean {
+  #known(attempt: ClientAttempt): boolean {
     return attempt.runs ? !attempt.spent : this.#kept.get(attempt) === true
   }
 
   /** Forgets an attempt. */
-  drop(attempt: Attempt): void {
+  drop(attempt: ClientAttempt): void {
     const { account, name } = attempt
     attempt.forget()
     if (name !== undefined && this.#named.get(`${account} ${name}`) === attempt)

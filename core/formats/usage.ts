@@ -61,7 +61,7 @@ export interface InclusiveNames {
 }
 
 /** A usage as `countInclusive` reads it. */
-export function tellInclusive(usage: Usage, names: InclusiveNames): RawUsage {
+export function encodeInclusive(usage: Usage, names: InclusiveNames): RawUsage {
   const input = inputTokens(usage)
   const written = usage.cacheWrite5m + usage.cacheWrite1h
   return {
@@ -116,7 +116,7 @@ export function countInclusive(raw: RawUsage, names: InclusiveNames): CountedUsa
   const thought = Math.min(reasoning, output)
   const rejected = Math.min(counter.of(outputDetails, 'rejected_prediction_tokens'), output - thought)
   const made = media(outputDetails, output - thought - rejected)
-  const conditions = conditionsTold(raw, callsTold(raw, counter))
+  const conditions = reportedConditions(raw, reportedCalls(raw, counter))
   const unknown = unknownCounters(raw, KNOWN_COUNTERS)
   // The number of tool calls is only useful with their kinds.
   if (!raw['server_side_tool_usage_details'] && counter.of(raw, 'num_server_side_tools_used') > 0)
@@ -154,7 +154,7 @@ const KNOWN_COUNTERS: ReadonlySet<string> = new Set(
 )
 
 /** Calls, from the counters that some vendors have for them. */
-function callsTold(raw: RawUsage, counter: Counter): Calls | undefined {
+function reportedCalls(raw: RawUsage, counter: Counter): Calls | undefined {
   const details = object(raw['server_side_tool_usage_details']) ?? object(raw['server_tool_use'])
   if (details) return callsNamed(details, name => counter.of(details, name))
   const searches = counter.maybe(raw, 'num_sources_used', 'num_search_queries')
@@ -162,7 +162,7 @@ function callsTold(raw: RawUsage, counter: Counter): Calls | undefined {
 }
 
 /** The conditions of a usage, and its calls; undefined for none. */
-export function conditionsTold(raw: RawUsage, calls: Calls | undefined): Conditions | undefined {
+export function reportedConditions(raw: RawUsage, calls: Calls | undefined): Conditions | undefined {
   const [serviceTier, speed, inferenceGeo] = [
     conditionNamed(raw['service_tier']),
     conditionNamed(raw['speed']),

@@ -58,7 +58,7 @@ export async function audit(
 }
 
 /** Number of recent requests per account that are checked for a second end. It bounds the audit's memory. */
-const COMPARED = 100_000
+const COMPARED_MAX = 100_000
 
 interface Findings {
   readonly quota: boolean
@@ -119,7 +119,7 @@ async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: 
     // A late entry corrects the reaped entry before it; a credit refers to an entry that has ended.
     if (kind === 'late' || kind === 'credit') continue
     if (ended.has(requestId)) findings.push(`request ${requestId} ended twice`)
-    if (ended.size < COMPARED) ended.add(requestId)
+    if (ended.size < COMPARED_MAX) ended.add(requestId)
   }
   expect('settled = the sum of the history', sum('set'), settled)
   // A quota is granted per window, without grant entries.

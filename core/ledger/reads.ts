@@ -30,7 +30,7 @@ export const REBUILDING = 'rebuilding'
 export const REBUILD_INTERRUPTED = 'a rebuild of this store was interrupted: empty the store and rebuild it again'
 
 /** Maximum entries per read. */
-const PAGE = 1000
+const PAGE_ENTRIES = 1000
 /** How long a history is protected from trimming if its reader dies, in milliseconds. */
 const WHOLE_MS = 600_000
 
@@ -93,9 +93,11 @@ export class Reads {
    */
   async *entries(account: string, part: 'x' | 'g', last: string): AsyncGenerator<[id: string, fields: string[]]> {
     for (let from = '-'; ;) {
-      const rows = await stored(this.scripts.redis.xrange(this.scripts.key(account, part), from, last, 'COUNT', PAGE))
+      const rows = await stored(
+        this.scripts.redis.xrange(this.scripts.key(account, part), from, last, 'COUNT', PAGE_ENTRIES),
+      )
       yield* rows
-      if (rows.length < PAGE) return
+      if (rows.length < PAGE_ENTRIES) return
       from = `(${rows.at(-1)?.[0]}`
     }
   }

@@ -49,11 +49,11 @@ export function reasonOf(cause: unknown): string {
  * Bytes of the lines that are written at once. With a line break before them they are the 4 KiB that a pipe takes in
  * one piece.
  */
-const PIECE = 4095
+const PIECE_BYTES = 4095
 /** Milliseconds that a line waits for others. */
 const PIECE_MS = 500
 /** Bytes that may wait for the reader of the log. Further lines are lost. */
-const BACKLOG = 16 * 1024 * 1024
+const BACKLOG_BYTES = 16 * 1024 * 1024
 const LOST = 'log lines were lost: they could not be written, or their reader was too slow'
 
 interface Piece {
@@ -91,7 +91,7 @@ class LineBuffer {
 
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
-    if (this.#bytes + bytes > PIECE) this.#finish()
+    if (this.#bytes + bytes > PIECE_BYTES) this.#finish()
     this.#lines += line
     this.#bytes += bytes
     this.#count++
@@ -107,7 +107,7 @@ class LineBuffer {
   readonly #finish = (): void => {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    if (this.#waitingBytes > BACKLOG) this.#lost += this.#count
+    if (this.#waitingBytes > BACKLOG_BYTES) this.#lost += this.#count
     else if (this.#count > 0) {
       this.#reportLoss()
       this.#keep(this.#scrubber.scrub(this.#lines), this.#count)

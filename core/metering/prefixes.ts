@@ -39,18 +39,18 @@ interface KnownRequest {
 }
 
 /** Minimum body size to remember, in bytes. */
-const WORTH = 8192
+const BODY_BYTES_MIN = 8192
 /** Maximum remembered requests per key and model. */
-const MOST = 8
+const REQUESTS_MAX = 8
 /** Bytes of memory for all of them. */
-const MEMORY = 32 * 1024 * 1024
+const MEMORY_BYTES = 32 * 1024 * 1024
 /** Characters of a digest. */
 const DIGEST = 32
 
 /** The remembered beginnings of conversations. */
 export class Prefixes {
   readonly #known = new LRUCache<string, readonly KnownRequest[]>({
-    maxSize: MEMORY,
+    maxSize: MEMORY_BYTES,
     sizeCalculation: all => 1 + all.reduce((sum, { said }) => sum + (said.length + 1) * DIGEST, 0),
   })
 
@@ -61,7 +61,7 @@ export class Prefixes {
     reported: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>,
     now: number,
   ): void {
-    if (body.received.length < WORTH) return
+    if (body.received.length < BODY_BYTES_MIN) return
     const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
     if (shortened) return
     const name = nameOf(of)
@@ -71,7 +71,7 @@ export class Prefixes {
       frame: digestOf(JSON.stringify(frame)),
       at: now,
     }
-    this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, MOST))
+    this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, REQUESTS_MAX))
   }
 
   /**
@@ -79,7 +79,7 @@ export class Prefixes {
    * @param lifetimeMs lifetime of a prompt cache
    */
   find(of: ConversationOwner, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
-    if (body.received.length < WORTH) return undefined
+    if (body.received.length < BODY_BYTES_MIN) return undefined
     const fresh = (this.#known.get(nameOf(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
     if (fresh.length === 0) return undefined
     const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)

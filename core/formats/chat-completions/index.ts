@@ -6,7 +6,7 @@ import type { Format } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
 import { indexOf, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
-import { conditionNamed, countInclusive, tellInclusive, type InclusiveNames } from '../usage.ts'
+import { conditionNamed, countInclusive, encodeInclusive, type InclusiveNames } from '../usage.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
@@ -100,7 +100,7 @@ export const chatCompletions: Format = {
   read,
   modelOf: json => text(object(json)?.['model']),
   decodeUsage: raw => countInclusive(raw, USAGE),
-  encodeUsage: usage => tellInclusive(usage, USAGE),
+  encodeUsage: usage => encodeInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
   replaceError: (_json, error) => ({ error: openaiError(error) }),

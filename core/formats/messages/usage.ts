@@ -3,7 +3,7 @@ import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Pass, RawUsage } from '../terms.ts'
 import { callsNamed } from '../provider-tools.ts'
 import { object, text, words } from '../json.ts'
-import { conditionsTold, Counter, dollarsOf, unknownCounters } from '../usage.ts'
+import { reportedConditions, Counter, dollarsOf, unknownCounters } from '../usage.ts'
 
 function countOnce(raw: RawUsage, counter: Counter): Usage {
   const split = object(raw['cache_creation'])
@@ -46,7 +46,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
     ...(otherModel(pass) !== undefined && { separate: true }),
   }))
   const used = object(raw['server_tool_use'])
-  const conditions = conditionsTold(raw, used && callsNamed(used, name => counter.of(used, name)))
+  const conditions = reportedConditions(raw, used && callsNamed(used, name => counter.of(used, name)))
   const unknown = [...counted, raw].flatMap(pass => unknownCounters(pass, KNOWN_COUNTERS))
   const cost = dollarsOf(raw)
   return {

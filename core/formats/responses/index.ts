@@ -7,7 +7,7 @@ import { openaiError } from '../openai-errors.ts'
 import { callOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
-import { conditionNamed, countInclusive, type InclusiveNames, tellInclusive } from '../usage.ts'
+import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } from '../usage.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
@@ -137,7 +137,7 @@ export const responses: Format = {
   replyMember: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
   decodeUsage: raw => withImages(countInclusive(raw, USAGE), object(raw['image_gen'])),
-  encodeUsage: usage => tellInclusive(usage, USAGE),
+  encodeUsage: usage => encodeInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
   replaceError(json, error) {
