@@ -86,7 +86,9 @@ export class GatewayError extends Error {
   readonly details: ErrorDetails
 
   constructor(code: ErrorCode, details: ErrorDetails = {}) {
-    const row: ErrorRow = ERRORS[code]
+    const row: ErrorRow | undefined = ERRORS[code]
+    if (!row)
+      throw new TypeError(`there is no error code "${code as string}"; known: ${Object.keys(ERRORS).join(', ')}`)
     super(details.message ?? row.words, { cause: details.cause })
     if (details.headers) checkHeaders(details.headers)
     if (details.status !== undefined) checkStatus(details.status)

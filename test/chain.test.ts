@@ -159,7 +159,7 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     does: 'returns something else than a reply in response',
     hooks: `response: (async () => {}) as any`,
     status: 500,
-    logged: /its response hook returned no Reply/,
+    logged: /its response hook returned something else than a Reply/,
   },
   {
     does: 'replaces the reply by one that cannot be sent',
@@ -222,6 +222,18 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     status: 500,
     logged: /7 is not the status of an HTTP response/,
   },
+  {
+    does: 'returns a Rewriter with an unknown member',
+    hooks: `rewrite: (() => ({ match: ['x'], event: () => undefined })) as any`,
+    status: 500,
+    logged: /its Rewriter has an unknown member .*match/,
+  },
+  {
+    does: 'has a progress hook whose promise never resolves',
+    hooks: `progress: () => new Promise(() => {})`,
+    status: 200,
+    logged: /^$|progress hook took more than 200 ms/,
+  },
   { does: 'throws in event', hooks: `event() { throw new Error('secret detail') }`, status: 200 },
   { does: 'throws in settle', hooks: `settle() { throw new Error('secret detail') }`, status: 200 },
 ]
@@ -251,6 +263,28 @@ for (const { does, hooks, status, head, edit, logged = /secret detail/ } of misb
     }
   })
 }
+
+t.test('a Rewriter that fails in a stream ends the stream with an internal error, and the log names it', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => sse(res, STREAM)
+  for (const [event, logged] of [
+    ['() => { throw new Error("secret detail") }', 'stage probe failed: secret detail'],
+    ['async () => []', 'stage probe failed: its Rewriter did not return a list of events'],
+    ['() => [{ type: "", data: {} }]', 'stage probe failed: its Rewriter did not return a list of events'],
+  ] as const) {
+    const out = new PassThrough()
+    const log = createLog(new Scrubber(), 'error', out)
+    const more = { env: { LOG_LEVEL: 'error' }, environment: { log } }
+    const { g } = await withProbe(t, upstream, `{ rewrite: () => ({ event: (${event}) as any }) }`, '', more)
+    const key = await g.key('famC')
+    const { status, text } = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream: true } })
+    t.match([status, text], [200, /"code":"internal"/])
+    t.notMatch(text, 'secret detail')
+    t.match(await g.settled(key), [{ status: 'broken' }])
+    await new Promise<void>(resolve => log.flush(() => resolve()))
+    t.match(String(out.read()), logged)
+  }
+})
 
 t.test('a plugin that throws when it is set up leaves the old configuration in force', async t => {
   const upstream = await ScriptedUpstream.start(t)
@@ -318,6 +352,16 @@ async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
 }
 
 t.test('an unknown hook and an unknown scope are refused with a suggestion', async t => {
+  await t.rejects(
+    withPlugin(t, "on: 'all', setup: () => ({ request: 5 as any })"),
+    /stage probe cannot be set up: its "request" is not a function/,
+  )
+  await t.rejects(withPlugin(t, "on: 'all', requires: ['key'], setup: () => ({})"), {
+    message: /has an unknown member \\"requires\\"; known: name, summary/,
+  })
+  await t.rejects(withPlugin(t, "on: 'all', options: { type: 'objekt' } as any, setup: () => ({})"), {
+    message: /the options of plugin \\"probe\\" are not a JSON Schema/,
+  })
   await t.rejects(
     withPlugin(t, "on: 'all', setup: () => ({ requst() {} })"),
     /stage probe cannot be set up: there is no hook "requst"; did you mean request\?/,

@@ -42,8 +42,9 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
     if (placed.some(other => other.plugin === plugin))
       problems.push(source.problem(path, `"${name}" appears twice in the chain`))
     const options = structuredClone(given ?? {}) as Record<string, unknown>
-    const valid = compile(plugin.options)
-    if (!valid(options)) problems.push(...shapeProblems(source, valid.errors ?? [], [...path, name]))
+    const valid = validatorOf(plugin)
+    if (typeof valid === 'string') problems.push(source.problem(path, valid))
+    else if (!valid(options)) problems.push(...shapeProblems(source, valid.errors ?? [], [...path, name]))
     placed.push({ plugin, path })
     entries.push({ plugin: name, options })
   })
@@ -54,6 +55,15 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
   )
   problems.push(...checkFacts(source, placed, plugins, meant))
   return { entries, problems }
+}
+
+/** Returns the validator of a plugin's options, or why there is none. */
+function validatorOf({ name, options }: Plugin): ReturnType<typeof compile> | string {
+  try {
+    return compile(options)
+  } catch (cause) {
+    return `the options of plugin "${name}" are not a JSON Schema: ${(cause as Error).message}`
+  }
 }
 
 /**

@@ -2,7 +2,8 @@
  * A generation: a configuration in force, with its stages set up and its endpoints fixed, until its last exchange has
  * ended.
  */
-import { Chain, type PlacedStage } from './chain.ts'
+import { Chain } from './chain.ts'
+import type { PlacedStage } from './reply-hooks.ts'
 import type { Config } from '../config/config.ts'
 import { didYouMean, nearest } from '../config/locate.ts'
 import type { Log } from '../lib/log.ts'
@@ -64,6 +65,8 @@ export class Generation {
           const hint = didYouMean(nearest(unknown, HOOKS))
           throw new TypeError(`there is no hook "${unknown}"${hint === undefined ? '' : `; ${hint}`}`)
         }
+        const wrong = Object.entries(stage).find(([hook, value]) => hook !== 'events' && typeof value !== 'function')
+        if (wrong) throw new TypeError(`its "${wrong[0]}" is not a function`)
         stages.push({ plugin, stage })
       }
       return new Generation(number, config, stages, host.log)

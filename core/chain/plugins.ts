@@ -70,11 +70,19 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
   try {
     const module = (await import(pathToFileURL(file).href)) as { default?: Plugin }
     const plugin = module.default
-    if (plugin?.setup === undefined || plugin.name === undefined)
-      return fault('has no default export made by definePlugin')
+    if (plugin?.name === undefined) return fault('has no default export made by definePlugin')
     const { name } = plugin
     if (name !== word)
       return fault(`defines "${name}": the name must equal the file's name, by which the chain refers to it`, name)
+    if (!Array.isArray(plugin.needs) || !Array.isArray(plugin.gives) || typeof plugin.options !== 'object')
+      return fault('has no default export made by definePlugin')
+    if (typeof plugin.setup !== 'function' || typeof plugin.summary !== 'string')
+      return fault('must have a `summary`, which is a string, and a `setup`, which is a function')
+    const unknown = Object.keys(plugin).find(member => !MEMBERS.includes(member))
+    if (unknown !== undefined) {
+      const hint = didYouMean(nearest(unknown, MEMBERS)) ?? `known: ${MEMBERS.join(', ')}`
+      return fault(`has an unknown member "${unknown}"; ${hint}`)
+    }
     const scope = unknownScope(plugin.on)
     if (scope !== undefined) {
       const hint =
@@ -88,6 +96,17 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
     return fault(`cannot be loaded: ${(cause as Error).message}`)
   }
 }
+
+const MEMBERS: readonly string[] = [
+  'name',
+  'summary',
+  'on',
+  'needs',
+  'gives',
+  'meters',
+  'options',
+  'setup',
+] satisfies (keyof Plugin)[]
 
 const ENDPOINT = new RegExp(`^(?:${METHODS.join('|')}) /\\S*$`)
 

@@ -14,8 +14,10 @@ export interface SchemaOptions {
 /** Prints the schema. It has the options of the operator's own plugins if the file is valid. */
 export async function printSchema(environment: Environment, file: string, { markdown }: SchemaOptions): Promise<void> {
   const { config } = await loadConfig(file, environment.env, checkChain)
-  if (!config && existsSync(file))
-    environment.complain(`${file} has problems, so the schema lacks the options of your own plugins. Run \`check\`.`)
+  if (!config) {
+    const why = existsSync(file) ? 'has problems (run `check`)' : 'does not exist'
+    environment.complain(`${file} ${why}, so the schema lacks the options of your own plugins.`)
+  }
   const { plugins } = await findPlugins(config?.plugins ?? [])
   environment.print(
     markdown ? reference(plugins.values()).trimEnd() : JSON.stringify(publishedSchema(plugins.values()), null, 2),

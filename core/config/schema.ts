@@ -220,7 +220,7 @@ export const SCHEMA = {
       stage: {
         ...DURATION,
         default: '30s',
-        description: "Time limit of one stage's `request`, `response` or `settle` hook.",
+        description: "Time limit of one stage's `request`, `response`, `progress` or `settle` hook.",
       },
       drainDelay: {
         ...PAUSE,

@@ -102,7 +102,7 @@ export type Outcome =
   | { readonly kind: 'relayed'; readonly status: number; readonly attempts: readonly Attempt[] }
   | {
       readonly kind: 'broken'
-      readonly by: 'client' | 'upstream' | StopReason
+      readonly by: 'client' | 'upstream' | 'gateway' | StopReason
       readonly status: number
       readonly attempts: readonly Attempt[]
     }

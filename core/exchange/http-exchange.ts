@@ -253,7 +253,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   learn(given: unknown, { gives }: { readonly gives: readonly Fact[] }): void {
     const facts = (given ?? {}) as Partial<Facts>
     for (const fact of Object.keys(facts) as Fact[])
-      if (!gives.includes(fact)) throw new TypeError(`"${fact}" is not in its \`gives\``)
+      if (!gives.includes(fact)) throw new TypeError(`"${fact}" is not in its \`gives\`; to answer, return a Reply`)
     for (const fact of gives) {
       if (facts[fact] === undefined) throw new TypeError(`its request hook did not return "${fact}"`)
       ;(this as Partial<Record<Fact, unknown>>)[fact] = facts[fact]

@@ -66,7 +66,7 @@ export class Accounts extends Reads {
     if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
     const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
     if (before !== undefined && before !== String(amount))
-      throw new RangeError(`this name was already used to add ${formatCredits(BigInt(before))} credits`)
+      throw new RangeError(`this idempotency key was already used to add ${formatCredits(BigInt(before))} credits`)
     await this.confirm(this.scripts.key(account, 'a'))
     await this.trail.add({ kind: 'grant', account, at: this.now(), id, amount: String(amount), notes })
     return before === undefined

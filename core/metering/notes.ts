@@ -23,6 +23,7 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
 const BROKEN_BY = {
   client: 'client_gone',
   upstream: 'broken',
+  gateway: 'broken',
   drain: 'broken',
   budget: 'budget',
   disabled: 'disabled',

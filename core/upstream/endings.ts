@@ -1,5 +1,5 @@
 /** How an exchange that reached its upstream can end without a whole reply. */
-import type { ReplyHooks } from '../chain/chain.ts'
+import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
 import type { EndCause } from '../exchange/abandoned-reply.ts'
 import type { Failure, Head, Outcome } from '../exchange/exchange.ts'
@@ -59,4 +59,4 @@ export function stopError(cause: EndCause): GatewayError {
 }
 
 /** How a running stream ends. */
-export type End = 'complete' | 'upstream' | 'timeout' | EndCause
+export type End = 'complete' | 'upstream' | 'timeout' | 'gateway' | EndCause

@@ -1,5 +1,6 @@
 /** Forwards a routed exchange: tries the route's candidates in order, then relays the first answer. */
-import type { Forward, ReplyHooks } from '../chain/chain.ts'
+import type { Forward } from '../chain/chain.ts'
+import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'

@@ -1,5 +1,5 @@
 /** Decides whether a reply is read after its clients have left, and for how long. */
-import type { ReplyHooks } from '../chain/chain.ts'
+import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import type { Upstream } from '../config/config.ts'
 import { reasoningOf } from '../exchange/model.ts'
 import type { AbandonedReply } from '../exchange/abandoned-reply.ts'

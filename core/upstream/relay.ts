@@ -2,7 +2,7 @@
  * Relays an upstream's answer to the client. Nothing is sent before the gateway knows that the answer is no failure:
  * until then the client can still get an error with a status of its own.
  */
-import type { ReplyHooks } from '../chain/chain.ts'
+import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'

@@ -1,5 +1,5 @@
 /** What the gateway sends at the end of a stream that its upstream does not end: events of the client's own format. */
-import type { ReplyHooks } from '../chain/chain.ts'
+import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { ReplyEvent, type Rewriter, type RunningStream, type StreamTranslation } from '../formats/index.ts'
@@ -81,6 +81,7 @@ export class StreamEnding {
 /** The error that a client is sent when its stream breaks. */
 function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
+  if (end === 'gateway') return new GatewayError('internal')
   if (end !== 'upstream') return stopError(end)
   return new GatewayError('upstream_failed', {
     message: 'The provider closed the connection in the middle of the reply.',

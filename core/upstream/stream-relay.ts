@@ -117,7 +117,7 @@ export class StreamRelay {
     } catch (error) {
       if (!x.begun && !this.#end) return this.#fail(error)
       hooks.log.error({ exchange: x.id, err: error }, 'stream interrupted')
-      this.#end ??= 'upstream'
+      this.#end ??= error instanceof GatewayError && error.code !== 'internal' ? 'upstream' : 'gateway'
     }
     this.#passing = false
     if (this.#end) this.#finish(this.#end)
@@ -270,6 +270,7 @@ export class StreamRelay {
   }
 
   #brokenBy(end: Exclude<End, 'complete' | 'client'>): Extract<Outcome, { kind: 'broken' }>['by'] {
+    if (end === 'gateway') return end
     if (end !== 'upstream' && end !== 'timeout') return endReasonOf(end)
     return this.#pressure.clientWasStuck ? 'client' : 'upstream'
   }

@@ -18,7 +18,11 @@ t.test('check prints every problem at once, with its line, and exits with 78', a
   const { code: printed, out, err: warning } = await place.run('schema')
   t.match(
     [printed, JSON.parse(out), warning],
-    [0, { title: 'gateway.yaml' }, /gateway\.yaml has problems, so the schema lacks the options of your own plugins/],
+    [
+      0,
+      { title: 'gateway.yaml' },
+      /gateway\.yaml has problems \(run `check`\), so the schema lacks the options of your own plugins/,
+    ],
   )
   const start = await place.run('start')
   t.equal(start.code, 78, 'start refuses it alike')

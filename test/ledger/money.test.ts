@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { NO_USAGE, type Usage } from '../../core/money/usage.ts'
 import { formatCredits, MAX_AMOUNT, NANO, parseDecimal } from '../../core/money/credits.ts'
-import { priceFromText, versioned, writePrice } from '../../core/money/price-text.ts'
+import { priceFromText, ratesOf, versioned, writePrice } from '../../core/money/price-text.ts'
 import {
   CALL_NAMES,
   charge,
@@ -256,5 +256,10 @@ t.test('a stored price has the version and the charges of its original', t => {
       )
     }),
   )
+  t.end()
+})
+
+t.test('every rate of a price in the file is a rate of the price', t => {
+  for (const rate of RATE_NAMES) t.equal(ratesOf(name => (name === rate ? 7n : undefined))[rate], 7n, rate)
   t.end()
 })

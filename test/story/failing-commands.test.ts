@@ -50,7 +50,7 @@ t.test('a top-up whose answer is lost is done once, by the command that is then 
   t.match(JSON.parse((await place.run(...again.split(' '), '--json')).out), { balance: '11', added: false })
   t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), {
     code: 1,
-    err: /this name was already used to add 10 credits/,
+    err: /this idempotency key was already used to add 10 credits/,
   })
   t.match(await place.run('keys', 'topup', id, '2', '--idempotency-key', 'payment&1'), {
     code: 2,
