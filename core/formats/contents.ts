@@ -192,7 +192,7 @@ export class ContentsReader {
       if (tools.entries > ITEM_TOOLS_MAX)
         throw new GatewayError('invalid_body', {
           param: 'input',
-          message: `"${toolsAt}" holds more than ${ITEM_TOOLS_MAX} values and names.`,
+          message: `"${toolsAt}" has more than ${ITEM_TOOLS_MAX} values and names.`,
         })
       const declared = list(tools.json)
       for (const tool of declared) readTool(object(tool) ?? {}, found)
