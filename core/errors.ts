@@ -86,12 +86,12 @@ export class GatewayError extends Error {
   readonly details: ErrorDetails
 
   constructor(code: ErrorCode, details: ErrorDetails = {}) {
-    const row: ErrorRow | undefined = ERRORS[code]
-    if (!row)
+    if (!Object.hasOwn(ERRORS, code))
       throw new TypeError(`there is no error code "${code as string}"; known: ${Object.keys(ERRORS).join(', ')}`)
+    const row: ErrorRow = ERRORS[code]
     super(details.message ?? row.words, { cause: details.cause })
     if (details.headers) checkHeaders(details.headers)
-    if (details.status !== undefined) checkStatus(details.status)
+    if (details.status !== undefined) checkStatus(details.status, 400)
     this.name = 'GatewayError'
     this.code = code
     this.status = details.status ?? row.status
@@ -133,8 +133,9 @@ export function checkHeaders(headers: Readonly<Record<string, unknown>>, checked
   for (const name in headers) {
     const value = headers[name]
     if (typeof value === 'string' && value === checked[name]) continue
-    if (/[^!#$%&'*+.^_`|~0-9A-Za-z-]/.test(name) || name === '') throw new TypeError(`"${name}" is not a header name`)
-    if (FRAMING.has(name.toLowerCase())) throw new TypeError(`the header ${name} can only be set by the gateway`)
+    if (/[^!#$%&'*+.^_`|~0-9a-z-]/.test(name) || name === '')
+      throw new TypeError(`"${name}" is not a header name in lower case`)
+    if (FRAMING.has(name)) throw new TypeError(`the header ${name} can only be set by the gateway`)
     if (typeof value !== 'string') throw new TypeError(`the value of the header ${name} is not a string`)
     // eslint-disable-next-line no-control-regex
     if (/[^\t\x20-\x7e\x80-\xff]/.test(value))
@@ -143,9 +144,9 @@ export function checkHeaders(headers: Readonly<Record<string, unknown>>, checked
   }
 }
 
-/** @throws TypeError if a final HTTP response cannot have the status */
-function checkStatus(status: number): void {
-  if (!Number.isInteger(status) || status < 200 || status > 599)
+/** @throws TypeError if the status is not one of a final HTTP response, or below the least */
+function checkStatus(status: number, least: number): void {
+  if (!Number.isInteger(status) || status < least || status > 599)
     throw new TypeError(`${status} is not the status of an HTTP response`)
 }
 
@@ -169,6 +170,9 @@ export function soonMs(): number {
   return 1000 + Math.floor(Math.random() * 2000)
 }
 
+/** Statuses of replies that have no body. */
+const BODILESS: ReadonlySet<number> = new Set([204, 205, 304])
+
 /** A complete reply from a stage. The request hooks of later stages do not run. */
 export class Reply {
   readonly status: number
@@ -180,7 +184,8 @@ export class Reply {
     if (typeof body !== 'string' && !Buffer.isBuffer(body))
       throw new TypeError('the body of a Reply must be a string or a Buffer')
     checkHeaders(headers)
-    checkStatus(status)
+    checkStatus(status, 200)
+    if (BODILESS.has(status) && body.length > 0) throw new TypeError(`a reply with status ${status} has no body`)
     this.status = status
     this.body = body
     this.headers = headers

@@ -128,6 +128,13 @@ for (const [name, made] of [
   })
 }
 
+/** An error with a request that refers to itself, as errors of HTTP clients have. */
+const CIRCLE = `(() => {
+  const request: any = { body: 'a prompt' }
+  request.socket = { parser: request }
+  return Object.assign(new Error('secret detail'), { request })
+})()`
+
 const misbehaviour: { does: string; hooks: string; status: number; logged?: RegExp; head?: string; edit?: Edit }[] = [
   { does: 'throws in request', hooks: `request() { throw new Error('secret detail') }`, status: 500 },
   { does: 'rejects in request', hooks: `async request() { throw new Error('secret detail') }`, status: 500 },
@@ -200,9 +207,9 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
   },
   {
     does: 'sets the length of the reply',
-    hooks: `response(_x, head) { head.reply['Content-Length'] = '5' }`,
+    hooks: `response(_x, head) { head.reply['content-length'] = '5' }`,
     status: 500,
-    logged: /the header Content-Length can only be set by the gateway/,
+    logged: /the header content-length can only be set by the gateway/,
   },
   {
     does: 'throws an error whose header has a name with a space',
@@ -222,6 +229,49 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     status: 500,
     logged: /7 is not the status of an HTTP response/,
   },
+  {
+    does: 'sets a header whose name has a capital letter',
+    hooks: `response(_x, head) { head.reply['X-Probe'] = '5' }`,
+    status: 500,
+    logged: /X-Probe.* is not a header name in lower case/,
+  },
+  {
+    does: 'gives a body to a reply that cannot have one',
+    hooks: `response: () => new Reply(204, 'hello')`,
+    status: 500,
+    logged: /a reply with status 204 has no body/,
+  },
+  {
+    does: 'throws an error with an unknown code',
+    hooks: `request() { throw new GatewayError('toString' as any, { message: 'secret detail' }) }`,
+    status: 500,
+    logged: /there is no error code .*toString/,
+  },
+  {
+    does: 'throws an error that cannot be written as JSON',
+    hooks: `request() { throw new GatewayError('bad_request', { param: 5n as any }) }`,
+    status: 500,
+    logged: /cannot send an error/,
+  },
+  {
+    does: 'throws an error with a cause that contains itself',
+    hooks: `request() { throw new GatewayError('internal', { cause: ${CIRCLE} }) }`,
+    status: 500,
+    logged: /secret detail/,
+  },
+  {
+    does: 'throws an error that contains itself in settle',
+    hooks: `settle() { throw ${CIRCLE} }`,
+    status: 200,
+    logged: /secret detail/,
+  },
+  {
+    does: 'throws an object that cannot be a string in settle',
+    hooks: `settle() { throw Object.create(null) }`,
+    status: 200,
+    logged: /settle hook failed/,
+  },
+  { does: 'rejects in event', hooks: `event: (async () => { throw new Error('secret detail') }) as any`, status: 200 },
   {
     does: 'returns a Rewriter with an unknown member',
     hooks: `rewrite: (() => ({ match: ['x'], event: () => undefined })) as any`,
@@ -259,7 +309,8 @@ for (const { does, hooks, status, head, edit, logged = /secret detail/ } of misb
       await new Promise<void>(resolve => log.flush(() => resolve()))
       const lines = String(out.read() ?? '')
       t.match(lines, logged)
-      if (lines !== '') t.match(lines, /stage (?:probe|":"probe")|"stage":"probe"/)
+      t.notMatch(lines, 'a prompt')
+      if (lines !== '' && !lines.includes('cannot send')) t.match(lines, 'probe')
     }
   })
 }
@@ -284,6 +335,37 @@ t.test('a Rewriter that fails in a stream ends the stream with an internal error
     await new Promise<void>(resolve => log.flush(() => resolve()))
     t.match(String(out.read()), logged)
   }
+})
+
+t.test('a reply that a stage promised is free, even if its client does not wait for it', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ json: { stream } }, res) => (stream ? sse(res, STREAM) : json(res, REPLY))
+  const { g, notes } = await withProbe(
+    t,
+    upstream,
+    `{ response: x => {
+      note('waits')
+      return new Promise(resolve => x.signal.addEventListener('abort', () => resolve(Reply.json({}))))
+    } }`,
+    '',
+    { edit: file => file.set('upstreams.famC.onDisconnect', 'cancel') },
+  )
+  for (const stream of [false, true]) {
+    const key = await g.key('famC')
+    const leave = new AbortController()
+    const call = g.call('/v1/chat/completions', { key, body: { ...BODY, stream }, signal: leave.signal })
+    await until(() => notes.splice(0).length > 0)
+    leave.abort()
+    await t.rejects(call)
+    await g.settled(key)
+    t.match((await g.balance(key)).exact, { used: '0', held: '0' })
+  }
+})
+
+t.test('a stage that never closes does not keep the gateway from stopping', async t => {
+  const { g } = await withProbe(t, await ScriptedUpstream.start(t), '{ close: () => new Promise(() => {}) }')
+  await g.gateway.stop()
+  t.equal(g.gateway.running, 0)
 })
 
 t.test('a plugin that throws when it is set up leaves the old configuration in force', async t => {

@@ -43,20 +43,34 @@ export class Chain {
   /** Answers the client when something was thrown before the reply began. */
   async #instead(x: HttpExchange, thrown: unknown): Promise<Outcome> {
     try {
-      if (thrown instanceof ReplyOverride) return await x.answer(await thrown.reply)
+      if (thrown instanceof ReplyOverride) {
+        const reply = await thrown.reply
+        await x.answer(reply)
+        // The reply is the stage's own, even if the client did not wait for it.
+        return { kind: 'answered', status: reply.status }
+      }
     } catch (worse) {
       return this.#instead(x, worse)
     }
     const error = GatewayError.from(thrown)
-    const { code, details } = error
-    if (code === 'internal') this.#log.error({ exchange: x.id, code, err: details.cause }, 'failed')
-    else if (details.cause !== undefined)
-      this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
     try {
+      const { code, details } = error
+      if (code === 'internal') this.#log.error({ exchange: x.id, code, err: details.cause }, 'failed')
+      else if (details.cause !== undefined)
+        this.#log.warn({ exchange: x.id, code, reason: reasonOf(details.cause) }, 'failed')
       return await x.fail(error)
     } catch (cause) {
-      // Whatever prevents the answer, the exchange ends, so that its stages settle.
-      this.#log.error({ exchange: x.id, err: cause }, 'cannot send an error')
+      return this.#unsendable(x, cause)
+    }
+  }
+
+  /** Ends an exchange whose error could not be sent, so that its stages settle in any case. */
+  async #unsendable(x: HttpExchange, cause: unknown): Promise<Outcome> {
+    this.#log.error({ exchange: x.id, err: cause }, 'cannot send an error')
+    const error = new GatewayError('internal')
+    try {
+      return await x.fail(error)
+    } catch {
       x.outlet.destroy()
       return { kind: 'failed', error, attempts: x.attempts }
     }
@@ -92,7 +106,7 @@ export class Chain {
         reject(error)
         result
           .then(async given => {
-            x.learn(given, plugin)
+            if (!(given instanceof Reply)) x.learn(given, plugin)
             await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
           })
           .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))

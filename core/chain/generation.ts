@@ -71,7 +71,7 @@ export class Generation {
       }
       return new Generation(number, config, stages, host.log)
     } catch (cause) {
-      await closeAll(stages, host.log)
+      await closeAll(stages, host.log, config.limits.stageMs)
       const { message, stack } = cause as Error
       const error = new Error(`stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${message}`)
       // With a cause, the log would have the message twice.
@@ -99,7 +99,7 @@ export class Generation {
     this.#retired = true
     this.#checkDrained()
     await this.drained
-    await closeAll(this.#stages, this.#log)
+    await closeAll(this.#stages, this.#log, this.config.limits.stageMs)
   }
 
   #checkDrained(): void {
@@ -107,10 +107,11 @@ export class Generation {
   }
 }
 
-async function closeAll(stages: readonly PlacedStage[], log: Log): Promise<void> {
+/** Closes stages, the last one first. @param limit milliseconds that each may take */
+async function closeAll(stages: readonly PlacedStage[], log: Log, limit: number): Promise<void> {
   for (const { plugin, stage } of [...stages].reverse()) {
     try {
-      await stage.close?.()
+      await withTimeout(stage.close?.(), limit, 'its close hook')
     } catch (cause) {
       log.error({ stage: plugin.name, err: cause }, 'close hook failed')
     }

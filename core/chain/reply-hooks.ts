@@ -3,7 +3,7 @@ import { checkHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Fact, Head, Outcome, Rewriter, With } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { type OutgoingEvent, ReplyEvent } from '../formats/events.ts'
-import type { Log } from '../lib/log.ts'
+import { type Log, reasonOf } from '../lib/log.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 import type { Plugin, Stage } from './stage.ts'
 
@@ -106,7 +106,9 @@ export class ReplyHooks {
   event(event: ReplyEvent): void {
     for (const placed of this.#hooks.event) {
       try {
-        placed.stage.event?.(known(this.#x), event)
+        // The hook may be asynchronous, though its type does not allow it.
+        const observed: unknown = placed.stage.event?.(known(this.#x), event)
+        if (observed instanceof Promise) this.#watch(observed, placed, 'event hook failed')
       } catch (cause) {
         this.#hookFailed(placed, cause, 'event hook failed')
       }
@@ -138,11 +140,16 @@ export class ReplyHooks {
   listening(anybody: boolean): void {
     for (const placed of this.#stages) {
       try {
-        placed.stage.listening?.(known(this.#x), anybody)
+        const observed: unknown = placed.stage.listening?.(known(this.#x), anybody)
+        if (observed instanceof Promise) this.#watch(observed, placed, 'listening hook failed')
       } catch (cause) {
         this.#hookFailed(placed, cause, 'listening hook failed')
       }
     }
+  }
+
+  #watch(observed: Promise<unknown>, placed: PlacedStage, message: string): void {
+    observed.catch((cause: unknown) => this.#hookFailed(placed, cause, message))
   }
 
   /** Logs what a hook throws on the way up. The reply goes on. */
@@ -198,7 +205,7 @@ function isOutgoing(event: Partial<OutgoingEvent> | null): boolean {
 /** Returns what a stage has thrown. An error that is not the gateway's own gets the stage's name. */
 export function ofStage({ name }: Plugin, thrown: unknown): GatewayError {
   if (thrown instanceof GatewayError) return thrown
-  const cause = thrown instanceof Error ? thrown : new Error(String(thrown))
+  const cause = thrown instanceof Error ? thrown : new Error(reasonOf(thrown))
   // The log adds the message of the cause.
   return new GatewayError('internal', { cause: new Error(`stage ${name} failed`, { cause }) })
 }

@@ -220,7 +220,8 @@ export const SCHEMA = {
       stage: {
         ...DURATION,
         default: '30s',
-        description: "Time limit of one stage's `request`, `response`, `progress` or `settle` hook.",
+        description:
+          "Time limit of one stage's `request`, `response`, `progress`, `settle` or `close` hook, and of its setup.",
       },
       drainDelay: {
         ...PAUSE,

@@ -54,6 +54,8 @@ export class ClientReply {
   /** Begins the reply. The head is sent with the first bytes of the body; with its length, if these are all of it. */
   begin(status: number, headers: Headers): void {
     this.res.statusCode = status
+    // A reply that could not be sent may have left its own reason phrase.
+    this.res.statusMessage = ''
     this.#head = headers
   }
 

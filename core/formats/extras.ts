@@ -93,8 +93,8 @@ function asked(name: string, value: unknown): readonly string[] | undefined {
   }
   if (name === 'audio') return ['audio']
   if (name === 'service_tier' || name === 'speed' || name === 'inference_geo') {
-    const name = text(value) ?? ''
-    return name !== 'auto' && name !== '' && isStandard(name) ? undefined : [name]
+    const condition = text(value) ?? ''
+    return condition !== 'auto' && condition !== '' && isStandard(condition) ? undefined : [condition]
   }
   return []
 }

@@ -29,16 +29,25 @@ export class Scrubber {
   }
 }
 
-/** An error for the log, without the Redis command that it may carry: that can be the one that sends the password. */
-function withoutCommands(cause: unknown): unknown {
-  if (typeof cause !== 'object' || cause === null) return cause
-  const { command: _command, ...others } = cause as Record<string, unknown>
-  return Object.fromEntries(Object.entries(others).map(([name, part]) => [name, withoutCommands(part)]))
+/**
+ * An error for the log. It has no other members than these: errors of libraries carry requests, bodies, and the command
+ * that sends the password to Redis. It never throws, since the callers of the log have more to do.
+ */
+function errorMembers(cause: unknown): object {
+  try {
+    const { type, message, stack, code } = pino.stdSerializers.err(cause as Error) as ReturnType<
+      typeof pino.stdSerializers.err
+    > & { readonly code?: unknown }
+    if (cause instanceof Error) return { type, message, stack, ...(typeof code === 'string' && { code }) }
+  } catch {
+    // An error with a member that cannot be read, or one that contains itself.
+  }
+  return { message: reasonOf(cause) }
 }
 
 /** Why something failed, in one line. For failures of an upstream or the store, where a stack trace would not help. */
 export function reasonOf(cause: unknown): string {
-  if (!(cause instanceof Error)) return String(cause)
+  if (!(cause instanceof Error)) return typeof cause === 'object' && cause !== null ? 'an object' : String(cause)
   const { message, code } = cause as NodeJS.ErrnoException
   // Node reports the addresses that it has tried one by one, and all of them together by a code only.
   if (cause instanceof AggregateError && message === '') return cause.errors.map(reasonOf).join('; ')
@@ -174,7 +183,7 @@ export function createLog(scrubber: Scrubber, level: string, out: Writable, now:
     if (members === undefined) log.apply(this, said)
     else lines.write(`{"level":"${pino.levels.labels[number]}","time":${now()},${members}\n`)
   }
-  const serializers = { err: (cause: Error) => withoutCommands(pino.stdSerializers.err(cause)) }
+  const serializers = { err: errorMembers }
   const root = pino(
     { level, base: null, serializers, hooks: { logMethod }, formatters: { level: label => ({ level: label }) } },
     lines,

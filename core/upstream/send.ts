@@ -124,8 +124,6 @@ const NO_RESPONSE = {}
 
 const PROXY_OPTIONS = {
   selfHandleResponse: true,
-  // The paths of the formats need no normalisation.
-  toProxy: true,
   // Without headers of its own, http-proxy-3 would copy those of the request one by one.
   fetchOptions: { requestOptions: { headers: {} } },
 } as const

@@ -118,11 +118,13 @@ async function sendAnswer(
   translated: Buffer | readonly ReplyEvent[] | undefined,
 ): Promise<Outcome> {
   const rewriters = hooks.rewriters(head)
+  // Headers that a rewriter sets later have not been checked, and are not sent.
+  const headers = { ...head.reply }
   const out = translated
     ? rewrittenTranslation(x.format, translated, head.stream, rewriters)
     : rewrittenReply(x.route.format, events[0] as ReplyEvent, bytes, rewriters)
   x.begin(head.status, {
-    ...head.reply,
+    ...headers,
     ...(translated && { 'content-type': head.stream ? 'text/event-stream' : 'application/json' }),
     ...(head.stream && { 'x-accel-buffering': 'no' }),
   })

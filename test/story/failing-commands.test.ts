@@ -46,7 +46,10 @@ t.test('a top-up whose answer is lost is done once, by the command that is then 
   const [, again = ''] = /\n {2}npx tollgate (.*)\n$/.exec(err) ?? []
   t.match(again, `-c ${place.file} keys topup ${id} 10 --idempotency-key `)
   for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /now has 11 credits/ })
-  t.match((await place.run(...again.split(' '))).out, /This idempotency key was already used, so nothing was added\.\n$/)
+  t.match(
+    (await place.run(...again.split(' '))).out,
+    /This idempotency key was already used, so nothing was added\.\n$/,
+  )
   t.match(JSON.parse((await place.run(...again.split(' '), '--json')).out), { balance: '11', added: false })
   t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), {
     code: 1,
