@@ -107,6 +107,8 @@ export class Sender {
       const fetch = (url: string): Promise<never> => request.dispatch(url.slice(origin.length))
       this.#proxy.web(request as never, NO_RESPONSE as never, {
         ...PROXY_OPTIONS,
+        // Only other paths need the normalisation, which parses a URL.
+        toProxy: NORMAL_PATH.test(path),
         target: to.url,
         fetch: fetch as never,
       })
@@ -121,6 +123,7 @@ export class Sender {
 }
 
 const NO_RESPONSE = {}
+const NORMAL_PATH = /^[\w/-]+$/
 
 const PROXY_OPTIONS = {
   selfHandleResponse: true,
