@@ -91,7 +91,7 @@ function urlFromFile(raw: RawUpstream, path: Path, reader: SectionReader, produc
 /** Returns what is wrong with an upstream's URL, and what to write instead. */
 function urlFault(url: URL, allowPrivate: boolean): readonly [message: string, hint?: string] | undefined {
   if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
-    return ['expected a URL without credentials, query or fragment']
+    return ['expected a URL without credentials, query or fragment', 'put a credential into `accounts`, as `key`']
   }
   if (/\/v1(?:\/(?:chat\/completions|responses|messages))?\/?$/.test(url.pathname)) {
     return ['the URL must not contain /v1: the gateway appends it', 'remove everything from /v1 on']

@@ -28,7 +28,8 @@ function envTag(env: Env): ScalarTag {
     resolve(source, onError) {
       const [, name = '', fallback] = /^([A-Za-z_][A-Za-z0-9_]*)(?:\s+(.+))?$/.exec(source.trim()) ?? []
       if (name === '') {
-        onError('the name of the variable is missing')
+        // The text may be a credential, so it is not shown.
+        onError(source.trim() === '' ? 'the name of the variable is missing' : 'this is not the name of a variable')
         return new EnvScalar('', '', undefined)
       }
       const set = (Object.hasOwn(env, name) && env[name]) || undefined
@@ -57,6 +58,7 @@ export function readYaml(file: string, text: string, env: Env): { source: Source
       problems: [source.at(0, 0, `the file has more than ${FILE_CHARACTERS_MAX} characters`)],
       lost: true,
     }
+  if (text.trim() === '') return { source, problems: [source.at(0, 0, 'the file is empty')], lost: true }
   const { problems, lost } = syntaxProblems(source, [...doc.errors, ...doc.warnings])
   const unknown = lost ? [] : aliasProblems(source)
   const variables = lost ? [] : variableProblems(source)

@@ -8,7 +8,7 @@ import { checkChain } from '../../core/chain/check-chain.ts'
 const FOLDER = new URL('bad/', import.meta.url)
 const ENV = { PRESENT: 'secret-value' }
 
-function told({ line, col, path, message, hint }: Problem): string {
+function shownProblem({ line, col, path, message, hint }: Problem): string {
   return `${line}:${col} ${path === '' ? '' : `${path}: `}${message}${hint === undefined ? '' : ` = ${hint}`}`
 }
 
@@ -22,13 +22,14 @@ for (const file of readdirSync(FOLDER)) {
       .map(line => line.slice(3))
     const loaded = await loadConfig(path, ENV, checkChain)
     t.equal(loaded.config, undefined)
-    t.same(loaded.problems.map(told), expected)
+    t.same(loaded.problems.map(shownProblem), expected)
     t.notMatch(render(loaded.problems, loaded.text), 'secret-value', 'no value from the environment is shown')
   })
 }
 
 /** Faults after which the YAML parser cannot continue. Each is reported once, as close to its origin as possible. */
-const SLIPS: readonly [text: string, told: string][] = [
+const SLIPS: readonly [text: string, expected: string][] = [
+  ['', '1:1 the file is empty'],
   [
     'store: { replicas: 0\n\n# a remark\nledger: {}\n',
     '1:20 a } is missing = close the bracket before the next line with the same or less indentation',
@@ -80,7 +81,7 @@ const SLIPS: readonly [text: string, told: string][] = [
 for (const [text, expected] of SLIPS) {
   t.test(`${JSON.stringify(text)} is one problem, in plain words`, async t => {
     const { problems } = await loadConfig('gateway.yaml', {}, checkChain, text)
-    t.same(problems.map(told), [expected])
+    t.same(problems.map(shownProblem), [expected])
   })
 }
 
@@ -89,6 +90,13 @@ prices: { p: { input: 1, output: 2 } }
 keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m, price: p }] } }
 chain: [access-log]
 `
+
+t.test('a text that is not the name of a variable is reported, and not shown', async t => {
+  const { problems } = await loadConfig('gateway.yaml', {}, checkChain, 'log: !env secret-1\n')
+  const shown = problems.map(shownProblem)
+  t.ok(shown.includes('1:6 this is not the name of a variable = write !env NAME, or !env NAME fallback'))
+  t.notMatch(shown.join(), 'secret')
+})
 
 t.test('a variable that is not set does not hide other problems', async t => {
   const { problems } = await loadConfig(
