@@ -265,6 +265,18 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     status: 200,
     logged: /secret detail/,
   },
+  ...[
+    `(() => { const inner = new AggregateError([], ''); inner.errors.push(inner); return inner })()`,
+    `new (class extends Error { get message(): string { throw this } })()`,
+    `new Proxy({}, { get() { throw new Error('no') }, getPrototypeOf() { throw new Error('no') } })`,
+    `Object.assign(new Error(), { message: Symbol('x'), code: 5, errors: 5 })`,
+    `Object.assign(() => {}, { toString() { throw new Error('no') } })`,
+  ].map(thrown => ({
+    does: `throws ${thrown} in settle`,
+    hooks: `settle() { throw ${thrown} }`,
+    status: 200,
+    logged: /settle hook failed/,
+  })),
   {
     does: 'throws an object that cannot be a string in settle',
     hooks: `settle() { throw Object.create(null) }`,
@@ -321,6 +333,7 @@ t.test('a Rewriter that fails in a stream ends the stream with an internal error
   for (const [event, logged] of [
     ['() => { throw new Error("secret detail") }', 'stage probe failed: secret detail'],
     ['async () => []', 'stage probe failed: its Rewriter did not return a list of events'],
+    ['() => [{ type: "a\\nb: c", data: "x" }]', 'stage probe failed: its Rewriter did not return a list of events'],
     ['() => [{ type: "", data: {} }]', 'stage probe failed: its Rewriter did not return a list of events'],
   ] as const) {
     const out = new PassThrough()
@@ -331,10 +344,33 @@ t.test('a Rewriter that fails in a stream ends the stream with an internal error
     const { status, text } = await g.call('/v1/chat/completions', { key, body: { ...BODY, stream: true } })
     t.match([status, text], [200, /"code":"internal"/])
     t.notMatch(text, 'secret detail')
-    t.match(await g.settled(key), [{ status: 'broken' }])
+    t.match(await g.settled(key), [{ status: 'broken', cost_nano: '0' }])
     await new Promise<void>(resolve => log.flush(() => resolve()))
     t.match(String(out.read()), logged)
   }
+})
+
+t.test('a GatewayError of a Rewriter ends the stream in its own words', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => sse(res, STREAM)
+  const event = `() => { throw new GatewayError('invalid_body', { message: 'blocked by policy' }) }`
+  const { g } = await withProbe(t, upstream, `{ rewrite: () => ({ event: ${event} }) }`)
+  const { text } = await g.call('/v1/chat/completions', { key: await g.key('famC'), body: { ...BODY, stream: true } })
+  t.match(text, 'blocked by policy')
+})
+
+t.test('a Rewriter may be an instance of a class', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => sse(res, STREAM)
+  const hooks = `{ rewrite: () => new class {
+    seen = 0
+    get matches() { return ['"content"'] }
+    event() { this.seen++; return this.seen === 1 ? [{ type: '', data: '{"choices":[]}' }] : undefined }
+  }() }`
+  const { g } = await withProbe(t, upstream, hooks)
+  const { text } = await g.call('/v1/chat/completions', { key: await g.key('famC'), body: { ...BODY, stream: true } })
+  t.notMatch(text, '"content"')
+  t.match(text, '[DONE]')
 })
 
 t.test('a reply that a stage promised is free, even if its client does not wait for it', async t => {

@@ -68,6 +68,33 @@ t.test('log lines are JSON in the order of the calls, without keys and credentia
   t.notMatch(reader.text, /credential|slashed|password|0123456789|code/)
 })
 
+t.test('an error shows its causes, the addresses that were tried, and no other members', t => {
+  const reader = new Reader()
+  const log = createLog(new Scrubber(), 'info', reader)
+  const tried = ['192.0.2.1', '192.0.2.2'].map(address =>
+    Object.assign(new Error(`connect ECONNREFUSED ${address}`), { code: 'ECONNREFUSED', config: { data: 'a prompt' } }),
+  )
+  const both = Object.assign(new AggregateError(tried, ''), { code: 'ECONNREFUSED' })
+  log.error({ err: new Error('the store failed', { cause: both }) })
+  log.error({ err: { message: 'no Error', code: 7, body: 'a prompt' } })
+  let deep = new AggregateError([], '')
+  for (let level = 0; level < 40; level++) deep = new AggregateError([deep, deep], '')
+  log.error({ err: deep })
+  log.flush()
+  t.match(reader.lines, [
+    {
+      err: {
+        message: 'the store failed: connect ECONNREFUSED 192.0.2.1; connect ECONNREFUSED 192.0.2.2',
+        stack: /the store failed[^]*caused by: AggregateError/,
+      },
+    },
+    { err: { message: 'no Error (7)', code: '7' } },
+    { err: { type: 'AggregateError' } },
+  ])
+  t.notMatch(reader.text, 'prompt')
+  t.end()
+})
+
 t.test('a slow reader loses lines, which the log reports, and takes no more than the allowed memory', async t => {
   const reader = new Reader()
   const log = createLog(new Scrubber(), 'info', reader)

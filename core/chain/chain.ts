@@ -106,7 +106,8 @@ export class Chain {
         reject(error)
         result
           .then(async given => {
-            if (!(given instanceof Reply)) x.learn(given, plugin)
+            if (given instanceof Reply) return
+            x.learn(given, plugin)
             await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
           })
           .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))

@@ -4,6 +4,7 @@ import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { didYouMean, nearest } from '../config/locate.ts'
+import { reasonOf } from '../lib/log.ts'
 import { METHODS, type Plugin, SCOPE_WORDS } from './stage.ts'
 
 /** The module that plugins import, from any folder, whether or not Tollgate is installed there. */
@@ -53,7 +54,7 @@ function pluginFiles(folder: string): string[] {
     .flatMap(entry => {
       const path = join(folder, entry)
       if (/^[\w-]+\.(?:ts|js)$/.test(entry)) return [path]
-      if (!statSync(path).isDirectory()) return []
+      if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) return []
       return ['index.ts', 'index.js']
         .map(index => join(path, index))
         .filter(existsSync)
@@ -93,7 +94,7 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
     plugins.set(word, plugin)
     return undefined
   } catch (cause) {
-    return fault(`cannot be loaded: ${(cause as Error).message}`)
+    return fault(`cannot be loaded: ${reasonOf(cause)}`)
   }
 }
 

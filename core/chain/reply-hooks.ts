@@ -83,7 +83,12 @@ export class ReplyHooks {
     const rewriters: Rewriter[] = []
     for (const placed of this.#hooks.rewrite) {
       const given = this.#call('rewrite', placed, head)
-      if (given !== undefined) rewriters.push(checkedRewriter(given, placed.plugin))
+      if (given === undefined) continue
+      try {
+        rewriters.push(checkedRewriter(given, placed.plugin))
+      } catch (thrown) {
+        throw ofStage(placed.plugin, thrown)
+      }
     }
     return rewriters
   }
@@ -174,32 +179,45 @@ const REWRITER_MEMBERS: readonly string[] = ['matches', 'removes', 'event'] sati
 
 /**
  * Returns a rewriter whose errors name its stage. A plugin may be plain JavaScript, so the types are checked.
- * @throws GatewayError internal if the hook did not return a Rewriter; so does `event`, if it does not return events
+ * @throws TypeError if it is no Rewriter. Its `event` throws a GatewayError if it does not return events
  */
 function checkedRewriter(given: unknown, plugin: Plugin): Rewriter {
   const rewriter = given as Rewriter
-  if (typeof rewriter?.event !== 'function')
-    throw ofStage(plugin, new TypeError('its rewrite hook returned no Rewriter'))
-  const unknown = Object.keys(rewriter).find(member => !REWRITER_MEMBERS.includes(member))
-  if (unknown !== undefined) throw ofStage(plugin, new TypeError(`its Rewriter has an unknown member "${unknown}"`))
+  if (typeof rewriter?.event !== 'function') {
+    if (given instanceof Promise) given.catch(() => {})
+    throw new TypeError('its rewrite hook returned no Rewriter')
+  }
+  // An instance of a class may have members of its own.
+  const isPlain = Object.getPrototypeOf(rewriter) === Object.prototype
+  const unknown = isPlain ? Object.keys(rewriter).find(member => !REWRITER_MEMBERS.includes(member)) : undefined
+  if (unknown !== undefined) throw new TypeError(`its Rewriter has an unknown member "${unknown}"`)
+  const { matches, removes } = rewriter
+  if (matches !== undefined && !(Array.isArray(matches) && matches.every(match => typeof match === 'string')))
+    throw new TypeError('the `matches` of its Rewriter must be a list of strings')
+  if (removes !== undefined && !(removes instanceof RegExp && removes.global))
+    throw new TypeError('the `removes` of its Rewriter must be a regular expression with the flag g')
   return {
-    ...rewriter,
+    ...(matches && { matches }),
+    ...(removes && { removes }),
     event(event) {
-      let events: unknown
       try {
-        events = rewriter.event(event)
+        const events: unknown = rewriter.event(event)
+        if (events instanceof Promise) events.catch(() => {})
+        if (events === undefined || (Array.isArray(events) && events.every(isOutgoing)))
+          return events as ReturnType<Rewriter['event']>
+        throw new TypeError('its Rewriter did not return a list of events')
       } catch (thrown) {
         throw ofStage(plugin, thrown)
       }
-      if (events === undefined || (Array.isArray(events) && events.every(isOutgoing)))
-        return events as ReturnType<Rewriter['event']>
-      throw ofStage(plugin, new TypeError('its Rewriter did not return a list of events'))
     },
   }
 }
 
 function isOutgoing(event: Partial<OutgoingEvent> | null): boolean {
-  return event instanceof ReplyEvent || (typeof event?.type === 'string' && typeof event.data === 'string')
+  if (event instanceof ReplyEvent) return true
+  if (typeof event?.type !== 'string' || typeof event.data !== 'string') return false
+  // A line break would begin another field of the stream.
+  return !/[\r\n]/.test(`${event.type}${event.comment ?? ''}`)
 }
 
 /** Returns what a stage has thrown. An error that is not the gateway's own gets the stage's name. */

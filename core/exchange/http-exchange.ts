@@ -281,6 +281,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   /** Sends an error in the exchange's format, instead of a reply of which nothing has been sent. */
   async fail(error: GatewayError): Promise<Outcome> {
     const by = this.over && this.stopped !== undefined ? endReasonOf(this.stopped) : undefined
+    // The client has not received what was delivered, and does not pay for it.
+    if (!this.outlet.headSent) this.delivered = 0
     if (this.gone) {
       // No client gets the error, but it is the outcome of the exchange.
     } else if (this.outlet.headSent) {
@@ -288,8 +290,6 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
       // socket can show it.
       this.outlet.destroy()
     } else {
-      // The client has not received what was delivered, and does not pay for it.
-      this.delivered = 0
       const body = Buffer.from(JSON.stringify(this.format.error(error, this.id)))
       await this.#sendWhole(this.format.status(error), errorHeaders(error), body)
     }

@@ -29,29 +29,62 @@ export class Scrubber {
   }
 }
 
-/**
- * An error for the log. It has no other members than these: errors of libraries carry requests, bodies, and the command
- * that sends the password to Redis. It never throws, since the callers of the log have more to do.
- */
-function errorMembers(cause: unknown): object {
+/** Maximum causes of an error, and inner errors of an AggregateError, that are read. */
+const CAUSES_MAX = 8
+/** Maximum depth of inner errors. */
+const DEPTH_MAX = 3
+
+/** Reads a member of anything thrown. Undefined if that throws. */
+function memberOf(thrown: unknown, name: string): unknown {
   try {
-    const { type, message, stack, code } = pino.stdSerializers.err(cause as Error) as ReturnType<
-      typeof pino.stdSerializers.err
-    > & { readonly code?: unknown }
-    if (cause instanceof Error) return { type, message, stack, ...(typeof code === 'string' && { code }) }
+    return (thrown as Record<string, unknown> | null | undefined)?.[name]
   } catch {
-    // An error with a member that cannot be read, or one that contains itself.
+    return undefined
   }
-  return { message: reasonOf(cause) }
 }
 
-/** Why something failed, in one line. For failures of an upstream or the store, where a stack trace would not help. */
-export function reasonOf(cause: unknown): string {
-  if (!(cause instanceof Error)) return typeof cause === 'object' && cause !== null ? 'an object' : String(cause)
-  const { message, code } = cause as NodeJS.ErrnoException
+function textOf(thrown: unknown, name: string): string {
+  const value = memberOf(thrown, name)
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : ''
+}
+
+/**
+ * Why something failed, in one line. For failures of an upstream or the store, where a stack trace would not help. It
+ * never throws, whatever was thrown.
+ */
+export function reasonOf(thrown: unknown, depth = 0): string {
+  if (typeof thrown === 'function') return 'a function'
+  if (typeof thrown !== 'object' || thrown === null) return String(thrown)
+  const [message, code] = [textOf(thrown, 'message'), textOf(thrown, 'code')]
+  const inner = memberOf(thrown, 'errors')
   // Node reports the addresses that it has tried one by one, and all of them together by a code only.
-  if (cause instanceof AggregateError && message === '') return cause.errors.map(reasonOf).join('; ')
-  return code === undefined || message.includes(code) ? message : `${message} (${code})`
+  if (message === '' && depth < DEPTH_MAX && Array.isArray(inner) && inner.length > 0)
+    return inner
+      .slice(0, CAUSES_MAX)
+      .map(each => reasonOf(each, depth + 1))
+      .join('; ')
+  if (message === '') return code === '' ? 'an object' : code
+  return code === '' || message.includes(code) ? message : `${message} (${code})`
+}
+
+/**
+ * An error for the log, with its causes. It has no other members than these: errors of libraries carry requests, bodies,
+ * and the command that sends the password to Redis. It never throws, since the callers of the log have more to do.
+ */
+function errorMembers(thrown: unknown): object {
+  const causes = [thrown]
+  for (let next = memberOf(thrown, 'cause'); next !== undefined && causes.length < CAUSES_MAX;) {
+    causes.push(next)
+    next = memberOf(next, 'cause')
+  }
+  const code = textOf(thrown, 'code')
+  const stacks = causes.map(cause => textOf(cause, 'stack')).filter(stack => stack !== '')
+  return {
+    type: textOf(memberOf(thrown, 'constructor'), 'name') || typeof thrown,
+    message: causes.map(cause => reasonOf(cause)).join(': '),
+    ...(stacks.length > 0 && { stack: stacks.join('\ncaused by: ') }),
+    ...(code !== '' && { code }),
+  }
 }
 
 /**

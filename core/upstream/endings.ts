@@ -59,4 +59,4 @@ export function stopError(cause: EndCause): GatewayError {
 }
 
 /** How a running stream ends. */
-export type End = 'complete' | 'upstream' | 'timeout' | 'gateway' | EndCause
+export type End = 'complete' | 'upstream' | 'timeout' | { readonly failed: GatewayError } | EndCause

@@ -57,7 +57,7 @@ export class StreamEnding {
       opened: this.#opened,
       closed: this.#closed,
     }
-    if (typeof end === 'string' || 'disabled' in end) return format.errorEvent(endError(end), id, running)
+    if (typeof end === 'string' || !('budget' in end)) return format.errorEvent(endError(end), id, running)
     const events = format.truncate(end.budget, running).map(({ type, data }) => new ReplyEvent(format, type, data))
     return this.#rewritten(events)
   }
@@ -81,7 +81,7 @@ export class StreamEnding {
 /** The error that a client is sent when its stream breaks. */
 function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
-  if (end === 'gateway') return new GatewayError('internal')
+  if (typeof end === 'object' && 'failed' in end) return end.failed
   if (end !== 'upstream') return stopError(end)
   return new GatewayError('upstream_failed', {
     message: 'The provider closed the connection in the middle of the reply.',

@@ -117,7 +117,8 @@ export class StreamRelay {
     } catch (error) {
       if (!x.begun && !this.#end) return this.#fail(error)
       hooks.log.error({ exchange: x.id, err: error }, 'stream interrupted')
-      this.#end ??= error instanceof GatewayError && error.code !== 'internal' ? 'upstream' : 'gateway'
+      const failed = GatewayError.from(error)
+      this.#end ??= failed.code.startsWith('upstream_') ? 'upstream' : { failed }
     }
     this.#passing = false
     if (this.#end) this.#finish(this.#end)
@@ -168,7 +169,7 @@ export class StreamRelay {
   #send(filter: StreamFilter, bytes: Buffer): void {
     const { x } = this.#relayed
     x.recent = bytes
-    if (filter.changes) this.#write(filter.push(bytes))
+    if (filter.changes) this.#write(this.#filtered(filter, bytes))
     else {
       // The bytes go out before the gateway looks at them.
       this.#write(bytes)
@@ -180,6 +181,18 @@ export class StreamRelay {
     for (const wait of this.#progress?.() ?? []) {
       this.#hold()
       void wait.catch(() => {}).finally(() => this.#pressure.release())
+    }
+  }
+
+  /** Filters bytes. If a stage throws, none of them goes out, and they do not count as delivered. */
+  #filtered(filter: StreamFilter, bytes: Buffer): Buffer {
+    const { x } = this.#relayed
+    const before = x.delivered
+    try {
+      return filter.push(bytes)
+    } catch (thrown) {
+      x.delivered = before
+      throw thrown
     }
   }
 
@@ -270,7 +283,7 @@ export class StreamRelay {
   }
 
   #brokenBy(end: Exclude<End, 'complete' | 'client'>): Extract<Outcome, { kind: 'broken' }>['by'] {
-    if (end === 'gateway') return end
+    if (typeof end === 'object' && 'failed' in end) return 'gateway'
     if (end !== 'upstream' && end !== 'timeout') return endReasonOf(end)
     return this.#pressure.clientWasStuck ? 'client' : 'upstream'
   }
@@ -278,6 +291,7 @@ export class StreamRelay {
 
 /** The error for a stream that ends before its first event. */
 function unbegun(end: Exclude<End, 'client'>): GatewayError {
+  if (typeof end === 'object' && 'failed' in end) return end.failed
   if (end === 'drain' || typeof end === 'object') return stopError(end)
   const cause = new Error(`stream ended before its first event: ${end}`)
   return new GatewayError(end === 'timeout' ? 'upstream_timeout' : 'upstream_failed', { cause })
