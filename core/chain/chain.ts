@@ -44,10 +44,9 @@ export class Chain {
   async #instead(x: HttpExchange, thrown: unknown): Promise<Outcome> {
     try {
       if (thrown instanceof ReplyOverride) {
-        const reply = await thrown.reply
-        await x.answer(reply)
+        const { status } = await x.answer(await thrown.reply)
         // The reply is the stage's own, even if the client did not wait for it.
-        return { kind: 'answered', status: reply.status }
+        return { kind: 'answered', status }
       }
     } catch (worse) {
       return this.#instead(x, worse)

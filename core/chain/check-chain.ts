@@ -57,7 +57,7 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
   return { entries, problems }
 }
 
-/** Returns the validator of a plugin's options, or why there is none. */
+/** Returns the validator of a plugin's options. If they are not a JSON Schema, returns the message that says so. */
 function validatorOf({ name, options }: Plugin): ReturnType<typeof compile> | string {
   try {
     return compile(options)

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, statSync } from 'node:fs'
 import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { didYouMean, nearest } from '../config/locate.ts'
+import { didYouMean, nearest, suggest } from '../config/locate.ts'
 import { reasonOf } from '../lib/log.ts'
 import { METHODS, type Plugin, SCOPE_WORDS } from './stage.ts'
 
@@ -80,10 +80,7 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
     if (typeof plugin.setup !== 'function' || typeof plugin.summary !== 'string')
       return fault('must have a `summary`, which is a string, and a `setup`, which is a function')
     const unknown = Object.keys(plugin).find(member => !MEMBERS.includes(member))
-    if (unknown !== undefined) {
-      const hint = didYouMean(nearest(unknown, MEMBERS)) ?? `known: ${MEMBERS.join(', ')}`
-      return fault(`has an unknown member "${unknown}"; ${hint}`)
-    }
+    if (unknown !== undefined) return fault(`has an unknown member "${unknown}"; ${suggest(unknown, MEMBERS)}`)
     const scope = unknownScope(plugin.on)
     if (scope !== undefined) {
       const hint =

@@ -34,12 +34,12 @@ export const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as c
 export interface Stage<N extends Fact = never, G extends Fact = never> {
   /**
    * On the way down, in the order of the chain. Returns facts, throws a GatewayError, or returns a Reply, which ends
-   * the way down. It may take `limits.stage`.
+   * the way down. The gateway waits for a promise for at most `limits.stage`.
    */
   request?(x: With<N>): Awaitable<Given<G> | Reply>
   /**
    * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply
-   * that it returns, replaces the upstream's answer. A promise may take `limits.stage`.
+   * that it returns, replaces the upstream's answer. The gateway waits for a promise for at most `limits.stage`.
    */
   response?(x: With<N | G>, head: Head): Awaitable<Reply> | undefined | void
   /**
@@ -51,7 +51,7 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   event?(x: With<N | G>, event: ReplyEvent): void
   /**
    * On the way up: more of a stream has gone to the client; `delivered` tells how much. It is called often and must be
-   * quick. The stream waits for a promise that it returns.
+   * quick. The stream waits for a promise for at most `limits.stage`.
    */
   progress?(x: With<N | G>): Promise<void> | undefined | void
   /**

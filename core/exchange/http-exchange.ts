@@ -268,7 +268,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   /** Sends a stage's reply whole. */
-  async answer(reply: Reply): Promise<Outcome> {
+  async answer(reply: Reply): Promise<Extract<Outcome, { status: number }>> {
     const joined = reply instanceof JoinedReply ? reply.outlet : undefined
     if (joined) await joined.join(this.#reply)
     else await this.#sendWhole(reply.status, reply.headers, reply.bytes)
