@@ -1104,7 +1104,7 @@ t.test('calls are charged once each, whether usage, an item or a block reports t
   t.equal(
     (await charged(place, 'responses', stream)).cost,
     PLAIN + 20_000_000n,
-    'one that is told of several times is one',
+    'a call that is reported several times counts once',
   )
   const block = (type: string, name: string): object => ({ type, id: `${name}_${Math.random()}`, name, input: {} })
   const content = [
@@ -1142,14 +1142,7 @@ t.test('calls are charged once each, whether usage, an item or a block reports t
     ],
     [[{ type: 'shell', environment: { type: 'local' } }], [call(0), call(1, { environment: { type: 'local' } })], 0n],
   ] as const) {
-    upstream.script = (_received, res) =>
-      json(res, {
-        id: 'r',
-        object: 'response',
-        status: 'completed',
-        output,
-        usage: { input_tokens: 10, output_tokens: 20 },
-      })
+    upstream.script = (_received, res) => json(res, reply(RESPONSES, {}, { output }))
     t.equal((await charged(place, 'responses', { tools: asked })).cost, PLAIN + fee)
   }
 })

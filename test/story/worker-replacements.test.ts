@@ -3,7 +3,7 @@ import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
-const BODY = { model: 'nobody', messages: [{ role: 'user', content: 'hi' }] }
+const BODY = { model: 'unknown', messages: [{ role: 'user', content: 'hi' }] }
 
 t.test(
   'workers that replace killed ones listen on the same port with the same store, even if the file has changed',
@@ -13,7 +13,7 @@ t.test(
     const one = await place.key('famC', '1')
     place.edit(file => file.set('store.prefix', 'elsewhere'))
     await running.saw(/the change of \\"store\\" takes effect after a restart/)
-    place.edit(file => file.append('nobody'))
+    place.edit(file => file.append('unknown'))
     await running.saw(/the old one stays in force/)
     for (const worker of running.workers()) process.kill(worker, 'SIGKILL')
     const asked = (): Promise<number> =>
