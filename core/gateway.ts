@@ -20,6 +20,9 @@ import type { Host, Status } from './chain/stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { GatewayServer } from './server.ts'
 import type { Role } from './store/connect.ts'
+import type { FileLock } from './lib/file-lock.ts'
+import { Records } from './records/records.ts'
+import { announce } from './store/serving.ts'
 import { openStore, type Store } from './store/store.ts'
 import { LongJobs } from './jobs/long-jobs.ts'
 import { forwarder } from './upstream/forward.ts'
@@ -47,6 +50,9 @@ export class Gateway {
   /** The configuration at the start. Some settings stay in force until a restart. */
   readonly #started: Config
   readonly #simulated: SimulatedProvider
+  readonly #records: Records
+  /** Tells commands what this gateway uses. */
+  #serving: FileLock | undefined
   readonly #sender = new Sender()
   #generation: Generation
   #server: GatewayServer
@@ -68,13 +74,19 @@ export class Gateway {
   ): Promise<Gateway> {
     configureLog(environment, config)
     const store = await openStore(config.store, role, environment)
+    const records = await openRecords(environment, config, store)
     const simulated = await startSimulated(environment)
-    const gateway = new Gateway(environment, config, store, simulated)
+    const gateway = new Gateway(environment, config, store, records, simulated)
     try {
+      if (role === 'gateway') gateway.#serving = announce(config.store)
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
       gateway.ledger.lookUpOn(await store.second())
-      await gateway.ledger.start()
+      await gateway.ledger.start({
+        mayRebuild: store.kind === 'embedded',
+        // A managed store refuses a second gateway.
+        alone: role === 'gateway' && store.kind !== 'redis',
+      })
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({
         current: () => gateway.#generation,
@@ -89,7 +101,7 @@ export class Gateway {
     } catch (thrown) {
       await gateway.ledger.close()
       simulated.close()
-      await store.close()
+      await gateway.#closeStore()
       throw thrown
     }
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEveryMs)
@@ -100,12 +112,19 @@ export class Gateway {
     return gateway
   }
 
-  private constructor(environment: Environment, config: Config, store: Store, simulated: SimulatedProvider) {
+  private constructor(
+    environment: Environment,
+    config: Config,
+    store: Store,
+    records: Records,
+    simulated: SimulatedProvider,
+  ) {
     this.#environment = environment
     this.#started = config
     this.store = store
     this.#simulated = simulated
-    this.ledger = new Ledger(store, config, environment, join(config.store.data, 'outbox'))
+    this.#records = records
+    this.ledger = new Ledger(store, records, config, environment, join(config.store.data, 'outbox'))
     this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
     this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
@@ -158,7 +177,13 @@ export class Gateway {
     await this.longJobs.close()
     this.#sender.close()
     this.#simulated.close()
+    await this.#closeStore()
+  }
+
+  async #closeStore(): Promise<void> {
     await this.store.close()
+    await this.#records.close()
+    this.#serving?.release()
   }
 
   async #reload(text: string | undefined): Promise<boolean> {
@@ -195,6 +220,8 @@ export class Gateway {
   /** Checks the sums of every account, and logs and counts those that do not agree. */
   async #audit(): Promise<void> {
     const { log } = this.#environment
+    // One process does it for all.
+    if (!this.ledger.background.leading) return
     try {
       const { drifts } = await audit(this.ledger, undefined, 'sums')
       this.ledger.drifted = drifts.length
@@ -244,6 +271,16 @@ export class Gateway {
         await redis.ping()
       },
     }
+  }
+}
+
+/** Opens the records. Closes the store if they cannot be opened. */
+export async function openRecords(environment: Environment, config: Config, store: Store): Promise<Records> {
+  try {
+    return await Records.open(config.store, environment)
+  } catch (thrown) {
+    await store.close()
+    throw thrown
   }
 }
 

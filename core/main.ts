@@ -1,5 +1,4 @@
 /** The command line. This is the only file that accesses `process`. */
-import { randomUUID } from 'node:crypto'
 import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Command, CommanderError } from 'commander'
@@ -7,20 +6,26 @@ import manifest from '../package.json' with { type: 'json' }
 import { printSchema, type SchemaOptions } from './commands/schema.ts'
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
+import { runMigrate } from './commands/migrate.ts'
 import { creditEntry, type CreditOptions } from './commands/credit.ts'
 import {
-  createKey,
+  createKeys,
   listKeys,
   rotateKey,
   setStatus,
   showKey,
+  showHistory,
   topUp,
   type CreateOptions,
+  type HistoryOptions,
+  type ListOptions,
   type TopUpOptions,
 } from './commands/keys.ts'
 import { printable } from './commands/printable.ts'
-import { runExport, runRebuild } from './commands/rebuild.ts'
+import { runRebuild } from './commands/rebuild.ts'
 import { configured, UsageError } from './commands/shared.ts'
+import { showUsage, type UsageOptions } from './commands/usage.ts'
+import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
 import type { Environment } from './lib/environment.ts'
 
@@ -39,7 +44,7 @@ const environment: Environment = {
   print: line => void process.stdout.write(`${printable(line)}\n`),
   complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
   now: Date.now,
-  newId: randomUUID,
+  newId: () => timedId(Date.now()),
   isAlive,
   onSignal: (signal, handler) => void process.on(signal, handler),
   exit: exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
@@ -133,7 +138,7 @@ program
   .action((given: string | undefined, options: SchemaOptions) => printSchema(quiet, file(given), options))
 program
   .command('audit')
-  .description('recompute every balance from its history; exit status 1 if any differs')
+  .description('compare every balance with the records; exit status 1 if any differs')
   .option('--key <id>', 'only this key')
   .option('--reprice', 'also recompute each charge from its usage and prices')
   .option('--json', 'print JSON')
@@ -153,18 +158,24 @@ program
   })
 
 program
-  .command('export')
-  .description('print all keys with their grants and histories as JSON lines')
-  .action(() => onConfig(config => runExport(quiet, config)))
+  .command('usage')
+  .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
+  .option('--since <day>', 'first day: today, yesterday, 7d or 2026-01-31', 'yesterday')
+  .option('--until <day>', 'last day, which is included', 'today')
+  .option('--by <group>', 'key, model, type, account (upstream account), day or status', 'model')
+  .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')
+  .option('--csv', 'print comma-separated values')
+  .option('--json', 'print JSON')
+  .action((options: UsageOptions) => onConfig(config => showUsage(quiet, config, options)))
 program
   .command('rebuild')
-  .description('restore keys, grants and histories from files into an empty store')
-  .option('--from <files...>', 'data/grants.jsonl and an export (required)')
-  .option('--forget-usage', 'rebuild without an export: every key gets its whole allocation back')
-  .action((options: { from: string[]; forgetUsage?: boolean }) => {
-    requireOptions(options, 'from')
-    return onConfig(config => runRebuild(quiet, config, options))
-  })
+  .description('fill an empty store from the records')
+  .action(() => onConfig(config => runRebuild(quiet, config)))
+
+program
+  .command('migrate')
+  .description('move a store of the version before to the records')
+  .action(() => onConfig(config => runMigrate(quiet, config)))
 
 const keys = program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
 const JSON_OPTION = ['--json', 'print JSON'] as const
@@ -173,26 +184,42 @@ interface Output {
 }
 keys
   .command('create')
-  .description('create a key and print it once')
+  .description('create keys and print them once')
   .option('--type <type>', 'key type from the configuration (required)')
   .option('--credits <amount>', 'allocation, such as 25 or 0.5 (required)')
   .option('--name <name>', 'name for your own use')
   .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
+  .option('--count <number>', 'create so many keys at once: all or none')
+  .option('--batch <name>', 'name of the batch, by which the keys are listed')
+  .option('--csv', 'print comma-separated values')
   .option(...JSON_OPTION)
   .action((options: CreateOptions) => {
     requireOptions(options, 'type', 'credits')
-    return onConfig(config => createKey(quiet, config, options))
+    return onConfig(config => createKeys(quiet, config, options))
   })
 keys
   .command('list')
-  .description('print all keys')
+  .description('print all keys, or some of them')
+  .option('--search <text>', 'only keys with this in their id, name, batch or label')
+  .option('--type <type>', 'only keys of this type')
+  .option('--batch <name>', 'only keys of this batch')
+  .option('--status <status>', 'only keys that are active or disabled')
+  .option('--limit <number>', 'print at most so many keys')
+  .option('--cursor <id>', 'continue after this key')
   .option(...JSON_OPTION)
-  .action((options: Output) => onConfig(config => listKeys(quiet, config, options)))
+  .action((options: ListOptions) => onConfig(config => listKeys(quiet, config, options)))
 keys
   .command('show <id>')
   .description('print one key')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => showKey(quiet, config, id, options)))
+keys
+  .command('history <id>')
+  .description("print a key's requests, newest first")
+  .option('--limit <number>', 'print at most so many entries', '50')
+  .option('--cursor <number>', 'continue after this entry')
+  .option(...JSON_OPTION)
+  .action((id: string, options: HistoryOptions) => onConfig(config => showHistory(quiet, config, id, options)))
 keys
   .command('topup <id> <credits>')
   .description("add to a key's allocation")

@@ -61,6 +61,6 @@ export {
 } from './metering/account-views.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { quotaAccount } from './ledger/reads.ts'
-export { type HistoryEntry, type Notes, STATUSES } from './ledger/records.ts'
+export { type HistoryEntry, type Notes, STATUSES } from './records/entry.ts'
 export { floorOf } from './ledger/entries.ts'
 export * as metering from './metering/index.ts'

@@ -21,12 +21,13 @@ const SKIPPED_MAX = 2000
 const READ_AT_ONCE = 50
 const PRICED_AT_ONCE = 25
 
-const CURSOR = /^\d{1,16}-\d{1,16}$/
+const CURSOR = /^\d{1,15}$/
 
 interface Wish {
   readonly size: number
   readonly page: number
-  readonly cursor: string | undefined
+  /** The ordinal of the last entry of the page before. */
+  readonly cursor: number | undefined
   /** Milliseconds since the epoch. */
   readonly from: number | undefined
   readonly to: number | undefined
@@ -50,26 +51,25 @@ export default definePlugin({
       wish: Wish,
       skip: number,
     ): Promise<{ entries: HistoryEntry[]; next: string | undefined }> {
-      const from = wish.from === undefined ? '-' : String(wish.from)
-      let to = String(wish.to ?? '+')
-      if (wish.cursor !== undefined) to = `(${wish.cursor}`
+      const { from, to } = wish
+      let before = wish.cursor
       const found: HistoryEntry[] = []
       const wanted = skip + wish.size
       const most = wish.filtered ? FILTERED_MAX : wanted + 1
       for (let looked = 0; looked < most;) {
         const count = Math.min(READ_AT_ONCE, most - looked)
-        const entries = await ledger.history(account, { from, to, count })
+        const entries = await ledger.history(account, { before, from, to, count })
         for (const entry of entries) {
           if (!wish.matches(entry)) continue
-          if (found.length === wanted) return { entries: found.slice(skip), next: found.at(-1)?.id }
+          if (found.length === wanted) return { entries: found.slice(skip), next: String(found.at(-1)?.ordinal) }
           found.push(entry)
         }
         looked += entries.length
         await turn(account)
         if (entries.length < count) return { entries: found.slice(skip), next: undefined }
-        to = `(${entries.at(-1)?.id}`
+        before = entries.at(-1)?.ordinal
       }
-      return { entries: found.slice(skip), next: to.slice(1) }
+      return { entries: found.slice(skip), next: String(before) }
     }
 
     async function priced(account: string, entries: readonly HistoryEntry[]): Promise<object[]> {
@@ -129,7 +129,7 @@ function read(query: URLSearchParams): Wish {
   return {
     size,
     page,
-    cursor,
+    cursor: cursor === undefined ? undefined : Number(cursor),
     from: time(of('from', 'start'), 'from', false),
     to: time(of('to', 'end'), 'to', true),
     filtered: wanted.length > 0,

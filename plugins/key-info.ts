@@ -16,7 +16,7 @@ export default definePlugin({
   summary: 'Answers GET /api/v1/key-info.',
   on: 'GET /api/v1/key-info',
   needs: ['key'],
-  setup(_options, { config, ledger, now }) {
+  setup(_options, { config, keys, ledger, now }) {
     /** Returns the quota of the upstream account that the key's requests use, if it has one. */
     async function accountQuota(type: KeyType): Promise<object> {
       const account = type.upstream.accounts.find(({ quota }) => quota)
@@ -37,17 +37,18 @@ export default definePlugin({
     return {
       async request({ key }) {
         const type = config.keyTypes.get(key.type) as KeyType
-        const [balance, summary, quota] = await Promise.all([
+        const [record, balance, summary, quota] = await Promise.all([
+          keys.record(key.id),
           balanceOf(ledger, key, now()),
-          ledger.summary(key.id),
+          ledger.summary(key.id, now()),
           accountQuota(type),
         ])
         const info = {
           object: 'key_info',
           id: key.id,
           label: key.label,
-          name: key.name,
-          created_at: isoTime(key.createdAt),
+          name: record?.name ?? '',
+          created_at: isoTime(record?.createdAt),
           ...balance,
           ...policyOf(config, type),
           ...quota,

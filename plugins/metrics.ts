@@ -30,6 +30,9 @@ export default definePlugin({
             ['', ledger.drifted],
           ]),
           ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
+          ...metric('backlog_bytes', 'gauge', 'Ended exchanges that wait to be recorded.', [
+            ['', ledger.background.state.backlogBytes],
+          ]),
           ...metric('holds', 'gauge', 'Holds that this process renews.', [['', ledger.live]]),
           ...metric('quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
             ['', meter.quarantined],

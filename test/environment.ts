@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto'
 import { totalmem } from 'node:os'
 import type { Environment } from '../core/lib/environment.ts'
+import { timedId } from '../core/lib/ids.ts'
 import { createLog, Scrubber } from '../core/lib/log.ts'
 
 /** The environment of this process for a gateway that runs in it: the gateway prints nothing and never exits. */
@@ -13,7 +13,7 @@ export function testEnvironment(env: Environment['env'] = process.env, more: Par
     log: createLog(scrubber, 'silent', process.stdout),
     scrubber,
     now: Date.now,
-    newId: randomUUID,
+    newId: () => timedId(Date.now()),
     isAlive,
     print: () => {},
     complain: () => {},

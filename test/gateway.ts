@@ -9,11 +9,13 @@ import { Gateway } from '../core/gateway.ts'
 import { audit } from '../core/ledger/audit.ts'
 import type { Environment } from '../core/lib/environment.ts'
 import { NANO } from '../core/money/credits.ts'
+import type { Ledger } from '../core/ledger/ledger.ts'
 import type { OperationName } from '../core/ledger/scripts.ts'
 import { findServer } from '../core/store/managed.ts'
 import { checkChain } from '../core/chain/check-chain.ts'
 import { type Edit, edited } from './gateway-file.ts'
 import { testEnvironment } from './environment.ts'
+import { PostgresServer } from './postgres.ts'
 
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
 
@@ -85,11 +87,25 @@ export function upstreamEnv(url: string, key = 'upstream-secret-0123456789'): Re
 /** The store for one test: a server of the gateway's own, or the given one under a unique prefix. */
 export function storeEnv(): { env: Record<string, string>; prefix: string } {
   const url = process.env['REDIS_URL']
-  const own = findServer(process.env) !== undefined
+  const own = findServer(process.env) !== undefined && process.env['TEST_STORE'] !== 'given'
   return {
-    env: { PATH: process.env['PATH'] ?? '', ...(!own && url !== undefined && { REDIS_URL: url }) },
+    env: {
+      PATH: process.env['PATH'] ?? '',
+      ...(!own && url !== undefined && { REDIS_URL: url }),
+      ...recordsEnv(),
+    },
     prefix: own ? OWN_STORE_PREFIX : `t-${randomUUID().slice(0, 8)}`,
   }
+}
+
+/**
+ * The records for one test, which several of its gateways may share: `TEST_RECORDS=postgres` makes a new database.
+ * Otherwise they are SQLite in the data folder.
+ */
+export function recordsEnv(): Record<string, string> {
+  const server = process.env['TEST_POSTGRES']
+  if (process.env['TEST_RECORDS'] !== 'postgres' || server === undefined) return {}
+  return { DATABASE_URL: PostgresServer.databaseNow(server) }
 }
 
 /** Polls for a condition that has no event. */
@@ -102,11 +118,26 @@ export function operations({ gateway }: TestGateway, operation: OperationName): 
   const { scripts } = gateway.ledger
   const run = scripts.run.bind(scripts)
   const accounts: string[] = []
-  scripts.run = (name, account, ...rest) => {
-    if (name === operation) accounts.push(account)
-    return run(name, account, ...rest)
+  scripts.run = requested => {
+    if (requested.name === operation) accounts.push(requested.account)
+    return run(requested)
   }
   return accounts
+}
+
+/** Returns the holds of an account as the store has them, by the names of their leases. */
+export async function holdsOf({ scripts }: Ledger, account: string): Promise<Map<string, string>> {
+  const { redis, keys } = scripts
+  const leases = await redis.zrange(keys.of(account).leases, '0', '-1')
+  const own = leases.filter(lease => lease.startsWith(`${account} `))
+  const texts = await Promise.all(own.map(lease => redis.get(keys.hold(account, lease.split(' ')[1] ?? ''))))
+  return new Map(own.map((lease, index) => [lease, texts[index] ?? '']))
+}
+
+/** Lets the leases of an account's holds be over, as after a pause that was longer than they are. */
+export async function expireHolds(ledger: Ledger, account: string): Promise<void> {
+  const { redis, keys } = ledger.scripts
+  for (const lease of (await holdsOf(ledger, account)).keys()) await redis.zadd(keys.of(account).leases, 'XX', 1, lease)
 }
 
 export async function startGateway(t: Test, options: Options = {}): Promise<TestGateway> {

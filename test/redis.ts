@@ -1,14 +1,13 @@
 /** A redis-server that a test can stop, kill and start again. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
-import net from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import type { Test } from 'tap'
 import { findServer } from '../core/store/managed.ts'
 import { until } from './gateway.ts'
-import { listening } from './upstream.ts'
+import { freePort } from './ports.ts'
 import type { GatewayFile } from './gateway-file.ts'
 
 export class RealRedis {
@@ -97,13 +96,6 @@ export class RealRedis {
 /** Sets a fixed prefix, since only this test uses the server. */
 export function ownPrefix(file: GatewayFile): GatewayFile {
   return file.set('store.prefix', 't')
-}
-
-export async function freePort(): Promise<number> {
-  const server = net.createServer()
-  const { port } = new URL(await listening(server))
-  await new Promise(resolve => server.close(resolve))
-  return Number(port)
 }
 
 /** Starts a server and a replica of it. */

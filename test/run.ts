@@ -5,6 +5,7 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { PostgresServer } from './postgres.ts'
 
 mkdirSync('.tap', { recursive: true })
 /** Minimum share of lines and of branches, in per cent, that the whole suite must cover. */
@@ -14,6 +15,8 @@ const results = '.tap/results.tap'
 const isWhole = process.argv.length === 2
 // The coverage of a few files says nothing.
 const flags = isWhole ? [] : ['--disable-coverage']
+// One server for all test files that need one. It is quicker to start here than in each of them.
+const postgres = await PostgresServer.start()
 const child = spawn(
   'tap',
   ['run', `--output-file=${results}`, '--reporter=terse', ...flags, ...process.argv.slice(2)],
@@ -23,11 +26,13 @@ const child = spawn(
     // again.
     env: {
       ...process.env,
+      TEST_POSTGRES: postgres.url,
       NODE_COMPILE_CACHE: fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url)),
     },
   },
 )
-child.on('exit', code => {
+child.on('exit', async code => {
+  await postgres.stop()
   const lines = readFileSync(results, 'utf8').split('\n')
   // Assertions are the lines at any depth that do not sum up a deeper level.
   const points = lines.filter(line => /^\s*(?:not )?ok\b/.test(line) && !line.endsWith('{') && !/# time=/.test(line))

@@ -1,16 +1,24 @@
-/** Provides a real Redis for the tests: REDIS_URL, else a redis-server on PATH, else Debian's package. */
+/**
+ * Provides a real Redis and a real PostgreSQL for the tests: those on the machine, else Debian's packages. REDIS_URL
+ * names another Redis.
+ */
 import { spawnSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { findServer } from '../core/store/managed.ts'
+import { postgresPrograms } from './postgres.ts'
 
-if (process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined) {
+const missing = [
+  ...(process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
+  ...(postgresPrograms() === undefined ? ['postgresql'] : []),
+]
+if (missing.length > 0) {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) {
     console.error(
-      'The tests need a real Redis. Install redis-server (Debian: apt-get install redis-server; macOS: brew install redis) or set REDIS_URL.',
+      `The tests need a real Redis and a real PostgreSQL. Install ${missing.join(' and ')} (Debian: apt-get install ${missing.join(' ')}; macOS: brew install redis postgresql).`,
     )
     process.exit(1)
   }
-  console.log('Installing redis-server, which the tests need ...')
+  console.log(`Installing ${missing.join(' and ')}, which the tests need ...`)
   const apt = (...args: string[]): void => {
     const { status } = spawnSync('apt-get', ['-qq', '-y', ...args], {
       stdio: ['ignore', 'ignore', 'inherit'],
@@ -18,7 +26,10 @@ if (process.env['REDIS_URL'] === undefined && findServer(process.env) === undefi
     })
     if (status !== 0) process.exit(status ?? 1)
   }
+  // Only the programs are needed. The system's own servers must not start.
+  mkdirSync('/etc/postgresql-common', { recursive: true })
+  if (!existsSync('/etc/postgresql-common/createcluster.conf'))
+    writeFileSync('/etc/postgresql-common/createcluster.conf', 'create_main_cluster = false\n')
   apt('update')
-  // Only the program is needed. The system's own server must not start.
-  apt('install', '--no-install-recommends', 'redis-server')
+  apt('install', '--no-install-recommends', ...missing)
 }

@@ -1,4 +1,4 @@
-/** `tollgate audit`: recomputes every balance from its history. Exit status 1 if any differs. */
+/** `tollgate audit`: compares every balance with the records. Exit status 1 if any differs. */
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -20,10 +20,7 @@ export async function runAudit(
   } else {
     for (const { account, findings } of report.drifts)
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
-    const quotas = report.quotas > 0 ? ` (${report.quotas} of them upstream quotas)` : ''
-    environment.print(
-      `${report.accounts} accounts${quotas}, ${report.entries} entries, ${report.drifts.length} with drift`,
-    )
+    environment.print(`${report.accounts} accounts, ${report.entries} entries, ${report.drifts.length} with drift`)
     if (options.reprice)
       environment.print(
         `${report.repriced} charges recomputed, ${report.unversioned} without a price version, which were not checked; the other entries charge nothing`,

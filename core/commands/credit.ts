@@ -2,7 +2,8 @@
 import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits } from '../money/credits.ts'
-import type { HistoryEntry } from '../ledger/records.ts'
+import { isId } from '../lib/ids.ts'
+import type { HistoryEntry } from '../records/entry.ts'
 import { find } from './keys.ts'
 import { onLedger, UsageError } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -24,16 +25,18 @@ export async function creditEntry(
   entry: string,
   { reason, key, json }: CreditOptions,
 ): Promise<void> {
-  if (!/^\d{1,15}-\d{1,15}$/.test(entry))
-    throw new UsageError(`"${entry}" is not an entry id; use an id from the history, such as 1790000000000-0`)
+  if (!isId(entry))
+    throw new UsageError(`"${entry}" is not an entry id; use an id from the history, which is the id of a request`)
   if (reason.trim() === '' || reason.length > REASON_MAX)
     throw new UsageError(`a reason has 1 to ${REASON_MAX} characters`)
   const result = await onLedger(environment, config, async (ledger, keys) => {
-    const accounts = key === undefined ? await ledger.accounts() : [(await find(keys, key)).id]
-    const [found, other] = await holders(ledger, accounts, entry)
+    // What has just ended is recorded first, so that it is found without its key.
+    await ledger.background.archiveAll()
+    const found = await ledger.entry(entry)
     if (!found) throw new UsageError(`no key has an entry ${entry}`)
-    if (other) throw new UsageError(`several keys have an entry ${entry}; add --key, such as --key ${found.account}`)
-    const given = await credited(ledger, found, reason)
+    if (key !== undefined && (await find(keys, key)).id !== found.account)
+      throw new UsageError(`the entry ${entry} belongs to ${found.account}`)
+    const given = await credited(ledger, found.account, found, reason)
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result
@@ -46,22 +49,7 @@ export async function creditEntry(
     )
 }
 
-interface Found {
-  readonly account: string
-  readonly entry: HistoryEntry
-}
-
-/** Returns the accounts that have the entry. Entry ids are unique only within one account. */
-async function holders(ledger: Ledger, accounts: readonly string[], id: string): Promise<Found[]> {
-  const found: Found[] = []
-  for (const account of accounts.filter(account => !account.startsWith('quota:'))) {
-    const [entry] = await ledger.history(account, { from: id, to: id, count: 1 })
-    if (entry) found.push({ account, entry })
-  }
-  return found
-}
-
-async function credited(ledger: Ledger, { account, entry }: Found, reason: string): Promise<bigint> {
+async function credited(ledger: Ledger, account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
   try {
     return await ledger.credit(account, entry, reason)
   } catch (thrown) {

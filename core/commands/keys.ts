@@ -2,12 +2,14 @@
 import type { Config } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
 import { duration } from '../config/units.ts'
-import type { Key, Keys } from '../ledger/keys.ts'
+import type { Keys } from '../ledger/keys.ts'
+import type { KeyRecord } from '../records/key-records.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
-import { isoTime, standing } from '../metering/account-views.ts'
+import { isoTime, shownEntry, standing } from '../metering/account-views.ts'
+import { csvLine } from './csv.ts'
 import { inOneLine } from './printable.ts'
-import { onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
+import { onLedger, quoted, StoreFailure, UsageError, wholeOption } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
 
 interface Output {
@@ -20,61 +22,135 @@ export interface CreateOptions extends Output {
   readonly credits: string
   readonly name?: string
   readonly expires?: string
+  readonly count?: string
+  readonly batch?: string
+  readonly csv?: boolean
 }
 
-/** Creates a key and prints its secret, which is shown only once. */
-export async function createKey(environment: Environment, config: Config, options: CreateOptions): Promise<void> {
-  const { type } = options
+/** Most keys that are created at once. */
+const CREATED_MAX = 10_000
+/** Keys that are read at once. */
+const PAGE = 200
+
+/** Creates keys and prints their secrets, which are shown only once. */
+export async function createKeys(environment: Environment, config: Config, options: CreateOptions): Promise<void> {
+  const { type, name = '', batch = '' } = options
   if (!config.keyTypes.has(type)) {
     const hint = suggest(type, config.keyTypes.keys())
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
-  const wish = {
+  const count = options.count === undefined ? 1 : wholeOption(options.count, '--count', CREATED_MAX)
+  const credits = amount(options.credits)
+  const wish = { type, name, batch, credits, expiresAt: expiry(options.expires, environment.now()) }
+  const created = await onLedger(environment, config, (_ledger, keys) => keys.createMany(wish, count))
+  const shown = created.map(({ key, secret }) => ({
+    id: key.id,
+    key: secret,
     type,
-    name: options.name ?? '',
-    credits: amount(options.credits),
-    expiresAt: expiry(options.expires, environment.now()),
-  }
-  const { key, secret, doubt } = await onLedger(environment, config, (_ledger, keys) => keys.create(wish))
-  if (options.json) {
+    credits: Number(formatCredits(credits)),
+    name: key.name,
+    ...(batch !== '' && { batch }),
+    expires_at: isoTime(key.expiresAt),
+  }))
+  if (options.csv) {
+    environment.print(csvLine(['id', 'key', 'type', 'credits', 'name', 'batch', 'expires_at']))
+    for (const row of shown)
+      environment.print(csvLine([row.id, row.key, type, row.credits, name, batch, row.expires_at]))
+  } else if (options.json) for (const row of shown) environment.print(JSON.stringify(row))
+  else if (count > 1) {
+    for (const { id, key } of shown) environment.print(`${id}  ${key}`)
     environment.print(
-      JSON.stringify({
-        id: key.id,
-        key: secret,
-        type,
-        credits: Number(formatCredits(wish.credits)),
-        name: key.name,
-        expires_at: isoTime(key.expiresAt),
-      }),
+      `\nThe keys are shown only this once. Each is a ${type} key with ${formatCredits(credits)} credits.`,
     )
   } else {
+    const [only] = shown
     environment.print(
-      `${secret}\n\nThe key is shown only this once. Its id is ${key.id}; it is a ${type} key with ${formatCredits(wish.credits)} credits.`,
+      `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}; it is a ${type} key with ${formatCredits(credits)} credits.`,
     )
   }
-  if (doubt) throw doubt
 }
 
-/** Prints all keys. */
-export async function listKeys(environment: Environment, config: Config, options: Output): Promise<void> {
-  await onLedger(environment, config, async (ledger, keys) => {
-    const all = await Array.fromAsync(keys.all())
-    for (const key of all.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))) {
-      const shown = await describe(ledger, key, config, environment.now())
-      if (options.json) environment.print(JSON.stringify(shown))
-      else
-        environment.print(
-          [
-            shown.id,
-            shown.label,
-            shown.type.padEnd(8),
-            shown.status.padEnd(9),
-            `${shown.balance} credits`,
-            inOneLine(shown.name),
-          ].join('  '),
-        )
+/** Options of `tollgate keys list`. */
+export interface ListOptions extends Output {
+  readonly search?: string
+  readonly type?: string
+  readonly batch?: string
+  readonly status?: string
+  readonly cursor?: string
+  readonly limit?: string
+}
+
+/** Most keys of one page. */
+const LISTED_MAX = 100_000
+
+/** Prints keys: all, or those of one page. */
+export async function listKeys(environment: Environment, config: Config, options: ListOptions): Promise<void> {
+  const { search, type, batch, status, cursor } = options
+  if (status !== undefined && status !== 'active' && status !== 'disabled')
+    throw new UsageError('--status is active or disabled')
+  const limit = options.limit === undefined ? Infinity : wholeOption(options.limit, '--limit', LISTED_MAX)
+  await onLedger(environment, config, async ledger => {
+    let after = cursor
+    for (let left = limit; left > 0;) {
+      const count = Math.min(PAGE, left)
+      const page = await ledger.records.keys.list({ text: search, type, batch, status, after, count })
+      const shown = await Promise.all(page.map(key => describe(ledger, key, config, environment.now())))
+      for (const key of shown) environment.print(options.json ? JSON.stringify(key) : lineOf(key))
+      if (page.length < count) return
+      left -= count
+      after = page.at(-1)?.id
     }
+    if (!options.json) environment.print(`More keys may follow: --cursor ${after}`)
   })
+}
+
+function lineOf(key: Awaited<ReturnType<typeof describe>>): string {
+  const { id, label, type, status, balance, name } = key
+  return [id, label, type.padEnd(8), status.padEnd(9), `${balance} credits`, inOneLine(name)].join('  ')
+}
+
+/** Options of `tollgate keys history`. */
+export interface HistoryOptions extends Output {
+  readonly limit: string
+  readonly cursor?: string
+}
+
+/** Most entries of one page of a history. */
+const ENTRIES_MAX = 10_000
+
+/** Prints entries of a key's history, newest first. */
+export async function showHistory(
+  environment: Environment,
+  config: Config,
+  id: string,
+  options: HistoryOptions,
+): Promise<void> {
+  const count = wholeOption(options.limit, '--limit', ENTRIES_MAX)
+  const before =
+    options.cursor === undefined ? undefined : wholeOption(options.cursor, '--cursor', Number.MAX_SAFE_INTEGER)
+  const entries = await onLedger(environment, config, async (ledger, keys) =>
+    ledger.history((await find(keys, id)).id, { before, count }),
+  )
+  for (const entry of entries) {
+    const shown = shownEntry(entry)
+    const { cost } = entry.notes
+    const line = { ...shown, upstream: entry.notes.upstream ?? null, cost_to_operator_nano: cost ?? null }
+    if (options.json) environment.print(JSON.stringify(line))
+    else
+      environment.print(
+        [
+          shown['created_at'],
+          entry.id,
+          entry.kind.padEnd(6),
+          (entry.notes.status ?? '-').padEnd(11),
+          `${formatCredits(entry.charge)} credits`,
+          `${String(shown['input_tokens'])}+${String(shown['output_tokens'])} tokens`,
+          inOneLine(entry.notes.model ?? '-'),
+        ].join('  '),
+      )
+  }
+  if (!options.json && entries.length === count)
+    environment.print(`More entries may follow: --cursor ${entries.at(-1)?.ordinal}`)
 }
 
 /** Prints one key with its balance. */
@@ -135,18 +211,22 @@ function unknownOutcome(why: string, repeatCommand: string): string {
   return `${why}; the top-up may or may not have been done. This command completes it without adding twice:\n  ${repeatCommand}`
 }
 
+const NOT_RECORDED =
+  'The key is disabled in the store. The records do not answer; a running gateway records it as soon as they do.'
+
 /** Disables or enables a key. */
 export async function setStatus(
   environment: Environment,
   config: Config,
   id: string,
-  status: Key['status'],
+  status: KeyRecord['status'],
   options: Output,
 ): Promise<void> {
   const shown = await onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, id)
-    await keys.setStatus(key.id, status)
-    return describe(ledger, await find(keys, id), config, environment.now())
+    if (status === 'active') await keys.enable(key.id)
+    else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
+    return describe(ledger, { ...key, status }, config, environment.now())
   })
   environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is now ${shown.status}.`)
 }
@@ -163,7 +243,7 @@ export async function rotateKey(environment: Environment, config: Config, id: st
     )
 }
 
-async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: number) {
+async function describe(ledger: Ledger, key: KeyRecord, { keyTypes }: Config, now: number) {
   const { granted, balance, held, settled } = await ledger.balance(key.id)
   // A key whose type is no longer in the file is refused.
   const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
@@ -171,6 +251,7 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
     id: key.id,
     label: key.label,
     name: key.name,
+    batch: key.batch,
     type: key.type,
     status: key.status === 'disabled' ? 'disabled' : active,
     granted: formatCredits(granted),
@@ -183,8 +264,8 @@ async function describe(ledger: Ledger, key: Key, { keyTypes }: Config, now: num
 }
 
 /** Finds a key by its id or secret. @throws UsageError if no key has it */
-export async function find(keys: Keys, id: string): Promise<Key> {
-  const key = (await keys.get(id)) ?? (id.startsWith('sk-') ? await keys.find(id) : undefined)
+export async function find(keys: Keys, id: string): Promise<KeyRecord> {
+  const key = await keys.record(id)
   if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)
   return key
 }

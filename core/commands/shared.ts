@@ -7,6 +7,8 @@ import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
+import { Records } from '../records/records.ts'
+import { refuseOther } from '../store/serving.ts'
 import { openStore, type Store } from '../store/store.ts'
 import { checkChain } from '../chain/check-chain.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -39,16 +41,24 @@ export async function loadOrExit(environment: Environment, file: string): Promis
   return environment.exit(EX_CONFIG)
 }
 
-/** Runs a command on the configured store, with or without a running gateway. */
+/**
+ * Runs a command on the configured store and records, with or without a running gateway.
+ * @param unchecked whether the store may be one that these records do not know
+ */
 export async function onLedger<T>(
   environment: Environment,
   config: Config,
   use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>,
+  unchecked?: 'unchecked',
 ): Promise<T> {
+  refuseOther(config.store)
   // A command can wait longer than a request, in order to report the real cause.
   const store = await openStore({ ...config.store, commandTimeoutMs: 10_000 }, 'guest', environment)
+  let records: Records | undefined
   try {
-    const ledger = new Ledger(store, config, environment)
+    records = await Records.open(config.store, environment)
+    const ledger = new Ledger(store, records, config, environment)
+    if (!unchecked) await ledger.continuity.start(false)
     return await use(ledger, new Keys(ledger, 0, environment.now), store)
   } catch (thrown) {
     throw thrown instanceof GatewayError && thrown.cause instanceof Error
@@ -56,7 +66,30 @@ export async function onLedger<T>(
       : thrown
   } finally {
     await store.close()
+    await records?.close()
   }
+}
+
+/** Runs a command on the records alone, without the store. */
+export async function onRecords<T>(
+  environment: Environment,
+  config: Config,
+  use: (records: Records) => Promise<T>,
+): Promise<T> {
+  refuseOther(config.store)
+  const records = await Records.open(config.store, environment)
+  try {
+    return await use(records)
+  } finally {
+    await records.close()
+  }
+}
+
+/** Parses the value of an option that is a whole number from 1 on. @throws UsageError for any other value */
+export function wholeOption(text: string, name: string, most: number): number {
+  const number = /^\d{1,9}$/.test(text) ? Number(text) : 0
+  if (number < 1 || number > most) throw new UsageError(`${name} is a whole number from 1 to ${most}`)
+  return number
 }
 
 /** Quotes a path for a shell if necessary. */

@@ -3,7 +3,7 @@ import { Gateway, simulatedNames } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import { NANO } from '../money/credits.ts'
 import { budgetOf, connectionsMax } from '../exchange/memory.ts'
-import { quoted, loadOrExit } from './shared.ts'
+import { loadOrExit } from './shared.ts'
 import { isWorker, work, Workers } from './workers.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -73,14 +73,7 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
       `  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}, which ${simulated.length === 1 ? 'has' : 'have'} no URL and key`,
     )
   }
-  // The embedded store never keeps its data.
-  const lost = gateway.store.kind === 'embedded' ? undefined : await gateway.keys.lost()
-  if (lost !== undefined) {
-    environment.print(
-      `\nThe store is EMPTY, but ${lost} lists keys. Stop the gateway and run this, with your last export appended:`,
-    )
-    environment.print(`  npx tollgate -c ${quoted(config.file)} rebuild --from ${quoted(lost)}`)
-  } else if (await hasKeys(gateway)) {
+  if (await gateway.keys.any()) {
     environment.print(`\nCustomers call ${base} with their keys. \`npx tollgate keys list\` prints the keys.`)
   } else if (simulated.length > 0) {
     await offerFirstKeys(environment, gateway, config, base)
@@ -92,11 +85,6 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
 
 function count(number: number): string {
   return number.toLocaleString('en')
-}
-
-async function hasKeys({ keys }: Running): Promise<boolean> {
-  for await (const _key of keys.all()) return true
-  return false
 }
 
 /** Creates one key per key type with a simulated provider, and prints three commands to try them. */

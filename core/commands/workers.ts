@@ -8,10 +8,13 @@ import { createServer, type AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { ValidConfig } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
-import { Gateway, readValidFile } from '../gateway.ts'
+import { Gateway, openRecords, readValidFile } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
+import type { FileLock } from '../lib/file-lock.ts'
+import type { Records } from '../records/records.ts'
+import { announce } from '../store/serving.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -39,6 +42,9 @@ export class Workers {
   /** The port of all workers. */
   readonly port: number
   readonly #environment: Environment
+  readonly #records: Records
+  /** Tells commands what this gateway uses. */
+  #serving: FileLock | undefined
   /** The configuration's text at the start, which determines address and store, and the text in force. */
   readonly #first: string
   #current: string
@@ -55,7 +61,9 @@ export class Workers {
     cluster.schedulingPolicy = cluster.SCHED_NONE
     const port = await portOf(valid.config.listen)
     const store = await openStore(valid.config.store, 'gateway', environment)
-    const workers = new Workers(environment, valid, store, port)
+    const records = await openRecords(environment, valid.config, store)
+    const workers = new Workers(environment, valid, store, records, port)
+    workers.#serving = announce(valid.config.store)
     try {
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
@@ -67,14 +75,21 @@ export class Workers {
     return workers
   }
 
-  private constructor(environment: Environment, { config, text }: ValidConfig, store: Store, port: number) {
+  private constructor(
+    environment: Environment,
+    { config, text }: ValidConfig,
+    store: Store,
+    records: Records,
+    port: number,
+  ) {
     this.#environment = environment
     this.config = config
     this.#first = text
     this.#current = text
     this.store = store
     this.port = port
-    this.keys = new Keys(new Ledger(store, config, environment), 0, environment.now)
+    this.#records = records
+    this.keys = new Keys(new Ledger(store, records, config, environment), 0, environment.now)
   }
 
   /** Describes what a drain waits for. */
@@ -103,6 +118,8 @@ export class Workers {
     for (const worker of all()) send(worker, { kind: 'stop' })
     await Promise.all(ended)
     await this.store.close()
+    await this.#records.close()
+    this.#serving?.release()
   }
 
   #listening(): Promise<void> {

@@ -163,12 +163,16 @@ export interface Limits {
   readonly drainMs: number
 }
 
-/** Where balances and counters are stored. */
+/** Where balances and records are stored. */
 export interface StoreConfig {
   /** Undefined if the gateway starts its own store. */
   readonly address: Address | undefined
-  /** Number of replicas that must confirm a grant. */
+  /** Number of replicas that each Redis must have online. */
   readonly replicas: number
+  /** The URL of a PostgreSQL for the records. Undefined for a SQLite file in the data folder. */
+  readonly records: string | undefined
+  readonly recordsConnections: number
+  readonly recordsTimeoutMs: number
   /** Whether stores that may lose acknowledged data are refused. */
   readonly production: boolean
   /** Absolute path of the data folder. */
@@ -183,7 +187,9 @@ export interface LedgerConfig {
   /** In milliseconds. */
   readonly leaseMs: number
   readonly reapEveryMs: number
-  readonly rememberMs: number
+  readonly archiveEveryMs: number
+  /** Bytes of the store for ended exchanges that cannot be recorded. */
+  readonly backlogBytes: number
   readonly historyMs: number
   readonly retriesMs: number
   /** Bytes of all replies that are kept for retries. */

@@ -54,6 +54,9 @@ export class Resolver {
       store: {
         address: this.#address(raw.store),
         replicas: raw.store.replicas,
+        records: this.#records(raw.store),
+        recordsConnections: raw.store.recordsConnections,
+        recordsTimeoutMs: duration(raw.store.recordsTimeout),
         production: production,
         data: resolvePath(this.#file, '..', raw.store.data),
         prefix: raw.store.prefix,
@@ -62,7 +65,8 @@ export class Resolver {
       ledger: {
         leaseMs: duration(raw.ledger.lease),
         reapEveryMs: duration(raw.ledger.reapEvery),
-        rememberMs: duration(raw.ledger.remember),
+        archiveEveryMs: duration(raw.ledger.archiveEvery),
+        backlogBytes: size(raw.ledger.backlog),
         historyMs: duration(raw.ledger.history),
         retriesMs: duration(raw.ledger.retries),
         keptRepliesBytes: size(raw.ledger.keptReplies),
@@ -116,7 +120,17 @@ export class Resolver {
     }
     return address
   }
+
+  #records({ records }: RawConfig['store']): string | undefined {
+    if (records === 'auto') return undefined
+    if (!POSTGRES.test(records) || !URL.canParse(records))
+      this.#reader.add(['store', 'records'], 'expected a postgres:// URL, or auto', 'postgres://host:5432/database')
+    return records
+  }
 }
+
+/** The URLs of a PostgreSQL, as its own tools accept them. */
+const POSTGRES = /^postgres(?:ql)?:\/\/[^/]+\/[^/?]+/
 
 function mapValues<V, R>(record: Readonly<Record<string, V>>, f: (value: V, name: string) => R): Map<string, R> {
   return new Map(Object.entries(record).map(([name, value]) => [name, f(value, name)]))

@@ -56,7 +56,7 @@ export const SCHEMA = {
       default: 'info',
       description: 'Lowest level that is logged; `info` includes one line per request.',
     },
-    store: section('Where balances and counters are stored.', {
+    store: section('Where balances and records are stored.', {
       redis: {
         type: 'string',
         minLength: 1,
@@ -70,13 +70,33 @@ export const SCHEMA = {
         minimum: 0,
         maximum: 16,
         default: 0,
-        description: 'Number of replicas that must confirm a grant.',
+        description: 'Number of replicas that each Redis must have online. In production mode, fewer are refused.',
+      },
+      records: {
+        type: 'string',
+        minLength: 1,
+        default: 'auto',
+        expected: 'a postgres:// URL, or auto',
+        description:
+          'Where keys, grants and ended exchanges are recorded: `postgres://`, like `postgres://host:5432/database`; `auto` is a SQLite file in `store.data`.',
+      },
+      recordsConnections: {
+        type: 'integer',
+        minimum: 2,
+        maximum: 100,
+        default: 4,
+        description: 'Connections of each process to PostgreSQL.',
+      },
+      recordsTimeout: {
+        ...DURATION,
+        default: '10s',
+        description: 'Time limit of one query of PostgreSQL.',
       },
       data: {
         type: 'string',
         minLength: 1,
         default: './data',
-        description: 'Folder for the managed store, the outbox and the trail, relative to this file.',
+        description: 'Folder for the records, the managed store and the outbox, relative to this file.',
       },
       prefix: {
         type: 'string',
@@ -99,11 +119,17 @@ export const SCHEMA = {
           'How long a hold lives without renewal. Renewals come every third of it; an expired hold is charged for what was delivered before the last one.',
       },
       reapEvery: { ...DURATION, default: '10s', description: 'Interval of the search for expired holds.' },
-      remember: { ...AGE, default: '48h', description: 'How long a repeated settlement is recognised.' },
+      archiveEvery: { ...DURATION, default: '100ms', description: 'Interval at which ended exchanges are recorded.' },
+      backlog: {
+        ...SIZE,
+        default: '256MiB',
+        description:
+          'Memory of the store for ended exchanges that cannot be recorded; beyond it, new requests are refused.',
+      },
       history: {
         ...AGE,
         default: '400d',
-        description: 'How long history entries are kept. Older ones are folded into a permanent sum.',
+        description: 'How long history entries are kept. Older ones are deleted; the sums of their accounts remain.',
       },
       retries: {
         ...DURATION,

@@ -16,8 +16,10 @@ export function configureLog(
 export function credentialsOf({ upstreams, store }: Config): string[] {
   const accounts = [...upstreams.values()].flatMap(upstream => upstream.accounts)
   const { password } = store.address ?? {}
+  const records = store.records !== undefined && URL.canParse(store.records) ? new URL(store.records).password : ''
   return [
     ...accounts.map(({ key }) => key),
     ...(password === undefined ? [] : [password, encodeURIComponent(password)]),
+    ...(records === '' ? [] : [records, decodeURIComponent(records)]),
   ].filter(key => key !== 'simulated')
 }

@@ -1,95 +1,95 @@
--- Operations on accounts: grants, refunds, claimed names, history.
+-- Operations on accounts: keys, grants, refunds, claimed names, and what a restored store is told again.
 
--- grant(id, amount, notes): adds to the allocation. Repeating an id changes nothing, however late, since people repeat
--- payments.
-operations['grant'] = function(args)
-  local id, granted, notes = args[1], amount(args[2]), args[3]
-  local done = redis.call('GET', OUTCOME)
-  if done then return { 'done', done } end
-  if redis.call('EXISTS', ACCOUNT) == 0 then return { 'unknown' } end
-  add('bal', granted)
-  add('gra', granted)
-  record(GRANTS, 'grant', id, granted, '0', notes)
-  redis.call('SET', OUTCOME, 'grant:' .. granted)
-  return { 'ok', balance() }
-end
-
--- credit(id, entry, notes, model): refunds what an entry of the history charged. Repeating it changes nothing, however
--- late.
-operations['credit'] = function(args)
-  local entry, notes, model = args[2], args[3], args[4]
-  if redis.call('GET', OUTCOME) then return { 'done' } end
-  local found = redis.call('XRANGE', HISTORY, entry, entry)[1]
-  if not found then return { 'unknown' } end
-  local fields = fields_of(found)
-  -- Both have at most 15 digits, which a Lua number represents exactly.
-  local given = tonumber(fields['c']) - tonumber(fields['p'])
-  if fields['k'] == 'credit' or given <= 0 then return { 'nothing' } end
-  given = whole(given)
-  add('bal', given)
-  subtract('set', given)
-  record(HISTORY, 'credit', fields['id'], '0', given, notes)
-  local day = 'd:' .. whole(math.floor(tonumber(string.match(entry, '^%d+')) / 86400000))
-  for _, scope in ipairs({ 'all', 'm:' .. model, day }) do
-    if redis.call('HEXISTS', COUNTERS, scope .. ':c') == 1 then
-      redis.call('HINCRBY', COUNTERS, scope .. ':c', '-' .. given)
-    end
+-- put(account; version, type, status, expiry, digest, label, rotation, then for an account that is not here: number of
+-- grants, granted, settled, number of entries)
+-- Writes the record of a key. A version that is not newer is refused. An account that is not here gets the sums that
+-- the records know.
+operations['put'] = { 1, 11, function(k, a)
+  local version = redis.call('HGET', KEYS[k], 've')
+  if version and tonumber(version) >= tonumber(ARGV[a]) then return 'old ' .. version end
+  redis.call('HSET', KEYS[k], 've', ARGV[a], 'ty', ARGV[a + 1], 'st', ARGV[a + 2], 'ex', ARGV[a + 3], 'sec', ARGV[a + 4],
+    'la', ARGV[a + 5], 'ro', ARGV[a + 6])
+  if not version then
+    redis.call('HSET', KEYS[k], 'rsv', '0', 'n', '0', 'ab', '0', 'gn', ARGV[a + 7], 'gra', ARGV[a + 8], 'sq', ARGV[a + 10])
+    redis.call('HSET', KEYS[k], 'bal', ARGV[a + 8])
+    -- Both may be beyond the exact numbers of Lua; their difference is not.
+    if ARGV[a + 9] ~= '0' then redis.call('HINCRBY', KEYS[k], 'bal', '-' .. ARGV[a + 9]) end
   end
-  redis.call('SET', OUTCOME, 'credit:' .. given)
-  return { 'ok', given, balance() }
-end
+  return 'ok'
+end }
 
--- claim(id, value, ms): claims a name for a time, unless another value has claimed it. The same value extends its
--- claim.
-operations['claim'] = function(args)
-  local value, keep = args[2], args[3]
-  local taken = redis.call('GET', OUTCOME)
-  if taken and taken ~= value then return { 'taken', taken } end
-  redis.call('SET', OUTCOME, value, 'PX', keep)
-  return { 'ok' }
-end
+-- disable(account): refuses a key from now on. Returns its new version.
+operations['disable'] = { 1, 0, function(k)
+  if redis.call('EXISTS', KEYS[k]) == 0 then return 'unknown' end
+  redis.call('HSET', KEYS[k], 'st', 'disabled')
+  return 'ok ' .. whole(redis.call('HINCRBY', KEYS[k], 've', 1))
+end }
 
--- release(id, value): releases a claimed name.
-operations['release'] = function(args)
-  if redis.call('GET', OUTCOME) == args[2] then redis.call('DEL', OUTCOME) end
-  return { 'ok' }
-end
+-- grant(account; number, amount): applies the grant with this number if all before it are applied.
+operations['grant'] = { 1, 2, function(k, a)
+  local found = redis.call('HMGET', KEYS[k], 'gn', 'bal')
+  if not found[1] then return 'unknown' end
+  local applied, number, granted = tonumber(found[1]), tonumber(ARGV[a]), amount(ARGV[a + 1])
+  if applied >= number then return 'done' end
+  if applied < number - 1 then return 'gap ' .. found[1] end
+  local balance = tonumber(found[2]) + granted
+  if balance > 9000000000000000 then error('the balance would exceed 9000000 credits') end
+  redis.call('HSET', KEYS[k], 'gn', ARGV[a], 'bal', whole(balance))
+  redis.call('HINCRBY', KEYS[k], 'gra', ARGV[a + 1])
+  return 'ok'
+end }
 
--- trim(time ms, limit, remember ms): deletes history entries older than a time and keeps their sum. It also deletes the
--- traces of reaped holds that can no longer be settled. Returns the number of entries.
-operations['trim'] = function(args)
-  if (tonumber(get('whole')) or 0) > now() then return { 'ok', '0' } end
-  local before, limit, forgotten = tonumber(args[1]), tonumber(args[2]), now() - tonumber(args[3])
-  local entries = redis.call('XRANGE', HISTORY, '-', whole(before - 1), 'COUNT', limit)
-  for _, entry in ipairs(entries) do
-    local fields = fields_of(entry)
-    add('arch', fields['c'])
-    subtract('arch', fields['p'])
-    redis.call('XDEL', HISTORY, entry[1])
-  end
-  local tombs = redis.call('HGETALL', TOMBS)
-  for at = 1, #tombs, 2 do
-    if (tonumber(string.match(tombs[at + 1], ':(%d+)$')) or 0) < forgotten then redis.call('HDEL', TOMBS, tombs[at]) end
-  end
-  return { 'ok', whole(#entries) }
-end
+-- credit(account, stream, outcomes; id, account's name, amount, notes): refunds what an exchange was charged. The
+-- caller has looked in the records whether this was done before.
+operations['credit'] = { 3, 4, function(k, a)
+  local given = amount(ARGV[a + 2])
+  local balance, _, _, ordinal = sums(KEYS[k])
+  if not balance then return 'unknown' end
+  if redis.call('HEXISTS', KEYS[k + 2], ARGV[a]) == 1 then return 'done' end
+  redis.call('PERSIST', KEYS[k + 2])
+  redis.call('HSET', KEYS[k + 2], ARGV[a], 'F0')
+  redis.call('HSET', KEYS[k], 'bal', whole(balance + given), 'sq', whole(ordinal + 1))
+  record(KEYS[k + 1], KEYS[k + 2], 'credit', ARGV[a + 1], ordinal + 1, ARGV[a], 0, given, balance + given, 0, ARGV[a + 3])
+  return 'ok'
+end }
 
--- snapshot(ms): returns an account and its holds at one moment, with the last entry of its history, which is not
--- trimmed for this time.
-operations['snapshot'] = function(args)
-  if args[1] ~= '0' and redis.call('EXISTS', ACCOUNT) == 1 then
-    redis.call('HSET', ACCOUNT, 'whole', whole(now() + tonumber(args[1])))
+-- replay(account, hold, leases, outcomes, places; lease's name, id, ordinal, charge, 'F' or 'R', what an earlier end
+-- that the store knew charged): tells a store that lost its last writes of an exchange that the records know.
+operations['replay'] = { 5, 6, function(k, a)
+  local balance, reserved, count, ordinal = sums(KEYS[k])
+  if not balance then return 'unknown' end
+  if ordinal >= tonumber(ARGV[a + 2]) then return 'known' end
+  local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
+  local before = tonumber(outcome and string.sub(outcome, 2) or ARGV[a + 5])
+  local hold = redis.call('GETDEL', KEYS[k + 1])
+  local held = 0
+  if hold then
+    local _, earlier, placed
+    held, _, _, earlier, placed = readHold(hold)
+    before = tonumber(earlier) or before
+    count = count - 1
+    redis.call('ZREM', KEYS[k + 2], ARGV[a])
+    if placed == '1' then leavePlace(KEYS[k], KEYS[k + 4], ARGV[a + 1]) end
   end
-  local function last(stream)
-    local entry = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
-    return entry[1] and entry[1][1] or '0-0'
-  end
-  return {
-    redis.call('HGETALL', ACCOUNT),
-    redis.call('HGETALL', HOLDS),
-    redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES'),
-    last(HISTORY),
-    last(GRANTS),
-    whole(now()),
-  }
-end
+  -- A refund is a negative charge.
+  local charge = tonumber(ARGV[a + 3])
+  redis.call('HSET', KEYS[k], 'bal', whole(balance + held + (before or 0) - charge), 'rsv', whole(reserved - held), 'n',
+    whole(count), 'sq', ARGV[a + 2])
+  redis.call('HSET', KEYS[k + 3], ARGV[a + 1], ARGV[a + 4] .. whole(math.max(charge, 0)))
+  return 'ok'
+end }
+
+-- claim(claimed name; value, ms): claims a name for a time, unless another value has claimed it. The same value extends
+-- its claim.
+operations['claim'] = { 1, 2, function(k, a)
+  local taken = redis.call('GET', KEYS[k])
+  if taken and taken ~= ARGV[a] then return 'taken ' .. taken end
+  redis.call('SET', KEYS[k], ARGV[a], 'PX', ARGV[a + 1])
+  return 'ok'
+end }
+
+-- release(claimed name; value): releases a claimed name.
+operations['release'] = { 1, 1, function(k, a)
+  if redis.call('GET', KEYS[k]) == ARGV[a] then redis.call('DEL', KEYS[k]) end
+  return 'ok'
+end }

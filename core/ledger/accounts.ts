@@ -1,12 +1,19 @@
 /** Changes to an account other than exchanges: grants, credits, and claimed names. */
-import { randomUUID } from 'node:crypto'
+import { createHash, randomUUID } from 'node:crypto'
 import type { Config } from '../config/config.ts'
-import type { Store } from '../store/store.ts'
+import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
+import type { HistoryEntry, Notes } from '../records/entry.ts'
+import { notesText } from '../records/notes.ts'
+import type { Records } from '../records/records.ts'
+import type { Store } from '../store/store.ts'
+import { bucketAt } from './buckets.ts'
 import { Reads } from './reads.ts'
-import type { HistoryEntry } from './records.ts'
+import { Restorer } from './restore.ts'
 import { Scripts, stored } from './scripts.ts'
-import { Trail } from './trail.ts'
+
+/** The largest balance in nano-credits. The script calculates exactly up to there. */
+const BALANCE_MAX = 9_000_000_000_000_000n
 
 /** What a reply stored at its provider. */
 export interface StoredByReply {
@@ -28,68 +35,82 @@ export interface Claim {
 
 /** A ledger that can change accounts. */
 export class Accounts extends Reads {
-  readonly trail: Trail
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the epoch, and the same by the store's clock. */
   readonly now: () => number
-  readonly #replicas: number
-  readonly #confirmMs: number
+  storeNow: () => number
+  readonly restorer: Restorer
   readonly #lease: number
   readonly #stored: number
   readonly #claims = new Set<Claim>()
 
   constructor(
     store: Store,
-    { prefix, replicas, commandTimeoutMs, data }: Config['store'],
+    records: Records,
+    { prefix }: Config['store'],
     { leaseMs, storedMs }: Config['ledger'],
     now: () => number,
   ) {
-    super(new Scripts(store, prefix))
+    super(new Scripts(store, prefix), records)
     this.now = now
-    this.trail = new Trail(data)
-    this.#replicas = replicas
-    this.#confirmMs = commandTimeoutMs * 0.75
+    this.storeNow = now
+    this.restorer = new Restorer(this.scripts, records)
     this.#lease = leaseMs
     this.#stored = storedMs
   }
 
   /**
-   * Adds a grant to an account's allocation. Repeating an id adds nothing.
+   * Adds a grant to an account's allocation: to the records first, then to the store. Repeating an id adds nothing.
    * @returns whether the grant was added by this call
    * @throws GatewayError unavailable; RangeError if the account does not exist or the id was used for another amount
    */
   async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
-    const [kind, done] = (await this.scripts.run('grant', account, id, [
-      id,
-      String(amount),
-      JSON.stringify(notes),
-    ])) as string[]
-    if (kind === 'unknown') throw new RangeError(`there is no key ${account}`)
-    const [, before] = kind === 'done' ? (/^grant:(\d+)$/.exec(done ?? '') ?? []) : []
-    if (before !== undefined && before !== String(amount))
-      throw new RangeError(`this idempotency key was already used to add ${formatCredits(BigInt(before))} credits`)
-    await this.confirm(this.scripts.key(account, 'a'))
-    await this.trail.add({ kind: 'grant', account, at: this.now(), id, amount: String(amount), notes })
-    return before === undefined
+    if ((await this.balance(account)).balance + amount > BALANCE_MAX)
+      throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
+    const done = await stored(this.records.keys.grant(account, { id, amount, at: this.storeNow(), notes }))
+    if (!done) throw new RangeError(`there is no key ${account}`)
+    const { grant, added } = done
+    if (grant.amount !== amount)
+      throw new RangeError(`this idempotency key was already used to add ${formatCredits(grant.amount)} credits`)
+    // Grants that other calls left pending come first.
+    const key = await stored(this.records.keys.get(account))
+    if (!key) throw new RangeError(`there is no key ${account}`)
+    await this.restorer.restore(key)
+    await stored(this.records.keys.applied([key]))
+    return added
   }
 
   /**
    * Refunds the charge of a history entry. Repeating it refunds nothing.
    * @returns the refund in nano-credits; 0 if the entry was already refunded
-   * @throws GatewayError unavailable; RangeError if the entry does not exist or charged nothing
+   * @throws GatewayError unavailable; RangeError if the entry charged nothing
    */
   async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
-    const notes = { requestId: entry.requestId, model: entry.notes.model, entry: entry.id, reason }
-    const id = `credit:${entry.id}`
-    const [kind, given = '0'] = (await this.scripts.run('credit', account, id, [
-      id,
-      entry.id,
-      JSON.stringify(notes),
-      notes.model ?? '',
-    ])) as string[]
-    if (kind === 'unknown') throw new RangeError(`${account} no longer has an entry ${entry.id}`)
-    if (kind === 'nothing') throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
-    await this.confirm(this.scripts.key(account, 'a'))
-    return kind === 'ok' ? BigInt(given) : 0n
+    if (entry.kind === 'credit' || entry.charge <= 0n)
+      throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
+    const id = refundOf(entry.id)
+    if (await this.entry(id, account)) return 0n
+    const { endpoint = '', model = '', type, upstream } = entry.notes
+    const notes: Notes = {
+      endpoint,
+      model,
+      stream: false,
+      ...(type !== undefined && { type }),
+      ...(upstream !== undefined && { upstream }),
+      status: entry.notes.status ?? 'broken',
+      entry: entry.id,
+      endedAt: entry.at,
+      reason,
+    }
+    const { keys } = this.scripts
+    const own = keys.of(account)
+    const [kind] = await this.scripts.run({
+      name: 'credit',
+      account,
+      keys: [own.account, own.stream, keys.outcomes(account, bucketAt(timeOfId(id)))],
+      args: [id, account, String(entry.charge), notesText(notes)],
+    })
+    if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
+    return kind === 'ok' ? entry.charge : 0n
   }
 
   /**
@@ -99,7 +120,7 @@ export class Accounts extends Reads {
    * @throws GatewayError unavailable
    */
   async claim(account: string, name: string, value: string): Promise<Claim | string> {
-    const claim: Claim = { account, name: `claim:${name}`, value: `${value}.${randomUUID()}` }
+    const claim: Claim = { account, name, value: `${value}.${randomUUID()}` }
     const [kind, taken = ''] = await this.#claim(claim, this.#lease).catch((thrown: unknown) => {
       // The store may have recorded the claim although its answer was lost.
       this.#release(claim).catch(() => {})
@@ -131,19 +152,25 @@ export class Accounts extends Reads {
     for (const claim of this.#claims) this.#claim(claim, this.#lease).catch(() => {})
   }
 
-  async #claim({ account, name, value }: Claim, ms: number): Promise<string[]> {
-    return (await this.scripts.run('claim', account, name, [name, value, String(ms)])) as string[]
+  #claim({ account, name, value }: Claim, ms: number): Promise<readonly string[]> {
+    const keys = [this.scripts.keys.claim(account, name)]
+    return this.scripts.run({ name: 'claim', account, keys, args: [value, String(ms)] })
   }
 
   async #release({ account, name, value }: Claim): Promise<void> {
-    await this.scripts.run('release', account, name, [name, value])
+    await this.scripts.run({
+      name: 'release',
+      account,
+      keys: [this.scripts.keys.claim(account, name)],
+      args: [value],
+    })
   }
 
   /** Records what a reply stored at its provider, and its size in tokens. @throws GatewayError unavailable */
   async noteStored(account: string, { reply, total, output, others }: StoredByReply): Promise<void> {
     const pipeline = this.scripts.redis.pipeline()
     const set = (id: string, tokens: number): unknown =>
-      pipeline.set(this.scripts.key(account, `s:${id}`), `${tokens} ${reply}`, 'PX', this.#stored)
+      pipeline.set(this.scripts.keys.stored(account, id), `${tokens} ${reply}`, 'PX', this.#stored)
     for (const id of others) set(id, output)
     set(reply, total)
     const before = this.noting.get(account)
@@ -153,12 +180,12 @@ export class Accounts extends Reads {
     if (this.noting.get(account) === noted) this.noting.delete(account)
     if (outcome.status === 'rejected') throw outcome.reason
   }
+}
 
-  /**
-   * Waits until the configured number of replicas has what was just written beside a key.
-   * @throws Error if they do not confirm
-   */
-  confirm(key: string): Promise<void> {
-    return this.scripts.confirm(key, this.#replicas, this.#confirmMs)
-  }
+/** Returns the id of the only refund of an exchange. It has the time of the exchange. */
+export function refundOf(id: string): string {
+  const own = bytesOfId(id)
+  const mixed = createHash('sha256').update('refund').update(own).digest().subarray(0, 16)
+  mixed.set(own.subarray(0, 6))
+  return idFromBytes(mixed)
 }

@@ -1,8 +1,13 @@
-/** The audit: recomputes every account from its own history while the gateway runs. */
-import type { Ledger } from './ledger.ts'
-import type { Snapshot } from './reads.ts'
+/**
+ * The audit: compares every account in the store with what the records know of it, while the gateway runs. An entry has
+ * a number in its account, so it is known exactly which entries each side has counted.
+ */
+import type { Balance, HistoryEntry } from '../records/entry.ts'
+import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
-import { historyEntry, type HistoryEntry, fieldMap } from './records.ts'
+import type { Ledger } from './ledger.ts'
+import { stored } from './scripts.ts'
+import { unrecorded } from './stream.ts'
 
 /** What is wrong with one account. */
 export interface Drift {
@@ -14,8 +19,6 @@ export interface Drift {
 /** The result of an audit. */
 export interface AuditReport {
   readonly accounts: number
-  /** How many of the accounts are quotas of upstream accounts rather than keys. */
-  readonly quotas: number
   readonly entries: number
   readonly drifts: readonly Drift[]
   /** For depth `charges`: recomputed charges, and entries without price versions, which cannot be recomputed. */
@@ -23,122 +26,209 @@ export interface AuditReport {
   readonly unversioned: number
 }
 
-/** The audit first ends expired holds. A hold that expired more than this many milliseconds ago was missed. */
-const REAP_GRACE_MS = 60_000
+/** Keys that are read at once, and accounts that are compared at the same time. */
+const PAGE = 500
+const SIDE_BY_SIDE = 16
+/** Entries that are read at once. */
+const ENTRIES = 500
+/** How often an account that is in use is read again until both sides agree on what they have counted. */
+const TRIES = 50
+/** Milliseconds between two of these readings. */
+const PAUSE_MS = 20
 
 /**
- * How thorough an audit is: `sums` and holds; `whole` adds history and grants; `charges` also recomputes each charge
- * from its prices.
+ * How thorough an audit is: `sums` and holds; `whole` adds up the recorded entries as well; `charges` also recomputes
+ * each charge from its prices.
  */
 export type Depth = 'sums' | 'whole' | 'charges'
 
-/** Audits the given accounts, or every key and quota, after ending expired holds. @throws GatewayError unavailable */
+/** Audits the given keys, or every key, after ending expired holds. @throws GatewayError unavailable */
 export async function audit(
   ledger: Ledger,
   accounts?: readonly string[],
   depth: Depth = 'whole',
 ): Promise<AuditReport> {
   // Holds may have expired since the last reaping, for example while the gateway was down.
-  await ledger.reapAll()
-  const drifts: Drift[] = []
-  let entries = 0
-  let quotas = 0
-  let repriced = 0
-  let unversioned = 0
-  const all = accounts ?? (await ledger.accounts())
-  for (const account of all) {
-    const result = await auditAccount(ledger, account, depth)
-    entries += result.entries
-    repriced += result.repriced
-    unversioned += result.unversioned
-    if (result.quota) quotas++
-    if (result.findings.length > 0) drifts.push({ account, findings: result.findings })
+  await ledger.background.reap()
+  const report = { accounts: 0, entries: 0, drifts: [] as Drift[], repriced: 0, unversioned: 0 }
+  for await (const page of accounts ? [await keysOf(ledger, accounts)] : ledger.records.keys.pages(PAGE)) {
+    const left = [...page]
+    await Promise.all(
+      Array.from({ length: SIDE_BY_SIDE }, async () => {
+        for (let key = left.shift(); key; key = left.shift()) {
+          const result = await new AccountAudit(ledger, key.id).run(depth)
+          report.accounts++
+          report.entries += result.entries
+          report.repriced += result.repriced
+          report.unversioned += result.unversioned
+          if (result.findings.length > 0) report.drifts.push({ account: key.id, findings: result.findings })
+        }
+      }),
+    )
   }
-  return { accounts: all.length, quotas, entries, drifts, repriced, unversioned }
+  return report
 }
 
-/** Number of recent requests per account that are checked for a second end. It bounds the audit's memory. */
-const COMPARED_MAX = 100_000
-
-interface Findings {
-  readonly quota: boolean
-  readonly entries: number
-  readonly repriced: number
-  readonly unversioned: number
-  readonly findings: readonly string[]
+/**
+ * Audits one account.
+ * @returns the broken rules
+ * @throws GatewayError unavailable
+ */
+export async function auditAccount(ledger: Ledger, account: string, depth: Depth): Promise<readonly string[]> {
+  return (await new AccountAudit(ledger, account).run(depth)).findings
 }
 
-async function auditAccount(ledger: Ledger, account: string, depth: Depth): Promise<Findings> {
-  if (depth === 'sums') return compare(ledger, account, depth, await ledger.snapshot(account))
-  try {
-    return await compare(ledger, account, depth, await ledger.snapshot(account, 'whole'))
-  } finally {
-    await ledger.release(account)
-  }
+async function keysOf({ records }: Ledger, accounts: readonly string[]): Promise<RecordedKey[]> {
+  const found = await Promise.all(accounts.map(account => stored(records.keys.get(account))))
+  return found.filter(key => key !== undefined)
 }
 
-async function compare(ledger: Ledger, account: string, depth: Depth, snapshot: Snapshot): Promise<Findings> {
-  const [rawAccount, rawHolds, rawLeases, lastEntry, lastGrant, now] = snapshot
-  const fields = fieldMap(rawAccount)
-  const holds = fieldMap(rawHolds)
-  const leases = fieldMap(rawLeases)
-  const sum = (name: string): bigint => BigInt(fields.get(name) ?? 0)
-  const quota = fields.has('quota')
-  const findings: string[] = []
-  const expect = (rule: string, left: bigint, right: bigint): void => {
-    if (left !== right) findings.push(`${rule}: ${left} is not ${right}`)
+/** What the store says of an account at one moment. */
+interface StoredAccount extends Balance {
+  readonly ordinal: number
+  readonly grants: number
+  /** The number of its holds. */
+  readonly count: number
+}
+
+/** The audit of one account. */
+class AccountAudit {
+  readonly findings: string[] = []
+  entries = 0
+  repriced = 0
+  unversioned = 0
+  readonly #ledger: Ledger
+  readonly #account: string
+
+  constructor(ledger: Ledger, account: string) {
+    this.#ledger = ledger
+    this.#account = account
   }
-  expect('granted = balance + held + settled', sum('gra'), sum('bal') + sum('rsv') + sum('set'))
-  let held = 0n
-  for (const hold of holds.values()) held += BigInt(hold.split(':')[0] ?? 0)
-  expect('held = the sum of all holds', sum('rsv'), held)
-  expect('every hold has a lease', BigInt(holds.size), BigInt(leases.size))
-  for (const [id, end] of leases) {
-    if (!holds.has(id)) findings.push(`lease ${id} belongs to no hold`)
-    if (Number(now) - Number(end) > REAP_GRACE_MS) findings.push(`hold ${id} has expired and was not reaped`)
-  }
-  if (depth === 'sums') return { quota, entries: 0, repriced: 0, unversioned: 0, findings }
-  let settled = sum('arch')
-  let entries = 0
-  const ended = new Set<string>()
-  let repriced = 0
-  let unversioned = 0
-  for await (const [id, raw] of ledger.entries(account, 'x', lastEntry)) {
-    const entry = historyEntry(id, raw)
-    const { kind, requestId, charge, before } = entry
-    settled += charge - before
-    entries++
-    if (depth === 'charges' && kind !== 'credit' && (charge + entry.waived > 0n || entry.notes.usage)) {
-      const finding = await reprice(ledger, entry)
-      if (finding === 'unversioned') unversioned++
-      else {
-        repriced++
-        if (finding !== undefined) findings.push(finding)
+
+  async run(depth: Depth): Promise<this> {
+    for (let tries = 1; ; tries++) {
+      const finding = await this.#compare()
+      if (finding === undefined) break
+      if (finding.certain || tries === TRIES) {
+        this.findings.push(...finding.words)
+        break
       }
+      await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
     }
-    // A late entry corrects the reaped entry before it; a credit refers to an entry that has ended.
-    if (kind === 'late' || kind === 'credit') continue
-    if (ended.has(requestId)) findings.push(`request ${requestId} ended twice`)
-    if (ended.size < COMPARED_MAX) ended.add(requestId)
+    if (depth !== 'sums') await this.#addUp(depth === 'charges')
+    return this
   }
-  expect('settled = the sum of the history', sum('set'), settled)
-  // A quota is granted per window, without grant entries.
-  if (!quota) {
-    let granted = 0n
-    for await (const [id, raw] of ledger.entries(account, 'g', lastGrant)) granted += historyEntry(id, raw).charge
-    expect('granted = the sum of the grants', sum('gra'), granted)
+
+  /**
+   * Compares the sums. Returns undefined if they agree. What differs is certain only if nothing moved while it was read.
+   */
+  async #compare(): Promise<{ words: string[]; certain: boolean } | undefined> {
+    const key = await stored(this.#ledger.records.keys.get(this.#account))
+    if (!key) return undefined
+    const before = await this.#stored()
+    const fresh = await unrecorded(this.#ledger.scripts, this.#account)
+    const held = await this.#held()
+    const grants = await stored(this.#ledger.records.keys.grants(this.#account, 1))
+    const after = await this.#stored()
+    if (!before || !after) return { words: ['the store does not have the account'], certain: true }
+    const words: string[] = []
+    const expect = (rule: string, left: bigint, right: bigint): void => {
+      if (left !== right) words.push(`${rule}: ${left} is not ${right}`)
+    }
+    // Exactly the entries that the store had counted when its sums were read, and the records had not.
+    const later = fresh.filter(({ ordinal }) => ordinal > key.ordinal && ordinal <= before.ordinal)
+    const charged = later.reduce((sum, { charge, before: earlier }) => sum + charge - earlier, key.settled)
+    expect('settled = the sum of the recorded and the waiting entries', before.settled, charged)
+    expect('the number of entries', BigInt(before.ordinal), BigInt(key.ordinal + later.length))
+    const granted = grants.filter(({ n }) => n <= before.grants).reduce((sum, { amount }) => sum + amount, 0n)
+    expect('granted = the sum of the grants', before.granted, granted)
+    const still = JSON.stringify(textOf(before)) === JSON.stringify(textOf(after))
+    // Holds come and go. They are compared if they stood still.
+    if (still) {
+      expect('held = the sum of all holds', before.held, held.amount)
+      expect('every hold has a lease', BigInt(before.count), BigInt(held.count))
+    }
+    return words.length === 0 ? undefined : { words, certain: still && !(await this.#moved(key)) }
   }
-  return { quota, entries, repriced, unversioned, findings }
+
+  /** Whether entries were recorded since a key was read. */
+  async #moved(key: RecordedKey): Promise<boolean> {
+    return (await stored(this.#ledger.records.history.totals(this.#account))).ordinal !== key.ordinal
+  }
+
+  async #stored(): Promise<StoredAccount | undefined> {
+    const { redis, keys } = this.#ledger.scripts
+    const [granted, balance, held, ordinal, grants, count] = await stored(
+      redis.hmget(keys.of(this.#account).account, 'gra', 'bal', 'rsv', 'sq', 'gn', 'n'),
+    )
+    if (granted === null || granted === undefined) return undefined
+    const sums = { granted: BigInt(granted), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
+    return {
+      ...sums,
+      settled: sums.granted - sums.balance - sums.held,
+      ordinal: Number(ordinal),
+      grants: Number(grants),
+      count: Number(count),
+    }
+  }
+
+  /** Adds up the holds of the account. */
+  async #held(): Promise<{ amount: bigint; count: number }> {
+    const { redis, keys } = this.#ledger.scripts
+    const { leases } = keys.of(this.#account)
+    const ids: string[] = []
+    let cursor = '0'
+    do {
+      const [next, found] = await stored(redis.zscan(leases, cursor, 'MATCH', `${this.#account} *`, 'COUNT', 1000))
+      cursor = next
+      for (let at = 0; at < found.length; at += 2) ids.push((found[at] ?? '').split(' ')[1] ?? '')
+    } while (cursor !== '0')
+    const texts = await Promise.all([...new Set(ids)].map(id => stored(redis.get(keys.hold(this.#account, id)))))
+    const holds = texts.filter(text => text !== null)
+    return { amount: holds.reduce((sum, text) => sum + BigInt(text.split(' ')[0] ?? 0), 0n), count: holds.length }
+  }
+
+  /** Adds up the recorded entries, and recomputes their charges if wanted. */
+  async #addUp(reprice: boolean): Promise<void> {
+    const { history } = this.#ledger.records
+    for (let tries = 1; ; tries++) {
+      const totals = await stored(history.totals(this.#account))
+      const sum = (await stored(history.charges(this.#account))) + totals.folded
+      const after = await stored(history.totals(this.#account))
+      if (sum === totals.settled) break
+      // Entries were recorded or deleted between the readings.
+      if ((after.ordinal !== totals.ordinal || after.entries !== totals.entries) && tries < TRIES) continue
+      this.findings.push(`recorded total = the sum of the recorded entries: ${totals.settled} is not ${sum}`)
+      break
+    }
+    for (let before: number | undefined; ;) {
+      const page = await this.#ledger.history(this.#account, { before, count: ENTRIES })
+      this.entries += page.length
+      if (reprice) for (const entry of page) await this.#reprice(entry)
+      if (page.length < ENTRIES) return
+      before = page.at(-1)?.ordinal
+    }
+  }
+
+  /** Recomputes the charge of an entry. */
+  async #reprice({ id, kind, charge, waived, notes }: HistoryEntry): Promise<void> {
+    if (kind === 'credit' || (charge + waived === 0n && !notes.usage)) return
+    const parts = chargeParts(notes)
+    if (parts.length === 0) {
+      this.unversioned++
+      return
+    }
+    this.repriced++
+    const exact = await recomputed(parts, this.#ledger.prices)
+    if (exact === undefined) {
+      const versions = parts.map(({ price }) => price).join(', ')
+      this.findings.push(`entry ${id}: the numbers of its price version (${versions}) are missing`)
+    } else if (exact !== charge + waived) {
+      this.findings.push(`entry ${id}: its usage costs ${exact} nano-credits, but ${charge + waived} were charged`)
+    }
+  }
 }
 
-/** Recomputes an entry's charge. Returns what is wrong with it; `unversioned` if the entry names no price version. */
-async function reprice(ledger: Ledger, { id, charge, waived, notes }: HistoryEntry): Promise<string | undefined> {
-  const parts = chargeParts(notes)
-  if (parts.length === 0) return 'unversioned'
-  const exact = await recomputed(parts, ledger.prices)
-  if (exact === undefined)
-    return `entry ${id}: the numbers of its price version (${parts.map(({ price }) => price).join(', ')}) are missing`
-  return exact === charge + waived
-    ? undefined
-    : `entry ${id}: its usage costs ${exact} nano-credits, but ${charge + waived} were charged`
+function textOf(account: StoredAccount): Record<string, string> {
+  return Object.fromEntries(Object.entries(account).map(([name, value]) => [name, String(value)]))
 }

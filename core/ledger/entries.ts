@@ -2,7 +2,7 @@
 import { NO_USAGE, plus } from '../money/usage.ts'
 import type { PriceBook } from './price-book.ts'
 import { chargeAll, type PricedUsage, type BilledUsage } from '../money/price.ts'
-import type { ChargePart, Notes } from './records.ts'
+import type { ChargePart, Notes } from '../records/entry.ts'
 
 /** Returns the notes from which a charge can be recomputed. */
 export function chargeNotes(

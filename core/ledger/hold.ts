@@ -1,13 +1,13 @@
 /** Holds: what an exchange asks of the ledger, the answers, and how a hold ends. */
 import type { Quota } from '../config/config.ts'
 import type { Indexed } from '../lib/swap-list.ts'
-import type { Notes } from './records.ts'
+import type { Notes } from '../records/entry.ts'
 
 /** The answer to a hold request. */
 export type HoldAnswer =
   | { readonly kind: 'held'; readonly hold: Hold }
   | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
-  | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' | 'done' }
+  | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' }
 
 /** A request for a hold, and how its cost so far is known while it runs. */
 export interface HoldRequest extends HoldName {
@@ -45,6 +45,8 @@ export interface HoldName {
 export class Hold implements HoldName, Indexed {
   index = -1
   readonly request: HoldRequest
+  /** The bucket of its outcome. */
+  readonly bucket: string
   /** Held amount in nano-credits. It is less than requested if the balance was insufficient. */
   amount: bigint
   /** The balance that remained after the hold. */
@@ -54,8 +56,9 @@ export class Hold implements HoldName, Indexed {
   /** Whether the client has left and the reply is being read to the end in one of the key's abandoned places. */
   abandoned = false
 
-  constructor(request: HoldRequest, amount: bigint, balance: bigint) {
+  constructor(request: HoldRequest, bucket: string, amount: bigint, balance: bigint) {
     this.request = request
+    this.bucket = bucket
     this.amount = amount
     this.balance = balance
   }

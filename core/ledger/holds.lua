@@ -1,195 +1,264 @@
 -- Operations on holds.
 
--- hold(id, amount, least amount, lease ms, version, maximum holds or 0, notes, quota amount or '', window ms or 0, '1'
--- for half)
--- Holds an amount if the key may be used and its balance covers at least the least amount. Repeating an id changes
--- nothing. Abandoned requests do not count towards the maximum.
-operations['hold'] = function(args)
-  local id, wanted, least, lease = args[1], amount(args[2]), amount(args[3]), tonumber(args[4])
-  local version, most, notes, quota, window = args[5], tonumber(args[6]), args[7], args[8], tonumber(args[9])
-  local done = redis.call('GET', OUTCOME)
-  if done then return { 'done', done } end
-  local already = redis.call('HGET', HOLDS, id)
-  if already then return { 'held', string.match(already, '^%d+'), balance() } end
-  local time = now()
-  reap(time, 16)
-  local resets = '0'
-  if quota ~= '' then
-    -- A quota is granted anew in each window. Holds that are still running count towards the new window.
-    -- Weeks begin on Monday. The epoch was a Thursday, three days into its week.
-    local shift = window == 604800000 and 259200000 or 0
-    local current = math.floor((time + shift) / window)
-    resets = whole((current + 1) * window - shift)
-    local rolled = get('win') ~= whole(current)
-    if rolled then redis.call('HSET', ACCOUNT, 'win', whole(current), 'base', number('set')) end
-    if rolled or get('quota') ~= quota then
-      -- Used in this window is set - base. The grant is chosen so that gra = bal + rsv + set still holds.
-      redis.call('HSET', ACCOUNT, 'quota', quota, 'bal', quota, 'gra', quota)
-      subtract('bal', number('rsv'))
-      subtract('bal', number('set'))
-      add('bal', number('base'))
-      add('gra', number('base'))
+-- hold(account, hold, leases; lease's name, amount, least amount, lease ms, version, maximum holds or 0, '1' for half,
+-- bucket, notes)
+-- Holds an amount if the key may be used and its balance covers at least the least amount. With half, an amount above
+-- half of the balance is reduced to that half, but not below the least amount. Repeating it changes nothing. Replies
+-- whose clients left do not count towards the maximum.
+operations['hold'] = { 3, 9, function(k, a)
+  local wanted, least, most = amount(ARGV[a + 1]), amount(ARGV[a + 2]), tonumber(ARGV[a + 5])
+  local key = redis.call('HMGET', KEYS[k], 'st', 'ex', 've', 'bal', 'rsv', 'n', 'ab')
+  if not key[1] then return 'stale' end
+  local reason = barred(key[1], key[2])
+  if reason then return reason end
+  if key[3] ~= ARGV[a + 4] then return 'stale' end
+  local balance, count = tonumber(key[4]), tonumber(key[6])
+  if most > 0 and count - tonumber(key[7]) >= most and redis.call('EXISTS', KEYS[k + 1]) == 0 then return 'busy' end
+  if ARGV[a + 6] == '1' and balance >= 0 then
+    wanted = math.min(wanted, math.max(math.floor(balance / 2), least))
+  end
+  local held = affordable(balance, wanted, least)
+  if not held then
+    local earlier = redis.call('GET', KEYS[k + 1])
+    if earlier then return 'held ' .. string.match(earlier, '^%d+') .. ' ' .. whole(balance) end
+    return 'insufficient ' .. whole(balance) .. ' 0'
+  end
+  if not writeHold(KEYS[k + 1], held, 0, ARGV[a + 7], '-', '0', ARGV[a + 8], 'NX') then
+    return 'held ' .. string.match(redis.call('GET', KEYS[k + 1]), '^%d+') .. ' ' .. whole(balance)
+  end
+  balance = balance - held
+  redis.call('HSET', KEYS[k], 'bal', whole(balance), 'rsv', whole(tonumber(key[5]) + held), 'n', whole(count + 1))
+  redis.call('ZADD', KEYS[k + 2], whole(now() + tonumber(ARGV[a + 3])), ARGV[a])
+  return 'held ' .. whole(held) .. ' ' .. whole(balance)
+end }
+
+-- quota(account, hold, leases; lease's name, amount, least amount, lease ms, quota, window ms, bucket, notes)
+-- Holds an amount of an upstream account's quota, which is granted anew in each window. Holds that are still running
+-- count towards the new window. Weeks begin on Monday. The epoch was a Thursday, three days into its week.
+operations['quota'] = { 3, 8, function(k, a)
+  local wanted, least, quota, window = amount(ARGV[a + 1]), amount(ARGV[a + 2]), amount(ARGV[a + 4]), tonumber(ARGV[a + 5])
+  local shift = window == 604800000 and 259200000 or 0
+  local at = math.floor((now() + shift) / window)
+  local resets = whole((at + 1) * window - shift)
+  local found = redis.call('HMGET', KEYS[k], 'win', 'gra', 'bal', 'rsv', 'n')
+  local granted, held_before, count = tonumber(found[2] or '0'), tonumber(found[4] or '0'), tonumber(found[5] or '0')
+  -- What was used in a window is granted - balance - held.
+  local balance = tonumber(found[3] or '0') + quota - granted
+  if found[1] ~= whole(at) then balance = quota - held_before end
+  local held = affordable(balance, wanted, least)
+  if held and not writeHold(KEYS[k + 1], held, 0, ARGV[a + 6], '-', '0', ARGV[a + 7], 'NX') then
+    return 'held ' .. string.match(redis.call('GET', KEYS[k + 1]), '^%d+') .. ' ' .. whole(balance)
+  end
+  if held then
+    redis.call('ZADD', KEYS[k + 2], whole(now() + tonumber(ARGV[a + 3])), ARGV[a])
+  end
+  redis.call('HSET', KEYS[k], 'win', whole(at), 'gra', whole(quota), 'bal', whole(balance - (held or 0)), 'rsv',
+    whole(held_before + (held or 0)), 'n', whole(count + (held and 1 or 0)), 'sq', '0')
+  if not held then return 'insufficient ' .. whole(balance) .. ' ' .. resets end
+  return 'held ' .. whole(held) .. ' ' .. whole(balance - held)
+end }
+
+-- extend(account, hold, leases, outcomes; lease's name, id, amount, lease ms, rotation, floor, bucket, notes, verdict as
+-- for settle)
+-- Extends a live hold to an amount, or as far as the balance allows. A hold that was reaped, or lost with a failed
+-- store, is restored. Repeating it changes nothing. A disabled key gets nothing more.
+operations['extend'] = { 4, 9, function(k, a)
+  local wanted = amount(ARGV[a + 2])
+  local reason = off(KEYS[k], ARGV[a + 4])
+  if reason then return 'off ' .. reason end
+  local hold = redis.call('GET', KEYS[k + 1])
+  local balance, reserved, count = sums(KEYS[k])
+  if not balance then error('the account is missing') end
+  if hold then
+    local held, floor, bucket, before, placed, notes = readHold(hold)
+    local more = wanted > held and affordable(balance, wanted - held, 1) or 0
+    if more > 0 then
+      writeHold(KEYS[k + 1], held + more, floor, bucket, before, placed, notes)
+      redis.call('HSET', KEYS[k], 'bal', whole(balance - more), 'rsv', whole(reserved + more))
     end
-  else
-    if get('v') ~= '1' then return { 'stale' } end
-    local reason = barred()
-    if reason then return { reason } end
-    if get('ver') ~= version then return { 'stale' } end
+    return 'held ' .. whole(held + more) .. ' ' .. whole(balance - more)
   end
-  if most > 0 and redis.call('HLEN', HOLDS) - redis.call('ZCARD', ABANDONED) >= most then return { 'busy' } end
-  local held = take(wanted, least, args[10] == '1')
-  if not held then return { 'insufficient', balance(), resets } end
-  redis.call('ZADD', LEASES, whole(time + lease), id)
-  redis.call('HSET', HOLDS, id, held .. ':0:' .. notes)
-  return { 'held', held, balance() }
-end
+  local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
+  if outcome and string.sub(outcome, 1, 1) == 'F' then return 'gone' end
+  if not outcome then
+    if ARGV[a + 8] == '?' then return 'unknown' end
+    if ARGV[a + 8] ~= '' and ARGV[a + 8] ~= 'N' then outcome = ARGV[a + 8] end
+  end
+  local held = wanted > 0 and affordable(balance, wanted, 1)
+  if not held then return 'held 0 ' .. whole(balance) end
+  writeHold(KEYS[k + 1], held, amount(ARGV[a + 5]), ARGV[a + 6], outcome and string.sub(outcome, 2) or '-', '0', ARGV[a + 7])
+  redis.call('HSET', KEYS[k], 'bal', whole(balance - held), 'rsv', whole(reserved + held), 'n', whole(count + 1))
+  redis.call('ZADD', KEYS[k + 2], whole(now() + tonumber(ARGV[a + 3])), ARGV[a])
+  return 'held ' .. whole(held) .. ' ' .. whole(balance - held)
+end }
 
--- extend(id, amount, lease ms, notes, rotation, floor): extends a live hold to an amount, or as far as the balance
--- allows. A hold that was reaped, or lost with a failed store, is restored. Repeating it changes nothing. A disabled
--- key gets nothing more.
-operations['extend'] = function(args)
-  local id, wanted, lease, notes = args[1], amount(args[2]), tonumber(args[3]), args[4]
-  local reason = off(args[5])
-  if reason then return { 'off', reason } end
-  local hold = redis.call('HGET', HOLDS, id)
-  if not hold then
-    if redis.call('EXISTS', OUTCOME) == 1 then return { 'gone' } end
-    local revived = wanted ~= '0' and take(wanted, '1')
-    if not revived then return { 'held', '0', balance() } end
-    local floor = string.match(redis.call('HGET', TOMBS, id) or '', '^%d+') or '0'
-    -- The notes describe the floor.
-    if args[6] then floor = amount(args[6]) end
-    redis.call('ZADD', LEASES, whole(now() + lease), id)
-    redis.call('HSET', HOLDS, id, revived .. ':' .. floor .. ':' .. notes)
-    return { 'held', revived, balance() }
-  end
-  local held, rest = string.match(hold, '^(%d+)(:.*)$')
-  -- Amounts of holds have at most 15 digits, so Lua numbers are exact here.
-  local more = tonumber(wanted) - tonumber(held)
-  local taken = more > 0 and take(whole(more), '1') or '0'
-  if taken ~= '0' then
-    held = whole(tonumber(held) + tonumber(taken))
-    redis.call('HSET', HOLDS, id, held .. rest)
-  end
-  return { 'held', held, balance() }
-end
-
--- renew(id, floor, lease ms, rotation, '1' if it is abandoned, notes): renews the lease of a live hold. What its
--- customer has received so far becomes its floor, with the notes that describe it. Reports if its key is disabled, or
--- if it has lost its abandoned place.
-operations['renew'] = function(args)
-  local id, floor, lease = args[1], amount(args[2]), tonumber(args[3])
-  local hold = redis.call('HGET', HOLDS, id)
-  if not hold then return { 'gone' } end
-  local held, before, notes = string.match(hold, '^(%d+):(%d+):(.*)$')
-  -- Both have at most 15 digits, which a Lua number represents exactly. Comparing is safe where adding would not be.
-  if tonumber(floor) > tonumber(before) then
-    redis.call('HSET', HOLDS, id, held .. ':' .. floor .. ':' .. (args[6] or notes))
-  end
-  redis.call('ZADD', LEASES, 'XX', whole(now() + lease), id)
-  local reason = off(args[4])
-  if reason then return { 'off', reason } end
-  if args[5] == '1' and not redis.call('ZSCORE', ABANDONED, id) then return { 'crowded' } end
-  return { 'ok' }
-end
+-- renew(account, hold, leases, places; lease's name, id, floor, lease ms, rotation, '1' if its client left, notes)
+-- Renews the lease of a live hold. What its customer has received so far becomes its floor, with the notes that
+-- describe it. Reports if its key is disabled, or if it has lost its place.
+operations['renew'] = { 4, 7, function(k, a)
+  local floor = amount(ARGV[a + 2])
+  local hold = redis.call('GET', KEYS[k + 1])
+  if not hold then return 'gone' end
+  local held, earlier, bucket, before, placed = readHold(hold)
+  if floor > earlier then writeHold(KEYS[k + 1], held, floor, bucket, before, placed, ARGV[a + 6]) end
+  redis.call('ZADD', KEYS[k + 2], whole(now() + tonumber(ARGV[a + 3])), ARGV[a])
+  local reason = off(KEYS[k], ARGV[a + 4])
+  if reason then return 'off ' .. reason end
+  if ARGV[a + 5] == '1' and not redis.call('ZSCORE', KEYS[k + 3], ARGV[a + 1]) then return 'crowded' end
+  return 'ok'
+end }
 
 -- Subtracts the charge of an attempt that delivered nothing from the charge of the retry that succeeded, whichever is
 -- settled first. Each of them counts once, and a key has a maximum of waivers per hour. Returns the waived amount. An
 -- attempt without a counterpart records itself.
-local function waive(role, charge, keep, most)
-  local other, amount = string.match(redis.call('LINDEX', ATTEMPTS, 0) or '', '^(%a+):(%d+)$')
+local function waive(account, attempts, role, charge, keep, most)
+  local other, other_charge = string.match(redis.call('LINDEX', attempts, 0) or '', '^(%a+):(%d+)$')
   if other and other ~= role then
-    redis.call('LPOP', ATTEMPTS)
+    redis.call('LPOP', attempts)
     local hour = whole(math.floor(now() / 3600000))
-    if get('waiver_hour') ~= hour then redis.call('HSET', ACCOUNT, 'waiver_hour', hour, 'waivers', '0') end
-    if redis.call('HINCRBY', ACCOUNT, 'waivers', 1) > tonumber(most) then return '0' end
-    return whole(math.min(tonumber(charge), tonumber(amount)))
+    if redis.call('HGET', account, 'wh') ~= hour then redis.call('HSET', account, 'wh', hour, 'wn', '0') end
+    if redis.call('HINCRBY', account, 'wn', 1) > tonumber(most) then return 0 end
+    return math.min(charge, tonumber(other_charge))
   end
-  redis.call('LPUSH', ATTEMPTS, role .. ':' .. charge)
-  redis.call('LTRIM', ATTEMPTS, 0, 127)
+  redis.call('LPUSH', attempts, role .. ':' .. whole(charge))
+  redis.call('LTRIM', attempts, 0, 127)
   -- A delivered retry only waits for attempts that are still being read, otherwise the next one would be free.
-  redis.call('PEXPIRE', ATTEMPTS, role == 'retry' and math.min(tonumber(keep), 60000) or keep)
-  return '0'
+  redis.call('PEXPIRE', attempts, role == 'retry' and math.min(tonumber(keep), 60000) or keep)
+  return 0
 end
 
 -- Counts a request that cost nothing. Returns true if its account has used up its entries for this minute, so this one
 -- gets none.
-local function unlisted(most)
-  if not most or most == '' then return false end
+local function unlisted(account, most)
   local minute = whole(math.floor(now() / 60000))
-  if get('free_minute') ~= minute then redis.call('HSET', ACCOUNT, 'free_minute', minute, 'free', '0') end
-  if redis.call('HINCRBY', ACCOUNT, 'free', 1) <= tonumber(most) then return false end
-  redis.call('HINCRBY', COUNTERS, 'all:f', 1)
+  if redis.call('HGET', account, 'fm') ~= minute then redis.call('HSET', account, 'fm', minute, 'fn', '0') end
+  if redis.call('HINCRBY', account, 'fn', 1) <= tonumber(most) then return false end
+  redis.call('HINCRBY', account, 'fu', 1)
   return true
 end
 
--- settle(id, charge, kind, notes, remember ms, model, input tokens, output tokens, 1 if its usage was quarantined, ''
--- or its role among the attempts at a request ('lost', 'retry'), for how many ms that counts, maximum waivers of a key
--- per hour, maximum entries of an account per minute for requests that cost nothing)
--- Ends an exchange with its charge in any case, even if its hold was reaped or lost. Repeating an id changes nothing.
-operations['settle'] = function(args)
+-- settle(account, hold, leases, stream, outcomes, places, attempts; lease's name, id, account's name, charge, kind,
+-- notes, verdict, role, for how many ms the role counts, maximum waivers per hour, maximum free entries per minute)
+-- Ends an exchange with its charge in any case, even if its hold was reaped or lost. Repeating it changes nothing.
+-- The verdict says what the records know of an exchange whose outcome may no longer be here: '' if it cannot be older
+-- than the outcomes, '?' if nobody has looked, 'N' for nothing, 'R' and a charge if it was reaped.
+-- The role is 'lost' or 'retry' among the attempts at a request, or ''. An account without a stream of entries is a
+-- quota.
+operations['settle'] = { 7, 11, function(k, a)
   -- Everything is checked before anything is changed, since a script that stops half-way is not undone.
-  local id, charge, kind, notes, remember = args[1], amount(args[2]), args[3], args[4], args[5]
-  local model, input, output = args[6], amount(args[7]), amount(args[8])
-  local done = redis.call('GET', OUTCOME)
-  if done then return { 'done', done } end
-  local role = args[10] or ''
-  local waived = '0'
-  if role ~= '' and charge ~= '0' then
-    waived = waive(role, charge, args[11], args[12])
-    charge = whole(tonumber(charge) - tonumber(waived))
+  local account, id, kind, role, verdict = KEYS[k], ARGV[a + 1], ARGV[a + 4], ARGV[a + 7], ARGV[a + 6]
+  local charge = amount(ARGV[a + 3])
+  local quota = string.sub(ARGV[a + 2], 1, 6) == 'quota:'
+  local balance, reserved, count, ordinal = sums(account)
+  if not balance then
+    -- A store that was filled from the records knows no quotas yet.
+    if quota then return 'ok 0' end
+    error('the account is missing')
   end
-  -- It was reaped before, and perhaps restored. Only the difference is charged.
-  local floor = reaped(id)
-  if kind == 'void' and charge == '0' and not floor and redis.call('HEXISTS', HOLDS, id) == 1 and unlisted(args[13]) then
-    close(id, charge)
-    -- Nothing was charged and nothing was written, so it need not be recognised for long.
-    redis.call('SET', OUTCOME, 'void:0', 'PX', math.min(tonumber(remember), 120000))
-    return { 'ok', balance() }
+  local hold = redis.call('GETDEL', KEYS[k + 1])
+  local held, before, placed = 0, nil, '0'
+  if hold then
+    local _, earlier
+    held, _, _, earlier, placed = readHold(hold)
+    before = tonumber(earlier)
+  else
+    local outcome = redis.call('HGET', KEYS[k + 4], id)
+    if outcome and string.sub(outcome, 1, 1) == 'F' then return 'done ' .. string.sub(outcome, 2) end
+    if outcome then
+      before = tonumber(string.sub(outcome, 2))
+    elseif verdict == '?' then
+      return 'unknown'
+    elseif verdict ~= '' then
+      before = tonumber(string.sub(verdict, 2))
+      -- Nothing that is not recorded yet may expire.
+      redis.call('PERSIST', KEYS[k + 4])
+    end
   end
-  if close(id, charge) then
-    record(HISTORY, floor and 'late' or kind, id, charge, floor or '0', notes, waived)
-  elseif floor then
-    subtract('bal', charge)
-    add('set', charge)
-    record(HISTORY, 'late', id, charge, floor, notes, waived)
-  elseif charge ~= '0' then
-    -- The hold was lost with a failed store. What was used is still charged.
-    subtract('bal', charge)
-    add('set', charge)
-    record(HISTORY, 'orphan', id, charge, '0', notes, waived)
+  local waived = 0
+  if role ~= '' and charge > 0 then
+    waived = waive(account, KEYS[k + 6], role, charge, ARGV[a + 8], ARGV[a + 9])
+    charge = charge - waived
   end
-  if kind ~= 'void' then count(charge, model, input, output) end
-  if args[9] == '1' then redis.call('HINCRBY', COUNTERS, 'all:q', 1) end
-  redis.call('SET', OUTCOME, kind .. ':' .. charge, 'PX', remember)
-  return { 'ok', balance() }
-end
+  balance = balance + held + (before or 0) - charge
+  if hold then
+    reserved = reserved - held
+    count = count - 1
+    redis.call('ZREM', KEYS[k + 2], ARGV[a])
+    if placed == '1' then leavePlace(account, KEYS[k + 5], id) end
+  end
+  -- What was waived must be remembered: a repetition would find no attempt to waive it for.
+  local silent = charge == 0 and waived == 0 and not before and
+    (not hold or (kind == 'void' and not quota and unlisted(account, ARGV[a + 10])))
+  local listed = not silent and not quota
+  if listed then ordinal = ordinal + 1 end
+  redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count), 'sq', whole(ordinal))
+  if silent then return 'ok ' .. whole(balance) end
+  redis.call('HSET', KEYS[k + 4], id, 'F' .. whole(charge))
+  if not listed then
+    -- Nobody records a quota's outcomes, so they expire by themselves.
+    redis.call('EXPIRE', KEYS[k + 4], 7200)
+    return 'ok ' .. whole(balance)
+  end
+  -- An end without a hold and without an earlier end: the hold was lost with a failed store.
+  local named = before and 'late' or (hold and kind or 'orphan')
+  record(KEYS[k + 3], KEYS[k + 4], named, ARGV[a + 2], ordinal, id, charge, before or 0, balance, waived, ARGV[a + 5])
+  return 'ok ' .. whole(balance)
+end }
 
--- reap(limit): ends expired holds of one account. Returns how many, and how many remain.
-operations['reap'] = function(args)
-  local ended = reap(now(), tonumber(args[1]))
-  return { 'ok', whole(ended), whole(redis.call('HLEN', HOLDS)) }
-end
-
--- abandon(id, most, '1' if the reply is read to its end in any case): marks a hold whose client has left while its
--- reply is still read. Beyond the maximum, the hold that was abandoned first loses its place. Returns 'full' if all
--- places belong to replies that must be read to their end; then the hold gets no place.
-operations['abandon'] = function(args)
-  local id, most, whole_reply = args[1], tonumber(args[2]), args[3] == '1'
-  if redis.call('HEXISTS', HOLDS, id) == 0 then return { 'gone' } end
-  redis.call('ZADD', ABANDONED, whole_reply and '+inf' or whole(now()), id)
-  if redis.call('ZCARD', ABANDONED) <= most then return { 'ok' } end
-  local first = redis.call('ZRANGE', ABANDONED, 0, 0, 'WITHSCORES')
-  if first[2] == 'inf' then
-    redis.call('ZREM', ABANDONED, id)
-    return { 'full' }
+-- reap(account, hold, leases, stream, outcomes, places; lease's name, id, account's name)
+-- Ends a hold whose lease is over and charges its floor: what the customer is known to have received.
+operations['reap'] = { 6, 3, function(k, a)
+  local account, id = KEYS[k], ARGV[a + 1]
+  local lease = redis.call('ZSCORE', KEYS[k + 2], ARGV[a])
+  if not lease or tonumber(lease) > now() then return 'live' end
+  redis.call('ZREM', KEYS[k + 2], ARGV[a])
+  local hold = redis.call('GETDEL', KEYS[k + 1])
+  local balance, reserved, count, ordinal = sums(account)
+  if not hold or not balance then return 'gone' end
+  local held, floor, _, earlier, placed, notes = readHold(hold)
+  local outcome = redis.call('HGET', KEYS[k + 4], id)
+  -- A hold that arrived after its exchange had ended is released.
+  local over = outcome and string.sub(outcome, 1, 1) == 'F'
+  local before = over and floor or tonumber(earlier) or (outcome and tonumber(string.sub(outcome, 2))) or 0
+  local quota = string.sub(ARGV[a + 2], 1, 6) == 'quota:'
+  balance = balance + held + before - floor
+  if placed == '1' then leavePlace(account, KEYS[k + 5], id) end
+  if not over and not quota then ordinal = ordinal + 1 end
+  redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved - held), 'n', whole(count - 1), 'sq',
+    whole(ordinal))
+  if over then return 'released' end
+  redis.call('HSET', KEYS[k + 4], id, 'R' .. whole(floor))
+  if quota then
+    redis.call('EXPIRE', KEYS[k + 4], 7200)
+  else
+    record(KEYS[k + 3], KEYS[k + 4], 'reaped', ARGV[a + 2], ordinal, id, floor, before, balance, 0, notes)
   end
-  redis.call('ZREM', ABANDONED, first[1])
-  return { 'ok', first[1] }
-end
+  return 'reaped'
+end }
 
--- rejoin(id): a client receives the reply again.
-operations['rejoin'] = function(args)
-  redis.call('ZREM', ABANDONED, args[1])
-  return { 'ok' }
-end
+-- abandon(account, hold, places; id, maximum places, '1' if the reply is read to its end in any case)
+-- Gives a place to a hold whose client has left while its reply is still read. Beyond the maximum, the hold that was
+-- abandoned first loses its place. Returns 'full' if all places belong to replies that must be read to their end; then
+-- the hold gets no place.
+operations['abandon'] = { 3, 3, function(k, a)
+  local id, most = ARGV[a], tonumber(ARGV[a + 1])
+  local hold = redis.call('GET', KEYS[k + 1])
+  if not hold then return 'gone' end
+  local held, floor, bucket, before, _, notes = readHold(hold)
+  writeHold(KEYS[k + 1], held, floor, bucket, before, '1', notes)
+  redis.call('ZADD', KEYS[k + 2], ARGV[a + 2] == '1' and '+inf' or whole(now()), id)
+  local answer = 'ok'
+  if redis.call('ZCARD', KEYS[k + 2]) > most then
+    local first = redis.call('ZRANGE', KEYS[k + 2], 0, 0, 'WITHSCORES')
+    answer = first[2] == 'inf' and 'full' or ('ok ' .. first[1])
+    redis.call('ZREM', KEYS[k + 2], first[2] == 'inf' and id or first[1])
+  end
+  redis.call('HSET', KEYS[k], 'ab', whole(redis.call('ZCARD', KEYS[k + 2])))
+  return answer
+end }
+
+-- rejoin(account, places; id): a client receives the reply again.
+operations['rejoin'] = { 2, 1, function(k, a)
+  leavePlace(KEYS[k], KEYS[k + 1], ARGV[a])
+  return 'ok'
+end }

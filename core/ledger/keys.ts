@@ -3,39 +3,37 @@ import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { Ledger } from './ledger.ts'
-import { stored, Unconfirmed } from './scripts.ts'
+import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
+import { stored, unavailable } from './scripts.ts'
 
-/** A key as recorded in the store. Its type is the name of a key type. */
-export interface Key {
-  /** The public id, and the name of the key's account in the ledger. It survives a rotation of the secret. */
-  readonly id: string
-  readonly name: string
-  readonly type: string
-  readonly status: 'active' | 'disabled'
-  /** Milliseconds since the epoch. Undefined if the key never expires. */
-  readonly expiresAt: number | undefined
-  readonly createdAt: number
+/** A key as the store has it. Its type is the name of a key type. */
+export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expiresAt' | 'label'> {
   /** Changes whenever the record changes. */
   readonly version: string
   /** Changes whenever the secret is rotated. `0` before the first rotation. */
   readonly rotation: string
-  /** `sk-...` and the last four characters, by which owners tell their keys apart. */
-  readonly label: string
   /** The balance in nano-credits when the record was read. */
   readonly balance: bigint
 }
 
-/** The properties of a new key. */
-export interface NewKey {
+/** The properties of new keys. */
+export interface NewKeys {
   readonly type: string
   readonly name: string
-  /** In nano-credits. */
+  readonly batch?: string
+  /** In nano-credits, for each key. */
   readonly credits: bigint
   readonly expiresAt: number | undefined
 }
 
-/** The fields of a key's record in the store. */
-const FIELDS = ['type', 'name', 'status', 'expires', 'created', 'ver', 'sec', 'label', 'rot'] as const
+/** A new key with its secret, which nobody else knows. */
+export interface CreatedKey {
+  readonly key: KeyRecord
+  readonly secret: string
+}
+
+/** The fields of a key in the store. */
+const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'bal'] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -76,7 +74,7 @@ export class Keys {
   find(secret: string): Key | undefined | Promise<Key | undefined> {
     const digest = digestOf(secret)
     const found = this.#found.get(digest)
-    if (found || this.#absent.has(digest)) return found
+    if (found || (this.#absent.has(digest) && this.#ledger.continuity.open)) return found
     return this.#reading.get(digest)?.answer ?? this.#read(digest)
   }
 
@@ -139,119 +137,123 @@ export class Keys {
     return key
   }
 
-  /** Creates a key. Only the result contains the secret. `doubt` says that the replicas have not confirmed the key. */
-  async create(wish: NewKey): Promise<{ key: Key; secret: string; doubt?: Unconfirmed }> {
-    const { scripts } = this.#ledger
-    const id = `key_${randomBytes(9).toString('hex')}`
-    const { secret, digest, label } = newSecret()
-    const record = {
-      v: '1',
-      type: wish.type,
-      name: wish.name,
-      status: 'active',
-      expires: wish.expiresAt === undefined ? '' : String(wish.expiresAt),
-      created: String(this.#now()),
-      ver: '1',
-      sec: digest,
-      label,
-      rot: '',
-    }
-    // In this order, a crash leaves at most an account whose secret does not exist.
-    await stored(scripts.redis.sadd(scripts.shared('accounts'), id))
-    await stored(scripts.redis.hset(scripts.key(id, 'a'), record))
-    await this.#note(id)
-    const granted =
-      wish.credits > 0n
-        ? await doubtOf(this.#ledger.grant(id, `${id}-first`, wish.credits, { reason: 'created' }))
-        : undefined
-    const doubt = (await doubtOf(this.#point(digest, id))) ?? granted
-    const values = FIELDS.map(field => record[field])
-    this.#absent.delete(digest)
-    return { key: keyOf(id, values, wish.credits) as Key, secret, ...(doubt && { doubt }) }
+  /** Creates a key. Only the result contains the secret. @throws GatewayError unavailable */
+  async create(wish: NewKeys): Promise<CreatedKey> {
+    return (await this.createMany(wish, 1))[0] as CreatedKey
   }
 
-  /** Returns the path of the trail if it has keys that the store lacks. */
-  async lost(): Promise<string | undefined> {
-    const { scripts, trail } = this.#ledger
-    return trail.exists && (await stored(scripts.redis.exists(scripts.shared('accounts')))) === 0
-      ? trail.file
-      : undefined
+  /**
+   * Creates keys: all of them or, if the records fail, none. If the store fails after that, a running gateway tells it
+   * of them later.
+   * @throws GatewayError unavailable if none was created
+   */
+  async createMany({ type, name, batch = '', credits, expiresAt }: NewKeys, count: number): Promise<CreatedKey[]> {
+    const createdAt = this.#now()
+    const created = Array.from({ length: count }, (): CreatedKey => {
+      const { secret, digest, label } = newSecret()
+      const id = `key_${randomBytes(9).toString('hex')}`
+      return {
+        key: { id, type, name, batch, status: 'active', expiresAt, createdAt, version: 1, digest, label, rotation: 0 },
+        secret,
+      }
+    })
+    const { records, restorer } = this.#ledger
+    await stored(
+      records.keys.add(
+        created.map(({ key }) => key),
+        credits,
+        createdAt,
+      ),
+    )
+    const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
+    const known = created.map(({ key }) => ({ ...key, grants, granted, settled: 0n, ordinal: 0 }))
+    await Promise.all(known.map(key => restorer.restore(key)))
+    await stored(records.keys.applied(known))
+    for (const { key } of created) this.#absent.delete(key.digest)
+    return created
   }
 
-  /** Finds a key by its public id. */
-  async get(id: string): Promise<Key | undefined> {
-    const values = await this.#fields(id)
-    return keyOf(id, values, balanceIn(values))
+  /** Whether there are any keys. */
+  any(): Promise<boolean> {
+    return stored(this.#ledger.records.keys.any())
   }
 
-  /** Iterates over all keys, in no particular order. */
-  async *all(): AsyncGenerator<Key> {
-    const { scripts } = this.#ledger
-    let cursor = '0'
-    const seen = new Set<string>()
-    do {
-      const [next, ids] = await stored(scripts.redis.sscan(scripts.shared('accounts'), cursor, 'COUNT', 500))
-      cursor = next
-      for (const key of await Promise.all(ids.filter(id => !seen.has(id) && seen.add(id)).map(id => this.get(id))))
-        if (key) yield key
-    } while (cursor !== '0')
+  /** Finds the record of a key by its public id or its secret. @throws GatewayError unavailable */
+  record(idOrSecret: string): Promise<RecordedKey | undefined> {
+    const { keys } = this.#ledger.records
+    return stored(idOrSecret.startsWith('sk-') ? keys.find(digestOf(idOrSecret)) : keys.get(idOrSecret))
   }
 
-  /** Disables or enables a key. Running requests learn of it at their next renewal. */
-  async setStatus(id: string, status: Key['status']): Promise<void> {
-    const { scripts } = this.#ledger
-    await stored(scripts.redis.hset(scripts.key(id, 'a'), { status, ver: newVersion() }))
-    await this.#note(id)
+  /**
+   * Disables a key. The store knows at once; the records follow, also if they are away now. Running requests learn of
+   * it at their next renewal.
+   * @returns whether it is recorded
+   * @throws GatewayError unavailable; RangeError if the store has no such key
+   */
+  async disable(id: string): Promise<boolean> {
+    const { scripts, background } = this.#ledger
+    await stored(scripts.redis.sadd(scripts.keys.shared('disabled'), id))
+    const [kind] = await scripts.run({
+      name: 'disable',
+      account: id,
+      keys: [scripts.keys.of(id).account],
+      args: [],
+    })
+    if (kind === 'unknown') throw new RangeError(`there is no key ${id}`)
+    return background.recordDisabled(id).then(
+      () => true,
+      () => false,
+    )
+  }
+
+  /** Enables a disabled key. @throws GatewayError unavailable */
+  async enable(id: string): Promise<void> {
+    await this.#change(id, key => ({ ...key, status: 'active' }))
   }
 
   /** Gives a key a new secret. The old secret is invalid when this returns. Balance and history stay. */
-  async rotate(id: string): Promise<{ key: Key; secret: string }> {
-    const { scripts } = this.#ledger
+  async rotate(id: string): Promise<CreatedKey> {
     const { secret, digest, label } = newSecret()
-    const old = await stored(scripts.redis.hget(scripts.key(id, 'a'), 'sec'))
-    // The record names the one valid secret, so at any time between these steps exactly one of the two pointers is
-    // valid.
-    await this.#point(digest, id)
-    await stored(scripts.redis.hset(scripts.key(id, 'a'), { sec: digest, label, ver: newVersion(), rot: newVersion() }))
-    await this.#note(id)
-    if (old) await stored(scripts.redis.del(this.#pointer(old)))
-    const key = await this.get(id)
-    if (!key) throw new RangeError(`there is no key ${id}`)
+    const { scripts } = this.#ledger
+    let old = ''
+    const key = await this.#change(id, before => {
+      old ||= before.digest
+      return { ...before, digest, label, rotation: before.rotation + 1 }
+    })
+    await stored(scripts.redis.del(scripts.keys.pointer(old)))
     return { key, secret }
+  }
+
+  /** Changes the record of a key: in the records first, then in the store. */
+  async #change(id: string, changed: (key: RecordedKey) => RecordedKey): Promise<RecordedKey> {
+    const { scripts, records, restorer } = this.#ledger
+    for (;;) {
+      const before = await stored(records.keys.get(id))
+      if (!before) throw new RangeError(`there is no key ${id}`)
+      const [inStore] = await stored(scripts.redis.hmget(scripts.keys.of(id).account, 've'))
+      const key = { ...changed(before), version: Math.max(before.version, Number(inStore ?? 0)) + 1 }
+      // Somebody else has changed it meanwhile.
+      if (!(await stored(records.keys.change(id, key, { at: this.#ledger.continuity.now(), pending: true })))) continue
+      // The store has a newer record if the key was disabled at the same time.
+      if (!(await restorer.restore(key))) continue
+      await stored(records.keys.applied([key]))
+      return key
+    }
   }
 
   async #load(digest: string): Promise<Key | undefined> {
     const { scripts } = this.#ledger
-    const id = await stored(scripts.redis.get(this.#pointer(digest)))
-    if (id === null) return undefined
-    const values = await this.#fields(id)
+    const id = await stored(scripts.redis.get(scripts.keys.pointer(digest)))
+    if (id === null) {
+      // A store that has lost its keys does not know who is a stranger.
+      if (!this.#ledger.continuity.watching || (await this.#ledger.continuity.whenOpen())) return undefined
+      throw unavailable(new Error('the store is being compared with the records'))
+    }
+    const values = await stored(scripts.redis.hmget(scripts.keys.of(id).account, ...FIELDS))
     // A rotated secret may keep its pointer for a moment.
     const current = values[FIELDS.indexOf('sec')] ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
-    return same ? keyOf(id, values, balanceIn(values)) : undefined
-  }
-
-  /** Reads the fields of a record, followed by the balance of its account. */
-  #fields(id: string): Promise<(string | null)[]> {
-    const { scripts } = this.#ledger
-    return stored(scripts.redis.hmget(scripts.key(id, 'a'), ...FIELDS, 'bal'))
-  }
-
-  /** Writes the current record to the trail. */
-  async #note(account: string): Promise<void> {
-    const { scripts, trail } = this.#ledger
-    const values = await stored(scripts.redis.hmget(scripts.key(account, 'a'), 'v', ...FIELDS))
-    const record = Object.fromEntries(['v', ...FIELDS].map((field, index) => [field, values[index] ?? '']))
-    await trail.add({ kind: 'key', account, at: this.#now(), record })
-  }
-
-  async #point(digest: string, id: string): Promise<void> {
-    await stored(this.#ledger.scripts.redis.set(this.#pointer(digest), id))
-    await this.#ledger.confirm(this.#pointer(digest))
-  }
-
-  #pointer(digest: string): string {
-    return this.#ledger.scripts.shared(`key:${digest}`)
+    return same ? keyOf(id, values) : undefined
   }
 }
 
@@ -262,46 +264,23 @@ interface Reading {
   next: Promise<Key | undefined> | undefined
 }
 
-function balanceIn(values: readonly (string | null)[]): bigint {
-  return BigInt(values[FIELDS.length] ?? 0)
-}
-
-function keyOf(id: string, values: readonly (string | null | undefined)[], balance: bigint): Key | undefined {
+function keyOf(id: string, values: readonly (string | null)[]): Key | undefined {
   const of = (field: (typeof FIELDS)[number]): string => values[FIELDS.indexOf(field)] ?? ''
-  if (of('type') === '') return undefined
+  if (of('ty') === '') return undefined
   return {
     id,
-    type: of('type'),
-    name: of('name'),
-    status: of('status') === 'active' ? 'active' : 'disabled',
-    expiresAt: of('expires') === '' ? undefined : Number(of('expires')),
-    createdAt: Number(of('created')),
-    version: of('ver'),
-    rotation: of('rot') || '0',
-    label: of('label'),
-    balance,
-  }
-}
-
-/**
- * Returns a missing confirmation instead of throwing it: the caller must still get the secret, which nobody else knows.
- */
-async function doubtOf(done: Promise<unknown>): Promise<Unconfirmed | undefined> {
-  try {
-    await done
-    return undefined
-  } catch (thrown) {
-    if (thrown instanceof Unconfirmed) return thrown
-    throw thrown
+    type: of('ty'),
+    status: of('st') === 'active' ? 'active' : 'disabled',
+    expiresAt: of('ex') === '' ? undefined : Number(of('ex')),
+    version: of('ve'),
+    rotation: of('ro'),
+    label: of('la'),
+    balance: BigInt(of('bal') || 0),
   }
 }
 
 function digestOf(secret: string): string {
-  return hash('sha256', secret, 'hex')
-}
-
-function newVersion(): string {
-  return randomBytes(6).toString('hex')
+  return hash('sha256', secret, 'base64url')
 }
 
 /** Creates a secret of 48 letters and digits (about 285 bits). */

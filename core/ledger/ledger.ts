@@ -4,28 +4,36 @@
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
-import { reasonOf } from '../lib/log.ts'
-import { SwapList } from '../lib/swap-list.ts'
-import { onTakeover } from '../store/connect.ts'
-import { type Store } from '../store/store.ts'
-import { inputTokens } from '../money/usage.ts'
-import { Outbox, type Settlement } from './outbox.ts'
-import { REBUILD_INTERRUPTED, WINDOW_MS } from './reads.ts'
-import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
-import { Recent } from './recent.ts'
 import type { Environment } from '../lib/environment.ts'
-import { Maintenance } from './maintenance.ts'
+import { type Log, reasonOf } from '../lib/log.ts'
+import { SwapList } from '../lib/swap-list.ts'
+import type { Records } from '../records/records.ts'
+import { type Store } from '../store/store.ts'
+import { Accounts } from './accounts.ts'
+import { Background } from './background.ts'
+import { Buckets } from './buckets.ts'
+import { Continuity } from './continuity.ts'
+import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import { Doubtful } from './doubtful.ts'
+import { Outbox } from './outbox.ts'
+import { holdOperation, renewOperation } from './operations.ts'
+import { Recent } from './recent.ts'
+import { unavailable } from './scripts.ts'
+import { type Settlement, settlementOf } from './settlement.ts'
+import { Settler } from './settler.ts'
 
 type Settings = Pick<Config, 'store' | 'ledger'>
 
-/** Milliseconds between the sign of a failover and the repetition of recent settlements. */
-const REPEAT_AFTER_MS = 500
-
-const TRIM_EVERY_MS = 3_600_000
+/** Interval at which recorded settlements are dropped, in milliseconds. */
+const DROP_EVERY_MS = 1000
 
 /** The ledger of one process. */
-export class Ledger extends Maintenance {
+export class Ledger extends Accounts {
+  readonly continuity: Continuity
+  readonly background: Background
+  readonly #log: Log
   readonly #config: LedgerConfig
+  readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
   /** Live holds whose clients have left. */
   readonly #abandoned = new Map<string, Hold>()
@@ -34,9 +42,10 @@ export class Ledger extends Maintenance {
   #settled: (() => void) | undefined
   #timers: readonly NodeJS.Timeout[] = []
   readonly #outbox: Outbox | undefined
-  /** Recent settlements, if another server may take over without them. */
-  #recent: Recent | undefined
-  #repeating: NodeJS.Timeout | undefined
+  readonly #settler: Settler
+  readonly #doubtful: Doubtful
+  /** Settlements that the store has taken and the records may not have. */
+  readonly #recent = new Recent()
 
   /**
    * @param outboxFolder where settlements wait while the store is unavailable; not needed by a process that settles
@@ -44,26 +53,23 @@ export class Ledger extends Maintenance {
    */
   constructor(
     store: Store,
+    records: Records,
     { store: place, ledger: config }: Settings,
-    environment: Pick<Environment, 'isAlive' | 'log' | 'now' | 'pid'>,
+    environment: Pick<Environment, 'isAlive' | 'log' | 'newId' | 'now' | 'pid'>,
     outboxFolder?: string,
   ) {
-    const { log } = environment
-    super(store, place, config, environment)
+    const { isAlive, log, newId, now, pid } = environment
+    super(store, records, place, config, now)
+    this.#log = log
     this.#config = config
-    const send = async (settlement: Settlement): Promise<void> => {
-      await this.#send(settlement)
-      this.#recent?.add(settlement)
-    }
-    if (store.replicated && outboxFolder !== undefined) {
-      this.#recent = new Recent(this.now)
-      // One failover is reported several times.
-      onTakeover(store.redis, () => (this.#repeating ??= setTimeout(() => this.#repeat(), REPEAT_AFTER_MS)))
-    }
-    if (outboxFolder !== undefined) {
-      const { isAlive, now, pid } = environment
-      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, now, pid, rememberMs: config.rememberMs, send })
-    }
+    this.continuity = new Continuity(this.scripts, records, store, environment)
+    this.continuity.onRestored = () => this.#repeat()
+    this.storeNow = () => this.continuity.now()
+    this.background = new Background(this.scripts, records, this.continuity, config, environment)
+    this.#settler = new Settler(this.scripts, this.continuity, config, this)
+    this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
+    if (outboxFolder !== undefined)
+      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, newId, pid, send: each => this.#send(each) })
   }
 
   /** Accounts whose sums did not agree at the last check. */
@@ -75,32 +81,33 @@ export class Ledger extends Maintenance {
   }
 
   /**
-   * Sends what earlier processes left in the outbox, then starts to renew this process's holds and to reap expired
-   * ones.
+   * Checks the store, sends what earlier processes left in the outbox, then starts to renew this process's holds and to
+   * work in the background.
+   * @param mayRebuild whether an empty store is filled from the records
+   * @param alone whether no other process can use the store at this moment
+   * @throws Error for the operator
    */
-  async start(): Promise<void> {
-    if (await this.halfRebuilt()) throw new Error(REBUILD_INTERRUPTED)
+  async start({ mayRebuild, alone }: { mayRebuild: boolean; alone: boolean }): Promise<void> {
+    await this.continuity.start(mayRebuild)
     await this.#outbox?.adopt()
-    const every = (ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout =>
-      setInterval(() => void work().catch((cause: unknown) => this.log.warn({ err: cause }, `${name} failed`)), ms)
+    await this.background.start(alone)
     this.#timers = [
       setInterval(() => this.#renewAll(), this.#config.leaseMs / 3),
-      every(this.#config.reapEveryMs, 'reaping', () => this.reapAll()),
-      every(this.#config.reapEveryMs, 'storing the prices', () => this.prices.keep()),
-      // A store that failed may have lost prices.
-      every(TRIM_EVERY_MS, 'trimming', () => this.trimAll().then(() => this.prices.keep(true))),
+      setInterval(() => void this.prices.keep().catch(() => {}), this.#config.reapEveryMs),
+      setInterval(() => this.#dropRecorded(), DROP_EVERY_MS),
+      setInterval(() => this.continuity.open && this.#doubtful.cancel(), DROP_EVERY_MS),
     ]
     for (const timer of this.#timers) timer.unref()
   }
 
   /** Waits until every running settlement is in the store or on disk, then stops. */
   async close(): Promise<void> {
-    this.#recent = undefined
-    clearTimeout(this.#repeating)
     for (const timer of this.#timers) clearInterval(timer)
     this.scripts.flush()
     if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
     await this.#outbox?.close()
+    await this.background.stop()
+    this.continuity.close()
   }
 
   /** Number of holds that this process renews. */
@@ -113,34 +120,24 @@ export class Ledger extends Maintenance {
    * @throws GatewayError unavailable; the hold is then cancelled at once, or expires without a charge
    */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
-    const { account, id, amount, least, version, quota } = request
-    this.noteOpen(account)
-    const args = [
-      id,
-      String(amount),
-      String(least),
-      String(this.#config.leaseMs),
-      version,
-      String(request.concurrency ?? 0),
-      JSON.stringify(request.notes),
-      quota ? String(quota.amount) : '',
-      quota ? String(WINDOW_MS[quota.per]) : '0',
-      request.half ? '1' : '',
-    ]
-    let answer: string[]
+    const { account, id } = request
+    if (!this.continuity.open && !(await this.continuity.whenOpen()))
+      throw unavailable(new Error('the store is being compared with the records'))
+    if (this.background.state.backlogBytes > this.#config.backlogBytes)
+      throw unavailable(new Error('too much waits to be recorded'))
+    this.background.noteHold(account)
+    const bucket = this.#buckets.choose(account, this.continuity.now())
+    let answer: readonly string[]
     try {
-      answer = (await this.scripts.run('hold', account, id, args)) as string[]
+      answer = await this.scripts.run(holdOperation(request, bucket, this.#config.leaseMs, this.scripts.keys))
     } catch (thrown) {
-      // The store may hold although its answer was lost. Send the cancellation only once and not through the outbox:
-      // nothing was delivered, so the lease ends the hold without a charge, and refused requests must not fill the
-      // disk.
-      const { args: taken } = this.#settlement(request, { charge: 0n, kind: 'void', notes: request.notes })
-      this.scripts.run('settle', account, id, taken).catch(() => {})
+      const end: End = { charge: 0n, kind: 'void', notes: request.notes }
+      this.#doubtful.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
       throw thrown
     }
     const [kind, sum = '0', other = '0'] = answer
     if (kind === 'held') {
-      const hold = new Hold(request, BigInt(sum), BigInt(other))
+      const hold = new Hold(request, bucket, BigInt(sum), BigInt(other))
       this.#live.add(hold)
       return { kind, hold }
     }
@@ -154,22 +151,7 @@ export class Ledger extends Maintenance {
    * @throws GatewayError unavailable
    */
   async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
-    const { notes, rotation = '' } = hold.request
-    const floor = hold.request.floor()
-    const args = [
-      hold.id,
-      String(amount),
-      String(this.#config.leaseMs),
-      JSON.stringify({ ...notes, ...floor.notes }),
-      rotation,
-      String(floor.charge),
-    ]
-    const [kind, held = '0', balance = '0'] = (await this.scripts.run(
-      'extend',
-      hold.account,
-      hold.id,
-      args,
-    )) as string[]
+    const [kind, held = '0', balance = '0'] = await this.#settler.extend(hold, amount)
     if (kind === 'off') {
       hold.request.end?.(held as EndReason)
       return 'off'
@@ -189,24 +171,29 @@ export class Ledger extends Maintenance {
    * @param whole whether the reply is read to its end in any case, so that it is never chosen to end
    */
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
+    const { account, id } = hold
     this.#abandoned.set(nameOf(hold), hold)
-    const [kind, first] = (await this.scripts.run('abandon', hold.account, hold.id, [
-      hold.id,
-      String(most),
-      whole ? '1' : '',
-    ])) as string[]
+    const own = this.scripts.keys.of(account)
+    const [kind, first] = await this.scripts.run({
+      name: 'abandon',
+      account,
+      keys: [own.account, this.scripts.keys.hold(account, id), own.places],
+      args: [id, String(most), whole ? '1' : ''],
+    })
     // A reply without an abandoned place still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.end?.('crowded')
     // If the hold belongs to another process, that process learns of it at its next renewal.
-    if (first !== undefined) this.#abandoned.get(nameOf({ account: hold.account, id: first }))?.request.end?.('crowded')
+    if (first !== undefined) this.#abandoned.get(nameOf({ account, id: first }))?.request.end?.('crowded')
   }
 
   /** Ends the abandonment of a hold: a client receives its reply again. */
   async rejoin(hold: Hold): Promise<void> {
+    const { account, id } = hold
     hold.abandoned = false
     this.#abandoned.delete(nameOf(hold))
-    await this.scripts.run('rejoin', hold.account, hold.id, [hold.id])
+    const own = this.scripts.keys.of(account)
+    await this.scripts.run({ name: 'rejoin', account, keys: [own.account, own.places], args: [id] })
   }
 
   /** Ends a hold with its charge. Returns at once. While the store is unavailable, the settlement waits on disk. */
@@ -216,17 +203,16 @@ export class Ledger extends Maintenance {
       this.#live.delete(hold)
       if (this.#abandoned.size > 0) this.#abandoned.delete(nameOf(hold))
     }
-    void this.#deliver(this.#settlement(hold, end))
+    void this.#deliver(settlementOf(hold, end, this.continuity.now()))
   }
 
-  async #deliver(settlement: Settlement, again = false): Promise<void> {
+  async #deliver(settlement: Settlement): Promise<void> {
     const { account, id } = settlement
     this.#settling++
     try {
       await this.#send(settlement)
-      if (!again) this.#recent?.add(settlement)
     } catch (cause) {
-      this.log.warn(
+      this.#log.warn(
         { exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) },
         'a settlement waits for the store',
       )
@@ -236,54 +222,36 @@ export class Ledger extends Maintenance {
     }
   }
 
-  #send({ account, id, args, request }: Settlement): Promise<unknown> {
-    return this.scripts.run('settle', account, id, args, request)
+  async #send(settlement: Settlement): Promise<void> {
+    await this.#settler.send(settlement)
+    this.background.archiver.announce(this.scripts.keys.of(settlement.account).shard)
+    const displaced = this.#recent.add(settlement, this.continuity.now())
+    if (displaced) await this.#outbox?.keep(displaced.settlement, displaced.at)
   }
 
-  #settlement({ account, id }: HoldName, { charge, kind, notes, attempt }: End): Settlement {
-    const { usage } = notes
-    const args = [
-      id,
-      String(charge),
-      kind,
-      JSON.stringify(notes),
-      String(this.#config.rememberMs),
-      notes.model,
-      String(usage ? inputTokens(usage) : 0),
-      String(usage?.output ?? 0),
-      notes.quarantined ? '1' : '0',
-      ...(attempt ? [attempt.part, String(this.#config.retriesMs), String(this.#config.waivers)] : ['', '', '']),
-      String(this.#config.freeEntries),
-    ]
-    return { account, id, args, at: this.now(), ...(attempt && { request: attempt.request }) }
+  #dropRecorded(): void {
+    const { recordedUntil } = this.background.state
+    this.#recent.dropUntil(recordedUntil)
+    this.#outbox?.dropUntil(recordedUntil)
   }
 
-  /** Repeats recent settlements after a failover, since the new server may lack them. Known ones have no effect. */
+  /** Repeats settlements that are not recorded, since the store may have lost them. Known ones have no effect. */
   #repeat(): void {
-    this.#repeating = undefined
-    const recent = this.#recent?.all() ?? []
+    this.background.forgetHolds()
+    const recent = this.#recent.all()
     if (recent.length > 0)
-      this.log.info({ settlements: recent.length }, 'sending recent settlements again after a failover of the store')
-    this.prices.keep(true).catch(() => {})
-    for (const settlement of recent) void this.#deliver(settlement, true)
+      this.#log.info({ settlements: recent.length }, 'sending recent settlements again, since the store may lack them')
+    for (const settlement of recent) void this.#deliver(settlement)
+    this.#outbox?.resend()
   }
 
   #renewAll(): void {
     this.renewClaims()
+    if (!this.continuity.open) return
     for (const hold of this.#live.all()) {
-      const { account, id, request, abandoned } = hold
-      const { charge, notes } = request.floor()
-      const args = [
-        id,
-        String(charge),
-        String(this.#config.leaseMs),
-        request.rotation ?? '',
-        abandoned ? '1' : '',
-        JSON.stringify({ ...request.notes, ...notes }),
-      ]
-      this.scripts.run('renew', account, id, args).then(
-        answer => {
-          const [kind, why] = answer as string[]
+      const { request } = hold
+      this.scripts.run(renewOperation(hold, this.#config.leaseMs, this.scripts.keys)).then(
+        ([kind, why]) => {
           // The hold was reaped, or lost with a failed store. There is nothing to renew, and its settlement will still
           // be accepted.
           if (kind === 'gone') this.#live.delete(hold)

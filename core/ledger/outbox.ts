@@ -1,194 +1,286 @@
 /**
- * The outbox: settlements on disk that the store could not take yet. Each process has its own file, and a starting
- * process takes over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent again.
+ * The outbox: settlements on disk that the store could not take yet, and those that the store may lose. They lie in
+ * files of a limited size, which are sent one after the other and deleted when all of their settlements are taken. A
+ * starting process takes over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent
+ * again.
  */
-import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { type FileHandle, open } from 'node:fs/promises'
+import { createReadStream, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { GatewayError } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
-
-/** A settlement as it is sent to the store. */
-export interface Settlement {
-  readonly account: string
-  readonly id: string
-  readonly args: readonly string[]
-  /** Identifies the request among its retries, if that matters. */
-  readonly request?: string | undefined
-  /** When it was first sent, in milliseconds since the epoch. */
-  readonly at: number
-}
+import { type FileLock, lockFile } from '../lib/file-lock.ts'
+import { OpenFile } from './outbox-file.ts'
+import { RefusedOperation } from './scripts.ts'
+import { type Settlement, settlementFrom } from './settlement.ts'
 
 /** What an outbox needs. */
-export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'now' | 'pid'> {
+export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'newId' | 'pid'> {
   /** The outbox's folder. It is created when it is first needed. */
   readonly folder: string
-  /** How long the store recognises a repeated settlement, in milliseconds. */
-  readonly rememberMs: number
   /** Sends a settlement to the store. Rejects if the store did not take it. */
   send(settlement: Settlement): Promise<unknown>
 }
 
 /** Milliseconds between two rounds of sending: the first wait and the longest. */
 const WAIT_MS = { first: 50, longest: 5000 } as const
+/** Settlements of one file. */
+const FILE_MAX = 10_000
+/** Settlements that are sent at once. The next ones wait for them, so that requests are not delayed. */
+const AT_ONCE = 200
+
+/** What became of settlements: the store took them, refused one of them by itself, or did not answer. */
+type Sent = 'taken' | 'refused' | 'away'
+
+/** A file of settlements that nobody writes to any more. */
+interface Sealed {
+  readonly path: string
+  /** The lines that the store has taken, while others of the file wait. */
+  readonly taken: Set<number>
+  /** Settlements in the file, as far as they have been counted. */
+  count: number
+  /** The file is only needed if the store loses something: until then, in milliseconds of the store's clock. */
+  readonly keptUntil: number | undefined
+}
 
 /** The outbox of one process. */
 export class Outbox {
   readonly #host: OutboxOptions
-  readonly #file: string
-  readonly #waiting = new Map<string, Settlement>()
-  #handle: FileHandle | undefined
-  /** The last write to the file. The next write follows it. */
-  #writing: Promise<void> = Promise.resolve()
-  #lines = ''
+  readonly #owner: string
+  /** Locks on the files of this process, and of dead ones that it took over. */
+  readonly #locks = new Map<string, FileLock>()
+  /** Files to send, oldest first, and files that are kept in case the store loses something. */
+  readonly #sealed: Sealed[] = []
+  readonly #kept: Sealed[] = []
+  /** Settlements that could not be written. They wait in memory. */
+  readonly #unwritten = new Map<string, Settlement>()
+  readonly #files: Readonly<Record<'waiting' | 'kept', OpenFile>>
   #timer: NodeJS.Timeout | undefined
+  #round: Promise<void> = Promise.resolve()
   #wait: number = WAIT_MS.first
+  /** Settlements that the store has taken. */
+  #taken = 0
   #closed = false
 
   constructor(host: OutboxOptions) {
     this.#host = host
-    this.#file = join(host.folder, `${host.pid}-${host.now()}.jsonl`)
+    this.#owner = host.newId()
+    this.#files = {
+      waiting: new OpenFile(host.folder, `${this.#owner}.w`),
+      kept: new OpenFile(host.folder, `${this.#owner}.k`),
+    }
   }
 
-  /** Number of waiting settlements. */
+  /** Number of waiting settlements, as far as they have been counted. */
   get size(): number {
-    return this.#waiting.size
+    const sealed = this.#sealed.reduce((sum, { count, taken }) => sum + count - taken.size, 0)
+    return sealed + this.#files.waiting.count + this.#unwritten.size
   }
 
-  /** Takes over the settlements of earlier processes and starts to send them. */
+  /** Takes over the files of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
-    const { folder, isAlive, log, now, pid, rememberMs } = this.#host
-    const emptied: string[] = []
-    const found: Settlement[] = []
+    const { folder, isAlive, log, pid } = this.#host
+    const owners = new Map<string, boolean>()
+    let files = 0
     for (const name of filesOf(folder)) {
-      const owner = Number.parseInt(name, 10)
-      // A living process sends its own settlements, and sending them twice does no harm, but only a dead process's file
-      // may be removed. A file with this process's own number is from an earlier process: in a container every process
-      // has the same number.
-      if (owner === pid || !isAlive(owner)) emptied.push(join(folder, name))
-      found.push(...read(join(folder, name)))
+      const [owner = ''] = name.split('.')
+      // Files of versions before the records begin with the number of their process.
+      const number = /^(\d+)-\d+$/.exec(owner)?.[1]
+      if (!owners.has(owner))
+        owners.set(owner, number === undefined ? this.#lock(owner) : Number(number) === pid || !isAlive(Number(number)))
+      if (!owners.get(owner)) continue
+      this.#sealed.push({ path: join(folder, name), taken: new Set(), count: 0, keptUntil: undefined })
+      files++
     }
-    const oldest = now() - rememberMs
-    const fresh = found.filter(({ at }) => at > oldest)
-    for (const stale of found.filter(({ at }) => at <= oldest)) {
-      log.error(
-        { exchange: stale.id, account: stale.account, charge: stale.args[1] },
-        'a settlement waited longer than ledger.remember and is dropped',
-      )
-    }
-    if (fresh.length > 0) {
-      log.warn({ settlements: fresh.length }, 'sending settlements of an earlier process again')
-      const kept = await Promise.all(fresh.map(settlement => this.put(settlement)))
-      // A settlement that is not yet in this process's file must stay in the old file.
-      if (kept.includes(false)) return
-    }
-    for (const file of emptied) rmSync(file, { force: true })
+    if (files === 0) return
+    log.warn({ files }, 'sending settlements of an earlier process again')
+    this.#schedule()
   }
 
   /** Stores a settlement until the store takes it. @returns whether it is on disk; otherwise it is only in memory */
   async put(settlement: Settlement): Promise<boolean> {
-    const name = nameOf(settlement)
-    if (this.#waiting.has(name)) return true
-    this.#waiting.set(name, settlement)
-    this.#lines += `${JSON.stringify(settlement)}\n`
     this.#schedule()
-    // One write and one sync cover everything that arrived during the last write.
-    this.#writing = this.#writing.then(() => this.#write())
-    await this.#writing
-    return this.#lines === ''
+    const written = await this.#write('waiting', settlement)
+    if (!written) this.#unwritten.set(`${settlement.account} ${settlement.id}`, settlement)
+    return written
+  }
+
+  /**
+   * Keeps a settlement that the store has taken but may lose.
+   * @param at when the store took it, in milliseconds of its clock
+   */
+  async keep(settlement: Settlement, at: number): Promise<void> {
+    await this.#write('kept', settlement)
+    if (this.#files.kept.count >= FILE_MAX) await this.#seal('kept', at)
+  }
+
+  /** Deletes the kept files whose settlements were all taken before a time. */
+  dropUntil(ms: number): void {
+    while (this.#kept[0] && (this.#kept[0].keptUntil ?? 0) < ms) this.#remove((this.#kept.shift() as Sealed).path)
+  }
+
+  /** Sends the kept files as well, since the store may have lost them. */
+  resend(): void {
+    this.#round = this.#round
+      .then(() => this.#seal('kept', 0))
+      .catch((cause: unknown) => this.#host.log.error({ err: cause }, 'cannot read the outbox'))
+    void this.#round.then(() => {
+      this.#sealed.push(...this.#kept.splice(0))
+      if (this.#sealed.length > 0) this.#schedule()
+    })
   }
 
   /** Stops sending. Waiting settlements stay on disk for the next start. */
   async close(): Promise<void> {
     this.#closed = true
     clearTimeout(this.#timer)
-    await this.#writing
-    await this.#handle?.close()
-    if (this.#handle && this.#waiting.size === 0) rmSync(this.#file, { force: true })
-  }
-
-  async #write(): Promise<void> {
-    const lines = this.#lines
-    if (lines === '') return
-    this.#lines = ''
-    try {
-      this.#handle ??= await this.#open()
-      await this.#handle.appendFile(lines)
-      await this.#handle.datasync()
-    } catch (cause) {
-      // A part may have been written. The next attempt starts a new line with all of it.
-      this.#lines = `\n${lines}${this.#lines}`
-      this.#host.log.error({ err: cause }, 'cannot write the outbox; settlements wait in memory only')
+    await this.#round
+    for (const file of Object.values(this.#files)) await file.close()
+    const left = filesOf(this.#host.folder)
+    for (const [owner, lock] of this.#locks) {
+      if (!left.some(name => name.startsWith(`${owner}.`))) this.#remove(this.#lockPath(owner))
+      lock.release()
     }
   }
 
-  #open(): Promise<FileHandle> {
-    mkdirSync(this.#host.folder, { recursive: true, mode: 0o700 })
-    return open(this.#file, 'a', 0o600)
+  async #write(kind: 'waiting' | 'kept', settlement: Settlement): Promise<boolean> {
+    try {
+      if (!this.#locks.has(this.#owner)) {
+        mkdirSync(this.#host.folder, { recursive: true, mode: 0o700 })
+        this.#lock(this.#owner)
+      }
+      await this.#files[kind].add(JSON.stringify(settlement))
+      return true
+    } catch (cause) {
+      this.#host.log.error({ err: cause }, 'cannot write the outbox; settlements wait in memory only')
+      return false
+    }
+  }
+
+  #lock(owner: string): boolean {
+    const lock = lockFile(this.#lockPath(owner))
+    if (lock) this.#locks.set(owner, lock)
+    return lock !== undefined
+  }
+
+  #lockPath(owner: string): string {
+    return join(this.#host.folder, `${owner}.lock`)
+  }
+
+  async #seal(kind: 'waiting' | 'kept', keptUntil: number): Promise<void> {
+    const sealed = await this.#files[kind].seal()
+    if (!sealed) return
+    const { path, count, closed } = sealed
+    const file = { path, count, taken: new Set<number>(), keptUntil: kind === 'kept' ? keptUntil : undefined }
+    ;(kind === 'kept' ? this.#kept : this.#sealed).push(file)
+    await closed
   }
 
   #schedule(): void {
-    if (!this.#closed) this.#timer ??= setTimeout(() => void this.#round(), this.#wait)
+    if (this.#closed) return
+    this.#timer ??= setTimeout(() => {
+      this.#round = this.#round.then(() => this.#sendAll())
+    }, this.#wait)
   }
 
-  async #round(): Promise<void> {
-    const sent = [...this.#waiting.values()]
-    const results = await Promise.allSettled(sent.map(settlement => this.#host.send(settlement)))
+  async #sendAll(): Promise<void> {
+    const before = this.#taken
+    let result: Sent = 'taken'
+    try {
+      await this.#seal('waiting', 0)
+      result = await this.#sendWaiting()
+    } catch (cause) {
+      result = 'away'
+      this.#host.log.error({ err: cause }, 'cannot read the outbox')
+    }
+    const sent = this.#taken - before
     this.#timer = undefined
-    const taken = sent.filter((_settlement, index) => results[index]?.status === 'fulfilled')
-    for (const settlement of taken) this.#waiting.delete(nameOf(settlement))
-    if (this.#waiting.size > 0) {
-      this.#host.log.warn({ settlements: this.#waiting.size }, 'settlements are still waiting for the store')
-      this.#wait = taken.length === 0 ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
-      this.#schedule()
+    if (this.#sealed.length === 0 && this.size === 0) {
+      this.#wait = WAIT_MS.first
+      this.#host.log.info({ settlements: sent }, 'the store has taken all waiting settlements')
       return
     }
-    this.#wait = WAIT_MS.first
-    this.#host.log.info({ settlements: sent.length }, 'the store has taken all waiting settlements')
-    this.#writing = this.#writing.then(() => this.#empty())
-    await this.#writing
+    if (result !== 'taken')
+      this.#host.log.warn({ settlements: this.size }, 'settlements are still waiting for the store')
+    this.#wait = result !== 'taken' && sent === 0 ? Math.min(this.#wait * 2, WAIT_MS.longest) : WAIT_MS.first
+    this.#schedule()
   }
 
-  /**
-   * Empties the file if nothing waits. A settlement that just arrived keeps its line, and repeating the lines before it
-   * is harmless.
-   */
-  async #empty(): Promise<void> {
-    if (this.#waiting.size > 0 || this.#closed) return
-    await this.#handle
-      ?.truncate(0)
-      .catch((cause: unknown) => this.#host.log.warn({ err: cause }, 'cannot empty the outbox'))
+  /** Sends everything that waits, until the store is away. What is refused for a reason of its own delays no other. */
+  async #sendWaiting(): Promise<Sent> {
+    let worst: Sent = 'taken'
+    for (const [name, settlement] of this.#unwritten) {
+      const result = await this.#sendOne(settlement)
+      if (result === 'away') return result
+      if (result === 'taken') this.#unwritten.delete(name)
+      else worst = result
+    }
+    for (const file of this.#sealed.slice()) {
+      if (this.#closed) return worst
+      const result = await this.#sendFile(file)
+      if (result === 'away') return result
+      if (result === 'refused') worst = result
+      else {
+        this.#sealed.splice(this.#sealed.indexOf(file), 1)
+        this.#remove(file.path)
+      }
+    }
+    return worst
   }
-}
 
-function nameOf({ account, id }: Settlement): string {
-  return `${account} ${id}`
+  /** Sends the lines of a file that were not taken yet. */
+  async #sendFile(file: Sealed): Promise<Sent> {
+    let worst = 'taken' as Sent
+    let batch: { line: number; settlement: Settlement }[] = []
+    const flush = async (): Promise<void> => {
+      const results = await Promise.all(batch.map(({ settlement }) => this.#sendOne(settlement)))
+      batch.forEach(({ line }, index) => results[index] === 'taken' && file.taken.add(line))
+      batch = []
+      if (results.includes('away') || this.#closed) worst = 'away'
+      else if (results.includes('refused')) worst = 'refused'
+    }
+    let line = -1
+    const input = createReadStream(file.path)
+    try {
+      for await (const text of createInterface({ input, crlfDelay: Infinity })) {
+        const settlement = settlementFrom(text)
+        // A process that died while writing a line had not acknowledged it.
+        if (!settlement) continue
+        line++
+        file.count = Math.max(file.count, line + 1)
+        // While the store is away, the rest of the file is only counted.
+        if (file.taken.has(line) || worst === 'away') continue
+        batch.push({ line, settlement })
+        if (batch.length >= AT_ONCE) await flush()
+      }
+      if (batch.length > 0) await flush()
+    } finally {
+      input.destroy()
+    }
+    return worst
+  }
+
+  async #sendOne(settlement: Settlement): Promise<Sent> {
+    try {
+      await this.#host.send(settlement)
+      this.#taken++
+      return 'taken'
+    } catch (cause) {
+      return cause instanceof GatewayError && cause.details.cause instanceof RefusedOperation ? 'refused' : 'away'
+    }
+  }
+
+  #remove(path: string): void {
+    rmSync(path, { force: true })
+  }
 }
 
 function filesOf(folder: string): string[] {
   try {
-    return readdirSync(folder).filter(name => /^\d+-\d+\.jsonl$/.test(name))
+    return readdirSync(folder)
+      .filter(name => name.endsWith('.jsonl'))
+      .sort()
   } catch {
     return []
-  }
-}
-
-/** Reads the complete lines of a file. A process that died while writing the last line had not acknowledged it. */
-function read(file: string): Settlement[] {
-  const lines = text(file).split('\n').slice(0, -1)
-  return lines.flatMap(line => {
-    try {
-      return [JSON.parse(line) as Settlement]
-    } catch {
-      return []
-    }
-  })
-}
-
-/** A missing file was taken over by another process that started at the same time. */
-function text(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch {
-    return ''
   }
 }

@@ -1,38 +1,23 @@
-/** Read access to the ledger. */
+/** Read access to the ledger: sums in the store, and entries in the store and in the records, which are merged. */
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
+import {
+  type Balance,
+  type Count,
+  counted,
+  countedDay,
+  DAY_MS,
+  type HistoryEntry,
+  type Summary,
+} from '../records/entry.ts'
+import type { HistoryRange } from '../records/history.ts'
+import type { Records } from '../records/records.ts'
 import { PriceBook } from './price-book.ts'
-import { type Balance, historyEntry, type HistoryEntry, summary, type Summary } from './records.ts'
 import { type Scripts, stored } from './scripts.ts'
-
-/** Milliseconds of a day. */
-export const DAY_MS = 86_400_000
+import { type StreamEntry, unrecorded } from './stream.ts'
 
 /** Lengths of the quota windows, in milliseconds. */
 export const WINDOW_MS = { day: DAY_MS, week: 7 * DAY_MS } as const
-
-/**
- * An account at one moment: its hash, its holds, their leases, its last entry and grant, and the store's time in
- * milliseconds.
- */
-export type Snapshot = [
-  account: string[],
-  holds: string[],
-  leases: string[],
-  lastEntry: string,
-  lastGrant: string,
-  now: string,
-]
-
-/** Present in a store while it is being rebuilt. */
-export const REBUILDING = 'rebuilding'
-/** The message about a store whose rebuild was interrupted. */
-export const REBUILD_INTERRUPTED = 'a rebuild of this store was interrupted: empty the store and rebuild it again'
-
-/** Maximum entries per read. */
-const PAGE_ENTRIES = 1000
-/** How long a history is protected from trimming if its reader dies, in milliseconds. */
-const WHOLE_MS = 600_000
 
 /** Maximum ids per query. */
 const IDS_AT_ONCE = 250
@@ -43,6 +28,7 @@ const LOOKUPS_MAX = 4
 /** A ledger that can be read. */
 export class Reads {
   readonly scripts: Scripts
+  readonly records: Records
   readonly prices: PriceBook
   /** Returns the connection for customers' look-ups. */
   #lookups: () => Redis
@@ -51,10 +37,11 @@ export class Reads {
   /** By account: the running write of what a reply stored at its provider. */
   protected readonly noting = new Map<string, Promise<unknown>>()
 
-  constructor(scripts: Scripts) {
+  constructor(scripts: Scripts, records: Records) {
     this.scripts = scripts
+    this.records = records
     this.#lookups = () => scripts.redis
-    this.prices = new PriceBook(scripts)
+    this.prices = new PriceBook(records)
   }
 
   /**
@@ -65,53 +52,13 @@ export class Reads {
     this.#lookups = connection
   }
 
-  /** Returns every key's account, and every recently used quota. */
-  async accounts(): Promise<string[]> {
-    const { redis } = this.scripts
-    const keys = await stored(redis.smembers(this.scripts.shared('accounts')))
-    const open = await stored(redis.zrange(this.scripts.shared('open'), '0', '-1'))
-    return [...new Set([...keys, ...open])]
-  }
-
-  /** Returns whether a rebuild of this store was interrupted. */
-  async halfRebuilt(): Promise<boolean> {
-    return (await stored(this.scripts.redis.exists(this.scripts.shared(REBUILDING)))) > 0
-  }
-
-  /** Reads an account at one moment. With `whole`, its history is not trimmed until `release`. */
-  async snapshot(account: string, keep?: 'whole'): Promise<Snapshot> {
-    return (await this.scripts.run('snapshot', account, '', [keep ? String(WHOLE_MS) : '0'])) as Snapshot
-  }
-
-  /** Allows an account's history to be trimmed again. */
-  async release(account: string): Promise<void> {
-    await stored(this.scripts.redis.hdel(this.scripts.key(account, 'a'), 'whole'))
-  }
-
-  /**
-   * Iterates over an account's history (`x`) or grants (`g`) up to the last entry of a snapshot, one page at a time.
-   */
-  async *entries(account: string, part: 'x' | 'g', last: string): AsyncGenerator<[id: string, fields: string[]]> {
-    for (let from = '-'; ;) {
-      const rows = await stored(
-        this.scripts.redis.xrange(this.scripts.key(account, part), from, last, 'COUNT', PAGE_ENTRIES),
-      )
-      yield* rows
-      if (rows.length < PAGE_ENTRIES) return
-      from = `(${rows.at(-1)?.[0]}`
-    }
-  }
-
+  /** Returns an account's sums. @throws GatewayError unavailable */
   async balance(account: string): Promise<Balance> {
-    const [granted, balance, held, settled] = await this.#lookUp(redis =>
-      redis.hmget(this.scripts.key(account, 'a'), 'gra', 'bal', 'rsv', 'set'),
+    const [granted, balance, held] = await this.#lookUp(redis =>
+      redis.hmget(this.scripts.keys.of(account).account, 'gra', 'bal', 'rsv'),
     )
-    return {
-      granted: BigInt(granted ?? 0),
-      balance: BigInt(balance ?? 0),
-      held: BigInt(held ?? 0),
-      settled: BigInt(settled ?? 0),
-    }
+    const sums = { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
+    return { ...sums, settled: sums.granted - sums.balance - sums.held }
   }
 
   /**
@@ -126,7 +73,7 @@ export class Reads {
     await this.noting.get(account)
     const found: (string | null)[] = []
     for (let at = 0; at < ids.length; at += IDS_AT_ONCE) {
-      const keys = ids.slice(at, at + IDS_AT_ONCE).map(id => this.scripts.key(account, `s:${id}`))
+      const keys = ids.slice(at, at + IDS_AT_ONCE).map(id => this.scripts.keys.stored(account, id))
       found.push(...(await this.#lookUp(redis => redis.mget(keys))))
     }
     return found.map(value => {
@@ -137,34 +84,71 @@ export class Reads {
 
   /** Returns how much of its quota an upstream account has used in the current window. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const [win, base, settled, held] = await this.#lookUp(redis =>
-      redis.hmget(this.scripts.key(quotaAccount(account), 'a'), 'win', 'base', 'set', 'rsv'),
+    const [win, granted, balance] = await this.#lookUp(redis =>
+      redis.hmget(this.scripts.keys.of(quotaAccount(account)).account, 'win', 'gra', 'bal'),
     )
     const length = WINDOW_MS[quota.per]
     const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
     const current = Math.floor((now + shift) / length)
-    const used = win === String(current) ? BigInt(settled ?? 0) - BigInt(base ?? 0) + BigInt(held ?? 0) : 0n
+    const used = win === String(current) ? BigInt(granted ?? 0) - BigInt(balance ?? 0) : 0n
     return { used, resetsAt: (current + 1) * length - shift }
   }
 
+  /** Returns entries of an account's history, newest first. @throws GatewayError unavailable */
+  async history(account: string, range: HistoryRange): Promise<HistoryEntry[]> {
+    const { before = Infinity, from = -Infinity, to = Infinity, count } = range
+    // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
+    const fresh = await this.#unrecorded(account)
+    const recorded = await stored(this.records.history.entries(account, range))
+    const byId = new Map(recorded.map(entry => [entry.id, entry]))
+    for (const entry of fresh) {
+      const { id, ordinal } = entry
+      const known = byId.get(id)
+      if (known && known.ordinal >= ordinal) continue
+      const at = known?.at ?? entry.at
+      if (ordinal < before && at >= from && at <= to) byId.set(id, { ...entry, at })
+      else byId.delete(id)
+    }
+    return [...byId.values()].sort((a, b) => b.ordinal - a.ordinal).slice(0, count)
+  }
+
   /**
-   * Reads entries of an account's history, newest first.
-   * @param range the ids to look between, both inclusive; `(id` excludes the id
+   * Returns the entry of an exchange, with its account.
+   * @param account where to look among the entries that are not recorded yet
    */
-  async history(account: string, range: { from: string; to: string; count: number }): Promise<HistoryEntry[]> {
-    const rows = await this.#lookUp(redis =>
-      redis.xrevrange(this.scripts.key(account, 'x'), range.to, range.from, 'COUNT', range.count),
-    )
-    return rows.map(([id, fields]) => historyEntry(id, fields))
+  async entry(id: string, account?: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
+    const fresh = account === undefined ? [] : await this.#unrecorded(account)
+    const recorded = await stored(this.records.history.entry(id))
+    const latest = fresh.findLast(entry => entry.id === id)
+    return latest && latest.ordinal > (recorded?.ordinal ?? 0) ? latest : recorded
+  }
+
+  /** Returns the id of an exchange that had another one in a store of the first layout. */
+  movedId(old: string): Promise<string | undefined> {
+    return stored(this.records.openings.idOf(old))
   }
 
   /** Returns the number of entries in an account's history. */
   async historyLength(account: string): Promise<number> {
-    return this.#lookUp(redis => redis.xlen(this.scripts.key(account, 'x')))
+    const fresh = await this.#unrecorded(account)
+    const { entries, ordinal } = await stored(this.records.history.totals(account))
+    return entries + fresh.filter(entry => entry.ordinal > ordinal && entry.kind !== 'late').length
   }
 
-  async summary(account: string): Promise<Summary> {
-    return summary(await this.#lookUp(redis => redis.hgetall(this.scripts.key(account, 'u'))))
+  /** Returns an account's counters. @throws GatewayError unavailable */
+  async summary(account: string, nowMs: number): Promise<Summary & { readonly unlisted: number }> {
+    const fresh = await this.#unrecorded(account)
+    const [unlisted] = await this.#lookUp(redis => redis.hmget(this.scripts.keys.of(account).account, 'fu'))
+    const { summary, ordinal } = await stored(this.records.history.summary(account, nowMs))
+    return {
+      ...fresh.filter(entry => entry.ordinal > ordinal).reduce(withEntry, summary),
+      unlisted: Number(unlisted ?? 0),
+    }
+  }
+
+  async #unrecorded(account: string): Promise<StreamEntry[]> {
+    await this.scripts.answered()
+    return unrecorded(this.scripts, account, this.#lookups)
   }
 
   /** Reads from the store, on the look-up connection, after all settlements that this process has sent. */
@@ -183,7 +167,34 @@ export class Reads {
   }
 }
 
+/** Adds an entry that is not recorded yet to a summary. */
+function withEntry(summary: Summary, entry: StreamEntry): Summary {
+  const again = entry.before > 0n
+  const count = counted(entry)
+  const added = { ...count, requests: again ? 0 : count.requests, cost: count.cost - entry.before }
+  const day = countedDay(entry)
+  const model = entry.notes.model ?? ''
+  return {
+    total: plus(summary.total, added),
+    days: new Map(summary.days).set(day, plus(summary.days.get(day), added)),
+    models: new Map(summary.models).set(model, plus(summary.models.get(model), added)),
+    quarantined: summary.quarantined + (entry.notes.quarantined ? 1 : 0),
+  }
+}
+
+function plus(one: Count = { requests: 0, input: 0, output: 0, cost: 0n }, other: Count): Count {
+  return {
+    requests: one.requests + other.requests,
+    input: one.input + other.input,
+    output: one.output + other.output,
+    cost: one.cost + other.cost,
+  }
+}
+
+/** Prefix of the accounts of quotas. */
+export const OF_QUOTAS = 'quota:'
+
 /** Returns the ledger's account name for an upstream account's quota. */
 export function quotaAccount(account: string): string {
-  return `quota:${account}`
+  return `${OF_QUOTAS}${account}`
 }

@@ -1,32 +1,36 @@
-/** Recent settlements, for a store whose successor after a failover may lack them. */
-import type { Settlement } from './outbox.ts'
+/** Recent settlements that may not be recorded yet. A store that loses its latest writes is told them again. */
+import type { Settlement } from './settlement.ts'
 
-/** How long settlements are kept: at least this many milliseconds, at most twice as many. */
-const KEPT_MS = 15_000
+/** Settlements that are kept in memory. Beyond that, the oldest ones are handed out to be kept elsewhere. */
+const KEPT_MAX = 20_000
 
-/** The settlements of the last seconds. */
+/** The settlements of this process that the records may not have. */
 export class Recent {
-  #current: Settlement[] = []
-  #before: Settlement[] = []
-  #since: number
-  readonly #nowMs: () => number
+  /** In the order in which the store took them, with that time in milliseconds. */
+  readonly #kept = new Map<string, { readonly settlement: Settlement; readonly at: number }>()
 
-  /** @param nowMs returns milliseconds since the epoch */
-  constructor(nowMs: () => number) {
-    this.#nowMs = nowMs
-    this.#since = nowMs()
+  /**
+   * Keeps a settlement that the store has taken.
+   * @param at when, in milliseconds since the epoch
+   * @returns a settlement for which there is no more room
+   */
+  add(settlement: Settlement, at: number): { readonly settlement: Settlement; readonly at: number } | undefined {
+    this.#kept.set(`${settlement.account} ${settlement.id}`, { settlement, at })
+    if (this.#kept.size <= KEPT_MAX) return undefined
+    const [name, oldest] = this.#kept.entries().next().value as [string, { settlement: Settlement; at: number }]
+    this.#kept.delete(name)
+    return oldest
   }
 
-  add(settlement: Settlement): void {
-    if (this.#nowMs() - this.#since > KEPT_MS) {
-      this.#before = this.#current
-      this.#current = []
-      this.#since = this.#nowMs()
+  /** Drops the settlements that the store took before a time: they are recorded. */
+  dropUntil(ms: number): void {
+    for (const [name, { at }] of this.#kept) {
+      if (at >= ms) return
+      this.#kept.delete(name)
     }
-    this.#current.push(settlement)
   }
 
   all(): Settlement[] {
-    return [...this.#before, ...this.#current]
+    return [...this.#kept.values()].map(({ settlement }) => settlement)
   }
 }

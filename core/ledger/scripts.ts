@@ -5,39 +5,41 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
-import { LRUCache } from 'lru-cache'
 import { GatewayError, soonMs } from '../errors.ts'
 import type { Store } from '../store/store.ts'
+import { StoreKeys } from './store-keys.ts'
 
 /** The operations of the ledger's script. */
 export type OperationName =
   | 'hold'
+  | 'quota'
   | 'extend'
   | 'renew'
   | 'abandon'
   | 'rejoin'
   | 'settle'
+  | 'reap'
+  | 'put'
+  | 'disable'
   | 'grant'
   | 'credit'
+  | 'replay'
   | 'claim'
   | 'release'
-  | 'reap'
-  | 'trim'
-  | 'snapshot'
 
-interface Operation {
+/** One operation on the keys of one account. */
+export interface Operation {
   readonly name: OperationName
   readonly account: string
-  readonly id: string
-  /** Identifies the request among its retries. Empty if that does not matter. */
-  readonly request: string
+  /** In the order that the operation expects. */
+  readonly keys: readonly string[]
   readonly args: readonly string[]
-  readonly resolve: (answer: unknown) => void
-  readonly reject: (error: GatewayError) => void
 }
 
-/** An account's keys, in the order that the script expects. */
-const PARTS = ['a', 'h', 'd', 'x', 'g', 't', 'u', 'b'] as const
+interface Queued extends Operation {
+  readonly resolve: (answer: readonly string[]) => void
+  readonly reject: (error: GatewayError) => void
+}
 
 /** The files that are concatenated into one script, in order. */
 const PARTS_OF_THE_SCRIPT = ['common.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
@@ -47,35 +49,36 @@ const LAZY_MS = 2
 /** Maximum operations per call, since a call blocks the store. */
 const BATCH = 64
 
+/** Operations without a waiting caller. */
+const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
+
 /** Operations that are refused when the store is out of memory. All others are accepted. */
-const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'extend', 'grant', 'claim'])
+const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'extend', 'grant', 'claim', 'put'])
 
-type Run = (count: number, keys: readonly string[], lines: readonly string[]) => Promise<unknown[]>
+type Run = (count: number, keys: readonly string[], args: readonly string[]) => Promise<string[]>
 
-/** An operation was done but is not yet safe from a failover. The message is for the operator. */
-export class Unconfirmed extends Error {}
+/** The store answers, but refuses an operation for a reason of its own. */
+export class RefusedOperation extends Error {}
 
 /** Batches operations and sends them to the store. */
 export class Scripts {
   readonly redis: Redis
-  readonly #prefix: string
-  /** Whether accounts may be on different servers. A call then covers only one account. */
+  readonly keys: StoreKeys
+  /** Whether accounts may be on different servers. A call then covers only one shard. */
   readonly #scattered: boolean
   readonly #run: Run
   /** The same script with the flag that lets settlements through when the store is out of memory. */
   readonly #runFull: Run
-  /** The keys of recently used accounts. */
-  readonly #keys = new LRUCache<string, readonly string[]>({ max: 10_000 })
   /** Running calls. */
   readonly #calls = new Set<Promise<void>>()
-  #queue: Operation[] = []
+  #queue: Queued[] = []
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
 
   constructor({ redis, kind, scattered }: Pick<Store, 'redis' | 'kind' | 'scattered'>, prefix: string) {
     this.redis = redis
     this.#scattered = scattered
-    this.#prefix = prefix
+    this.keys = new StoreKeys(prefix)
     const source = PARTS_OF_THE_SCRIPT.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n')
     const define = (name: string, lua: string): Run => {
       redis.defineCommand(name, { lua })
@@ -87,50 +90,29 @@ export class Scripts {
     this.#runFull = define('tollgate_run_full', flagged(' flags=allow-oom'))
   }
 
-  /** Returns a key of one account. All keys of an account are in one cluster slot. */
-  key(account: string, part: string): string {
-    return `${this.#prefix}:{${account}}:${part}`
-  }
-
-  /** Returns a key that belongs to no account. */
-  shared(name: string): string {
-    return `${this.#prefix}:${name}`
-  }
-
-  /** Runs an operation. @throws GatewayError unavailable for any failure */
-  run(name: OperationName, account: string, id: string, args: readonly string[], request = ''): Promise<unknown> {
+  /**
+   * Runs an operation.
+   * @returns the words of its answer
+   * @throws GatewayError unavailable for any failure
+   */
+  run(operation: Operation): Promise<readonly string[]> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ name, account, id, request, args, resolve, reject })
-      if (name === 'settle' || name === 'renew') this.#later ??= setTimeout(this.flush, LAZY_MS)
+      this.#queue.push({ ...operation, resolve, reject })
+      if (LAZY.has(operation.name)) this.#later ??= setTimeout(this.flush, LAZY_MS)
       else this.#soon ??= setImmediate(this.flush)
     })
   }
 
-  /**
-   * Waits until a number of replicas has what was written beside a key. The command takes the same connection as the
-   * write, as only that connection can wait for it.
-   * @throws Unconfirmed if they do not confirm in time
-   */
-  async confirm(key: string, replicas: number, ms: number): Promise<void> {
-    if (replicas === 0) return
-    const [, answer] = (await stored(this.redis.pipeline().exists(key).wait(replicas, ms).exec())) ?? []
-    const [failure, have] = answer ?? [new Error('no answer'), 0]
-    if (failure) throw unavailable(failure)
-    if (Number(have) < replicas)
-      throw new Unconfirmed(
-        `the change is done, but only ${Number(have)} of ${replicas} replicas confirmed it; do not repeat it, and check the replicas`,
-      )
-  }
-
-  /** Sends all waiting operations. A read after this call is ordered behind them. */
+  /** Sends all queued operations now. */
   readonly flush = (): void => {
-    if (this.#soon) clearImmediate(this.#soon)
+    clearImmediate(this.#soon)
     clearTimeout(this.#later)
     this.#soon = undefined
     this.#later = undefined
     const queue = this.#queue
     this.#queue = []
-    const batches = this.#scattered ? Map.groupBy(queue, ({ account }) => account).values() : [queue]
+    const shard = ({ account }: Queued): number => this.keys.of(account).shard
+    const batches = this.#scattered ? Map.groupBy(queue, shard).values() : [queue]
     for (const batch of batches)
       for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
   }
@@ -149,10 +131,12 @@ export class Scripts {
     await Promise.all(this.#calls)
   }
 
-  async #send(run: Run, operations: readonly Operation[]): Promise<void> {
+  async #send(run: Run, operations: readonly Queued[]): Promise<void> {
     if (operations.length === 0) return
     try {
-      deliver(operations, await this.#call(run, operations))
+      const keys = operations.flatMap(operation => operation.keys)
+      const args = operations.flatMap(operation => [operation.name, ...operation.args])
+      deliver(operations, await run(keys.length, keys, args))
     } catch (cause) {
       const full = run === this.#run && (cause as Error).message.startsWith('OOM')
       const again = full ? operations.filter(({ name }) => !GROWING.has(name)) : []
@@ -163,49 +147,33 @@ export class Scripts {
       await this.#send(this.#runFull, again)
     }
   }
-
-  #call(run: Run, operations: readonly Operation[]): Promise<unknown[]> {
-    const places = new Map<string, number>()
-    for (const { account } of operations) if (!places.has(account)) places.set(account, places.size)
-    const keys = [...places.keys()].flatMap(account => this.#keysOf(account))
-    for (const { account, id, request } of operations)
-      keys.push(this.key(account, `i:${id}`), this.key(account, `r:${request}`))
-    // No argument contains a line break: arguments are ids, numbers, fixed words and JSON.
-    const lines = operations.map(({ account, name, args }) => `${places.get(account)}\n${name}\n${args.join('\n')}`)
-    return run(keys.length, keys, lines)
-  }
-
-  #keysOf(account: string): readonly string[] {
-    let keys = this.#keys.get(account)
-    if (!keys) this.#keys.set(account, (keys = PARTS.map(part => this.key(account, part))))
-    return keys
-  }
 }
 
-function deliver(operations: readonly Operation[], answers: readonly unknown[]): void {
+function deliver(operations: readonly Queued[], answers: readonly string[]): void {
   operations.forEach((operation, index) => {
-    const answer = answers[index]
-    if (Array.isArray(answer) && answer[0] === 'error') refuse([operation], new Error(String(answer[1])))
-    else operation.resolve(typeof answer === 'string' ? answer.split(' ') : answer)
+    const answer = answers[index] ?? 'error the script gave no answer'
+    if (answer.startsWith('error ')) refuse([operation], new RefusedOperation(answer.slice('error '.length)))
+    else operation.resolve(answer.split(' '))
   })
 }
 
-function refuse(operations: readonly Operation[], cause: unknown): void {
+function refuse(operations: readonly Queued[], cause: unknown): void {
   for (const { reject } of operations) reject(unavailable(cause))
 }
 
-function unavailable(cause: unknown): GatewayError {
+/** The error for anything that only the store or the records could answer. */
+export function unavailable(cause: unknown): GatewayError {
   return new GatewayError('unavailable', { cause, retryAfterMs: soonMs() })
 }
 
 /**
- * Awaits a command of the store.
+ * Awaits a command of the store, or a query of the records.
  * @throws GatewayError unavailable for any failure, since the caller can only try again later
  */
 export async function stored<T>(command: Promise<T>): Promise<T> {
   try {
     return await command
   } catch (cause) {
-    throw unavailable(cause)
+    throw cause instanceof GatewayError ? cause : unavailable(cause)
   }
 }

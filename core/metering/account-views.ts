@@ -4,10 +4,9 @@
  */
 import type { Config, KeyType } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import type { Count, HistoryEntry, Summary, ChargePart } from '../ledger/records.ts'
+import { type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../ledger/keys.ts'
 import { ERRORS } from '../errors.ts'
-import { DAY_MS } from '../ledger/reads.ts'
 import { chargeParts } from '../ledger/entries.ts'
 import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -29,7 +28,11 @@ export function isoTime(ms: number | undefined): string | null {
 }
 
 /** Returns why a key cannot buy at the moment. Undefined if it can. */
-export function standing(key: Key, balance: bigint, now: number): { status: string; message?: string } {
+export function standing(
+  key: Pick<Key, 'expiresAt'>,
+  balance: bigint,
+  now: number,
+): { status: string; message?: string } {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
     return { status: 'expired', message: ERRORS.key_expired.words }
   if (balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
@@ -40,10 +43,11 @@ export function standing(key: Key, balance: bigint, now: number): { status: stri
 export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
   const { granted, balance, held, settled } = await ledger.balance(key.id)
   const { status, message } = standing(key, balance, now)
-  const summary = await ledger.summary(key.id)
+  // While the records are away, a balance is still exact.
+  const summary = await ledger.summary(key.id, now).catch(() => undefined)
   const today = Math.floor(now / DAY_MS)
-  const sumDays = (days: number): number =>
-    credits(lastDays(summary, today, days).reduce((sum, { cost }) => sum + cost, 0n))
+  const sumDays = (days: number): number | null =>
+    summary ? credits(lastDays(summary, today, days).reduce((sum, { cost }) => sum + cost, 0n)) : null
   const weekday = (today + 3) % 7
   const expiresAt = isoTime(key.expiresAt)
   return {
@@ -98,7 +102,7 @@ const shown = (count: Count): object => ({
 const NONE: Count = { requests: 0, input: 0, output: 0, cost: 0n }
 
 /** Returns the usage of today, in total, by day and by model. */
-export function usageOf(summary: Summary, now: number): Record<string, unknown> {
+export function usageOf(summary: Summary & { readonly unlisted: number }, now: number): Record<string, unknown> {
   const today = Math.floor(now / DAY_MS)
   const days = [...summary.days].sort(([a], [b]) => b - a).slice(0, 30)
   return {
@@ -219,7 +223,7 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
   const usage = notes.usage
   return {
     id: entry.id,
-    request_id: notes.requestId ?? entry.requestId,
+    request_id: notes.entry ?? entry.id,
     created_at: new Date(entry.at).toISOString(),
     type: entry.kind,
     endpoint: notes.endpoint ?? null,
@@ -237,8 +241,8 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     cache_creation_1h_tokens: usage?.cacheWrite1h ?? 0,
     reasoning_tokens: usage?.reasoning ?? 0,
     total_tokens: usage ? inputTokens(usage) + usage.output : 0,
-    cost: credits(entry.charge - entry.before),
-    cost_nano: String(entry.charge - entry.before),
+    cost: credits(entry.charge),
+    cost_nano: String(entry.charge),
     waived_nano: String(entry.waived),
     balance_after: credits(entry.balance),
     usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),

@@ -2,7 +2,7 @@
 import type { Exchange, Outcome, With } from '../exchange/exchange.ts'
 import type { Bill } from './charge.ts'
 import { chargeNotes } from '../ledger/entries.ts'
-import type { Notes } from '../ledger/records.ts'
+import type { Notes } from '../records/entry.ts'
 import { modelOf } from '../exchange/model.ts'
 
 type Known = With<'body' | 'model'>
@@ -11,7 +11,8 @@ type Known = With<'body' | 'model'>
 export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extras'>): Notes {
   const { entry, asked } = x.model
   return {
-    requestId: x.id,
+    type: x.key.type,
+    ...(x.route.candidates[0] && { upstream: x.route.candidates[0].account.name }),
     endpoint: x.path,
     model: modelOf(x),
     stream: x.body.get('stream') === true,

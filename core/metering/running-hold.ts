@@ -7,7 +7,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import type { Usage } from '../money/usage.ts'
 import { tokensFor } from '../money/price.ts'
-import type { Notes } from '../ledger/records.ts'
+import type { Notes } from '../records/entry.ts'
 
 /** A reply whose holds grow with it. */
 export interface HeldReply extends Billable {

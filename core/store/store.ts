@@ -173,8 +173,7 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     scattered: false,
     replicated: false,
     kind: 'embedded',
-    description:
-      'EMBEDDED, for a first try only: it is slow and loses all data at exit; install redis-server or set REDIS_URL',
+    description: 'EMBEDDED, for a first try only: it is slow; install redis-server or set REDIS_URL',
     served: () => Promise.resolve(true),
     // This process itself is the server.
     second: () => Promise.resolve(() => redis),

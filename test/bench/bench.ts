@@ -3,9 +3,9 @@
  * between the two, so that whatever else the machine does falls on both; only ratios are worth comparing.
  *
  * npm run bench            everything npm run bench -- json    one of json, burst, paced, translated, crowds, streams,
- * waits
+ * waits, ledger
  */
-import { fork, type ChildProcess } from 'node:child_process'
+import { fork, spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { Agent, request, type IncomingMessage } from 'node:http'
 import { cpus, tmpdir } from 'node:os'
@@ -13,7 +13,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CROWDS, LOADS, MARKS, type Load, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
+import { benchLedger } from './ledger.ts'
 import { replying, type Spoken, waits } from './waits.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { freePort } from '../ports.ts'
 import { type Edit, edited } from '../gateway-file.ts'
 
 const SLICES = Number(process.env['SLICES'] ?? 0)
@@ -32,7 +35,7 @@ const AFTERWARDS_MS = 20
 /** If the quartiles of one target's slices differ by more than this factor, the machine did other work. */
 const STEADY = 2
 
-const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams', 'waits']
+const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams', 'waits', 'ledger']
 
 class Target {
   name: string
@@ -348,6 +351,21 @@ async function longestWaits(folder: string): Promise<boolean> {
 /** Maximum milliseconds for which one request may delay all others. */
 const WAIT_MAX_MS = 50
 
+/** Compares the scripts on two servers. */
+async function ledgerCosts(folder: string): Promise<boolean> {
+  const ports = [await freePort(), await freePort()] as const
+  const servers = ports.map(port =>
+    spawn(findServer(process.env) as string, ['--port', String(port), '--save', '', '--dir', folder], {
+      stdio: 'ignore',
+    }),
+  )
+  try {
+    return await benchLedger([`redis://127.0.0.1:${ports[0]}`, `redis://127.0.0.1:${ports[1]}`])
+  } finally {
+    for (const server of servers) server.kill()
+  }
+}
+
 function upstreams(address: string): Record<string, string> {
   const types = ['FAMA', 'FAMB', 'FAMC', 'EDITOR']
   return Object.fromEntries(types.flatMap(type => [[`${type}_URL`, address], [`${type}_KEY`, 'provider-secret']])) // prettier-ignore
@@ -372,6 +390,7 @@ async function main(): Promise<void> {
   }
   if (only === undefined || only === 'streams') held = (await onFreshProcesses(folder, openStreams)) && held
   if (only === undefined || only === 'waits') held = (await longestWaits(folder)) && held
+  if (only === undefined || only === 'ledger') held = (await ledgerCosts(folder)) && held
   agent.destroy()
   rmSync(folder, { recursive: true, force: true })
   process.exitCode = held ? 0 : 1

@@ -1,128 +1,121 @@
-import { setImmediate as turn } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { startGateway, until } from '../gateway.ts'
+import { timedId } from '../../core/lib/ids.ts'
+import { expireHolds, startGateway, until } from '../gateway.ts'
+
+const NOTES = { endpoint: '/x', model: 'm', stream: false }
 
 /** Returns an account of a running gateway with settled requests of 10 nano-credits each. */
 async function account(t: Test, settled: number): Promise<{ ledger: Ledger; id: string }> {
   const g = await startGateway(t)
   const { ledger } = g.gateway
   const id = await g.id(await g.key('famC', 1n))
-  for (let request = 0; request < settled; request++) {
-    const notes = { requestId: `r${request}`, endpoint: '/x', model: 'm', stream: false }
-    ledger.settle({ account: id, id: `r${request}` }, { charge: 10n, kind: 'settle', notes })
-  }
+  for (let request = 0; request < settled; request++)
+    ledger.settle({ account: id, id: timedId(Date.now()) }, { charge: 10n, kind: 'settle', notes: NOTES })
   await until(async () => (await ledger.balance(id)).settled >= BigInt(settled) * 10n)
   return { ledger, id }
 }
 
 t.test('an audit finds each kind of damage to an account', async t => {
   const { ledger, id } = await account(t, 3)
-  const { redis } = ledger.scripts
-  const key = (part: string): string => ledger.scripts.key(id, part)
-  const [first] = await redis.xrange(key('x'), '-', '+', 'COUNT', 1)
-  const wrongs: [string, RegExp, () => Promise<unknown>, () => Promise<unknown>][] = [
+  await ledger.background.archiveAll()
+  const { redis, keys } = ledger.scripts
+  const own = keys.of(id)
+  const change = (text: string, ...values: string[]): Promise<unknown> =>
+    ledger.records.database.transaction(sql => sql.all(text, values))
+  const lease = `${id} lost bucket`
+  const damages: [string, RegExp, () => Promise<unknown>, () => Promise<unknown>][] = [
     [
       'a balance that was changed',
-      /granted = balance/,
-      () => redis.hincrby(key('a'), 'bal', 5),
-      () => redis.hincrby(key('a'), 'bal', -5),
+      /settled = the sum of the recorded/,
+      () => redis.hincrby(own.account, 'bal', 5),
+      () => redis.hincrby(own.account, 'bal', -5),
     ],
     [
       'a hold that nobody sums',
       /held = the sum of all holds/,
-      () => redis.hset(key('d'), 'h', '7:0:{}'),
-      () => redis.hdel(key('d'), 'h'),
-    ],
-    [
-      'a lease without a hold',
-      /every hold has a lease[^]*lease l belongs to no hold/,
-      () => redis.zadd(key('h'), '9'.repeat(13), 'l'),
-      () => redis.zrem(key('h'), 'l'),
-    ],
-    [
-      'a hold that was never reaped',
-      /hold old has expired and was not reaped/,
       async () => {
-        await redis.zadd(key('h'), 1, 'old')
-        await redis.hset(key('d'), 'old', '0:0:{}')
+        await redis.zadd(own.leases, '9'.repeat(13), lease)
+        await redis.set(keys.hold(id, 'lost'), '7 0 bucket - 0 []')
       },
       async () => {
-        await redis.zrem(key('h'), 'old')
-        await redis.hdel(key('d'), 'old')
+        await redis.zrem(own.leases, lease)
+        await redis.del(keys.hold(id, 'lost'))
       },
     ],
     [
-      'a grant from nowhere',
+      'a hold that is summed and does not exist',
+      /held = the sum of all holds/,
+      () => redis.hincrby(own.account, 'rsv', 5),
+      () => redis.hincrby(own.account, 'rsv', -5),
+    ],
+    [
+      'a grant that was changed',
       /granted = the sum of the grants/,
-      () => redis.xadd(key('g'), '*', 'k', 'grant', 'id', 'x', 'c', '1', 'p', '0', 'b', '0', 'm', '{}'),
-      () => Promise.resolve(),
+      () => change('UPDATE grants SET amount = amount + 1 WHERE id = ?', `${id}-first`),
+      () => change('UPDATE grants SET amount = amount - 1 WHERE id = ?', `${id}-first`),
     ],
     [
-      'a request that ended twice, and an entry that nobody settled',
-      /request r0 ended twice[^]*settled = the sum of the history/,
-      () => redis.xadd(key('x'), '*', ...(first?.[1] ?? [])),
-      () => Promise.resolve(),
+      'an entry that is missing in the records',
+      /the number of entries/,
+      () => redis.hincrby(own.account, 'sq', 1),
+      () => redis.hincrby(own.account, 'sq', -1),
+    ],
+    [
+      'a recorded charge that was changed',
+      /recorded total = the sum of the recorded entries/,
+      () => change('UPDATE exchanges SET charge = charge + 1'),
+      () => change('UPDATE exchanges SET charge = charge - 1'),
     ],
   ]
   t.same((await audit(ledger, [id])).drifts, [])
-  for (const [name, finding, harm, heal] of wrongs) {
+  for (const [name, finding, harm, heal] of damages) {
     await harm()
     t.match((await audit(ledger, [id])).drifts[0]?.findings.join('\n'), finding, name)
     await heal()
   }
+  t.same((await audit(ledger, [id])).drifts, [])
 })
 
 t.test('the audit ends holds that expired while no gateway ran, and reports no drift', async t => {
   const { ledger, id } = await account(t, 1)
-  const { redis } = ledger.scripts
-  const key = (part: string): string => ledger.scripts.key(id, part)
-  const notes = { requestId: 'r', endpoint: '/x', model: 'm', stream: false }
   await ledger.hold({
     account: id,
-    id: 'held',
+    id: timedId(Date.now()),
     amount: 1000n,
     least: 1000n,
     version: '1',
-    notes,
+    notes: NOTES,
     floor: () => ({ charge: 0n, notes: {} }),
   })
-  const others = Array.from({ length: 1500 }, (_, index) => `h${index}`)
-  await redis.hset(key('d'), ...others.flatMap(hold => [hold, '0:0:{}']))
-  await redis.zadd(key('h'), ...['held', ...others].flatMap(hold => [1, hold]))
+  await expireHolds(ledger, id)
   t.same((await audit(ledger, [id])).drifts, [])
   t.match(await ledger.balance(id), { held: 0n, settled: 10n })
 })
 
-t.test('old entries are folded into a sum, and the audit holds before, during and after that', async t => {
+t.test('old entries are deleted, and the audit holds before, during and after that', async t => {
   const { ledger, id } = await account(t, 450)
-  const { redis } = ledger.scripts
-  const [[last] = ['']] = await redis.xrevrange(ledger.scripts.key(id, 'x'), '+', '-', 'COUNT', 1)
-  const before = String(Number(last.split('-')[0]) + 1)
-  let trimming = true
-  const trims = (async () => {
-    while ((await redis.xlen(ledger.scripts.key(id, 'x'))) > 0) {
-      await ledger.scripts.run('trim', id, '', [before, '7', '1000'])
-      await turn()
-    }
-    trimming = false
-  })()
-  let drifts = 0
-  while (trimming) {
-    drifts += (await audit(ledger, [id])).drifts.length
-    for (let turns = 0; turns < 20; turns++) await turn()
-  }
-  await trims
-  t.equal(drifts, 0)
+  await ledger.background.archiveAll()
+  t.equal(await ledger.background.deleteOld(), 0, 'what is younger than ledger.history stays')
+  const deleting = ledger.records.deleteBefore(Date.now() + 60_000)
+  t.same((await audit(ledger, [id])).drifts, [])
+  t.equal(await deleting, 450)
   t.match(await audit(ledger, [id]), { entries: 0, drifts: [] })
   t.match(await ledger.balance(id), { settled: 4500n })
-  t.equal(await ledger.trimAll(), 0, 'what is younger than ledger.history stays')
+  t.equal(await ledger.historyLength(id), 0)
 })
 
-t.test('a settlement that arrives after its reaped hold was forgotten is not lost', async t => {
+t.test('an audit of an account in use reports no drift', async t => {
   const { ledger, id } = await account(t, 1)
-  await ledger.scripts.redis.hset(ledger.scripts.key(id, 't'), 'gone', '5:1')
-  await ledger.scripts.run('trim', id, '', ['1', '10', '1000'])
-  t.equal(await ledger.scripts.redis.hlen(ledger.scripts.key(id, 't')), 0)
+  let running = true
+  const settling = (async () => {
+    while (running) {
+      ledger.settle({ account: id, id: timedId(Date.now()) }, { charge: 10n, kind: 'settle', notes: NOTES })
+      await new Promise(resolve => setImmediate(resolve))
+    }
+  })()
+  for (let round = 0; round < 5; round++) t.same((await audit(ledger, [id])).drifts, [])
+  running = false
+  await settling
 })

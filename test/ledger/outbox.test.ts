@@ -3,18 +3,26 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { Outbox, type Settlement } from '../../core/ledger/outbox.ts'
+import { Outbox } from '../../core/ledger/outbox.ts'
+import { RefusedOperation, unavailable } from '../../core/ledger/scripts.ts'
+import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
+import { timedId } from '../../core/lib/ids.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { until } from '../gateway.ts'
 
-const settlement = (id: string): Settlement => ({ account: 'a', id, args: [id, '5'], at: Date.now() })
+const settlement = (): Settlement => {
+  const notes = { endpoint: '/x', model: 'm', stream: false }
+  return settlementOf({ account: 'a', id: timedId(Date.now()) }, { charge: 5n, kind: 'settle', notes }, Date.now())
+}
 
 interface Scene {
   readonly folder: string
+  /** Settlements that the store refuses although it answers. */
+  readonly refused: Set<string>
   readonly taken: string[]
   /** Whether the store accepts writes. */
   open: boolean
-  outbox(pid?: number): Outbox
+  outbox(): Outbox
 }
 
 function scene(t: Test): Scene {
@@ -24,17 +32,18 @@ function scene(t: Test): Scene {
   const place: Scene = {
     folder,
     taken: [],
+    refused: new Set(),
     open: false,
-    outbox: (pid = process.pid) =>
+    outbox: () =>
       new Outbox({
         folder,
         isAlive,
-        now: Date.now,
-        pid,
-        rememberMs: 3_600_000,
+        newId: () => timedId(Date.now()),
+        pid: process.pid,
         log,
         send({ id }) {
           if (!place.open) return Promise.reject(new Error('away'))
+          if (place.refused.has(id)) return Promise.reject(unavailable(new RefusedOperation('no such account')))
           place.taken.push(id)
           return Promise.resolve()
         },
@@ -44,55 +53,104 @@ function scene(t: Test): Scene {
 }
 
 const lines = (folder: string): string[] =>
-  readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean))
+  readdirSync(folder)
+    .filter(name => name.endsWith('.jsonl'))
+    .flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean))
 
-t.test('a line that could not be written is written whole with the next one', async t => {
+t.test('what cannot be written waits in memory, and the rest on disk, until the store takes both', async t => {
   const place = scene(t)
   const outbox = place.outbox()
+  const [one, two] = [settlement(), settlement()]
   // There is a file in the place of the folder, so nothing can be written.
   writeFileSync(place.folder, '')
-  t.equal(await outbox.put(settlement('one')), false)
+  t.equal(await outbox.put(one), false)
   rmSync(place.folder)
   mkdirSync(place.folder)
-  t.equal(await outbox.put(settlement('two')), true)
+  t.equal(await outbox.put(two), true)
   t.same(
     lines(place.folder).map(line => JSON.parse(line).id),
-    ['one', 'two'],
+    [two.id],
   )
-  t.equal(await outbox.put(settlement('two')), true, 'the same once more changes nothing')
   t.equal(outbox.size, 2)
   place.open = true
   await until(() => outbox.size === 0)
   await outbox.close()
-  t.same(place.taken, ['one', 'two'])
+  t.same(place.taken, [one.id, two.id])
   t.same(readdirSync(place.folder), [])
 })
 
 t.test('a torn line does not damage the next one', async t => {
   const place = scene(t)
   mkdirSync(place.folder)
+  const [one, two] = [settlement(), settlement()]
   writeFileSync(
-    join(place.folder, '999999999-1.jsonl'),
-    `${JSON.stringify(settlement('one'))}\n{"account":"a","id":"to\n${JSON.stringify(settlement('two'))}\n`,
+    join(place.folder, 'dead.w.0.jsonl'),
+    `\n${JSON.stringify(one)}\n\n{"v":2,"account":"a","id":"to\n${JSON.stringify(two)}\n`,
   )
   place.open = true
   const outbox = place.outbox()
   await outbox.adopt()
-  await until(() => outbox.size === 0)
+  await until(() => place.taken.length === 2)
   await outbox.close()
-  t.same(place.taken, ['one', 'two'])
+  t.same(place.taken, [one.id, two.id])
   t.same(readdirSync(place.folder), [], 'and the dead process’s file is gone')
+})
+
+t.test('the files of a living process are left alone, whatever its number', async t => {
+  const place = scene(t)
+  const living = place.outbox()
+  await living.put(settlement())
+  // Both have the number of this process, as processes in two containers do.
+  const other = place.outbox()
+  place.open = true
+  await other.adopt()
+  await other.close()
+  await until(() => living.size === 0)
+  t.equal(place.taken.length, 1)
+  await living.close()
+  t.same(readdirSync(place.folder), [])
 })
 
 t.test('several processes that start at once take over the lines of a dead one, and none of them fails', async t => {
   const place = scene(t)
   mkdirSync(place.folder)
   for (let file = 0; file < 20; file++)
-    writeFileSync(join(place.folder, `99999999${file}-1.jsonl`), `${JSON.stringify(settlement(`s${file}`))}\n`)
+    writeFileSync(join(place.folder, `dead${file}.w.0.jsonl`), `${JSON.stringify(settlement())}\n`)
   place.open = true
-  const outboxes = [1, 2, 3, 4].map(number => place.outbox(process.pid * 10 + number))
+  const outboxes = [1, 2, 3, 4].map(() => place.outbox())
   await Promise.all(outboxes.map(outbox => outbox.adopt()))
-  await until(() => outboxes.every(outbox => outbox.size === 0))
+  await until(() => place.taken.length >= 20)
   await Promise.all(outboxes.map(outbox => outbox.close()))
   t.equal(new Set(place.taken).size, 20)
+})
+
+t.test('a settlement that a store may lose is kept, and sent again only after a loss', async t => {
+  const place = scene(t)
+  const outbox = place.outbox()
+  const kept = settlement()
+  await outbox.keep(kept, 1)
+  place.open = true
+  t.equal(outbox.size, 0, 'it does not wait')
+  outbox.resend()
+  await until(() => place.taken.length === 1)
+  t.same(place.taken, [kept.id])
+  await outbox.close()
+})
+
+t.test('a settlement that the store refuses waits, and keeps no other from being sent', async t => {
+  const place = scene(t)
+  const [bad, good] = [settlement(), settlement()]
+  mkdirSync(place.folder)
+  writeFileSync(join(place.folder, 'dead0.w.0.jsonl'), `${JSON.stringify(bad)}\n`)
+  place.refused.add(bad.id)
+  place.open = true
+  const outbox = place.outbox()
+  await outbox.adopt()
+  await outbox.put(good)
+  await until(() => place.taken.length === 1)
+  t.same(place.taken, [good.id])
+  place.refused.clear()
+  await until(() => place.taken.length === 2)
+  await outbox.close()
+  t.same(readdirSync(place.folder), [])
 })

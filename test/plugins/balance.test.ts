@@ -1,15 +1,14 @@
 import t from 'tap'
 import balance from '../../plugins/balance.ts'
 import type { Reply } from '../../core/plugin.ts'
-import { summary } from '../../core/ledger/records.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { drive } from '../drive.ts'
-import { at, hostWith, keyOf } from './facts.ts'
+import { at, hostWith, keyOf, NO_SUMMARY } from './facts.ts'
 
 t.test('the balance is in credits, with exact nano-credits beside it, and must not be cached', async t => {
   const sums = { granted: 10n * NANO, balance: 7n * NANO + 1n, held: NANO, settled: 2n * NANO - 1n }
   const host = hostWith({
-    ledger: { balance: () => Promise.resolve(sums), summary: () => Promise.resolve(summary({})) },
+    ledger: { balance: () => Promise.resolve(sums), summary: () => Promise.resolve(NO_SUMMARY) },
   })
   const { given } = await drive(balance, {
     exchange: at('/api/v1/keys/lookup/balance'),

@@ -28,15 +28,22 @@ export function format(path: string): Format {
   return formatOf(path) ?? PLAIN
 }
 
+/** The counters of a key without requests. */
+export const NO_SUMMARY = {
+  total: { requests: 0, input: 0, output: 0, cost: 0n },
+  days: new Map(),
+  models: new Map(),
+  quarantined: 0,
+  unlisted: 0,
+}
+
 /** An active key with ten credits. */
 export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['key'] {
   return {
     id: 'key_1',
     type,
-    name: 'test',
     status: 'active',
     expiresAt: undefined,
-    createdAt: NOW,
     version: '1',
     rotation: '0',
     label: 'sk-...abcd',

@@ -2,20 +2,19 @@ import t from 'tap'
 import keyInfo from '../../plugins/key-info.ts'
 import type { Reply } from '../../core/plugin.ts'
 import { NANO } from '../../core/money/credits.ts'
-import { summary } from '../../core/ledger/records.ts'
 import { drive } from '../drive.ts'
-import { at, hostWith, keyOf, NOW } from './facts.ts'
+import { at, hostWith, keyOf, NO_SUMMARY, NOW } from './facts.ts'
 
 async function ask(type: string): Promise<any> {
   const ledger = {
     balance: () => Promise.resolve({ granted: 10n * NANO, balance: 9n * NANO, held: 0n, settled: NANO }),
-    summary: () => Promise.resolve(summary({})),
+    summary: () => Promise.resolve(NO_SUMMARY),
     quotaUsed: () => Promise.resolve({ used: 20n * NANO, resetsAt: NOW }),
   }
   const { given } = await drive(keyInfo, {
     exchange: at('/api/v1/key-info'),
     facts: { key: keyOf(type) },
-    host: hostWith({ ledger }),
+    host: hostWith({ ledger, keys: { record: () => Promise.resolve({ name: 'test', createdAt: NOW }) } }),
   })
   return JSON.parse(String((given as Reply).body))
 }

@@ -6,7 +6,7 @@ import { at, CHAT, hostWith } from './facts.ts'
 
 const TOKEN = 'a-token-of-16-chars'
 const host = hostWith({
-  ledger: { drifted: 1, waiting: 2, live: 3 },
+  ledger: { background: { state: { backlogBytes: 0 } }, drifted: 1, waiting: 2, live: 3 },
   meter: { quarantined: 4, suspensions: 5, unpriced: 6, belowCost: 7 },
   status: { memory: { taken: 8, total: 9, refused: 10 }, repeated: 11 },
 })

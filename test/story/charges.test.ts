@@ -85,7 +85,7 @@ async function leavesAfter(g: TestGateway, seen: string, path: string, options: 
 async function alone({ g }: Scene, key: string): Promise<void> {
   const account = await g.id(key)
   const { scripts } = g.gateway.ledger
-  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.key(account, 'b'))) > 0)
+  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).places)) > 0)
 }
 
 const nano = async (g: TestGateway, key: string): Promise<bigint> => BigInt((await g.balance(key)).exact.balance)
@@ -396,7 +396,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
   t.equal(estimated?.input_tokens, Math.ceil(Number(bytes) / 3), 'and from then on the estimate is charged')
 
   const account = await g.id(key)
-  const [given] = await g.gateway.ledger.history(account, { from: entry?.id, to: entry?.id, count: 1 })
+  const given = await g.gateway.ledger.entry(entry?.id, account)
   const before = await nano(g, key)
   for (const amount of [bytes * INPUT + 5n * OUTPUT, 0n])
     t.equal(await g.gateway.ledger.credit(account, given as never, 'a mistake of the provider'), amount)
@@ -409,7 +409,8 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
     credit_reason: 'a mistake of the provider',
     cost_nano: String(-(bytes * INPUT + 5n * OUTPUT)),
   })
-  await t.rejects(g.gateway.ledger.credit(account, { ...given, id: credit?.id } as never, 'again'), /charged nothing/)
+  const refund = await g.gateway.ledger.entry(credit?.id, account)
+  await t.rejects(g.gateway.ledger.credit(account, refund as never, 'again'), /charged nothing/)
 })
 
 t.test('a client that interrupts a cached conversation pays the cached price for its cached part', async t => {
@@ -535,11 +536,11 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
   const place = await scene(t, file => file.set('ledger.lease', '900ms'))
   const { g, upstream } = place
   const off: [string, (id: string) => Promise<unknown>, RegExp][] = [
-    ['disabled', id => g.gateway.keys.setStatus(id, 'disabled'), /has been disabled/],
+    ['disabled', id => g.gateway.keys.disable(id), /has been disabled/],
     ['rotated', id => g.gateway.keys.rotate(id), /has been disabled/],
     [
       'expired',
-      id => g.gateway.ledger.scripts.redis.hset(g.gateway.ledger.scripts.key(id, 'a'), 'expires', '1'),
+      id => g.gateway.ledger.scripts.redis.hset(g.gateway.ledger.scripts.keys.of(id).account, 'ex', '1'),
       /has expired/,
     ],
   ]
@@ -558,7 +559,7 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
     t.match(await response.text(), words, what)
     await upstream.last.closed
     await until(() => g.gateway.ledger.live === 0)
-    const [entry] = await g.gateway.ledger.history(id, { from: '-', to: '+', count: 1 })
+    const [entry] = await g.gateway.ledger.history(id, { count: 1 })
     t.equal(entry?.notes.status, 'disabled')
     t.ok((entry?.charge ?? 0n) > 0n)
   }
@@ -579,7 +580,7 @@ t.test('with onDisabled: finish such streams run on, as far as their holds', asy
   const key = await place.key('famC', '1')
   const id = await g.id(key)
   const response = await g.open(CHAT, { key, body: { ...FAMC, stream: true } })
-  await g.gateway.keys.setStatus(id, 'disabled')
+  await g.gateway.keys.disable(id)
   t.match(await response.text(), /"finish_reason":"length"/)
   await until(() => g.gateway.ledger.live === 0)
   const { balance } = await g.gateway.ledger.balance(id)
@@ -602,7 +603,7 @@ t.test('token counting checks status and expiry, and has a rate limit of its own
   t.same(answers, [200, 200, 200, 429])
   const other = await place.key('famA', '1')
   t.equal(await count(other), 200)
-  await g.gateway.keys.setStatus(await g.id(other), 'disabled')
+  await g.gateway.keys.disable(await g.id(other))
   t.equal(await count(other), 401, 'at once, though the key was in use')
 })
 

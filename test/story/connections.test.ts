@@ -270,7 +270,7 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
   const made = async (credits: bigint, expiresAt?: number) =>
     keys.create({ type: 'famC', name: '', credits, expiresAt })
   const [poor, expired, disabled] = await Promise.all([made(1n), made(10n ** 10n, Date.now() - 1000), made(10n ** 10n)])
-  await keys.setStatus(disabled.key.id, 'disabled')
+  await keys.disable(disabled.key.id)
   const head = (secret: string, more = '', path = '/v1/chat/completions'): string =>
     `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${secret}\r\n${more}content-length: 30000000\r\n\r\n`
   for (const [name, secret, status] of [
@@ -297,7 +297,7 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
     message: /has 0.000000001 credits left, but the smallest request needs/,
   })
   await g.gateway.ledger.grant(poor.key.id, 'topup', 10n ** 10n, { reason: 'topup' })
-  await keys.setStatus(disabled.key.id, 'active')
+  await keys.enable(disabled.key.id)
   for (const secret of [poor.secret, disabled.secret, key])
     t.equal((await g.call('/v1/chat/completions', { key: secret, body: BODY })).status, 200, 'at once')
   await g.settled(poor.secret)

@@ -1,10 +1,11 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { dirname, join } from 'node:path'
 import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { startGateway, until, upstreamEnv } from '../gateway.ts'
+import { holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -36,10 +37,11 @@ t.test(
       more.push(() => void res.write(DELTA.repeat(2)))
     }
     const edit: Edit = file => ownPrefix(file).set('ledger.lease', '4s').set('ledger.reapEvery', '100ms')
-    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const survivor = await startGateway(t, { edit, env })
     const { keys, ledger } = survivor.gateway
-    const victim = await new Place(t, edit, env).start(t)
+    const shared: Edit = file => edit(file).set('store.data', join(dirname(survivor.file), 'data'))
+    const victim = await new Place(t, shared, env).start(t)
 
     const customers = await Promise.all(
       Array.from({ length: STREAMS }, async () => {
@@ -56,8 +58,8 @@ t.test(
       }),
     )
     const floor = async (id: string): Promise<bigint> => {
-      const [hold = ''] = await ledger.scripts.redis.hvals(ledger.scripts.key(id, 'd'))
-      return BigInt(hold.split(':')[1] ?? 0)
+      const [hold = ''] = (await holdsOf(ledger, id)).values()
+      return BigInt(hold.split(' ')[1] ?? 0)
     }
     // Longer than a lease, so that only renewed holds can be left.
     for (const one of customers) await until(async () => (await floor(one.id)) === owed(one.bytes))
@@ -75,7 +77,7 @@ t.test(
 
     for (const { id, renewed, bytes } of customers) {
       await until(async () => (await ledger.balance(id)).held === 0n)
-      const [entry] = await ledger.history(id, { from: '-', to: '+', count: 10 })
+      const [entry] = await ledger.history(id, { count: 10 })
       const charge = entry?.charge ?? -1n
       if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes))
         t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)

@@ -3,7 +3,7 @@ import t from 'tap'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 
-t.test('the embedded store says that it keeps nothing, and is refused in production', async t => {
+t.test('the embedded store is refused in production, and filled from the records when it starts again', async t => {
   const place = new Place(t)
   const env = { PATH: '/nonexistent', REDIS_URL: '' }
   const refused = place.spawn(['start'], { ...env, NODE_ENV: 'production', ...upstreamEnv('https://provider.example') })
@@ -40,6 +40,11 @@ t.test('the embedded store says that it keeps nothing, and is refused in product
   t.equal(await ask(), await ask(), 'every operation of the ledger is known to it')
   await running.stop('SIGTERM')
   const again = await place.start(t, env)
-  await again.saw(/This is the first start[^]*lookup\/balance/)
-  t.notMatch(again.output, 'rebuild', 'what it has forgotten is not missed')
+  await again.saw(/Customers call/)
+  const history = await again.lookUp('key-info/history', key)
+  t.equal(history.json.data.length, 2)
+  t.match((await again.lookUp('keys/lookup/balance', key)).json, { total: 5, used: 0.000867 })
+  await again.stop('SIGKILL')
+  const third = await place.start(t, env)
+  t.same((await third.lookUp('key-info/history', key)).json.data, history.json.data, 'also after kill -9')
 })

@@ -1,6 +1,7 @@
+import { join } from 'node:path'
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
-import { until, upstreamEnv } from '../gateway.ts'
+import { recordsEnv, until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -28,10 +29,15 @@ t.test(
       })
       open--
     }
-    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const limited: Edit = file => ownPrefix(file).set('keyTypes.famC.concurrency', 5)
     const cheap = new Place(t, limited, env)
-    const dear = new Place(t, file => limited(file).model('famC', 'acme/famC-5.5', { price: 'large' }), env)
+    const data = join(cheap.folder, 'data')
+    const dear = new Place(
+      t,
+      file => limited(file).set('store.data', data).model('famC', 'acme/famC-5.5', { price: 'large' }),
+      env,
+    )
     const gateways = await Promise.all([cheap.start(t), dear.start(t)])
     const one = await cheap.key('famC', '0.05')
     const statuses = new Map<number, number>()

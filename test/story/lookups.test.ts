@@ -1,4 +1,5 @@
 import t from 'tap'
+import { timedId } from '../../core/lib/ids.ts'
 import { type Answer, startGateway } from '../gateway.ts'
 import { Redis } from 'ioredis'
 import { ownPrefix, RealRedis } from '../redis.ts'
@@ -140,7 +141,7 @@ t.test('a meaningless query is refused, and the error names the parameter', asyn
     ['page=-1', 'page'],
     ['page=201&page_size=51', 'page'],
     ['cursor=yesterday', 'cursor'],
-    ['cursor=1-1&page=2', 'page'],
+    ['cursor=1&page=2', 'page'],
     ['from=yesterday', 'from'],
     ['to=-5', 'to'],
     ['status=nope', 'status'],
@@ -183,25 +184,28 @@ t.test('look-ups have a connection of their own, and ask for little at a time', 
   const id = await g.id(key)
   const client = new Redis(redis.port, '127.0.0.1')
   t.teardown(() => client.disconnect())
-  const pipeline = client.pipeline()
-  for (let entry = 1; entry <= 3000; entry++)
-    pipeline.xadd(
-      `t:{${id}}:x`,
-      `${entry}-0`,
-      'k',
-      'settle',
-      'id',
-      `e${entry}`,
-      'c',
-      '0',
-      'p',
-      '0',
-      'b',
-      '0',
-      'm',
-      '{"model":"m"}',
-    )
-  await pipeline.exec()
+  const { history, recorder } = g.gateway.ledger.records
+  await recorder.record(
+    Array.from({ length: 3000 }, (_, index) => ({
+      id: timedId(index),
+      account: id,
+      ordinal: index + 1,
+      at: index,
+      kind: 'void',
+      charge: 0n,
+      balance: 0n,
+      bucket: '0.0',
+      waived: 0n,
+      notes: { model: 'm' },
+    })),
+    new Map(),
+  )
+  const counts: number[] = []
+  const entries = history.entries.bind(history)
+  history.entries = (account, range) => {
+    counts.push(range.count)
+    return entries(account, range)
+  }
   const names = new Map(
     String(await client.client('LIST'))
       .split('\n')
@@ -221,9 +225,9 @@ t.test('look-ups have a connection of their own, and ask for little at a time', 
   t.equal((await g.call(`${HISTORY}?page=20&page_size=100`, { key })).json.data.length, 100)
   t.equal((await g.call(`${HISTORY}?model=nobody&page_size=500`, { key })).json.data.length, 0)
   t.equal((await g.call(`${HISTORY}?page=20&page_size=500`, { key })).status, 400, 'further back, a cursor reads on')
-  const reads = seen.filter(([, command]) => command?.toLowerCase() === 'xrevrange')
-  t.ok(reads.length >= 16)
-  t.strictSame([...new Set(reads.map(([name]) => name))], ['lookups'])
-  t.ok(reads.every(read => Number(read.at(-1)) <= 250))
-  t.ok(reads.reduce((sum, read) => sum + Number(read.at(-1)), 0) <= 4250, 'one call reads so much and no more')
+  const reads = seen.filter(([, command]) => command?.toLowerCase() === 'hmget' || command?.toLowerCase() === 'xrange')
+  t.ok(reads.some(([name]) => name === 'lookups'))
+  t.ok(counts.length >= 16)
+  t.ok(counts.every(count => count <= 250))
+  t.ok(counts.reduce((sum, count) => sum + count, 0) <= 4250, 'one call reads so much and no more')
 })

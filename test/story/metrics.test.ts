@@ -24,8 +24,8 @@ t.test('metrics report on the ledger to the holder of the token, and name no key
   )
   t.notMatch(await read(), new RegExp(`sk-|${id}`))
   const { scripts } = g.gateway.ledger
-  await scripts.redis.hincrby(scripts.key(id, 'a'), 'bal', 1)
+  await scripts.redis.hincrby(scripts.keys.of(id).account, 'bal', 1)
   await until(async () => (await read()).includes('tollgate_ledger_drifted_accounts 1'))
-  await scripts.redis.hincrby(scripts.key(id, 'a'), 'bal', -1)
+  await scripts.redis.hincrby(scripts.keys.of(id).account, 'bal', -1)
   await until(async () => (await read()).includes('tollgate_ledger_drifted_accounts 0'))
 })

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { createServer } from 'node:net'
 import t from 'tap'
 import { Place } from '../process.ts'
-import { freePort } from '../redis.ts'
+import { freePort } from '../ports.ts'
 import { listening, ScriptedUpstream } from '../upstream.ts'
 import { upstreamEnv } from '../gateway.ts'
 

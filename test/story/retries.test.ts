@@ -1,8 +1,10 @@
 import { connect } from 'node:net'
+import { dirname, join } from 'node:path'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
+import { timedId } from '../../core/lib/ids.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { recordsEnv, startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, json, type Script, ScriptedUpstream, sse } from '../upstream.ts'
@@ -46,7 +48,7 @@ async function leaves(
   await call
   await until(
     async () =>
-      (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b'))) > 0 ||
+      (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).places)) > 0 ||
       g.gateway.running === 0,
   )
 }
@@ -68,7 +70,7 @@ t.test(
     upstream.script = async (received, res) => {
       await until(
         async () =>
-          (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b'))) > 0,
+          (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).places)) > 0,
       )
       await answer(received, res)
     }
@@ -90,7 +92,7 @@ t.test('a retry gets a stream from its start, and the rest as it arrives', async
   await leaves(place, { 'x-stainless-retry-count': '0' }, body)
   const retry = await g.open(CHAT, { key, body, headers: { 'x-stainless-retry-count': '1' } })
   t.equal(
-    await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.key(await g.id(key), 'b')),
+    await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).places),
     0,
     'it is no longer abandoned',
   )
@@ -227,8 +229,10 @@ t.test(
     const upstream = await ScriptedUpstream.start(t)
     const redis = await RealRedis.start(t)
     upstream.script = answer
-    const one = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env: { REDIS_URL: redis.url } })
-    const other = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env: { REDIS_URL: redis.url } })
+    const env = { REDIS_URL: redis.url, ...recordsEnv() }
+    const one = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env })
+    const shared: Edit = file => ownPrefix(file).set('store.data', join(dirname(one.file), 'data'))
+    const other = await startGateway(t, { upstream: upstream.url, edit: shared, env })
     const key = await one.key('famC')
     const headers = { 'idempotency-key': 'order-1' }
     t.equal((await one.call(CHAT, { key, body: BODY, headers })).status, 200)
@@ -321,9 +325,10 @@ t.test('the order in which the two settle does not matter', async t => {
   const { g, key } = place
   const { ledger } = g.gateway
   const account = await g.id(key)
-  const notes = { requestId: 'r', endpoint: CHAT, model: 'm', stream: false }
-  const settle = (id: string, charge: bigint, part: 'lost' | 'retry', request: string): void =>
-    ledger.settle({ account, id }, { charge, kind: 'settle', notes, attempt: { request, part } })
+  const notes = { endpoint: CHAT, model: 'm', stream: false }
+  const ids = new Map(['a', 'b', 'c', 'd'].map(name => [name, timedId(Date.now())]))
+  const settle = (name: string, charge: bigint, part: 'lost' | 'retry', request: string): void =>
+    ledger.settle({ account, id: ids.get(name) ?? '' }, { charge, kind: 'settle', notes, attempt: { request, part } })
   settle('a', 100n, 'lost', 'x')
   settle('b', 60n, 'retry', 'x')
   settle('c', 60n, 'retry', 'y')

@@ -1,7 +1,8 @@
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { Place } from '../process.ts'
-import { freePort, ownPrefix, RealRedis } from '../redis.ts'
+import { freePort } from '../ports.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
 
 /** A test can make only a redis-server of its own refuse. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'

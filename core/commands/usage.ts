@@ -1,0 +1,93 @@
+/** `tollgate usage`: who used what, by day, from the records. */
+import type { Config } from '../config/config.ts'
+import { suggest } from '../config/locate.ts'
+import type { Environment } from '../lib/environment.ts'
+import { formatCredits } from '../money/credits.ts'
+import { COUNTERS } from '../records/day-sums.ts'
+import { dayOf, DAY_MS } from '../records/entry.ts'
+import { percentile } from '../records/histogram.ts'
+import { type Usage, usageBy, USAGE_GROUPS, type UsageGroup } from '../records/usage.ts'
+import { csvLine } from './csv.ts'
+import { inOneLine } from './printable.ts'
+import { onRecords, UsageError, wholeOption } from './shared.ts'
+
+/** Options of `tollgate usage`. */
+export interface UsageOptions {
+  readonly since: string
+  readonly until?: string
+  readonly by: string
+  readonly limit: string
+  readonly csv?: boolean
+  readonly json?: boolean
+}
+
+/** Most groups that are printed. */
+const GROUPS_MAX = 100_000
+
+/** Prints the usage by group. */
+export async function showUsage(environment: Environment, config: Config, options: UsageOptions): Promise<void> {
+  const group = groupOf(options.by)
+  const today = dayOf(environment.now())
+  const [from, to] = [dayFrom(options.since, today), dayFrom(options.until ?? 'today', today)]
+  if (from > to) throw new UsageError('--since is later than --until')
+  const count = wholeOption(options.limit, '--limit', GROUPS_MAX)
+  const rows = await onRecords(environment, config, records => usageBy(records.database, group, { from, to, count }))
+  const shown = rows.map(describe)
+  if (options.json) {
+    for (const row of shown) environment.print(JSON.stringify({ by: group, ...row }))
+    return
+  }
+  const columns = Object.keys(describe({ group: '', counts: NOTHING, durations: new Map(), firstBytes: new Map() }))
+  const names = group === 'key' ? ['group', 'name', ...columns.slice(1)] : columns
+  const cells = shown.map(row => names.map(name => (row as Readonly<Record<string, string | number | null>>)[name]))
+  const head = names.map(name => (name === 'group' ? group : name))
+  if (options.csv) for (const line of [head, ...cells]) environment.print(csvLine(line))
+  else for (const line of table(head, cells)) environment.print(line)
+}
+
+const NOTHING = Object.fromEntries(COUNTERS.map(name => [name, 0n])) as Usage['counts']
+
+function describe({ group, name, counts, durations, firstBytes }: Usage) {
+  const { charge, cost, ...tokens } = counts
+  return {
+    group,
+    ...(name !== undefined && { name }),
+    ...Object.fromEntries(Object.entries(tokens).map(([each, number]) => [each, Number(number)])),
+    credits: formatCredits(charge),
+    cost: formatCredits(cost),
+    ms_p50: percentile(durations, 0.5) ?? null,
+    ms_p95: percentile(durations, 0.95) ?? null,
+    first_byte_ms_p50: percentile(firstBytes, 0.5) ?? null,
+    first_byte_ms_p95: percentile(firstBytes, 0.95) ?? null,
+  }
+}
+
+function groupOf(text: string): UsageGroup {
+  const group = USAGE_GROUPS.find(name => name === text)
+  if (group) return group
+  const hint = suggest(text, USAGE_GROUPS)
+  throw new UsageError(`--by is one of ${USAGE_GROUPS.join(', ')}${hint === undefined ? '' : `; ${hint}`}`)
+}
+
+/** Parses `today`, `yesterday`, `7d` (so many days ago) or a date, in UTC, to days since the epoch. */
+function dayFrom(text: string, today: number): number {
+  if (text === 'today') return today
+  if (text === 'yesterday') return today - 1
+  const ago = /^(\d{1,4})d$/.exec(text)?.[1]
+  if (ago !== undefined) return today - Number(ago)
+  const ms = /^\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN
+  if (Number.isNaN(ms)) throw new UsageError(`"${text}" is not a day; use today, yesterday, 7d or 2026-01-31`)
+  return ms / DAY_MS
+}
+
+/** Returns the lines of a table. The first column is a text, the others are aligned at their ends. */
+function table(head: readonly string[], rows: readonly (readonly (string | number | null | undefined)[])[]): string[] {
+  const texts = [head, ...rows].map(row => row.map(cell => inOneLine(String(cell ?? '-'))))
+  const widths = head.map((_, column) => Math.max(...texts.map(row => row[column]?.length ?? 0)))
+  return texts.map(row =>
+    row
+      .map((cell, column) => (column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0)))
+      .join('  ')
+      .trimEnd(),
+  )
+}

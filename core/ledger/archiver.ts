@@ -1,0 +1,163 @@
+/**
+ * Moves ended exchanges from the store to the records: reads the streams of the shards in order, records their entries,
+ * and only then deletes them from the store.
+ */
+import type { Log } from '../lib/log.ts'
+import { LRUCache } from 'lru-cache'
+import type { Position } from '../records/recorder.ts'
+import type { Records } from '../records/records.ts'
+import { endOf, KEPT_MS } from './buckets.ts'
+import type { Continuity } from './continuity.ts'
+import { type Scripts, stored } from './scripts.ts'
+import { SHARDS } from './store-keys.ts'
+import { readStream, type StreamEntry, textOf } from './stream.ts'
+
+/** Entries of one shard, and of all shards, that one transaction records. */
+const PER_SHARD = 1000
+const PER_TRANSACTION = 5000
+/** Runs within which all shards are visited, also those that nobody announced. */
+const RUNS_OF_A_ROUND = 100
+/** Shards that are announced at once. */
+const ANNOUNCED_AT_ONCE = 256
+/** About how many bytes of the store an entry occupies. */
+const ENTRY_BYTES = 400
+/** Runs that fail before the backlog is measured again. */
+const MEASURE_EVERY = 50
+
+/** Records what ended. Several processes may do so at the same time, but one is enough. */
+export class Archiver {
+  readonly #scripts: Scripts
+  readonly #records: Records
+  readonly #continuity: Continuity
+  readonly #log: Log
+  /** Shards in which this process knows of entries. */
+  readonly #announced = new Set<number>()
+  /** Buckets whose expiry is set. */
+  readonly #expiring = new LRUCache<string, true>({ max: 20_000 })
+  /** The next shard of the round, and when the round began by the store's clock. */
+  #next = 0
+  #roundBegan = 0
+  #failures = 0
+
+  constructor(scripts: Scripts, records: Records, continuity: Continuity, log: Log) {
+    this.#scripts = scripts
+    this.#records = records
+    this.#continuity = continuity
+    this.#log = log
+  }
+
+  /** Announces that a shard has entries. */
+  announce(shard: number): void {
+    this.#announced.add(shard)
+  }
+
+  /** Tells the process that records which shards have entries. */
+  async pass(): Promise<void> {
+    if (this.#announced.size === 0) return
+    const shards = [...this.#announced]
+    this.#announced.clear()
+    await stored(this.#scripts.redis.sadd(this.#scripts.keys.shared('announced'), ...shards))
+  }
+
+  /** Records the entries of the announced shards, and of the next few in turn. @throws Error if it cannot */
+  async run(): Promise<void> {
+    const { redis, keys } = this.#scripts
+    const announced = await stored(redis.spop(keys.shared('announced'), ANNOUNCED_AT_ONCE))
+    for (const shard of announced) this.#announced.add(Number(shard))
+    const shards = new Set(this.#announced)
+    this.#announced.clear()
+    if (this.#next === 0) this.#roundBegan = this.#continuity.now()
+    const end = Math.min(SHARDS, this.#next + Math.ceil(SHARDS / RUNS_OF_A_ROUND))
+    for (let shard = this.#next; shard < end; shard++) shards.add(shard)
+    try {
+      await this.#record([...shards])
+    } catch (cause) {
+      for (const shard of shards) this.#announced.add(shard)
+      await this.#failed(cause)
+      return
+    }
+    this.#next = end % SHARDS
+    if (this.#failures > 0) {
+      this.#failures = 0
+      this.#log.info('ended exchanges are recorded again')
+      await this.#continuity.share({ backlogBytes: 0 })
+    }
+    if (this.#next === 0) await this.#continuity.share({ recordedUntil: this.#roundBegan })
+  }
+
+  /** Records everything that is in the store now. */
+  async runAll(): Promise<void> {
+    await this.#record(Array.from({ length: SHARDS }, (_, shard) => shard))
+  }
+
+  async #failed(cause: unknown): Promise<void> {
+    if (this.#failures++ % MEASURE_EVERY !== 0) return
+    const backlogBytes = await this.#backlog()
+    this.#log.warn({ err: cause, backlogBytes }, 'ended exchanges cannot be recorded; they wait in the store')
+    await this.#continuity.share({ backlogBytes })
+  }
+
+  async #backlog(): Promise<number> {
+    const { redis, keys } = this.#scripts
+    const lengths = await Promise.all(
+      Array.from({ length: SHARDS }, (_, shard) => stored(redis.xlen(keys.inShard(shard, 'x')))),
+    )
+    return lengths.reduce((sum, length) => sum + length, 0) * ENTRY_BYTES
+  }
+
+  async #record(shards: readonly number[]): Promise<void> {
+    const { generation } = this.#continuity
+    let left = shards
+    while (left.length > 0) {
+      const pages = await Promise.all(
+        left.map(async shard => ({ shard, entries: await readStream(this.#scripts, shard, { count: PER_SHARD }) })),
+      )
+      const full = pages.filter(({ entries }) => entries.length > 0)
+      for (let at = 0; at < full.length;) {
+        const part: typeof full = []
+        for (let count = 0; at < full.length && count < PER_TRANSACTION; count += full[at - 1]?.entries.length ?? 0)
+          part.push(full[at++] as (typeof full)[number])
+        await this.#recordPages(part, generation)
+      }
+      left = full.filter(({ entries }) => entries.length === PER_SHARD).map(({ shard }) => shard)
+    }
+  }
+
+  async #recordPages(pages: readonly Page[], generation: number): Promise<void> {
+    const positions = new Map(pages.map(page => [page.shard, lastOf(page)]))
+    const all = pages.flatMap(({ entries }) => entries)
+    await this.#records.recorder.record(all, positions, generation)
+    const { redis, keys } = this.#scripts
+    await this.#expire(all)
+    await Promise.all(
+      // Exactly these: a store that another server took over may have new entries with earlier ids.
+      pages.map(({ shard, entries }) =>
+        stored(redis.xdel(keys.inShard(shard, 'x'), ...entries.map(({ position }) => textOf(position)))),
+      ),
+    )
+  }
+
+  /** Lets the outcomes expire some time after their hour. What is not recorded yet never expires. */
+  async #expire(entries: readonly StreamEntry[]): Promise<void> {
+    const now = this.#continuity.now()
+    const buckets = new Map<string, number>()
+    for (const { bucket, outcomes } of entries) {
+      const at = Math.max(endOf(bucket) + KEPT_MS, now + KEPT_MS)
+      // A bucket that was used again after its hour has lost its expiry.
+      if (this.#expiring.has(outcomes) && at === endOf(bucket) + KEPT_MS) continue
+      buckets.set(outcomes, at)
+      this.#expiring.set(outcomes, true)
+    }
+    await Promise.all([...buckets].map(([key, at]) => stored(this.#scripts.redis.pexpireat(key, at))))
+  }
+}
+
+/** Entries of a shard. */
+interface Page {
+  readonly shard: number
+  readonly entries: readonly StreamEntry[]
+}
+
+function lastOf({ entries }: Page): Position {
+  return (entries.at(-1) as StreamEntry).position
+}

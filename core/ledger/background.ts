@@ -1,0 +1,230 @@
+/**
+ * The work in the background that one process does for all that use a store: recording what ended, ending expired
+ * holds, telling the store what is pending, and deleting old exchanges. The process holds a lease, so that another one
+ * takes over when it dies. Every piece of the work may be done by two processes at once without harm.
+ */
+import type { LedgerConfig } from '../config/config.ts'
+import type { Environment } from '../lib/environment.ts'
+import type { Log } from '../lib/log.ts'
+import { Archiver } from './archiver.ts'
+import type { Continuity, SharedState } from './continuity.ts'
+import { reapOperation } from './operations.ts'
+import { Restorer } from './restore.ts'
+import { type Scripts, stored } from './scripts.ts'
+import type { Records } from '../records/records.ts'
+
+/** How long the lease lasts without a renewal, in milliseconds. */
+const LEASE_MS = 3000
+/** Interval of the renewal of the lease, of reading the shared state, and of telling the store what is pending. */
+const BEAT_MS = 1000
+const RETENTION_EVERY_MS = 3_600_000
+/** Keys that are told to the store at once. */
+const PENDING_AT_ONCE = 200
+/** Expired holds of a shard that are read at once. */
+const EXPIRED_AT_ONCE = 1000
+/** Holds that are ended at once. Requests need not wait for more. */
+const REAPED_AT_ONCE = 32
+
+/** The background work of one process. */
+export class Background {
+  readonly archiver: Archiver
+  /** What the processes share. */
+  state: SharedState = { recordedUntil: 0, backlogBytes: 0 }
+  readonly #scripts: Scripts
+  readonly #records: Records
+  readonly #continuity: Continuity
+  readonly #restorer: Restorer
+  readonly #config: LedgerConfig
+  readonly #log: Log
+  readonly #token: string
+  /** The shards that this process has put on the list of those with holds. */
+  readonly #open = new Set<number>()
+  readonly #running = new Set<string>()
+  readonly #work = new Set<Promise<unknown>>()
+  #leading = false
+  #timers: readonly NodeJS.Timeout[] = []
+
+  constructor(
+    scripts: Scripts,
+    records: Records,
+    continuity: Continuity,
+    config: LedgerConfig,
+    { log, newId }: Pick<Environment, 'log' | 'newId'>,
+  ) {
+    this.#scripts = scripts
+    this.#records = records
+    this.#continuity = continuity
+    this.#restorer = new Restorer(scripts, records)
+    this.#config = config
+    this.#log = log
+    this.#token = newId()
+    this.archiver = new Archiver(scripts, records, continuity, log)
+  }
+
+  /** Whether this process does the work. */
+  get leading(): boolean {
+    return this.#leading
+  }
+
+  /**
+   * Starts to work, or to wait until the process that works ends.
+   * @param alone whether a lease in the store can only be that of a process that has died
+   */
+  async start(alone: boolean): Promise<void> {
+    if (alone) await stored(this.#scripts.redis.del(this.#scripts.keys.shared('lease')))
+    await this.#beat()
+    const { archiveEveryMs, reapEveryMs } = this.#config
+    this.#timers = [
+      this.#every(BEAT_MS, 'the heartbeat', () => this.#beat()),
+      this.#every(archiveEveryMs, 'recording what ended', () => this.archive()),
+      this.#every(reapEveryMs, 'ending expired holds', () => this.whenLeading(() => this.reap())),
+      this.#every(BEAT_MS, 'telling the store what is pending', () => this.whenLeading(() => this.applyPending())),
+      this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.whenLeading(() => this.deleteOld())),
+    ]
+  }
+
+  /** Ends the work. What ended meanwhile is recorded if the database answers. */
+  async stop(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer)
+    await Promise.all(this.#work)
+    if (!this.#leading) {
+      await this.archiver.pass().catch(() => {})
+      return
+    }
+    this.#leading = false
+    await this.archiver.run().catch(() => {})
+    await this.#release().catch(() => {})
+  }
+
+  /** Puts an account's shard on the list of those with holds. */
+  noteHold(account: string): void {
+    const { shard } = this.#scripts.keys.of(account)
+    if (this.#open.has(shard)) return
+    this.#open.add(shard)
+    this.#scripts.redis.sadd(this.#scripts.keys.shared('holding'), String(shard)).catch(() => this.#open.delete(shard))
+  }
+
+  /** Forgets which shards the store knows to have holds, since it may have lost that. */
+  forgetHolds(): void {
+    this.#open.clear()
+  }
+
+  async whenLeading(work: () => Promise<unknown>): Promise<void> {
+    if (this.#leading && this.#continuity.open) await work()
+  }
+
+  /** Records what ended, or tells the process that does where to look. */
+  async archive(): Promise<void> {
+    if (!this.#continuity.open) return
+    await (this.#leading ? this.archiver.run() : this.archiver.pass())
+  }
+
+  /** Ends the holds whose leases are over. @returns the number of holds */
+  async reap(): Promise<number> {
+    const { redis, keys } = this.#scripts
+    let ended = 0
+    for (const shard of await stored(redis.smembers(keys.shared('holding'))))
+      ended += await this.#reapShard(Number(shard))
+    if (ended > 0) this.#log.warn({ holds: ended }, 'ended expired holds and charged what was delivered')
+    return ended
+  }
+
+  async #reapShard(shard: number): Promise<number> {
+    const { redis, keys } = this.#scripts
+    let ended = 0
+    for (;;) {
+      const now = String(this.#continuity.now())
+      const leases = await stored(
+        redis.zrangebyscore(keys.inShard(shard, 'l'), '-inf', now, 'LIMIT', 0, EXPIRED_AT_ONCE),
+      )
+      const answers: string[] = []
+      for (let at = 0; at < leases.length; at += REAPED_AT_ONCE)
+        answers.push(...(await Promise.all(leases.slice(at, at + REAPED_AT_ONCE).map(lease => this.#reapHold(lease)))))
+      const over = answers.filter(answer => answer !== 'live').length
+      ended += answers.filter(answer => answer === 'reaped').length
+      if (over > 0) this.archiver.announce(shard)
+      if (leases.length < EXPIRED_AT_ONCE || over === 0) return ended
+    }
+  }
+
+  async #reapHold(lease: string): Promise<string> {
+    const [answer = ''] = await this.#scripts.run(reapOperation(lease, this.#scripts.keys))
+    return answer
+  }
+
+  /** Tells the store records and grants that it may not know, and records what was disabled without the records. */
+  async applyPending(): Promise<void> {
+    const { redis, keys } = this.#scripts
+    const pending = await stored(this.#records.keys.pending(PENDING_AT_ONCE))
+    for (const key of pending) {
+      // One key that cannot be told must not keep others from it.
+      try {
+        await this.#restorer.restore(key)
+        await stored(this.#records.keys.applied([key]))
+      } catch (cause) {
+        this.#log.warn({ err: cause, key: key.id }, 'the store cannot be told what is recorded of a key')
+      }
+    }
+    const disabled = await stored(redis.smembers(keys.shared('disabled')))
+    for (const id of disabled) await this.recordDisabled(id)
+  }
+
+  /** Records that a key is disabled in the store. */
+  async recordDisabled(id: string): Promise<void> {
+    const { redis, keys } = this.#scripts
+    const [status, version] = await stored(redis.hmget(keys.of(id).account, 'st', 've'))
+    const key = await stored(this.#records.keys.get(id))
+    if (key && key.status !== 'disabled' && status === 'disabled') {
+      // If the record has changed meanwhile, the store has yet to be told the rest of it.
+      const ahead = Number(version) > key.version
+      const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
+      const changed = await stored(
+        this.#records.keys.change(id, record, { at: this.#continuity.now(), pending: !ahead }),
+      )
+      if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
+    }
+    await stored(redis.srem(keys.shared('disabled'), id))
+  }
+
+  /** Deletes exchanges that are older than the history. @returns the number of exchanges */
+  async deleteOld(): Promise<number> {
+    return stored(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
+  }
+
+  /** Records everything that is in the store now. */
+  async archiveAll(): Promise<void> {
+    await this.#scripts.answered()
+    await stored(this.archiver.runAll())
+  }
+
+  #every(ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout {
+    return setInterval(() => {
+      // The next run waits for the one before.
+      if (this.#running.has(name)) return
+      this.#running.add(name)
+      const run = work()
+        .catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`))
+        .finally(() => {
+          this.#running.delete(name)
+          this.#work.delete(run)
+        })
+      this.#work.add(run)
+    }, ms).unref()
+  }
+
+  async #beat(): Promise<void> {
+    const { redis, keys } = this.#scripts
+    const lease = keys.shared('lease')
+    const taken = await stored(redis.set(lease, this.#token, 'PX', LEASE_MS, 'NX'))
+    this.#leading = taken !== null || (await stored(redis.get(lease))) === this.#token
+    if (this.#leading && taken === null) await stored(redis.pexpire(lease, LEASE_MS))
+    if (this.#leading) await this.#continuity.share({})
+    this.state = await this.#continuity.state()
+  }
+
+  async #release(): Promise<void> {
+    const { redis, keys } = this.#scripts
+    const lease = keys.shared('lease')
+    if ((await stored(redis.get(lease))) === this.#token) await stored(redis.del(lease))
+  }
+}

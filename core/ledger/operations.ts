@@ -1,0 +1,134 @@
+/** The operations on holds, with their keys and arguments in the order that the script expects. */
+import { notesText } from '../records/notes.ts'
+import type { Hold, HoldName, HoldRequest } from './hold.ts'
+import { WINDOW_MS } from './reads.ts'
+import type { Operation } from './scripts.ts'
+import type { Settlement } from './settlement.ts'
+import type { StoreKeys } from './store-keys.ts'
+
+/** What the records know of an exchange: nothing, or that it was reaped and charged this much. */
+export type Verdict = '' | '?' | 'N' | `R${string}`
+
+/** The settings of the ledger that a settlement needs. */
+export interface SettlementLimits {
+  readonly retriesMs: number
+  readonly waivers: number
+  readonly freeEntries: number
+}
+
+/** Returns the name of a hold in the set of leases, by which it is found when its lease ends. */
+export function leaseOf({ account, id }: HoldName, bucket: string): string {
+  return `${account} ${id} ${bucket}`
+}
+
+/** Returns the operation that requests a hold, on a key or on a quota. */
+export function holdOperation(request: HoldRequest, bucket: string, leaseMs: number, keys: StoreKeys): Operation {
+  const { account, id, amount, least, version, quota, concurrency = 0, half, notes } = request
+  const own = keys.of(account)
+  const names = [own.account, keys.hold(account, id), own.leases]
+  const wanted = [leaseOf(request, bucket), String(amount), String(least), String(leaseMs)]
+  if (quota) {
+    const args = [...wanted, String(quota.amount), String(WINDOW_MS[quota.per]), bucket, notesText(notes)]
+    return { name: 'quota', account, keys: names, args }
+  }
+  const args = [...wanted, version, String(concurrency), half ? '1' : '', bucket, notesText(notes)]
+  return { name: 'hold', account, keys: names, args }
+}
+
+/** Returns the operation that extends a hold to an amount. */
+export function extendOperation(
+  hold: Hold,
+  { amount, leaseMs, verdict }: { amount: bigint; leaseMs: number; verdict: Verdict },
+  keys: StoreKeys,
+): Operation {
+  const { account, id, bucket, request } = hold
+  const floor = request.floor()
+  const own = keys.of(account)
+  return {
+    name: 'extend',
+    account,
+    keys: [own.account, keys.hold(account, id), own.leases, keys.outcomes(account, bucket)],
+    args: [
+      leaseOf(hold, bucket),
+      id,
+      String(amount),
+      String(leaseMs),
+      request.rotation ?? '',
+      String(floor.charge),
+      bucket,
+      notesText({ ...request.notes, ...floor.notes }),
+      verdict,
+    ],
+  }
+}
+
+/** Returns the operation that renews the lease of a hold. */
+export function renewOperation(hold: Hold, leaseMs: number, keys: StoreKeys): Operation {
+  const { account, id, bucket, request, abandoned } = hold
+  const floor = request.floor()
+  const own = keys.of(account)
+  return {
+    name: 'renew',
+    account,
+    keys: [own.account, keys.hold(account, id), own.leases, own.places],
+    args: [
+      leaseOf(hold, bucket),
+      id,
+      String(floor.charge),
+      String(leaseMs),
+      request.rotation ?? '',
+      abandoned ? '1' : '',
+      notesText({ ...request.notes, ...floor.notes }),
+    ],
+  }
+}
+
+/** Returns the operation that settles. */
+export function settleOperation(
+  settlement: Settlement,
+  verdict: Verdict,
+  keys: StoreKeys,
+  { retriesMs, waivers, freeEntries }: SettlementLimits,
+): Operation {
+  const { account, id, bucket, charge, kind, notes, attempt } = settlement
+  const own = keys.of(account)
+  return {
+    name: 'settle',
+    account,
+    keys: [
+      own.account,
+      keys.hold(account, id),
+      own.leases,
+      own.stream,
+      keys.outcomes(account, bucket),
+      own.places,
+      // Without a role it is not used, and any key of the shard will do.
+      attempt ? keys.attempts(account, attempt.request) : own.account,
+    ],
+    args: [
+      leaseOf(settlement, bucket),
+      id,
+      account,
+      charge,
+      kind,
+      notes,
+      verdict,
+      attempt?.part ?? '',
+      String(retriesMs),
+      String(waivers),
+      String(freeEntries),
+    ],
+  }
+}
+
+/** Returns the operation that ends a hold whose lease is over. @param lease its name in the set of leases */
+export function reapOperation(lease: string, keys: StoreKeys): Operation {
+  const [account = '', id = '', bucket = ''] = lease.split(' ')
+  const own = keys.of(account)
+  return {
+    name: 'reap',
+    account,
+    keys: [own.account, keys.hold(account, id), own.leases, own.stream, keys.outcomes(account, bucket), own.places],
+    args: [lease, id, account],
+  }
+}

@@ -1,0 +1,81 @@
+/** A file of the outbox while lines are added to it. */
+import { closeSync, fsyncSync, openSync } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import { join } from 'node:path'
+
+/** A file that is being written. Lines that arrive together share a write and a sync. */
+export class OpenFile {
+  count = 0
+  readonly #folder: string
+  readonly #name: string
+  #number = 0
+  #handle: FileHandle | undefined
+  #lines: { readonly text: string; readonly written: PromiseWithResolvers<void> }[] = []
+  #writing: Promise<void> | undefined
+
+  constructor(folder: string, name: string) {
+    this.#folder = folder
+    this.#name = name
+  }
+
+  get #path(): string {
+    return join(this.#folder, `${this.#name}.${this.#number}.jsonl`)
+  }
+
+  add(text: string): Promise<void> {
+    const written = Promise.withResolvers<void>()
+    this.#lines.push({ text, written })
+    this.#writing ??= this.#write()
+    return written.promise
+  }
+
+  async #write(): Promise<void> {
+    while (this.#lines.length > 0) {
+      const lines = this.#lines
+      this.#lines = []
+      try {
+        if (!this.#handle) {
+          this.#handle = await open(this.#path, 'a', 0o600)
+          // A file that is not in its synced folder is lost with the machine.
+          syncFolder(this.#folder)
+        }
+        // A line break comes first, since an earlier write may have been cut off.
+        await this.#handle.appendFile(`\n${lines.map(({ text }) => text).join('\n')}\n`)
+        await this.#handle.datasync()
+        this.count += lines.length
+        for (const { written } of lines) written.resolve()
+      } catch (cause) {
+        for (const { written } of lines) written.reject(cause)
+      }
+    }
+    this.#writing = undefined
+  }
+
+  /** Ends the file, so that the next line begins another one. @returns undefined if it is empty */
+  async seal(): Promise<{ path: string; count: number; closed: Promise<void> } | undefined> {
+    while (this.#writing) await this.#writing
+    const handle = this.#handle
+    if (!handle) return undefined
+    // From here on, a line that is added begins the next file.
+    const sealed = { path: this.#path, count: this.count, closed: handle.close() }
+    this.#handle = undefined
+    this.#number++
+    this.count = 0
+    return sealed
+  }
+
+  async close(): Promise<void> {
+    await (
+      await this.seal()
+    )?.closed
+  }
+}
+
+function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, 'r')
+  try {
+    fsyncSync(descriptor)
+  } finally {
+    closeSync(descriptor)
+  }
+}

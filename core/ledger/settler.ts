@@ -1,0 +1,88 @@
+/**
+ * Settles and extends holds. If the store no longer has a hold, and may have forgotten how its exchange ended, the
+ * records are asked first.
+ */
+import { isFinal, type HistoryEntry } from '../records/entry.ts'
+import { isOld, startOf } from './buckets.ts'
+import type { Continuity } from './continuity.ts'
+import type { Hold, HoldName } from './hold.ts'
+import { extendOperation, settleOperation, type SettlementLimits, type Verdict } from './operations.ts'
+import { OF_QUOTAS } from './reads.ts'
+import { type Scripts, unavailable } from './scripts.ts'
+import type { Settlement } from './settlement.ts'
+
+/** Sends what needs to know how an exchange ended. */
+export class Settler {
+  readonly #scripts: Scripts
+  readonly #continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>
+  readonly #limits: SettlementLimits & { readonly leaseMs: number }
+  readonly #entry: (id: string, account: string) => Promise<HistoryEntry | undefined>
+  readonly #movedId: (old: string) => Promise<string | undefined>
+
+  /**
+   * @param known returns what is known of an exchange, in the store or in the records, and the id of an exchange that
+   * had another one in the first layout
+   */
+  constructor(
+    scripts: Scripts,
+    continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>,
+    limits: SettlementLimits & { readonly leaseMs: number },
+    known: {
+      entry(id: string, account: string): Promise<HistoryEntry | undefined>
+      movedId(old: string): Promise<string | undefined>
+    },
+  ) {
+    this.#scripts = scripts
+    this.#continuity = continuity
+    this.#limits = limits
+    this.#entry = (id, account) => known.entry(id, account)
+    this.#movedId = old => known.movedId(old)
+  }
+
+  /** Sends a settlement. Sending it again changes nothing, however late. @throws GatewayError unavailable */
+  async send(settlement: Settlement): Promise<void> {
+    if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
+    const { old } = settlement
+    const moved = old === undefined ? undefined : await this.#movedId(old)
+    const current = moved === undefined ? settlement : { ...settlement, id: moved }
+    await this.#asking(current, current.bucket, verdict => this.#settle(current, verdict))
+  }
+
+  /** Cancels a hold that the store may have. @throws GatewayError unavailable */
+  async cancel(settlement: Settlement): Promise<void> {
+    await this.#settle(settlement, '')
+  }
+
+  /**
+   * Extends a hold to an amount.
+   * @returns the words of the answer; `gone` if the exchange has ended
+   * @throws GatewayError unavailable
+   */
+  async extend(hold: Hold, amount: bigint): Promise<readonly string[]> {
+    const { leaseMs } = this.#limits
+    return this.#asking(hold, hold.bucket, verdict =>
+      this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict }, this.#scripts.keys)),
+    )
+  }
+
+  #settle(settlement: Settlement, verdict: Verdict): Promise<readonly string[]> {
+    return this.#scripts.run(settleOperation(settlement, verdict, this.#scripts.keys, this.#limits))
+  }
+
+  /** Runs an operation. If the store does not know how the exchange ended, runs it with what the records know. */
+  async #asking(
+    { account, id }: HoldName,
+    bucket: string,
+    run: (verdict: Verdict) => Promise<readonly string[]>,
+  ): Promise<readonly string[]> {
+    const doubtful = isOld(bucket, this.#continuity.now()) || this.#continuity.isDoubtful(startOf(bucket))
+    const answer = await run(doubtful ? '?' : '')
+    if (answer[0] !== 'unknown') return answer
+    // Nothing is recorded of quotas, and what was used before hardly matters to them.
+    if (account.startsWith(OF_QUOTAS)) return ['gone']
+    const known = await this.#entry(id, account)
+    if (known && isFinal(known.kind)) return ['gone']
+    if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
+    return run(known ? `R${String(known.charge)}` : 'N')
+  }
+}

@@ -1,0 +1,70 @@
+/**
+ * A SQL database, as the records use it. SQLite and PostgreSQL get the same statements: parameters are `?`, and a type
+ * that differs is a word in braces.
+ */
+
+/** A value of a row. Integers may be numbers or bigints. */
+export type SqlValue = string | number | bigint | Uint8Array | null
+/** A row by column. */
+export type Row = Readonly<Record<string, SqlValue>>
+
+/** Returns an integer of a row, of any size. */
+export function bigintOf(row: Row | undefined, column: string): bigint {
+  return BigInt((row?.[column] ?? 0) as bigint | number)
+}
+
+/** Runs statements. */
+export interface Sql {
+  /** Runs a statement and returns its rows. */
+  all(text: string, values?: readonly SqlValue[]): Promise<Row[]>
+}
+
+/** An open database. Its promises reject with an Error in the database's own words. */
+export interface Database extends Sql {
+  /** What differs in the statements that create tables. */
+  readonly dialect: 'sqlite' | 'postgres'
+  /** A description for the operator, without credentials. */
+  readonly description: string
+  /**
+   * Runs statements in a transaction. All transactions of a database run one after the other, also those of other
+   * processes. A failure undoes it.
+   */
+  transaction<T>(use: (sql: Sql) => Promise<T>): Promise<T>
+  close(): Promise<void>
+}
+
+/** Returns the question marks for a number of rows with as many values each: `(?,?),(?,?)`. */
+export function places(rows: number, columns: number): string {
+  const row = `(${Array(columns).fill('?').join(',')})`
+  return Array(rows).fill(row).join(',')
+}
+
+/** Maximum rows of one statement, since databases limit the number of parameters. */
+const ROWS_AT_ONCE = 500
+
+/**
+ * Writes rows in statements of a limited size.
+ * @param before the statement up to its rows
+ * @param after the rest of the statement
+ */
+export async function insertAll(
+  sql: Sql,
+  before: string,
+  rows: readonly (readonly SqlValue[])[],
+  after: string,
+): Promise<void> {
+  for (let at = 0; at < rows.length; at += ROWS_AT_ONCE) {
+    const part = rows.slice(at, at + ROWS_AT_ONCE)
+    await sql.all(`${before} VALUES ${places(part.length, part[0]?.length ?? 0)} ${after}`, part.flat())
+  }
+}
+
+/** Reads the rows whose column has one of many values, in statements of a limited size. */
+export async function selectIn(sql: Sql, select: string, values: readonly SqlValue[]): Promise<Row[]> {
+  const rows: Row[] = []
+  for (let at = 0; at < values.length; at += ROWS_AT_ONCE) {
+    const part = values.slice(at, at + ROWS_AT_ONCE)
+    for (const row of await sql.all(`${select} IN ${places(1, part.length)}`, part)) rows.push(row)
+  }
+  return rows
+}

@@ -1,0 +1,132 @@
+/** The entries of an account's history, and what they record. */
+import type { Conditions } from '../money/price.ts'
+import { inputTokens, type Usage } from '../money/usage.ts'
+
+/** The possible ends of an exchange. */
+export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget', 'disabled'] as const
+/** How an exchange ended. */
+export type Status = (typeof STATUSES)[number]
+
+/** One part of a charge: a usage, its price version, and the conditions that applied. */
+export interface ChargePart {
+  readonly usage: Usage
+  readonly price: string
+  readonly conditions?: Conditions
+  /** The upstream's name of the model, if it differs from the requested one. */
+  readonly model?: string
+}
+
+/** What an entry records besides its amounts. */
+export interface Notes {
+  readonly endpoint: string
+  readonly model: string
+  readonly stream: boolean
+  /** The key's type, and the upstream account that served the request. */
+  readonly type?: string
+  readonly upstream?: string
+  readonly requestedModel?: string
+  readonly status?: Status
+  readonly httpStatus?: number
+  readonly errorCode?: string
+  readonly usage?: Usage
+  readonly usageSource?: 'upstream' | 'estimated'
+  readonly quarantined?: boolean
+  /** The price's name, the version of its numbers, and the conditions of the charge. */
+  readonly price?: string
+  readonly priceVersion?: string
+  readonly conditions?: Conditions
+  /** The parts of the charge, if there are several or one is for another model. */
+  readonly parts?: readonly ChargePart[]
+  /** The used items that have no price. */
+  readonly unpriced?: readonly string[]
+  /** What the request costs the operator, in nano-credits. Never shown to customers. */
+  readonly cost?: string
+  readonly durationMs?: number
+  readonly ttftMs?: number
+  /** For a credit: the refunded entry, when it ended in milliseconds since the epoch, and the reason. */
+  readonly entry?: string
+  readonly endedAt?: number
+  readonly reason?: string
+}
+
+/**
+ * The kinds of entries: an exchange that was charged, or that cost nothing; one whose gateway died, and one that was
+ * settled after that; one whose hold a failed store lost; a refund.
+ */
+export const KINDS = ['settle', 'void', 'reaped', 'late', 'orphan', 'credit'] as const
+/** The kind of an entry. */
+export type EntryKind = (typeof KINDS)[number]
+
+/** One entry of an account's history: an exchange, or a refund. */
+export interface HistoryEntry {
+  /** The id of the exchange, which is also the id of its request. */
+  readonly id: string
+  /** Counts the entries of the account. A later end of the same exchange replaces the entry and gets a new number. */
+  readonly ordinal: number
+  /** When the exchange ended first, in milliseconds since the epoch. */
+  readonly at: number
+  readonly kind: EntryKind
+  /** The whole charge in nano-credits. Negative for a refund. */
+  readonly charge: bigint
+  readonly balance: bigint
+  /** The bucket of its outcome in the store: an hour and a number, such as `497000.0`. */
+  readonly bucket: string
+  /** Nano-credits that an earlier attempt at the same request was already charged. */
+  readonly waived: bigint
+  readonly notes: Partial<Notes>
+}
+
+/** An account's sums in nano-credits. Always granted = balance + held + settled. */
+export interface Balance {
+  readonly granted: bigint
+  readonly balance: bigint
+  readonly held: bigint
+  readonly settled: bigint
+}
+
+/** Counters of requests, tokens and nano-credits. */
+export interface Count {
+  readonly requests: number
+  readonly input: number
+  readonly output: number
+  readonly cost: bigint
+}
+
+/** Counters in total, by UTC day (days since the epoch) and by model. */
+export interface Summary {
+  readonly total: Count
+  readonly days: ReadonlyMap<number, Count>
+  readonly models: ReadonlyMap<string, Count>
+  /** Requests whose reported usage was implausible. */
+  readonly quarantined: number
+}
+
+/** Milliseconds of a day. */
+export const DAY_MS = 86_400_000
+
+/** The UTC day of a time, in days since the epoch. */
+export function dayOf(ms: number): number {
+  return Math.floor(ms / DAY_MS)
+}
+
+/** Whether an entry is the last word on its exchange. Only one that was reaped may still change. */
+export function isFinal(kind: EntryKind): boolean {
+  return kind !== 'reaped'
+}
+
+/** What an entry adds to the counters that customers see. A request that cost nothing is not counted. */
+export function counted({ kind, charge, notes }: Pick<HistoryEntry, 'kind' | 'charge' | 'notes'>): Count {
+  const { usage } = notes
+  const billed = kind !== 'void' && kind !== 'credit'
+  return {
+    requests: billed ? 1 : 0,
+    input: billed && usage ? inputTokens(usage) : 0,
+    output: billed ? (usage?.output ?? 0) : 0,
+    cost: charge,
+  }
+}
+
+/** The day and the model to which an entry is counted. A refund belongs to what it refunds. */
+export function countedDay({ at, notes }: Pick<HistoryEntry, 'at' | 'notes'>): number {
+  return dayOf(notes.endedAt ?? at)
+}

@@ -1,0 +1,185 @@
+/** Reads entries and sums of an account from the records. */
+import { bytesOfId, idFromBytes } from '../lib/ids.ts'
+import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
+import type { Count, HistoryEntry, Summary } from './entry.ts'
+import { DAY_MS } from './entry.ts'
+import type { Names } from './names.ts'
+import { entryOf, type Position } from './recorder.ts'
+
+/** Which entries of an account to read, newest first. */
+export interface HistoryRange {
+  /** Only entries with a smaller ordinal. */
+  readonly before?: number | undefined
+  /** The times between which they ended, in milliseconds since the epoch, both inclusive. */
+  readonly from?: number | undefined
+  readonly to?: number | undefined
+  readonly count: number
+}
+
+/** What the records know of an account's sums. */
+export interface Totals {
+  /** The number of the latest recorded entry. */
+  readonly ordinal: number
+  readonly settled: bigint
+  /** What entries that are no longer kept were charged, which is a part of `settled`. */
+  readonly folded: bigint
+  readonly entries: number
+}
+
+/** How many days a summary covers. */
+const DAYS = 31
+/** How often a summary is read again while its account is being recorded. */
+const TRIES = 20
+
+/** Reads what was recorded. */
+export class History {
+  readonly #database: Database
+  readonly #names: Names
+
+  constructor(database: Database, names: Names) {
+    this.#database = database
+    this.#names = names
+  }
+
+  /** Returns entries of an account, newest first. */
+  async entries(account: string, { before, from, to, count }: HistoryRange): Promise<HistoryEntry[]> {
+    const conditions = ['account = (SELECT no FROM accounts WHERE id = ?)']
+    const values: SqlValue[] = [account]
+    for (const [condition, value] of [
+      ['ordinal < ?', before],
+      ['ended >= ?', from],
+      ['ended <= ?', to],
+    ] as const) {
+      if (value === undefined) continue
+      conditions.push(condition)
+      values.push(value)
+    }
+    const rows = await this.#database.all(
+      `SELECT id, ordinal, ended, charge, kind, details FROM exchanges WHERE ${conditions.join(' AND ')}
+       ORDER BY ordinal DESC LIMIT ?`,
+      [...values, count],
+    )
+    return this.#read(rows)
+  }
+
+  /** Returns the entries of an account after an ordinal, oldest first. */
+  async entriesAfter(account: string, ordinal: number, count: number): Promise<HistoryEntry[]> {
+    const rows = await this.#database.all(
+      `SELECT id, ordinal, ended, charge, kind, details FROM exchanges
+       WHERE account = (SELECT no FROM accounts WHERE id = ?) AND ordinal > ? ORDER BY ordinal LIMIT ?`,
+      [account, ordinal, count],
+    )
+    return this.#read(rows)
+  }
+
+  /**
+   * Returns what exchanges of an account were charged by their latest ends up to an ordinal, if they have ended again
+   * since.
+   */
+  async chargedBefore(account: string, ordinal: number): Promise<Map<string, bigint>> {
+    const rows = await this.#database.all(
+      `SELECT r.id, r.charge FROM replaced r JOIN exchanges e ON e.id = r.id
+       WHERE r.account = (SELECT no FROM accounts WHERE id = ?) AND r.ordinal <= ? AND e.ordinal > ? ORDER BY r.ordinal`,
+      [account, ordinal, ordinal],
+    )
+    return new Map(rows.map(row => [idFromBytes(row['id'] as Uint8Array), bigintOf(row, 'charge')]))
+  }
+
+  /** Returns the entry of an exchange with the account that it belongs to. */
+  async entry(id: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
+    const rows = await this.#database.all(
+      `SELECT e.id, e.ordinal, e.ended, e.charge, e.kind, e.details, a.id AS account FROM exchanges e
+       JOIN accounts a ON a.no = e.account WHERE e.id = ?`,
+      [bytesOfId(id)],
+    )
+    const [entry] = await this.#read(rows)
+    return entry && { ...entry, account: String(rows[0]?.['account']) }
+  }
+
+  async #read(rows: readonly Row[]): Promise<HistoryEntry[]> {
+    try {
+      return rows.map(row => entryOf(row, this.#names))
+    } catch (cause) {
+      if (!(cause instanceof RangeError)) throw cause
+      // Another process has recorded names that this one does not know.
+      await this.#names.load()
+      return rows.map(row => entryOf(row, this.#names))
+    }
+  }
+
+  /** Returns an account's totals. */
+  async totals(account: string): Promise<Totals> {
+    const [row] = await this.#database.all(
+      `SELECT t.ordinal, t.settled, t.folded, t.entries FROM totals t JOIN accounts a ON a.no = t.account
+       WHERE a.id = ?`,
+      [account],
+    )
+    return {
+      ordinal: Number(row?.['ordinal'] ?? 0),
+      settled: bigintOf(row, 'settled'),
+      folded: bigintOf(row, 'folded'),
+      entries: Number(row?.['entries'] ?? 0),
+    }
+  }
+
+  /** Returns the sum of the charges of an account's kept entries. */
+  async charges(account: string): Promise<bigint> {
+    const [row] = await this.#database.all(
+      `SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) AS sum FROM exchanges
+       WHERE account = (SELECT no FROM accounts WHERE id = ?)`,
+      [account],
+    )
+    return bigintOf(row, 'sum')
+  }
+
+  /** Returns an account's counters up to an ordinal: in total, of the last days, and by model. */
+  async summary(account: string, nowMs: number): Promise<{ summary: Summary; ordinal: number }> {
+    for (let tries = 1; ; tries++) {
+      const before = await this.totals(account)
+      const summary = await this.#summary(account, nowMs)
+      // An entry that is recorded between the queries would be in some of the sums only.
+      if (tries === TRIES || (await this.totals(account)).ordinal === before.ordinal)
+        return { summary, ordinal: before.ordinal }
+    }
+  }
+
+  async #summary(account: string, nowMs: number): Promise<Summary> {
+    const [found] = await this.#database.all('SELECT no FROM accounts WHERE id = ?', [account])
+    const no = Number(found?.['no'] ?? 0)
+    const [totals] = await this.#database.all(
+      'SELECT requests, input, output, settled AS charge, quarantined FROM totals WHERE account = ?',
+      [no],
+    )
+    const days = await this.#database.all(
+      `SELECT day, billed AS requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
+       WHERE account = ? AND day > ?`,
+      [no, Math.floor(nowMs / DAY_MS) - DAYS],
+    )
+    const models = await this.#database.all(
+      `SELECT n.name, m.requests, m.input, m.output, m.charge FROM account_models m JOIN names n ON n.no = m.model
+       WHERE m.account = ?`,
+      [no],
+    )
+    return {
+      total: totals ? countOf(totals) : { requests: 0, input: 0, output: 0, cost: 0n },
+      days: new Map(days.map(row => [Number(row['day']), countOf(row)])),
+      models: new Map(models.map(row => [String(row['name']), countOf(row)])),
+      quarantined: Number(totals?.['quarantined'] ?? 0),
+    }
+  }
+
+  /** Returns how far the streams of the shards are recorded. */
+  async positions(): Promise<Map<number, Position>> {
+    const rows = await this.#database.all('SELECT shard, ms, seq FROM positions')
+    return new Map(rows.map(row => [Number(row['shard']), { ms: Number(row['ms']), seq: Number(row['seq']) }]))
+  }
+}
+
+function countOf(row: Row): Count {
+  return {
+    requests: Number(row['requests']),
+    input: Number(row['input']),
+    output: Number(row['output']),
+    cost: bigintOf(row, 'charge'),
+  }
+}

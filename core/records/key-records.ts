@@ -1,0 +1,289 @@
+/** Keys and their grants in the records. */
+import { bigintOf, type Database, insertAll, type Row, type SqlValue } from './database.ts'
+
+/** What is recorded of a key. */
+export interface KeyRecord {
+  /** The public id, and the name of the key's account in the ledger. */
+  readonly id: string
+  readonly type: string
+  /** The operator's own name for the key, and for the batch that it was created in. */
+  readonly name: string
+  readonly batch: string
+  readonly status: 'active' | 'disabled'
+  /** Milliseconds since the epoch. Undefined if the key never expires. */
+  readonly expiresAt: number | undefined
+  readonly createdAt: number
+  /** Counts the changes of the record. */
+  readonly version: number
+  /** The hash of the secret. */
+  readonly digest: string
+  /** `sk-...` and the last four characters, by which owners tell their keys apart. */
+  readonly label: string
+  /** Counts the changes of the secret. */
+  readonly rotation: number
+}
+
+/** A key with the sums that the records know of its account. */
+export interface RecordedKey extends KeyRecord {
+  /** The number of its grants, and their sum in nano-credits. */
+  readonly grants: number
+  readonly granted: bigint
+  /** What its recorded exchanges were charged, and the number of the latest of its recorded entries. */
+  readonly settled: bigint
+  readonly ordinal: number
+}
+
+/** One grant. */
+export interface Grant {
+  readonly account: string
+  /** Counts the grants of the account from 1 on. */
+  readonly n: number
+  /** Chosen by the caller: repeating it adds nothing. */
+  readonly id: string
+  readonly amount: bigint
+  readonly at: number
+  readonly notes: Readonly<Record<string, string>>
+}
+
+/** Which keys to list. */
+export interface KeySearch {
+  /** Part of the id, the name, the batch or the label. */
+  readonly text?: string | undefined
+  readonly type?: string | undefined
+  readonly batch?: string | undefined
+  readonly status?: KeyRecord['status'] | undefined
+  /** The id of the last key of the page before. */
+  readonly after?: string | undefined
+  readonly count: number
+}
+
+const COLUMNS = `a.no, a.id, a.type, a.name, a.batch, a.status, a.expires, a.created, a.version, a.digest, a.label, a.rotation,
+  a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal`
+const SELECT = `SELECT ${COLUMNS} FROM accounts a LEFT JOIN totals t ON t.account = a.no`
+
+/** The columns that a search looks in. */
+const SEARCHED = ['id', 'name', 'batch', 'label'] as const
+
+/** Reads and writes keys. */
+export class KeyRecords {
+  readonly #database: Database
+
+  constructor(database: Database) {
+    this.#database = database
+  }
+
+  /**
+   * Adds keys with their first grants: all of them or, if anything fails, none. They are pending until `applied`.
+   * @param grants the first grant of each key in nano-credits; 0 for none
+   */
+  async add(keys: readonly KeyRecord[], grants: bigint, at: number): Promise<void> {
+    await this.#database.transaction(async sql => {
+      const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
+      const first = Number(last?.['no']) + 1
+      await insertAll(
+        sql,
+        `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation,
+         grants, granted, pending, changed)`,
+        keys.map((key, index): SqlValue[] => [
+          first + index,
+          key.id,
+          key.type,
+          key.name,
+          key.batch,
+          key.status,
+          key.expiresAt ?? null,
+          key.createdAt,
+          key.version,
+          key.digest,
+          key.label,
+          key.rotation,
+          grants > 0n ? 1 : 0,
+          grants,
+          1,
+          at,
+        ]),
+        '',
+      )
+      if (grants === 0n) return
+      const notes = JSON.stringify({ reason: 'created' })
+      await insertAll(
+        sql,
+        'INSERT INTO grants (account, n, id, amount, at, notes)',
+        keys.map(({ id }, index) => [first + index, 1, `${id}-first`, grants, at, notes]),
+        '',
+      )
+    })
+  }
+
+  /** Finds a key by its id. */
+  async get(id: string): Promise<RecordedKey | undefined> {
+    const [row] = await this.#database.all(`${SELECT} WHERE a.id = ?`, [id])
+    return row && keyOf(row)
+  }
+
+  /** Finds a key by the hash of its secret. */
+  async find(digest: string): Promise<RecordedKey | undefined> {
+    const [row] = await this.#database.all(`${SELECT} WHERE a.digest = ?`, [digest])
+    return row && keyOf(row)
+  }
+
+  /** Whether there are any keys. */
+  async any(): Promise<boolean> {
+    return (await this.#database.all('SELECT no FROM accounts LIMIT 1')).length > 0
+  }
+
+  /** Lists keys in the order in which they were created, one page at a time. */
+  async list({ text, type, batch, status, after, count }: KeySearch): Promise<RecordedKey[]> {
+    const conditions: string[] = []
+    const values: SqlValue[] = []
+    const add = (condition: string, ...given: SqlValue[]): void => {
+      conditions.push(condition)
+      values.push(...given)
+    }
+    if (after !== undefined) add('a.no > (SELECT no FROM accounts WHERE id = ?)', after)
+    if (type !== undefined) add('a.type = ?', type)
+    if (batch !== undefined) add('a.batch = ?', batch)
+    if (status !== undefined) add('a.status = ?', status)
+    if (text !== undefined) {
+      const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
+      add(`(${SEARCHED.map(column => `LOWER(a.${column}) LIKE ? ESCAPE '\\'`).join(' OR ')})`, like, like, like, like)
+    }
+    const where = conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`
+    return (await this.#database.all(`${SELECT} ${where} ORDER BY a.no LIMIT ?`, [...values, count])).map(keyOf)
+  }
+
+  /** Iterates over all keys in pages. */
+  async *pages(size: number): AsyncGenerator<RecordedKey[]> {
+    for (let after = 0; ;) {
+      const rows = await this.#database.all(`${SELECT} WHERE a.no > ? ORDER BY a.no LIMIT ?`, [after, size])
+      if (rows.length > 0) yield rows.map(keyOf)
+      if (rows.length < size) return
+      after = Number(rows.at(-1)?.['no'])
+    }
+  }
+
+  /**
+   * Changes the record of a key if its version is the newest. It is pending until `applied`, unless the store knows it.
+   * @returns whether it was
+   */
+  async change(
+    id: string,
+    record: Pick<KeyRecord, 'status' | 'version' | 'digest' | 'label' | 'rotation'>,
+    { at, pending }: { at: number; pending: boolean },
+  ): Promise<boolean> {
+    const { status, version, digest, label, rotation } = record
+    return this.#database.transaction(async sql => {
+      const rows = await sql.all(
+        `UPDATE accounts SET status = ?, version = ?, digest = ?, label = ?, rotation = ?, changed = ?,
+         pending = CASE WHEN ? = 1 THEN 1 ELSE pending END WHERE id = ? AND version < ? RETURNING no`,
+        [status, version, digest, label, rotation, at, pending ? 1 : 0, id, version],
+      )
+      return rows.length > 0
+    })
+  }
+
+  /**
+   * Adds a grant. It is pending until `applied`.
+   * @returns the grant with this id, and whether this call added it; undefined if there is no such account
+   */
+  async grant(
+    account: string,
+    { id, amount, at, notes }: Omit<Grant, 'account' | 'n'>,
+  ): Promise<{ grant: Grant; added: boolean } | undefined> {
+    return this.#database.transaction(async sql => {
+      const [row] = await sql.all('SELECT no, grants FROM accounts WHERE id = ?', [account])
+      if (!row) return undefined
+      const no = Number(row['no'])
+      const [known] = await sql.all('SELECT n, amount, at FROM grants WHERE account = ? AND id = ?', [no, id])
+      if (known) {
+        const amountThen = bigintOf(known, 'amount')
+        const grant = { account, id, notes, n: Number(known['n']), amount: amountThen, at: Number(known['at']) }
+        return { grant, added: false }
+      }
+      const n = Number(row['grants']) + 1
+      await sql.all('INSERT INTO grants (account, n, id, amount, at, notes) VALUES (?, ?, ?, ?, ?, ?)', [
+        no,
+        n,
+        id,
+        amount,
+        at,
+        JSON.stringify(notes),
+      ])
+      await sql.all('UPDATE accounts SET grants = ?, granted = granted + ?, pending = 1, changed = ? WHERE no = ?', [
+        n,
+        amount,
+        at,
+        no,
+      ])
+      return { grant: { account, id, amount, at, notes, n }, added: true }
+    })
+  }
+
+  /** Returns the grants of an account from a number on, in their order. */
+  async grants(account: string, from: number): Promise<Grant[]> {
+    const rows = await this.#database.all(
+      `SELECT g.n, g.id, g.amount, g.at, g.notes FROM grants g JOIN accounts a ON a.no = g.account
+       WHERE a.id = ? AND g.n >= ? ORDER BY g.n`,
+      [account, from],
+    )
+    return rows.map(row => ({
+      account,
+      n: Number(row['n']),
+      id: String(row['id']),
+      amount: bigintOf(row, 'amount'),
+      at: Number(row['at']),
+      notes: JSON.parse(String(row['notes'])) as Record<string, string>,
+    }))
+  }
+
+  /** Returns keys whose record or grants the store may not know. */
+  async pending(count: number): Promise<RecordedKey[]> {
+    return (await this.#database.all(`${SELECT} WHERE a.pending = 1 ORDER BY a.no LIMIT ?`, [count])).map(keyOf)
+  }
+
+  /** Notes that the store knows the records and grants of keys as they were read. */
+  async applied(keys: readonly Pick<RecordedKey, 'id' | 'version' | 'grants'>[]): Promise<void> {
+    await this.#database.transaction(async sql => {
+      for (const { id, version, grants } of keys)
+        await sql.all('UPDATE accounts SET pending = 0 WHERE id = ? AND version = ? AND grants = ?', [
+          id,
+          version,
+          grants,
+        ])
+    })
+  }
+
+  /** Returns the keys whose record, grants or exchanges changed at or after a time, in pages. */
+  async *changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
+    for (let after = 0; ;) {
+      const rows = await this.#database.all(
+        `${SELECT} WHERE (a.changed >= ? OR t.changed >= ?) AND a.no > ? ORDER BY a.no LIMIT ?`,
+        [ms, ms, after, size],
+      )
+      if (rows.length > 0) yield rows.map(keyOf)
+      if (rows.length < size) return
+      after = Number(rows.at(-1)?.['no'])
+    }
+  }
+}
+
+function keyOf(row: Row): RecordedKey {
+  const { id, type, name, batch, status, expires, digest, label } = row
+  return {
+    id: String(id),
+    type: String(type),
+    name: String(name),
+    batch: String(batch),
+    status: status === 'active' ? 'active' : 'disabled',
+    expiresAt: expires === null ? undefined : Number(expires),
+    createdAt: Number(row['created']),
+    version: Number(row['version']),
+    digest: String(digest),
+    label: String(label),
+    rotation: Number(row['rotation']),
+    grants: Number(row['grants']),
+    granted: bigintOf(row, 'granted'),
+    settled: bigintOf(row, 'settled'),
+    ordinal: Number(row['ordinal']),
+  }
+}

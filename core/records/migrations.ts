@@ -1,0 +1,104 @@
+/** The tables of the records, and the numbered steps from one version of them to the next. */
+import type { Database, Sql } from './database.ts'
+
+/**
+ * Each step is run once. A word in braces differs between the databases.
+ * - An exchange's row is found by its id, which begins with its time. `ordinal` is the number of its latest entry in its
+ *   account, and its place in the history. The rest of a row is packed into `details`.
+ * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
+ * - `migrated` has the new ids of exchanges from a store of the first layout, and the accounts that are complete.
+ * - `pending` is 1 while the store may not know the latest record or grants of an account.
+ */
+const STEPS: readonly (readonly string[])[] = [
+  [
+    'CREATE TABLE names (no INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
+    'CREATE TABLE prices (version TEXT PRIMARY KEY, numbers TEXT NOT NULL)',
+    `CREATE TABLE accounts (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, name TEXT NOT NULL,
+      batch TEXT NOT NULL, status TEXT NOT NULL, expires BIGINT, created BIGINT NOT NULL, version BIGINT NOT NULL,
+      digest TEXT NOT NULL, label TEXT NOT NULL, rotation INTEGER NOT NULL, grants INTEGER NOT NULL,
+      granted BIGINT NOT NULL, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
+    'CREATE INDEX accounts_pending ON accounts (no) WHERE pending = 1',
+    'CREATE INDEX accounts_changed ON accounts (changed)',
+    'CREATE UNIQUE INDEX accounts_digest ON accounts (digest)',
+    `CREATE TABLE grants (account INTEGER NOT NULL, n INTEGER NOT NULL, id TEXT NOT NULL, amount BIGINT NOT NULL,
+      at BIGINT NOT NULL, notes TEXT NOT NULL, PRIMARY KEY (account, n))`,
+    'CREATE UNIQUE INDEX grants_id ON grants (account, id)',
+    `CREATE TABLE totals (account INTEGER PRIMARY KEY, ordinal BIGINT NOT NULL, settled BIGINT NOT NULL,
+      folded BIGINT NOT NULL, entries BIGINT NOT NULL, requests BIGINT NOT NULL, input BIGINT NOT NULL,
+      output BIGINT NOT NULL, quarantined BIGINT NOT NULL, changed BIGINT NOT NULL)`,
+    'CREATE INDEX totals_changed ON totals (changed)',
+    `CREATE TABLE exchanges (id {BYTES} NOT NULL PRIMARY KEY, account INTEGER NOT NULL, ordinal BIGINT NOT NULL,
+      ended BIGINT NOT NULL, charge BIGINT NOT NULL, kind SMALLINT NOT NULL, details {BYTES} NOT NULL) {PARTITIONED}`,
+    'CREATE INDEX exchanges_account ON exchanges (account, ordinal)',
+    `CREATE TABLE replaced (account INTEGER NOT NULL, ordinal BIGINT NOT NULL, id {BYTES} NOT NULL,
+      charge BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
+    `CREATE TABLE day_accounts (day INTEGER NOT NULL, account INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, account))`,
+    `CREATE TABLE day_models (day INTEGER NOT NULL, model INTEGER NOT NULL, type INTEGER NOT NULL,
+      upstream INTEGER NOT NULL, status INTEGER NOT NULL, {COUNTS},
+      PRIMARY KEY (day, model, type, upstream, status))`,
+    `CREATE TABLE account_models (account INTEGER NOT NULL, model INTEGER NOT NULL, requests BIGINT NOT NULL,
+      input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL, PRIMARY KEY (account, model))`,
+    'CREATE TABLE migrated (old TEXT PRIMARY KEY, id {BYTES} NOT NULL)',
+    'CREATE TABLE positions (shard INTEGER PRIMARY KEY, ms BIGINT NOT NULL, seq BIGINT NOT NULL)',
+  ],
+]
+
+/** What is counted by day: numbers, and two histograms. */
+const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT NOT NULL, input BIGINT NOT NULL,
+  cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
+  charge BIGINT NOT NULL, cost BIGINT NOT NULL, durations {BYTES} NOT NULL, first_bytes {BYTES} NOT NULL`
+
+const WORDS = {
+  sqlite: { BYTES: 'BLOB', PARTITIONED: 'WITHOUT ROWID', COUNTS },
+  postgres: { BYTES: 'BYTEA', PARTITIONED: 'PARTITION BY RANGE (id)', COUNTS },
+} as const
+
+/**
+ * Brings the tables to the current version. Processes that start together take turns.
+ * @returns the id of these records, by which a store knows them
+ * @throws Error if the tables are from a newer version of Tollgate
+ */
+export async function migrate(database: Database, newId: () => string): Promise<string> {
+  return database.transaction(async sql => {
+    await sql.all('CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)')
+    const version = Number((await meta(sql, 'version')) ?? 0)
+    if (version > STEPS.length)
+      throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${STEPS.length})`)
+    for (const step of STEPS.slice(version)) for (const text of step) await sql.all(spelled(text, database.dialect))
+    if (version < STEPS.length) await setMeta(sql, 'version', String(STEPS.length))
+    const known = await meta(sql, 'id')
+    if (known !== undefined) return known
+    const id = newId()
+    await setMeta(sql, 'id', id)
+    return id
+  })
+}
+
+function spelled(text: string, dialect: Database['dialect']): string {
+  const words: Readonly<Record<string, string>> = WORDS[dialect]
+  let done = text
+  while (/\{[A-Z]+\}/.test(done)) done = done.replaceAll(/\{([A-Z]+)\}/g, (_, word: string) => words[word] ?? '')
+  return done
+}
+
+/** Reads a value that belongs to the whole database. */
+export async function meta(sql: Sql, name: string): Promise<string | undefined> {
+  const [row] = await sql.all('SELECT value FROM meta WHERE name = ?', [name])
+  return row?.['value'] as string | undefined
+}
+
+/** Writes such a value. */
+export async function setMeta(sql: Sql, name: string, value: string): Promise<void> {
+  await sql.all(
+    'INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value',
+    [name, value],
+  )
+}
+
+/** Name of the number that counts how often a store was told again what the records know. */
+export const GENERATION = 'generation'
+
+/** Returns that number. */
+export async function generationOf(sql: Sql): Promise<number> {
+  return Number((await meta(sql, GENERATION)) ?? 0)
+}

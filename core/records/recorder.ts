@@ -1,0 +1,298 @@
+/**
+ * Writes ended exchanges to the records: their rows, the totals of their accounts, and the sums of their days. Every
+ * entry states the whole charge of its exchange, so that writing it again changes nothing, in whatever order entries
+ * come.
+ */
+import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
+import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
+import { counted, type HistoryEntry, isFinal, KINDS } from './entry.ts'
+import { generationOf } from './migrations.ts'
+import type { Names, NewNames } from './names.ts'
+import { namesIn, packDetails, unpackDetails } from './notes.ts'
+import { DaySums } from './day-sums.ts'
+
+/** An entry as the store has it. */
+export interface EndedEntry extends HistoryEntry {
+  readonly account: string
+}
+
+/** A place in a shard's stream: the two parts of a stream id. */
+export interface Position {
+  readonly ms: number
+  readonly seq: number
+}
+
+/** What changes in the totals of an account. */
+interface Change {
+  ordinal: number
+  settled: bigint
+  entries: number
+  requests: number
+  input: number
+  output: number
+  quarantined: number
+  changed: number
+}
+
+const COLUMNS = 'account, ordinal, settled, folded, entries, requests, input, output, quarantined, changed'
+
+/** A place in the history is never lost: an entry whose account has no record gets this one. */
+const UNKNOWN_TYPE = '?'
+
+/** Writes entries. */
+export class Recorder {
+  readonly #database: Database
+  readonly #names: Names
+  /** Numbers of accounts, which never change. */
+  readonly #numbers = new Map<string, number>()
+
+  constructor(database: Database, names: Names) {
+    this.#database = database
+    this.#names = names
+  }
+
+  /**
+   * Records entries, and how far each shard's stream is recorded, in one transaction.
+   * @param entries in the order of their streams
+   * @param generation in which they were read from the store; undefined if they are not from one
+   * @throws Error if a later generation has begun
+   */
+  async record(
+    entries: readonly EndedEntry[],
+    positions: ReadonlyMap<number, Position>,
+    generation?: number,
+  ): Promise<void> {
+    let names: NewNames | undefined
+    let months: readonly string[] = []
+    const found = new Map<string, number>()
+    const recorded = this.#database.transaction(async sql => {
+      if (generation !== undefined && (await generationOf(sql)) !== generation)
+        throw new Error('the store has been restored meanwhile; its streams are read again')
+      names = await this.#names.ensure(sql, [
+        '',
+        ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
+      ])
+      months = await this.#partitions(sql, entries)
+      await this.#numberAccounts(sql, entries, found)
+      const before = await this.#known(sql, entries)
+      const number = (account: string): number => found.get(account) ?? this.#numbers.get(account) ?? 0
+      const last = new Map<string, EndedEntry>()
+      const replaced: SqlValue[][] = []
+      for (const entry of entries) {
+        const known = last.get(entry.id) ?? before.get(entry.id)
+        if (!known) {
+          last.set(entry.id, entry)
+          continue
+        }
+        // The last word is never replaced.
+        if (isFinal(known.kind) || (!isFinal(entry.kind) && known.ordinal >= entry.ordinal)) continue
+        replaced.push([number(entry.account), known.ordinal, bytesOfId(known.id), known.charge])
+        // The first end determines the time.
+        last.set(entry.id, { ...entry, at: known.at })
+      }
+      await this.#writeRows(sql, [...last.values()], number, names)
+      await insertAll(
+        sql,
+        'INSERT INTO replaced (account, ordinal, id, charge)',
+        replaced,
+        'ON CONFLICT (account, ordinal) DO NOTHING',
+      )
+      await this.#writeTotals(sql, entries, last, before, number)
+      const days = new DaySums(names, number)
+      for (const [id, entry] of last) {
+        const old = before.get(id)
+        if (old) days.add({ ...old, account: entry.account }, -1)
+        days.add(entry, 1)
+      }
+      await days.write(sql)
+      await insertAll(
+        sql,
+        'INSERT INTO positions (shard, ms, seq)',
+        [...positions].sort(([a], [b]) => a - b).map(([shard, { ms, seq }]) => [shard, ms, seq]),
+        `ON CONFLICT (shard) DO UPDATE SET ms = excluded.ms, seq = excluded.seq
+         WHERE excluded.ms > positions.ms OR (excluded.ms = positions.ms AND excluded.seq > positions.seq)`,
+      )
+    })
+    // Another process may have dropped a partition.
+    await recorded.catch(() => this.#months.clear())
+    await recorded
+    names?.kept()
+    for (const month of months) this.#months.add(month)
+    for (const [account, number] of found) this.#numbers.set(account, number)
+  }
+
+  /** Makes sure that PostgreSQL has a partition for each month. */
+  async #partitions(sql: Sql, entries: readonly EndedEntry[]): Promise<readonly string[]> {
+    if (this.#database.dialect !== 'postgres') return []
+    const months = new Set(entries.map(({ id }) => new Date(timeOfId(id)).toISOString().slice(0, 7)))
+    const missing = [...months].filter(month => !this.#months.has(month))
+    for (const month of missing) {
+      const from = Date.parse(`${month}-01T00:00:00Z`)
+      const to = new Date(from)
+      to.setUTCMonth(to.getUTCMonth() + 1)
+      await sql.all(
+        `CREATE TABLE IF NOT EXISTS ${partitionOf(from)} PARTITION OF exchanges
+         FOR VALUES FROM ('\\x${boundOf(from)}') TO ('\\x${boundOf(to.getTime())}')`,
+      )
+    }
+    return missing
+  }
+
+  readonly #months = new Set<string>()
+
+  async #numberAccounts(sql: Sql, entries: readonly EndedEntry[], found: Map<string, number>): Promise<void> {
+    const missing = [...new Set(entries.map(({ account }) => account))].filter(each => !this.#numbers.has(each))
+    for (const row of await selectIn(sql, 'SELECT no, id FROM accounts WHERE id', missing))
+      found.set(String(row['id']), Number(row['no']))
+    const unknown = missing.filter(account => !found.has(account))
+    if (unknown.length === 0) return
+    const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
+    let no = Number(last?.['no'])
+    for (const account of unknown) {
+      found.set(account, ++no)
+      await sql.all(
+        `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation,
+         grants, granted, pending, changed) VALUES (?, ?, ?, '', '', 'disabled', NULL, 0, 0, ?, '', 0, 0, 0, 0, 0)`,
+        [no, account, UNKNOWN_TYPE, account],
+      )
+    }
+  }
+
+  /** Returns the entries that are recorded already, by id. */
+  async #known(sql: Sql, entries: readonly EndedEntry[]): Promise<Map<string, HistoryEntry>> {
+    const ids = [...new Set(entries.map(({ id }) => id))].map(bytesOfId)
+    const rows = await selectIn(sql, 'SELECT id, ordinal, ended, charge, kind, details FROM exchanges WHERE id', ids)
+    if (rows.length > 0) await this.#names.load(sql)
+    return new Map(rows.map(row => entryOf(row, this.#names)).map(entry => [entry.id, entry]))
+  }
+
+  async #writeRows(
+    sql: Sql,
+    entries: readonly EndedEntry[],
+    number: (account: string) => number,
+    names: NewNames,
+  ): Promise<void> {
+    await insertAll(
+      sql,
+      'INSERT INTO exchanges (id, account, ordinal, ended, charge, kind, details)',
+      entries.map(entry => [
+        bytesOfId(entry.id),
+        number(entry.account),
+        entry.ordinal,
+        entry.at,
+        entry.charge,
+        KINDS.indexOf(entry.kind),
+        packed(entry, names),
+      ]),
+      `ON CONFLICT (id) DO UPDATE SET ordinal = excluded.ordinal, charge = excluded.charge, kind = excluded.kind,
+       details = excluded.details`,
+    )
+  }
+
+  async #writeTotals(
+    sql: Sql,
+    entries: readonly EndedEntry[],
+    last: ReadonlyMap<string, EndedEntry>,
+    before: ReadonlyMap<string, HistoryEntry>,
+    number: (account: string) => number,
+  ): Promise<void> {
+    const changes = new Map<number, Change>()
+    const of = (account: string): Change => {
+      const no = number(account)
+      let change = changes.get(no)
+      if (!change)
+        changes.set(
+          no,
+          (change = {
+            ordinal: 0,
+            settled: 0n,
+            entries: 0,
+            requests: 0,
+            input: 0,
+            output: 0,
+            quarantined: 0,
+            changed: 0,
+          }),
+        )
+      return change
+    }
+    for (const { account, ordinal, at } of entries) {
+      const change = of(account)
+      change.ordinal = Math.max(change.ordinal, ordinal)
+      change.changed = Math.max(change.changed, at)
+    }
+    const add = (account: string, entry: HistoryEntry, sign: 1 | -1): void => {
+      const change = of(account)
+      const count = counted(entry)
+      change.settled += BigInt(sign) * entry.charge
+      change.entries += sign
+      change.requests += sign * count.requests
+      change.input += sign * count.input
+      change.output += sign * count.output
+      change.quarantined += entry.notes.quarantined ? sign : 0
+    }
+    for (const [id, entry] of last) {
+      const old = before.get(id)
+      if (old) add(entry.account, old, -1)
+      add(entry.account, entry, 1)
+    }
+    const rows = [...changes]
+      .sort(([a], [b]) => a - b)
+      .map(([no, c]) => [
+        no,
+        c.ordinal,
+        c.settled,
+        0,
+        c.entries,
+        c.requests,
+        c.input,
+        c.output,
+        c.quarantined,
+        c.changed,
+      ])
+    const sum = ['settled', 'entries', 'requests', 'input', 'output', 'quarantined']
+      .map(name => `${name} = totals.${name} + excluded.${name}`)
+      .join(', ')
+    const most = ['ordinal', 'changed']
+      .map(
+        name => `${name} = CASE WHEN excluded.${name} > totals.${name} THEN excluded.${name} ELSE totals.${name} END`,
+      )
+      .join(', ')
+    await insertAll(sql, `INSERT INTO totals (${COLUMNS})`, rows, `ON CONFLICT (account) DO UPDATE SET ${sum}, ${most}`)
+  }
+}
+
+/**
+ * Packs the details of an entry. Notes that cannot be packed are left out: one entry must not keep all others from being
+ * recorded.
+ */
+function packed(entry: EndedEntry, names: NewNames): Uint8Array {
+  try {
+    return packDetails(entry, names)
+  } catch {
+    const { endpoint = '', model = '', status } = entry.notes
+    return packDetails({ ...entry, notes: { endpoint, model, stream: false, ...(status && { status }) } }, names)
+  }
+}
+
+/** Returns the name of the partition that begins with a month. */
+export function partitionOf(month: number): string {
+  return `exchanges_${new Date(month).toISOString().slice(0, 7).replace('-', '_')}`
+}
+
+/** Returns the smallest id of a time, in hexadecimal. */
+export function boundOf(ms: number): string {
+  return ms.toString(16).padStart(12, '0').padEnd(32, '0')
+}
+
+/** Reads an entry from its row. */
+export function entryOf(row: Row, names: Names): HistoryEntry {
+  return {
+    id: idFromBytes(row['id'] as Uint8Array),
+    ordinal: Number(row['ordinal']),
+    at: Number(row['ended']),
+    kind: KINDS[Number(row['kind'])] ?? 'settle',
+    charge: bigintOf(row, 'charge'),
+    ...unpackDetails(row['details'] as Uint8Array, names),
+  }
+}

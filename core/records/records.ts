@@ -1,0 +1,112 @@
+/**
+ * The records: keys, grants, prices, ended exchanges and their sums, as rows of a SQL database. The store has only what
+ * is hot.
+ */
+import { join } from 'node:path'
+import type { StoreConfig } from '../config/config.ts'
+import type { Log } from '../lib/log.ts'
+import { type Database, insertAll, selectIn } from './database.ts'
+import { History } from './history.ts'
+import { KeyRecords } from './key-records.ts'
+import { GENERATION, generationOf, migrate, setMeta } from './migrations.ts'
+import { Names } from './names.ts'
+import { Openings } from './opening.ts'
+import { openPostgres } from './postgres.ts'
+import { Recorder } from './recorder.ts'
+import { deleteBefore } from './retention.ts'
+import { openSqlite } from './sqlite.ts'
+
+/** Name of the SQLite file in the data folder. */
+const FILE = 'records.sqlite'
+
+/** Open records. */
+export class Records {
+  readonly database: Database
+  /** Identifies these records. A store belongs to the records whose id it has. */
+  readonly id: string
+  readonly keys: KeyRecords
+  readonly history: History
+  readonly recorder: Recorder
+  /** Accounts that are taken over from a store of the first layout. */
+  readonly openings: Openings
+  #closing: Promise<void> | undefined
+
+  /**
+   * Opens the records and brings their tables up to date.
+   * @throws Error for the operator
+   */
+  static async open(
+    { data, records, recordsConnections, recordsTimeoutMs }: StoreConfig,
+    { log, newId }: { readonly log: Log; readonly newId: () => string },
+  ): Promise<Records> {
+    const database =
+      records === undefined
+        ? await openSqlite(join(data, FILE))
+        : await openPostgres(records, { connections: recordsConnections, timeoutMs: recordsTimeoutMs, log })
+    try {
+      return new Records(database, await migrate(database, newId))
+    } catch (cause) {
+      await database.close()
+      throw cause
+    }
+  }
+
+  private constructor(database: Database, id: string) {
+    this.database = database
+    this.id = id
+    const names = new Names(database)
+    this.keys = new KeyRecords(database)
+    this.history = new History(database, names)
+    this.recorder = new Recorder(database, names)
+    this.openings = new Openings(database)
+  }
+
+  /** Describes the records for the operator, without credentials. */
+  get description(): string {
+    return this.database.description
+  }
+
+  /** Writes price versions with their numbers, except those that are recorded already. */
+  async addPrices(prices: ReadonlyMap<string, string>): Promise<void> {
+    const found = await selectIn(this.database, 'SELECT version FROM prices WHERE version', [...prices.keys()])
+    const known = new Set(found.map(row => row['version']))
+    const rows = [...prices].filter(([version]) => !known.has(version))
+    if (rows.length === 0) return
+    await this.database.transaction(sql =>
+      insertAll(sql, 'INSERT INTO prices (version, numbers)', rows, 'ON CONFLICT (version) DO NOTHING'),
+    )
+  }
+
+  /** Returns how often a store was told again what the records know. */
+  generation(): Promise<number> {
+    return generationOf(this.database)
+  }
+
+  /**
+   * Begins a new generation, before a store is told again what the records know. What was read from the store in an
+   * earlier generation is not recorded any more, since the store is told without it.
+   */
+  async nextGeneration(): Promise<number> {
+    return this.database.transaction(async sql => {
+      const next = (await generationOf(sql)) + 1
+      await setMeta(sql, GENERATION, String(next))
+      return next
+    })
+  }
+
+  /** Returns the numbers of a price version. Undefined if it was never recorded. */
+  async price(version: string): Promise<string | undefined> {
+    const [row] = await this.database.all('SELECT numbers FROM prices WHERE version = ?', [version])
+    return row?.['numbers'] as string | undefined
+  }
+
+  /** Deletes the exchanges that began before a time. @returns the number of deleted exchanges */
+  deleteBefore(ms: number): Promise<number> {
+    return deleteBefore(this.database, ms)
+  }
+
+  /** Closes the database. A second call does nothing. */
+  close(): Promise<void> {
+    return (this.#closing ??= this.database.close())
+  }
+}

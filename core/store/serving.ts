@@ -1,0 +1,58 @@
+/**
+ * Which store and which records the running gateway of a data folder uses, so that a command with other settings does
+ * not work on others by mistake.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { StoreConfig } from '../config/config.ts'
+import { describeAddress } from '../config/store-address.ts'
+import { type FileLock, lockFile } from '../lib/file-lock.ts'
+
+/** Descriptions without credentials. */
+export interface Served {
+  readonly store: string
+  readonly records: string
+}
+
+const files = (data: string): { text: string; lock: string } => ({
+  text: join(data, 'serving.json'),
+  lock: join(data, 'serving.lock'),
+})
+
+/** Describes what a configuration uses. */
+export function servedBy({ address, data, records }: StoreConfig): Served {
+  const url = records === undefined ? undefined : new URL(records)
+  return {
+    store: address ? describeAddress(address) : `the store in ${data}`,
+    records: url ? `PostgreSQL at ${url.host}${url.pathname}` : `SQLite in ${data}`,
+  }
+}
+
+/** Notes what this gateway uses, until it releases the lock or ends. */
+export function announce(config: StoreConfig): FileLock | undefined {
+  const { text, lock } = files(config.data)
+  mkdirSync(config.data, { recursive: true, mode: 0o700 })
+  // Another gateway may share the folder and, with it, all settings of the store.
+  const held = lockFile(lock)
+  if (held) writeFileSync(text, JSON.stringify(servedBy(config)), { mode: 0o600 })
+  return held
+}
+
+/** @throws Error for the operator if a running gateway of the data folder uses another store or other records */
+export function refuseOther(config: StoreConfig): void {
+  const { text, lock } = files(config.data)
+  let running: Served
+  try {
+    running = JSON.parse(readFileSync(text, 'utf8')) as Served
+  } catch {
+    return
+  }
+  const own = servedBy(config)
+  if (running.store === own.store && running.records === own.records) return
+  const free = lockFile(lock)
+  free?.release()
+  if (free) return
+  throw new Error(
+    `the running gateway uses ${running.store} and ${running.records}, but this command would use ${own.store} and ${own.records}; give it the same environment, such as REDIS_URL and DATABASE_URL`,
+  )
+}

@@ -1,0 +1,68 @@
+/**
+ * Runs the stories of the ledger on PostgreSQL, and on a cluster of three Redis servers. `npm test` runs them on SQLite
+ * and on one Redis.
+ */
+import { spawn } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Redis } from 'ioredis'
+import { findServer } from '../core/store/managed.ts'
+import { freePort } from './ports.ts'
+import { PostgresServer } from './postgres.ts'
+
+const STORIES = ['money', 'budget', 'charges', 'retries', 'lookups', 'usage', 'leaving']
+/** Stories with a Redis of their own, which they stop, kill or empty. */
+const WITH_OWN_REDIS = ['crash', 'store', 'rebuild', 'gateways', 'failing-commands', 'stopping', 'workers', 'migrate']
+
+const SLOTS = 16_384
+
+/** Starts a cluster of three servers. */
+async function startCluster(folder: string): Promise<{ url: string; stop(): void }> {
+  const ports = [await freePort(), await freePort(), await freePort()]
+  const servers = ports.map(port => {
+    mkdirSync(join(folder, String(port)))
+    const args = ['--port', String(port), '--cluster-enabled', 'yes', '--appendonly', 'yes', '--save', '']
+    return spawn(findServer(process.env) as string, [...args, '--dir', join(folder, String(port))], { stdio: 'ignore' })
+  })
+  const clients = ports.map(port => new Redis(port, { retryStrategy: () => 50, maxRetriesPerRequest: 100 }))
+  const third = Math.ceil(SLOTS / clients.length)
+  for (const [index, client] of clients.entries()) {
+    const [from, to] = [index * third, Math.min((index + 1) * third, SLOTS) - 1]
+    await client.call('CLUSTER', 'ADDSLOTSRANGE', String(from), String(to))
+    if (index > 0) await clients[0]?.call('CLUSTER', 'MEET', '127.0.0.1', String(ports[index]))
+  }
+  for (const client of clients)
+    while (!/cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await client.call('CLUSTER', 'INFO'))))
+      await new Promise(resolve => setTimeout(resolve, 50))
+  for (const client of clients) client.disconnect()
+  return {
+    url: `redis+cluster://${ports.map(port => `127.0.0.1:${port}`).join(',')}`,
+    stop: () => servers.forEach(server => server.kill()),
+  }
+}
+
+function run(title: string, stories: readonly string[], env: Record<string, string>): Promise<boolean> {
+  console.log(`\n${title}: ${stories.join(', ')}`)
+  const files = stories.map(story => `test/story/${story}.test.ts`)
+  const child = spawn('tap', ['run', '--disable-coverage', '--reporter=terse', '--timeout=300', ...files], {
+    stdio: 'inherit',
+    env: { ...process.env, ...env },
+  })
+  return new Promise(resolve => child.on('exit', code => resolve(code === 0)))
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'tollgate-matrix-'))
+const postgres = await PostgresServer.start()
+const cluster = await startCluster(folder)
+const onPostgres = { TEST_POSTGRES: postgres.url, TEST_RECORDS: 'postgres' }
+const onCluster = { REDIS_URL: cluster.url, TEST_STORE: 'given' }
+const results = [
+  await run('PostgreSQL, one Redis', [...STORIES, ...WITH_OWN_REDIS], onPostgres),
+  await run('SQLite, a cluster of three', STORIES, onCluster),
+  await run('PostgreSQL, a cluster of three', STORIES, { ...onPostgres, ...onCluster }),
+]
+cluster.stop()
+await postgres.stop()
+rmSync(folder, { recursive: true, force: true })
+process.exit(results.every(Boolean) ? 0 : 1)

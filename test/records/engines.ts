@@ -1,0 +1,63 @@
+/** Runs tests on both databases. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { config } from '../plugins/facts.ts'
+import { timedId } from '../../core/lib/ids.ts'
+import { Records } from '../../core/records/records.ts'
+import { testEnvironment } from '../environment.ts'
+import { PostgresServer } from '../postgres.ts'
+
+let server: Promise<string> | undefined
+
+/** Returns the URL of a new database, on the server of this test run or on one of this file's own. */
+export async function newDatabase(): Promise<string> {
+  const shared = process.env['TEST_POSTGRES']
+  server ??= shared === undefined ? own() : Promise.resolve(shared)
+  return PostgresServer.database(await server)
+}
+
+async function own(): Promise<string> {
+  const started = await PostgresServer.start()
+  t.teardown(() => started.stop())
+  return started.url
+}
+
+/** How the records of one engine are opened: another time, they are the same. */
+export type Open = () => Promise<Records>
+
+/** Defines a test that runs once on each engine. */
+export function onEachEngine(name: string, run: (t: Test, open: Open) => Promise<void>): void {
+  for (const engine of ['SQLite', 'PostgreSQL'] as const) {
+    t.test(`${engine}: ${name}`, async t => {
+      const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
+      t.teardown(() => rmSync(data, { recursive: true, force: true }))
+      const records = engine === 'PostgreSQL' ? await newDatabase() : undefined
+      await run(t, async () => {
+        const opened = await Records.open({ ...config.store, data, records }, testEnvironment())
+        t.teardown(() => opened.close())
+        return opened
+      })
+    })
+  }
+}
+
+/** Returns a key record for a test. */
+export function keyRecord(more: object = {}) {
+  const id = timedId(Date.now())
+  return {
+    id: `key_${id}`,
+    type: 'famC',
+    name: '',
+    batch: '',
+    status: 'active' as const,
+    expiresAt: undefined,
+    createdAt: 1,
+    version: 1,
+    digest: id,
+    label: 'sk-...abcd',
+    rotation: 0,
+    ...more,
+  }
+}

@@ -1,0 +1,241 @@
+import { timedId } from '../../core/lib/ids.ts'
+import { dayOf, type EntryKind, type Notes } from '../../core/records/entry.ts'
+import type { EndedEntry } from '../../core/records/recorder.ts'
+import { keyRecord, onEachEngine } from './engines.ts'
+
+const DAY_MS = 86_400_000
+const NOW = Date.UTC(2026, 10, 25, 12)
+
+const NOTES: Notes = {
+  endpoint: '/v1/chat/completions',
+  model: 'acme/famC-5.5',
+  type: 'famC',
+  upstream: 'famC/1',
+  stream: true,
+  status: 'ok',
+  httpStatus: 200,
+  usage: { input: 1000, cacheRead: 200, cacheWrite5m: 0, cacheWrite1h: 0, output: 50, reasoning: 10 },
+  usageSource: 'upstream',
+  price: 'large',
+  priceVersion: 'v1',
+  cost: '900',
+  durationMs: 1234,
+  ttftMs: 321,
+  requestedModel: 'famC[1m]',
+}
+
+function entry(account: string, ordinal: number, more: Partial<EndedEntry> = {}): EndedEntry {
+  return {
+    id: timedId(NOW + ordinal),
+    account,
+    ordinal,
+    at: NOW,
+    kind: 'settle',
+    charge: 10n,
+    balance: -5n,
+    bucket: '497000.3',
+    waived: 0n,
+    notes: NOTES,
+    ...more,
+  }
+}
+
+onEachEngine('an entry comes back as it was recorded', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  const sent = entry(key.id, 1, { waived: 3n })
+  await records.recorder.record([sent], new Map([[7, { ms: 5, seq: 6 }]]))
+  const { account: _account, ...expected } = sent
+  t.strictSame(await records.history.entries(key.id, { count: 5 }), [expected])
+  // Another process does not have the numbers of the names in memory.
+  const other = await open()
+  t.strictSame(await other.history.entry(sent.id), sent)
+  t.strictSame(await other.history.positions(), new Map([[7, { ms: 5, seq: 6 }]]))
+  t.equal(other.id, records.id)
+})
+
+onEachEngine('what is recorded twice, late or out of order counts once', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  const id = timedId(NOW)
+  const of = (ordinal: number, kind: EntryKind, charge: bigint): EndedEntry =>
+    entry(key.id, ordinal, { id, kind, charge, at: NOW + ordinal * DAY_MS })
+  const record = (...entries: EndedEntry[]): Promise<void> => records.recorder.record(entries, new Map())
+  const totals = (): Promise<object> => records.history.totals(key.id)
+  await record(of(1, 'reaped', 4n), of(1, 'reaped', 4n))
+  t.match(await totals(), { settled: 4n, entries: 1, ordinal: 1 })
+  await record(of(2, 'late', 10n))
+  await record(of(2, 'late', 10n), of(1, 'reaped', 4n))
+  t.match(await totals(), { settled: 10n, entries: 1, ordinal: 2 })
+  t.match(await records.history.entries(key.id, { count: 9 }), [{ kind: 'late', charge: 10n, at: NOW + DAY_MS }])
+  const { days, total, models } = (await records.history.summary(key.id, NOW + 3 * DAY_MS)).summary
+  const once = { requests: 1, input: 1200, output: 50, cost: 10n }
+  t.strictSame(total, once)
+  t.strictSame([...days], [[dayOf(NOW) + 1, once]], 'on the day of its first end')
+  t.strictSame([...models], [['acme/famC-5.5', once]])
+  const other = timedId(NOW)
+  await record(
+    entry(key.id, 3, { id: other, kind: 'orphan', charge: 1n }),
+    entry(key.id, 4, { id: other, kind: 'settle', charge: 99n }),
+  )
+  t.match(await totals(), { settled: 11n, entries: 2, ordinal: 4 })
+})
+
+onEachEngine('a refund is taken from the day and the model that it refunds', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  const charged = entry(key.id, 1)
+  const { endpoint, model } = NOTES
+  const refund = entry(key.id, 2, {
+    kind: 'credit',
+    charge: -10n,
+    at: NOW + 5 * DAY_MS,
+    notes: { endpoint, model, stream: false, entry: charged.id, endedAt: NOW, reason: 'x' },
+  })
+  await records.recorder.record([charged, refund], new Map())
+  const { days, total } = (await records.history.summary(key.id, NOW)).summary
+  t.match(total, { requests: 1, cost: 0n })
+  t.match([...days], [[dayOf(NOW), { requests: 1, cost: 0n }]])
+})
+
+onEachEngine('pages, times and cursors select entries, newest first', async (t, open) => {
+  const records = await open()
+  const [key, other] = [keyRecord(), keyRecord()]
+  await records.keys.add([key, other], 0n, 1)
+  const entries = Array.from({ length: 1200 }, (_, index) => entry(key.id, index + 1, { at: NOW + index }))
+  await records.recorder.record([...entries, entry(other.id, 1)], new Map())
+  const ordinals = async (range: object): Promise<number[]> =>
+    (await records.history.entries(key.id, { count: 3, ...range })).map(({ ordinal }) => ordinal)
+  t.strictSame(await ordinals({}), [1200, 1199, 1198])
+  t.strictSame(await ordinals({ before: 3 }), [2, 1])
+  t.strictSame(await ordinals({ from: NOW + 10, to: NOW + 11 }), [12, 11])
+  t.strictSame(
+    (await records.history.entriesAfter(key.id, 1198, 5)).map(({ ordinal }) => ordinal),
+    [1199, 1200],
+  )
+  t.equal((await records.history.totals(other.id)).entries, 1)
+  t.equal(await records.history.charges(key.id), 12_000n)
+})
+
+onEachEngine('old exchanges are deleted, and the sums of their accounts remain', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  const months = [0, 40, 80].map(days => NOW - days * DAY_MS)
+  const entries = months.flatMap((ms, month) =>
+    [0, 1].map(nth => entry(key.id, 6 - month * 2 - nth, { id: timedId(ms), at: ms })),
+  )
+  await records.recorder.record(entries, new Map())
+  t.equal(await records.deleteBefore(NOW - 24 * DAY_MS), 4)
+  t.equal(await records.deleteBefore(NOW - 24 * DAY_MS), 0)
+  t.match(await records.history.totals(key.id), { settled: 60n, folded: 40n, entries: 2 })
+  t.equal(await records.history.charges(key.id), 20n)
+  await records.recorder.record([entry(key.id, 7)], new Map())
+  t.match(await records.history.totals(key.id), { settled: 70n, folded: 40n, entries: 3 })
+})
+
+onEachEngine('a failed transaction changes nothing, and the next one does', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 5n, 1)
+  await t.rejects(records.keys.add([keyRecord(), key], 5n, 1))
+  t.match(await records.keys.list({ count: 10 }), [{ id: key.id, granted: 5n, grants: 1 }])
+  const transaction = records.database.transaction.bind(records.database)
+  records.database.transaction = use =>
+    transaction(async sql => {
+      await use(sql)
+      throw new Error('the database has failed')
+    })
+  const unseen = entry(key.id, 1, { notes: { ...NOTES, model: 'never/seen' } })
+  await t.rejects(records.recorder.record([unseen], new Map()))
+  records.database.transaction = transaction
+  await records.recorder.record([unseen], new Map())
+  t.match(await records.history.entries(key.id, { count: 5 }), [{ notes: { model: 'never/seen' } }])
+})
+
+onEachEngine('notes that cannot be kept do not keep their entry, or others, from being recorded', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  await records.recorder.record(
+    [entry(key.id, 1, { notes: { ...NOTES, httpStatus: -1 } }), entry(key.id, 2)],
+    new Map(),
+  )
+  t.match(await records.history.entries(key.id, { count: 5 }), [
+    { ordinal: 2, charge: 10n, notes: NOTES },
+    { ordinal: 1, charge: 10n, notes: { model: NOTES.model, status: 'ok' } },
+  ])
+})
+
+onEachEngine('a grant is added once, with a number of its own', async (t, open) => {
+  const [one, other] = [await open(), await open()]
+  const key = keyRecord()
+  await one.keys.add([key], 100n, 1)
+  const grants = await Promise.all(
+    Array.from({ length: 20 }, (_, index) =>
+      (index % 2 === 0 ? one : other).keys.grant(key.id, { id: `g${index % 10}`, amount: 7n, at: 2, notes: {} }),
+    ),
+  )
+  t.equal(grants.filter(done => done?.added).length, 10)
+  const all = await one.keys.grants(key.id, 1)
+  t.strictSame(
+    all.map(({ n }) => n),
+    Array.from({ length: 11 }, (_, index) => index + 1),
+  )
+  t.match(await one.keys.get(key.id), { granted: 170n, grants: 11 })
+  t.equal(await one.keys.grant('key_none', { id: 'x', amount: 1n, at: 1, notes: {} }), undefined)
+})
+
+onEachEngine('a record changes only to a newer version, and is pending until it is applied', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  t.match(await records.keys.pending(5), [{ id: key.id }])
+  await records.keys.applied([{ id: key.id, version: 1, grants: 1 }])
+  t.equal((await records.keys.pending(5)).length, 1, 'not as it was read')
+  await records.keys.applied([{ id: key.id, version: 1, grants: 0 }])
+  t.equal((await records.keys.pending(5)).length, 0)
+  const change = (version: number, pending: boolean): Promise<boolean> =>
+    records.keys.change(key.id, { ...key, status: 'disabled', version }, { at: 9, pending })
+  t.equal(await change(1, true), false)
+  t.equal(await change(3, false), true)
+  t.equal((await records.keys.pending(5)).length, 0)
+  t.equal(await change(4, true), true)
+  t.match(await records.keys.pending(5), [{ status: 'disabled', version: 4 }])
+  t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
+  t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
+})
+
+onEachEngine('keys are found and listed by what an operator knows of them', async (t, open) => {
+  const records = await open()
+  const keys = [
+    keyRecord({ name: 'Ann 100%', batch: 'spring', type: 'famA' }),
+    keyRecord({ name: 'Bob', status: 'disabled' }),
+    keyRecord({ name: 'anna' }),
+  ]
+  await records.keys.add(keys, 0n, 1)
+  const names = async (search: object): Promise<string[]> =>
+    (await records.keys.list({ count: 10, ...search })).map(({ name }) => name)
+  t.strictSame(await names({ text: 'ANN' }), ['Ann 100%', 'anna'])
+  t.strictSame(await names({ text: '0%' }), ['Ann 100%'])
+  t.strictSame(await names({ text: '_' }), ['Ann 100%', 'Bob', 'anna'], 'every id has one')
+  t.strictSame(await names({ type: 'famA', batch: 'spring' }), ['Ann 100%'])
+  t.strictSame(await names({ status: 'disabled' }), ['Bob'])
+  t.strictSame(await names({ count: 1, after: keys[0]?.id }), ['Bob'])
+  t.match(await records.keys.find(keys[1]?.digest ?? ''), { name: 'Bob' })
+  t.equal(await records.keys.any(), true)
+  t.strictSame(
+    (await Array.fromAsync(records.keys.pages(2))).map(page => page.length),
+    [2, 1],
+  )
+})
+
+onEachEngine('processes that open new records together make the tables once', async (t, open) => {
+  const opened = await Promise.all([open(), open(), open()])
+  t.equal(new Set(opened.map(({ id }) => id)).size, 1)
+  await opened[0]?.database.transaction(sql => sql.all("UPDATE meta SET value = '99' WHERE name = 'version'"))
+  await t.rejects(open(), /newer version of Tollgate/)
+})

@@ -1,0 +1,284 @@
+/**
+ * A ledger with many keys and many exchanges: what it occupies, and how long each operation on all of it takes while
+ * requests go on.
+ *
+ * npm run scale                                  a million keys and ten million exchanges; it takes about half an hour
+ * KEYS=10000 EXCHANGES=100000 npm run scale      fewer
+ * DATABASE_URL=postgres://… npm run scale        in an empty PostgreSQL instead of SQLite
+ */
+import { spawn } from 'node:child_process'
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { cpus, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Redis } from 'ioredis'
+import { parseAddress } from '../../core/config/store-address.ts'
+import { audit } from '../../core/ledger/audit.ts'
+import { Keys } from '../../core/ledger/keys.ts'
+import { Ledger } from '../../core/ledger/ledger.ts'
+import { timedId } from '../../core/lib/ids.ts'
+import type { Notes } from '../../core/records/entry.ts'
+import type { EndedEntry } from '../../core/records/recorder.ts'
+import { Records } from '../../core/records/records.ts'
+import { usageBy } from '../../core/records/usage.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { openStore } from '../../core/store/store.ts'
+import { testEnvironment } from '../environment.ts'
+import { config } from '../plugins/facts.ts'
+import { freePort } from '../ports.ts'
+
+const KEYS = Number(process.env['KEYS'] ?? 1_000_000)
+const EXCHANGES = Number(process.env['EXCHANGES'] ?? 10_000_000)
+const RATE = Number(process.env['RATE'] ?? 2000)
+const EXPIRED = Math.min(100_000, KEYS)
+const DAYS = 60
+const DAY_MS = 86_400_000
+
+const NOTES: Notes = {
+  endpoint: '/v1/chat/completions',
+  model: 'acme/famC-5.5',
+  type: 'famC',
+  upstream: 'famC/1',
+  stream: true,
+  status: 'ok',
+  httpStatus: 200,
+  usage: { input: 1812, cacheRead: 20_480, cacheWrite5m: 0, cacheWrite1h: 0, output: 412, reasoning: 128 },
+  usageSource: 'upstream',
+  price: 'medium',
+  priceVersion: '5f0c9d2a41b7',
+  cost: '1234567',
+  durationMs: 8123,
+  ttftMs: 412,
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'tollgate-scale-'))
+const port = await freePort()
+const server = spawn(
+  findServer(process.env) as string,
+  ['--port', String(port), '--dir', folder, '--appendonly', 'yes', '--appendfsync', 'everysec', '--save', ''],
+  { stdio: 'ignore' },
+)
+const place = {
+  ...config.store,
+  address: parseAddress(`redis://127.0.0.1:${port}`),
+  data: folder,
+  records: process.env['DATABASE_URL'],
+  commandTimeoutMs: 30_000,
+  recordsTimeoutMs: 600_000,
+}
+const environment = testEnvironment()
+const settings = { ...config, store: place, ledger: { ...config.ledger, auditEveryMs: DAY_MS, reapEveryMs: DAY_MS } }
+
+async function opened(): Promise<Ledger> {
+  const store = await openStore(place, 'guest', environment)
+  return new Ledger(store, await Records.open(place, environment), settings, environment, join(folder, 'outbox'))
+}
+
+function show(name: string, value: string): void {
+  console.log(`${name.padEnd(58)} ${value}`)
+}
+
+const seconds = (ms: number): string => `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 0)} s`
+
+/** Times of requests in milliseconds, while something else runs. */
+class Load {
+  #times: number[] = []
+  readonly #ledger: Ledger
+  readonly #ids: readonly string[]
+  readonly #over = new AbortController()
+  readonly #done: Promise<void>
+
+  constructor(ledger: Ledger, ids: readonly string[]) {
+    this.#ledger = ledger
+    this.#ids = ids
+    this.#done = this.#run()
+  }
+
+  async #run(): Promise<void> {
+    const began = performance.now()
+    for (let sent = 0; !this.#over.signal.aborted;) {
+      for (const due = ((performance.now() - began) / 1000) * RATE; sent < due; sent++) void this.#request(sent)
+      await sleep(1)
+    }
+  }
+
+  async #request(nth: number): Promise<void> {
+    const began = performance.now()
+    const account = this.#ids[(nth * 7919) % this.#ids.length] as string
+    const answer = await this.#ledger.hold({
+      account,
+      id: timedId(Date.now()),
+      amount: 1_000_000n,
+      least: 1_000_000n,
+      version: '1',
+      concurrency: 20,
+      notes: NOTES,
+      floor: () => ({ charge: 0n, notes: {} }),
+    })
+    this.#times.push(performance.now() - began)
+    if (answer.kind === 'held') this.#ledger.settle(answer.hold, { charge: 900_000n, kind: 'settle', notes: NOTES })
+  }
+
+  /** Returns the 99th percentile of the times since the last call, in milliseconds. */
+  p99(): number {
+    const times = this.#times.sort((a, b) => a - b)
+    this.#times = []
+    return times[Math.floor(times.length * 0.99)] ?? 0
+  }
+
+  async stop(): Promise<void> {
+    this.#over.abort()
+    await this.#done
+  }
+}
+
+/** Runs an operation beside the requests, and prints how long it took and what it did to them. */
+async function beside(load: Load, name: string, work: () => Promise<unknown>): Promise<void> {
+  load.p99()
+  const began = performance.now()
+  const result = await work()
+  const ms = performance.now() - began
+  const told = typeof result === 'string' ? `, ${result}` : ''
+  show(name, `${seconds(ms)}${told}; p99 of a hold ${load.p99().toFixed(1)} ms`)
+}
+
+try {
+  await sleep(500)
+  const redis = new Redis(port)
+  const used = async (): Promise<number> => Number(/^used_memory:(\d+)/m.exec(await redis.info('memory'))?.[1])
+  console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}`)
+  const ledger = await opened()
+  await ledger.start({ mayRebuild: false, alone: true })
+  show('records', ledger.records.description.replace(folder, '…'))
+  const keys = new Keys(ledger, 10_000, Date.now)
+  const empty = await used()
+  let began = performance.now()
+  const ids: string[] = []
+  while (ids.length < KEYS) {
+    const made = await keys.createMany(
+      { type: 'famC', name: 'customer', credits: 1_000_000_000_000n, expiresAt: undefined },
+      Math.min(1000, KEYS - ids.length),
+    )
+    ids.push(...made.map(({ key }) => key.id))
+  }
+  show(`creating ${KEYS} keys`, seconds(performance.now() - began))
+  show('memory of an unused key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
+
+  began = performance.now()
+  const start = Date.now() - DAYS * DAY_MS
+  const ordinals = new Map<string, number>()
+  for (let done = 0; done < EXCHANGES;) {
+    const entries: EndedEntry[] = []
+    for (; entries.length < 5000 && done < EXCHANGES; done++) {
+      const account = ids[(done * 7919) % KEYS] as string
+      const ordinal = (ordinals.get(account) ?? 0) + 1
+      ordinals.set(account, ordinal)
+      const at = start + Math.floor((done / EXCHANGES) * DAYS * DAY_MS)
+      entries.push({ id: timedId(at), account, ordinal, at, kind: 'settle', charge: 900_000n, balance: 1_000_000_000_000n - BigInt(ordinal) * 900_000n, bucket: '0.0', waived: 0n, notes: NOTES }) // prettier-ignore
+    }
+    await ledger.records.recorder.record(entries, new Map())
+  }
+  const recordingMs = performance.now() - began
+  show(
+    `recording ${EXCHANGES} exchanges`,
+    `${seconds(recordingMs)}, ${Math.round(EXCHANGES / (recordingMs / 1000))} a second`,
+  )
+  show('bytes of a row with its indexes', await bytesOfRow(ledger.records))
+  // The store is told what the records know of it, as after a loss.
+  began = performance.now()
+  await redis.flushall()
+  await ledger.continuity.rebuildAll()
+  show(`rebuilding the store: ${KEYS} keys with ${EXCHANGES} exchanges`, seconds(performance.now() - began))
+  ledger.continuity.recheck()
+  while (!ledger.continuity.open) await sleep(10)
+  show('memory of a used key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
+
+  const load = new Load(ledger, ids)
+  await sleep(5000)
+  load.p99()
+  await sleep(10_000)
+  show(`${RATE} requests a second`, `p99 of a hold ${load.p99().toFixed(1)} ms`)
+  await beside(load, 'start of another gateway', async () => {
+    const other = await opened()
+    await other.start({ mayRebuild: false, alone: false })
+    await other.close()
+  })
+  await beside(load, 'history page of a key', () => ledger.history(ids[7] as string, { count: 50 }))
+  await beside(load, 'keys list, a page of 200', () => ledger.records.keys.list({ count: 200 }))
+  await beside(load, 'keys list, search by name', () =>
+    ledger.records.keys.list({ text: ids[KEYS - 1]?.slice(4), count: 50 }),
+  )
+  const today = Math.floor(Date.now() / DAY_MS)
+  await beside(load, 'usage of a day by key, the first 1000', () =>
+    usageBy(ledger.records.database, 'key', { from: today - 1, to: today - 1, count: 1000 }),
+  )
+  await beside(load, `usage of ${DAYS} days by model`, () =>
+    usageBy(ledger.records.database, 'model', { from: today - DAYS, to: today, count: 1000 }),
+  )
+  await expire(ledger, ids)
+  await beside(load, `reaping ${EXPIRED} expired holds`, async () => `${await ledger.background.reap()} ended`)
+  await beside(load, 'deleting the exchanges of the oldest days', async () => {
+    return `${await ledger.records.deleteBefore(start + 5 * DAY_MS)} deleted`
+  })
+  await beside(load, `audit of ${KEYS} keys`, async () => {
+    const { drifts } = await audit(ledger, undefined, 'sums')
+    return `${drifts.length} with drift`
+  })
+  await load.stop()
+  await ledger.close()
+  const before = await used()
+  const third = await opened()
+  await third.start({ mayRebuild: false, alone: true })
+  const single = new Load(third, ids)
+  await sleep(Math.ceil((10_000 / RATE) * 1000))
+  await single.stop()
+  await sleep(500)
+  await third.background.archiveAll()
+  show(
+    'store memory that 10,000 recorded requests leave',
+    `${(Math.max(0, (await used()) - before) / 10_000) | 0} bytes each`,
+  )
+  await third.close()
+  redis.disconnect()
+} finally {
+  server.kill()
+  rmSync(folder, { recursive: true, force: true })
+}
+process.exit(0)
+
+/** Makes holds whose leases are over. */
+async function expire(ledger: Ledger, ids: readonly string[]): Promise<void> {
+  const { redis, keys } = ledger.scripts
+  for (let at = 0; at < EXPIRED; at += 500) {
+    const part = ids.slice(at, Math.min(at + 500, EXPIRED))
+    const pipeline = redis.pipeline()
+    for (const account of part) {
+      const id = timedId(Date.now())
+      const bucket = `${Math.floor(Date.now() / 3_600_000)}.9`
+      pipeline.set(keys.hold(account, id), `1000 500 ${bucket} - 0 ["1","/x","m",1]`)
+      pipeline.zadd(keys.of(account).leases, 1, `${account} ${id} ${bucket}`)
+      pipeline.hincrby(keys.of(account).account, 'bal', -1000)
+      pipeline.hincrby(keys.of(account).account, 'rsv', 1000)
+      pipeline.hincrby(keys.of(account).account, 'n', 1)
+    }
+    await pipeline.exec()
+    for (let shard = 0; shard < 1024; shard += 512) ledger.background.noteHold(part[0] as string)
+  }
+  for (const account of ids.slice(0, 5000)) ledger.background.noteHold(account)
+}
+
+async function bytesOfRow(records: Records): Promise<string> {
+  if (records.database.dialect === 'postgres') {
+    const [row] = await records.database.all(
+      "SELECT CAST(SUM(pg_total_relation_size(inhrelid)) AS BIGINT) AS bytes FROM pg_inherits WHERE inhparent = 'exchanges'::regclass",
+    )
+    return String(Math.round(Number(row?.['bytes']) / EXCHANGES))
+  }
+  const rows = await records.database
+    .all("SELECT SUM(pgsize) AS bytes FROM dbstat WHERE name LIKE 'exchanges%'")
+    .catch(() => [])
+  const bytes = Number(rows[0]?.['bytes'] ?? 0)
+  if (bytes > 0) return String(Math.round(bytes / EXCHANGES))
+  const size = readdirSync(folder).filter(name => name.startsWith('records')).reduce((sum, name) => sum + statSync(join(folder, name)).size, 0) // prettier-ignore
+  return `${Math.round(size / EXCHANGES)}, with everything else`
+}
