@@ -15,7 +15,7 @@ import { readStream, type StreamEntry, textOf } from './stream.ts'
 /** Entries of one shard, and of all shards, that one transaction records. */
 const PER_SHARD = 1000
 const PER_TRANSACTION = 5000
-/** Runs within which all shards are visited, also those that nobody announced. */
+/** Number of runs that visit all shards once, whether or not a process announced them. */
 const RUNS_OF_A_ROUND = 100
 /** Shards that are announced at once. */
 const ANNOUNCED_AT_ONCE = 256
@@ -137,7 +137,10 @@ export class Archiver {
     )
   }
 
-  /** Lets the outcomes expire some time after their hour. What is not recorded yet never expires. */
+  /**
+   * Lets the outcomes expire some time after their hour. An exchange whose outcome has expired is found in the stream or
+   * in the records.
+   */
   async #expire(entries: readonly StreamEntry[]): Promise<void> {
     const now = this.#continuity.now()
     const buckets = new Map<string, number>()

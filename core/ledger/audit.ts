@@ -2,6 +2,7 @@
  * The audit: compares every account in the store with what the records know of it, while the gateway runs. An entry has
  * a number in its account, so it is known exactly which entries each side has counted.
  */
+import { sideBySide } from '../lib/side-by-side.ts'
 import type { Balance, HistoryEntry } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
@@ -52,19 +53,14 @@ export async function audit(
   await ledger.background.reap()
   const report = { accounts: 0, entries: 0, drifts: [] as Drift[], repriced: 0, unversioned: 0 }
   for await (const page of accounts ? [await keysOf(ledger, accounts)] : ledger.records.keys.pages(PAGE)) {
-    const left = [...page]
-    await Promise.all(
-      Array.from({ length: SIDE_BY_SIDE }, async () => {
-        for (let key = left.shift(); key; key = left.shift()) {
-          const result = await new AccountAudit(ledger, key.id).run(depth)
-          report.accounts++
-          report.entries += result.entries
-          report.repriced += result.repriced
-          report.unversioned += result.unversioned
-          if (result.findings.length > 0) report.drifts.push({ account: key.id, findings: result.findings })
-        }
-      }),
-    )
+    await sideBySide(page, SIDE_BY_SIDE, async ({ id }) => {
+      const { entries, repriced, unversioned, findings } = await new AccountAudit(ledger, id).run(depth)
+      report.accounts++
+      report.entries += entries
+      report.repriced += repriced
+      report.unversioned += unversioned
+      if (findings.length > 0) report.drifts.push({ account: id, findings })
+    })
   }
   return report
 }

@@ -18,7 +18,7 @@ const LEASE_MS = 3000
 /** Interval of the renewal of the lease, of reading the shared state, and of telling the store what is pending. */
 const BEAT_MS = 1000
 const RETENTION_EVERY_MS = 3_600_000
-/** Keys that are told to the store at once. */
+/** Number of pending keys that are written to the store in one run. */
 const PENDING_AT_ONCE = 200
 /** Expired holds of a shard that are read at once. */
 const EXPIRED_AT_ONCE = 1000

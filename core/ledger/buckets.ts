@@ -3,7 +3,7 @@
  * outcomes of a shard lie in small hashes, which need little memory. An exchange's bucket is chosen with its hold and
  * carried with it, so that everyone looks in the same place, whatever the time.
  */
-import { shardOf } from './store-keys.ts'
+import { OF_QUOTAS, shardOf } from './store-keys.ts'
 
 /** Milliseconds whose exchanges share buckets. */
 const HOUR_MS = 3_600_000
@@ -15,7 +15,7 @@ export const KEPT_MS = 2 * HOUR_MS
 const SIZE = 64
 
 /** Prefix of the buckets of quotas. The records know nothing of them. */
-const OF_QUOTAS = '~'
+const QUOTA_BUCKET = '~'
 
 /** Chooses the buckets of one process. */
 export class Buckets {
@@ -31,7 +31,7 @@ export class Buckets {
     const hour = Math.floor(nowMs / HOUR_MS)
     let counted = this.#counts.get(shard)
     if (counted?.hour !== hour) this.#counts.set(shard, (counted = { hour, count: 0 }))
-    const quota = account.startsWith('quota:') ? OF_QUOTAS : ''
+    const quota = account.startsWith(OF_QUOTAS) ? QUOTA_BUCKET : ''
     return `${quota}${hour}.${Math.floor(counted.count++ / SIZE)}`
   }
 }
@@ -43,7 +43,7 @@ export function bucketAt(ms: number): string {
 
 /** Returns the milliseconds since the epoch at which a bucket's hour ends. */
 export function endOf(bucket: string): number {
-  const hour = Number.parseInt(bucket.startsWith(OF_QUOTAS) ? bucket.slice(1) : bucket, 10)
+  const hour = Number.parseInt(bucket.startsWith(QUOTA_BUCKET) ? bucket.slice(1) : bucket, 10)
   return (hour + 1) * HOUR_MS
 }
 

@@ -5,6 +5,7 @@
 import type { Cluster, Redis } from 'ioredis'
 import type { Log } from '../lib/log.ts'
 import { Serial } from '../lib/serial.ts'
+import { sideBySide } from '../lib/side-by-side.ts'
 import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
 import { Restorer } from './restore.ts'
@@ -89,7 +90,7 @@ export class Continuity {
     return this.#open
   }
 
-  /** Counts how often the store was told again what the records know. */
+  /** The number of times that the store was restored from the records. */
   get generation(): number {
     return this.#generation
   }
@@ -216,7 +217,7 @@ export class Continuity {
     this.#generation = await stored(this.#records.nextGeneration())
     let count = 0
     for await (const page of this.#records.keys.pages(PAGE)) {
-      await eachOf(page, SIDE_BY_SIDE, key => this.#restorer.restore(key))
+      await sideBySide(page, SIDE_BY_SIDE, key => this.#restorer.restore(key))
       count += page.length
     }
     return count
@@ -261,7 +262,7 @@ export class Continuity {
       this.#generation = await stored(this.#records.nextGeneration())
       let restored = 0
       for await (const page of this.#records.keys.changedSince(since, PAGE)) {
-        await eachOf(page, SIDE_BY_SIDE, key => this.#restorer.restore(key))
+        await sideBySide(page, SIDE_BY_SIDE, key => this.#restorer.restore(key))
         restored += page.length
       }
       this.#lostAt = this.now()
@@ -316,13 +317,4 @@ async function identityOf(redis: Redis): Promise<string> {
   const text = `${await redis.info('server')}\n${await redis.info('replication')}`
   const of = (name: string): string => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? ''
   return `${of('run_id')}:${of('master_replid')}`
-}
-
-async function eachOf<T>(items: readonly T[], sideBySide: number, work: (item: T) => Promise<unknown>): Promise<void> {
-  const left = [...items]
-  await Promise.all(
-    Array.from({ length: sideBySide }, async () => {
-      for (let item = left.shift(); item !== undefined; item = left.shift()) await work(item)
-    }),
-  )
 }

@@ -26,7 +26,7 @@ export interface NewKeys {
   readonly expiresAt: number | undefined
 }
 
-/** A new key with its secret, which nobody else knows. */
+/** A new key and its secret. The secret is not stored anywhere. */
 export interface CreatedKey {
   readonly key: KeyRecord
   readonly secret: string

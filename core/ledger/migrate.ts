@@ -11,7 +11,7 @@ import type { EndedEntry } from '../records/recorder.ts'
 import { refundOf } from './accounts.ts'
 import { bucketAt } from './buckets.ts'
 import type { Ledger } from './ledger.ts'
-import { OF_QUOTAS } from './reads.ts'
+import { OF_QUOTAS } from './store-keys.ts'
 import { stored } from './scripts.ts'
 
 /** Entries that are read and recorded at once, keys that one scan returns, accounts that are compared at once. */

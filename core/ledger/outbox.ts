@@ -32,7 +32,7 @@ const AT_ONCE = 200
 /** What became of settlements: the store took them, refused one of them by itself, or did not answer. */
 type Sent = 'taken' | 'refused' | 'away'
 
-/** A file of settlements that nobody writes to any more. */
+/** A file of settlements that is complete: no more lines are added to it. */
 interface Sealed {
   readonly path: string
   /** The lines that the store has taken, while others of the file wait. */

@@ -14,6 +14,7 @@ import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import { PriceBook } from './price-book.ts'
 import { type Scripts, stored } from './scripts.ts'
+import { OF_QUOTAS } from './store-keys.ts'
 import { type StreamEntry, unrecorded } from './stream.ts'
 
 /** Lengths of the quota windows, in milliseconds. */
@@ -190,9 +191,6 @@ function plus(one: Count = { requests: 0, input: 0, output: 0, cost: 0n }, other
     cost: one.cost + other.cost,
   }
 }
-
-/** Prefix of the accounts of quotas. */
-export const OF_QUOTAS = 'quota:'
 
 /** Returns the ledger's account name for an upstream account's quota. */
 export function quotaAccount(account: string): string {

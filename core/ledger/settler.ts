@@ -7,7 +7,7 @@ import { isOld, startOf } from './buckets.ts'
 import type { Continuity } from './continuity.ts'
 import type { Hold, HoldName } from './hold.ts'
 import { extendOperation, settleOperation, type SettlementLimits, type Verdict } from './operations.ts'
-import { OF_QUOTAS } from './reads.ts'
+import { OF_QUOTAS } from './store-keys.ts'
 import { type Scripts, unavailable } from './scripts.ts'
 import type { Settlement } from './settlement.ts'
 

@@ -8,6 +8,9 @@ import { LRUCache } from 'lru-cache'
 /** Number of shards. A store that was made with another number is refused. */
 export const SHARDS = 1024
 
+/** Prefix of the accounts of quotas. */
+export const OF_QUOTAS = 'quota:'
+
 /** The shard of an account. */
 export function shardOf(account: string): number {
   return crc32(account) % SHARDS

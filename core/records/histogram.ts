@@ -16,9 +16,9 @@ export function bucketOf(ms: number): number {
 }
 
 /** Adds the counts of one histogram to another. Counts below zero become zero. */
-export function addTo(sum: Histogram, other: ReadonlyMap<number, number>, times = 1): void {
+export function addTo(sum: Histogram, other: ReadonlyMap<number, number>): void {
   for (const [bucket, count] of other) {
-    const next = (sum.get(bucket) ?? 0) + count * times
+    const next = (sum.get(bucket) ?? 0) + count
     if (next > 0) sum.set(bucket, next)
     else sum.delete(bucket)
   }

@@ -1,5 +1,5 @@
 /** Keys and their grants in the records. */
-import { bigintOf, type Database, insertAll, type Row, type SqlValue } from './database.ts'
+import { bigintOf, type Database, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
 
 /** What is recorded of a key. */
 export interface KeyRecord {
@@ -64,6 +64,44 @@ const SELECT = `SELECT ${COLUMNS} FROM accounts a LEFT JOIN totals t ON t.accoun
 /** The columns that a search looks in. */
 const SEARCHED = ['id', 'name', 'batch', 'label'] as const
 
+/** A key with the columns of its row that only the records use. */
+export interface AccountRow extends KeyRecord, Pick<RecordedKey, 'grants' | 'granted'> {
+  readonly pending: boolean
+  /** When it was changed last, in milliseconds since the epoch. */
+  readonly changed: number
+}
+
+/** Inserts accounts under consecutive numbers. @returns the first of them */
+export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]): Promise<number> {
+  const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
+  const first = Number(last?.['no']) + 1
+  await insertAll(
+    sql,
+    `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation, grants,
+     granted, pending, changed)`,
+    accounts.map((key, index): SqlValue[] => [
+      first + index,
+      key.id,
+      key.type,
+      key.name,
+      key.batch,
+      key.status,
+      key.expiresAt ?? null,
+      key.createdAt,
+      key.version,
+      key.digest,
+      key.label,
+      key.rotation,
+      key.grants,
+      key.granted,
+      key.pending ? 1 : 0,
+      key.changed,
+    ]),
+    '',
+  )
+  return first
+}
+
 /** Reads and writes keys. */
 export class KeyRecords {
   readonly #database: Database
@@ -78,31 +116,10 @@ export class KeyRecords {
    */
   async add(keys: readonly KeyRecord[], grants: bigint, at: number): Promise<void> {
     await this.#database.transaction(async sql => {
-      const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
-      const first = Number(last?.['no']) + 1
-      await insertAll(
+      const sums = { grants: grants > 0n ? 1 : 0, granted: grants, pending: true, changed: at }
+      const first = await insertAccounts(
         sql,
-        `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation,
-         grants, granted, pending, changed)`,
-        keys.map((key, index): SqlValue[] => [
-          first + index,
-          key.id,
-          key.type,
-          key.name,
-          key.batch,
-          key.status,
-          key.expiresAt ?? null,
-          key.createdAt,
-          key.version,
-          key.digest,
-          key.label,
-          key.rotation,
-          grants > 0n ? 1 : 0,
-          grants,
-          1,
-          at,
-        ]),
-        '',
+        keys.map(key => ({ ...key, ...sums })),
       )
       if (grants === 0n) return
       const notes = JSON.stringify({ reason: 'created' })

@@ -95,7 +95,7 @@ export async function setMeta(sql: Sql, name: string, value: string): Promise<vo
   )
 }
 
-/** Name of the number that counts how often a store was told again what the records know. */
+/** Name of the number that counts how often a store was restored from these records. */
 export const GENERATION = 'generation'
 
 /** Returns that number. */

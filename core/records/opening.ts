@@ -1,7 +1,7 @@
 /** Takes over accounts from a store of the first layout, whose histories were in the store. */
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
-import type { Grant, KeyRecord } from './key-records.ts'
+import { type Grant, insertAccounts, type KeyRecord } from './key-records.ts'
 
 /** What an account had before its oldest entry: sums of entries that were deleted. */
 export interface OpeningTotals {
@@ -31,30 +31,9 @@ export class Openings {
     await this.#database.transaction(async sql => {
       const [known] = await sql.all('SELECT no FROM accounts WHERE id = ?', [key.id])
       if (known) return
-      const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
-      const no = Number(last?.['no']) + 1
       const granted = grants.reduce((sum, { amount }) => sum + amount, 0n)
-      await sql.all(
-        `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation,
-         grants, granted, pending, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)`,
-        [
-          no,
-          key.id,
-          key.type,
-          key.name,
-          key.batch,
-          key.status,
-          key.expiresAt ?? null,
-          key.createdAt,
-          key.version,
-          key.digest,
-          key.label,
-          key.rotation,
-          grants.length,
-          granted,
-          key.createdAt,
-        ],
-      )
+      const row = { ...key, grants: grants.length, granted, pending: false, changed: key.createdAt }
+      const no = await insertAccounts(sql, [row])
       await insertAll(
         sql,
         'INSERT INTO grants (account, n, id, amount, at, notes)',
@@ -75,7 +54,7 @@ export class Openings {
       if (done) return
       await sql.all(
         `INSERT INTO totals (account, ordinal, settled, folded, entries, requests, input, output, quarantined, changed)
-         SELECT no, 0, ?, ?, 0, ?, ?, ?, ?, 0 FROM accounts WHERE id = ? AND 1 = 1
+         SELECT no, 0, ?, ?, 0, ?, ?, ?, ?, 0 FROM accounts WHERE id = ?
          ON CONFLICT (account) DO UPDATE SET settled = totals.settled + excluded.settled,
          folded = totals.folded + excluded.folded, requests = totals.requests + excluded.requests,
          input = totals.input + excluded.input, output = totals.output + excluded.output,

@@ -7,6 +7,7 @@ import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import { counted, type HistoryEntry, isFinal, KINDS } from './entry.ts'
 import { generationOf } from './migrations.ts'
+import { insertAccounts } from './key-records.ts'
 import type { Names, NewNames } from './names.ts'
 import { namesIn, packDetails, unpackDetails } from './notes.ts'
 import { DaySums } from './day-sums.ts'
@@ -36,8 +37,22 @@ interface Change {
 
 const COLUMNS = 'account, ordinal, settled, folded, entries, requests, input, output, quarantined, changed'
 
-/** A place in the history is never lost: an entry whose account has no record gets this one. */
-const UNKNOWN_TYPE = '?'
+/** The record of an account that has none. Its entries are recorded all the same. */
+const UNKNOWN = {
+  type: '?',
+  name: '',
+  batch: '',
+  status: 'disabled',
+  expiresAt: undefined,
+  createdAt: 0,
+  version: 0,
+  label: '',
+  rotation: 0,
+  grants: 0,
+  granted: 0n,
+  pending: false,
+  changed: 0,
+} as const
 
 /** Writes entries. */
 export class Recorder {
@@ -45,6 +60,8 @@ export class Recorder {
   readonly #names: Names
   /** Numbers of accounts, which never change. */
   readonly #numbers = new Map<string, number>()
+  /** Months that are known to have a partition. */
+  readonly #months = new Set<string>()
 
   constructor(database: Database, names: Names) {
     this.#database = database
@@ -62,10 +79,10 @@ export class Recorder {
     positions: ReadonlyMap<number, Position>,
     generation?: number,
   ): Promise<void> {
-    let names: NewNames | undefined
+    let names = undefined as NewNames | undefined
     let months: readonly string[] = []
     const found = new Map<string, number>()
-    const recorded = this.#database.transaction(async sql => {
+    const work = async (sql: Sql): Promise<void> => {
       if (generation !== undefined && (await generationOf(sql)) !== generation)
         throw new Error('the store has been restored meanwhile; its streams are read again')
       names = await this.#names.ensure(sql, [
@@ -112,10 +129,14 @@ export class Recorder {
         `ON CONFLICT (shard) DO UPDATE SET ms = excluded.ms, seq = excluded.seq
          WHERE excluded.ms > positions.ms OR (excluded.ms = positions.ms AND excluded.seq > positions.seq)`,
       )
-    })
-    // Another process may have dropped a partition.
-    await recorded.catch(() => this.#months.clear())
-    await recorded
+    }
+    try {
+      await this.#database.transaction(work)
+    } catch (cause) {
+      // Another process may have dropped a partition.
+      this.#months.clear()
+      throw cause
+    }
     names?.kept()
     for (const month of months) this.#months.add(month)
     for (const [account, number] of found) this.#numbers.set(account, number)
@@ -138,24 +159,17 @@ export class Recorder {
     return missing
   }
 
-  readonly #months = new Set<string>()
-
   async #numberAccounts(sql: Sql, entries: readonly EndedEntry[], found: Map<string, number>): Promise<void> {
     const missing = [...new Set(entries.map(({ account }) => account))].filter(each => !this.#numbers.has(each))
     for (const row of await selectIn(sql, 'SELECT no, id FROM accounts WHERE id', missing))
       found.set(String(row['id']), Number(row['no']))
     const unknown = missing.filter(account => !found.has(account))
     if (unknown.length === 0) return
-    const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
-    let no = Number(last?.['no'])
-    for (const account of unknown) {
-      found.set(account, ++no)
-      await sql.all(
-        `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation,
-         grants, granted, pending, changed) VALUES (?, ?, ?, '', '', 'disabled', NULL, 0, 0, ?, '', 0, 0, 0, 0, 0)`,
-        [no, account, UNKNOWN_TYPE, account],
-      )
-    }
+    const first = await insertAccounts(
+      sql,
+      unknown.map(id => ({ ...UNKNOWN, id, digest: id })),
+    )
+    unknown.forEach((account, index) => found.set(account, first + index))
   }
 
   /** Returns the entries that are recorded already, by id. */

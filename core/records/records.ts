@@ -77,14 +77,14 @@ export class Records {
     )
   }
 
-  /** Returns how often a store was told again what the records know. */
+  /** Returns the number of times that a store was restored from these records. */
   generation(): Promise<number> {
     return generationOf(this.database)
   }
 
   /**
-   * Begins a new generation, before a store is told again what the records know. What was read from the store in an
-   * earlier generation is not recorded any more, since the store is told without it.
+   * Begins a new generation. Call it before restoring a store from the records. Entries that an archiver read from the
+   * store before that are then refused, because the restored store does not contain them.
    */
   async nextGeneration(): Promise<number> {
     return this.database.transaction(async sql => {

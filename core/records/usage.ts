@@ -1,6 +1,7 @@
 /** Answers who used what: sums by day, from the sums that are kept of each day. */
 import { type Database, type Row, selectIn } from './database.ts'
 import { addRow, type DayCount, noCount } from './day-sums.ts'
+import { DAY_MS } from './entry.ts'
 
 /** What usage can be grouped by. `account` is the upstream account. */
 export const USAGE_GROUPS = ['key', 'model', 'type', 'account', 'day', 'status'] as const
@@ -40,7 +41,7 @@ export async function usageBy(database: Database, group: UsageGroup, range: Usag
     return [...days]
       .sort(([a], [b]) => a - b)
       .slice(0, count)
-      .map(([day, sums]) => ({ group: new Date(day * 86_400_000).toISOString().slice(0, 10), ...sums }))
+      .map(([day, sums]) => ({ group: new Date(day * DAY_MS).toISOString().slice(0, 10), ...sums }))
   }
   const sums = summed(rows, row => Number(row[COLUMNS[group]]))
   const names = await selectIn(database, 'SELECT no, name FROM names WHERE no', [...sums.keys()])
