@@ -99,9 +99,10 @@ export class Outbox {
 
   /** Stores a settlement until the store takes it. @returns whether it is on disk; otherwise it is only in memory */
   async put(settlement: Settlement): Promise<boolean> {
-    this.#schedule()
     const written = await this.#write('waiting', settlement)
     if (!written) this.#unwritten.set(`${settlement.account} ${settlement.id}`, settlement)
+    // Only now does a round that ends see that something waits.
+    this.#schedule()
     return written
   }
 

@@ -22,6 +22,8 @@ interface Scene {
   readonly taken: string[]
   /** Whether the store accepts writes. */
   open: boolean
+  /** Called when the store takes a settlement. */
+  onTaken: () => void
   outbox(): Outbox
 }
 
@@ -34,6 +36,7 @@ function scene(t: Test): Scene {
     taken: [],
     refused: new Set(),
     open: false,
+    onTaken: () => {},
     outbox: () =>
       new Outbox({
         folder,
@@ -45,6 +48,7 @@ function scene(t: Test): Scene {
           if (!place.open) return Promise.reject(new Error('away'))
           if (place.refused.has(id)) return Promise.reject(unavailable(new RefusedOperation('no such account')))
           place.taken.push(id)
+          place.onTaken()
           return Promise.resolve()
         },
       }),
@@ -94,6 +98,21 @@ t.test('a torn line does not damage the next one', async t => {
   await outbox.close()
   t.same(place.taken, [one.id, two.id])
   t.same(readdirSync(place.folder), [], 'and the dead process’s file is gone')
+})
+
+t.test('a settlement that is being written while the last one is sent is sent too', async t => {
+  const place = scene(t)
+  const outbox = place.outbox()
+  place.open = true
+  place.onTaken = () => {
+    place.onTaken = () => {}
+    void outbox.put(settlement())
+  }
+  await outbox.put(settlement())
+  await until(() => place.taken.length === 2)
+  await until(() => outbox.size === 0)
+  await outbox.close()
+  t.same(readdirSync(place.folder), [])
 })
 
 t.test('the files of a living process are left alone, whatever its number', async t => {
