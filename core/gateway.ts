@@ -50,7 +50,7 @@ export class Gateway {
   /** The configuration at the start. Some settings stay in force until a restart. */
   readonly #started: Config
   readonly #simulated: SimulatedProvider
-  readonly #records: Records
+  readonly records: Records
   /** Tells commands what this gateway uses. */
   #serving: FileLock | undefined
   readonly #sender = new Sender()
@@ -123,7 +123,7 @@ export class Gateway {
     this.#started = config
     this.store = store
     this.#simulated = simulated
-    this.#records = records
+    this.records = records
     this.ledger = new Ledger(store, records, config, environment, join(config.store.data, 'outbox'))
     this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
     this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
@@ -182,7 +182,7 @@ export class Gateway {
 
   async #closeStore(): Promise<void> {
     await this.store.close()
-    await this.#records.close()
+    await this.records.close()
     this.#serving?.release()
   }
 

@@ -172,7 +172,14 @@ class Handle implements TestGateway {
   }
 
   async key(type: string, credits = 10n, expiresAt?: number): Promise<string> {
-    return (await this.gateway.keys.create({ type, name: 'test', credits: credits * NANO, expiresAt })).secret
+    const { secret, reached } = await this.gateway.keys.create({
+      type,
+      name: 'test',
+      credits: credits * NANO,
+      expiresAt,
+    })
+    if (reached !== 'store') throw new Error('the store has failed')
+    return secret
   }
 
   async id(secret: string): Promise<string> {

@@ -37,6 +37,8 @@ export async function creditEntry(
     if (key !== undefined && (await find(keys, key)).id !== found.account)
       throw new UsageError(`the entry ${entry} belongs to ${found.account}`)
     const given = await credited(ledger, found.account, found, reason)
+    // A refund is reported when no failure of the store can undo it.
+    await ledger.background.archiveAll()
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result

@@ -2,6 +2,7 @@
 import type { Config } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
 import { duration } from '../config/units.ts'
+import type { Reached } from '../ledger/key-changes.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -43,6 +44,7 @@ export async function createKeys(environment: Environment, config: Config, optio
   const credits = amount(options.credits)
   const wish = { type, name, batch, credits, expiresAt: expiry(options.expires, environment.now()) }
   const created = await onLedger(environment, config, (_ledger, keys) => keys.createMany(wish, count))
+  report(environment, created[0]?.reached)
   const shown = created.map(({ key, secret }) => ({
     id: key.id,
     key: secret,
@@ -89,8 +91,8 @@ export async function listKeys(environment: Environment, config: Config, options
   if (status !== undefined && status !== 'active' && status !== 'disabled')
     throw new UsageError('--status is active or disabled')
   const limit = options.limit === undefined ? Infinity : wholeOption(options.limit, '--limit', LISTED_MAX)
-  await onLedger(environment, config, async ledger => {
-    let after = cursor
+  await onLedger(environment, config, async (ledger, keys) => {
+    let after = cursor === undefined ? undefined : (await find(keys, cursor)).id
     for (let left = limit; left > 0;) {
       const count = Math.min(PAGE, left)
       const page = await ledger.records.keys.list({ text: search, type, batch, status, after, count })
@@ -211,6 +213,15 @@ function unknownOutcome(why: string, repeatCommand: string): string {
   return `${why}; the top-up may or may not have been done. This command completes it without adding twice:\n  ${repeatCommand}`
 }
 
+/** What to add about a change that is not in force yet. */
+const NOT_IN_STORE: Readonly<Record<Reached, string | undefined>> = {
+  store: undefined,
+  records:
+    'The records have this change, but the store did not answer. A running gateway writes it to the store later. Until then, the store has what it had before.',
+  unknown:
+    'The database failed while this was recorded, so it may or may not have been done. Look at `npx tollgate keys list` before you use it.',
+}
+
 const NOT_RECORDED =
   'The key is disabled in the store. The records do not answer; a running gateway records it as soon as they do.'
 
@@ -224,22 +235,28 @@ export async function setStatus(
 ): Promise<void> {
   const shown = await onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, id)
-    if (status === 'active') await keys.enable(key.id)
+    if (status === 'active') report(environment, await keys.enable(key.id))
     else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
     return describe(ledger, { ...key, status }, config, environment.now())
   })
   environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is now ${shown.status}.`)
 }
 
+function report(environment: Environment, reached: Reached | undefined): void {
+  const words = reached && NOT_IN_STORE[reached]
+  if (words !== undefined) environment.complain(words)
+}
+
 /** Gives a key a new secret and prints it. */
 export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
-  const { key, secret } = await onLedger(environment, config, async (_ledger, keys) =>
+  const { key, secret, reached } = await onLedger(environment, config, async (_ledger, keys) =>
     keys.rotate((await find(keys, id)).id),
   )
+  report(environment, reached)
   if (options.json) environment.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
   else
     environment.print(
-      `${secret}\n\nThe key is shown only this once. The old secret of ${key.id} no longer works; balance and history stay.`,
+      `${secret}\n\nThe key is shown only this once.${reached === 'store' ? ` The old secret of ${key.id} no longer works; balance and history stay.` : ''}`,
     )
 }
 

@@ -5,8 +5,10 @@ import { reportOf } from '../config/locate.ts'
 import { GatewayError } from '../errors.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
+import { causeOf } from '../ledger/scripts.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
+import { RecordsError } from '../records/database.ts'
 import { Records } from '../records/records.ts'
 import { refuseOther } from '../store/serving.ts'
 import { openStore, type Store } from '../store/store.ts'
@@ -19,10 +21,7 @@ const EX_CONFIG = 78
 /** A mistake in the command line. It is reported in one line, with exit status 2. */
 export class UsageError extends Error {}
 
-/**
- * An error of the store during a command. Its message is the store's own, because the message for customers has no
- * details.
- */
+/** A failure of the store or of the records during a command, in their own words: those for customers have no details. */
 export class StoreFailure extends Error {}
 
 /** Loads the configuration. Prints its problems and exits if there are any. */
@@ -55,19 +54,27 @@ export async function onLedger<T>(
   // A command can wait longer than a request, in order to report the real cause.
   const store = await openStore({ ...config.store, commandTimeoutMs: 10_000 }, 'guest', environment)
   let records: Records | undefined
+  let ledger: Ledger | undefined
   try {
     records = await Records.open(config.store, environment)
-    const ledger = new Ledger(store, records, config, environment)
+    ledger = new Ledger(store, records, config, environment)
     if (!unchecked) await ledger.continuity.start(false)
     return await use(ledger, new Keys(ledger, 0, environment.now), store)
   } catch (thrown) {
-    throw thrown instanceof GatewayError && thrown.cause instanceof Error
-      ? new StoreFailure(`the store failed: ${inWords(thrown.cause.message)}`)
-      : thrown
+    throw failureOf(thrown)
   } finally {
-    await store.close()
-    await records?.close()
+    ledger?.continuity.close()
+    // What the command has done is reported in any case.
+    await Promise.allSettled([store.close(), records?.close()])
   }
+}
+
+/** Returns a failure of the store or of the records in its own words. Anything else stays as it is. */
+function failureOf(thrown: unknown): unknown {
+  const cause = causeOf(thrown)
+  if (cause instanceof RecordsError) return new StoreFailure(`the records failed: ${cause.message}`, { cause })
+  if (!(thrown instanceof GatewayError && cause instanceof Error)) return thrown
+  return new StoreFailure(`the store failed: ${inWords(cause.message)}`, { cause })
 }
 
 /** Runs a command on the records alone, without the store. */
@@ -80,6 +87,8 @@ export async function onRecords<T>(
   const records = await Records.open(config.store, environment)
   try {
     return await use(records)
+  } catch (thrown) {
+    throw failureOf(thrown)
   } finally {
     await records.close()
   }

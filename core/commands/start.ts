@@ -17,7 +17,9 @@ const FIRST_CREDITS = 5n
 const ECHO_MS = 1000
 
 /** One gateway, or the host of several. */
-type Running = Pick<Gateway, 'config' | 'store' | 'keys' | 'port' | 'load' | 'stop'> & { reload(): Promise<unknown> }
+type Running = Pick<Gateway, 'config' | 'store' | 'records' | 'keys' | 'port' | 'load' | 'stop'> & {
+  reload(): Promise<unknown>
+}
 
 /** Starts the gateway, or its workers, and stops on a signal. */
 export async function start(environment: Environment, file: string): Promise<void> {
@@ -61,6 +63,7 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   const base = `http://${host}:${gateway.port}`
   environment.print(`Tollgate listens on ${base}${config.workers > 1 ? ` with ${config.workers} workers` : ''}`)
   environment.print(`  store:     ${gateway.store.description}`)
+  environment.print(`  records:   ${gateway.records.description}`)
   environment.print(`  key types: ${types}`)
   const most = connectionsMax(config.limits.connections)
   const few = most < config.limits.connections ? ` (the heap has no room for ${count(config.limits.connections)})` : ''

@@ -42,7 +42,7 @@ export class Workers {
   /** The port of all workers. */
   readonly port: number
   readonly #environment: Environment
-  readonly #records: Records
+  readonly records: Records
   /** Tells commands what this gateway uses. */
   #serving: FileLock | undefined
   /** The configuration's text at the start, which determines address and store, and the text in force. */
@@ -63,8 +63,8 @@ export class Workers {
     const store = await openStore(valid.config.store, 'gateway', environment)
     const records = await openRecords(environment, valid.config, store)
     const workers = new Workers(environment, valid, store, records, port)
-    workers.#serving = announce(valid.config.store)
     try {
+      workers.#serving = announce(valid.config.store)
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
       await workers.stop()
@@ -88,7 +88,7 @@ export class Workers {
     this.#current = text
     this.store = store
     this.port = port
-    this.#records = records
+    this.records = records
     this.keys = new Keys(new Ledger(store, records, config, environment), 0, environment.now)
   }
 
@@ -118,7 +118,7 @@ export class Workers {
     for (const worker of all()) send(worker, { kind: 'stop' })
     await Promise.all(ended)
     await this.store.close()
-    await this.#records.close()
+    await this.records.close()
     this.#serving?.release()
   }
 

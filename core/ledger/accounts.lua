@@ -2,10 +2,12 @@
 
 -- put(account; version, type, status, expiry, digest, label, rotation, then for an account that is not here: number of
 -- grants, granted, settled, number of entries)
--- Writes the record of a key. A version that is not newer is refused. An account that is not here gets the sums that
--- the records know.
+-- Writes the record of a key, unless a newer one or another one of this version is here. An account that is not here
+-- gets the sums that the records know.
 operations['put'] = { 1, 11, function(k, a)
-  local version = redis.call('HGET', KEYS[k], 've')
+  local here = redis.call('HMGET', KEYS[k], 've', 'st', 'sec')
+  local version = here[1]
+  if version == ARGV[a] and here[2] == ARGV[a + 2] and here[3] == ARGV[a + 4] then return 'ok' end
   if version and tonumber(version) >= tonumber(ARGV[a]) then return 'old ' .. version end
   redis.call('HSET', KEYS[k], 've', ARGV[a], 'ty', ARGV[a + 1], 'st', ARGV[a + 2], 'ex', ARGV[a + 3], 'sec', ARGV[a + 4],
     'la', ARGV[a + 5], 'ro', ARGV[a + 6])
@@ -54,12 +56,16 @@ operations['credit'] = { 3, 4, function(k, a)
 end }
 
 -- replay(account, hold, leases, outcomes, places; lease's name, id, ordinal, charge, 'F' or 'R', what an earlier end
--- that the store knew charged): tells a store that lost its last writes of an exchange that the records know.
-operations['replay'] = { 5, 6, function(k, a)
+-- that the store knew charged, '1' if it is too recent to have been forgotten): tells a store that lost its last writes
+-- of an exchange that the records know. If it has counted others since, they have the same numbers as those that it
+-- lost, and only the outcomes tell which it knows.
+operations['replay'] = { 5, 7, function(k, a)
   local balance, reserved, count, ordinal = sums(KEYS[k])
   if not balance then return 'unknown' end
-  if ordinal >= tonumber(ARGV[a + 2]) then return 'known' end
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
+  local ended = outcome and string.sub(outcome, 1, 1)
+  if ended == 'F' or ended == ARGV[a + 4] then return 'known' end
+  if ordinal >= tonumber(ARGV[a + 2]) and ARGV[a + 6] ~= '1' then return 'known' end
   local before = tonumber(outcome and string.sub(outcome, 2) or ARGV[a + 5])
   local hold = redis.call('GETDEL', KEYS[k + 1])
   local held = 0
@@ -74,8 +80,10 @@ operations['replay'] = { 5, 6, function(k, a)
   -- A refund is a negative charge.
   local charge = tonumber(ARGV[a + 3])
   redis.call('HSET', KEYS[k], 'bal', whole(balance + held + (before or 0) - charge), 'rsv', whole(reserved - held), 'n',
-    whole(count), 'sq', ARGV[a + 2])
+    whole(count), 'sq', whole(math.max(ordinal, tonumber(ARGV[a + 2]))))
   redis.call('HSET', KEYS[k + 3], ARGV[a + 1], ARGV[a + 4] .. whole(math.max(charge, 0)))
+  -- It is recorded, so nobody else lets it expire. Three hours are longer than an outcome is asked for.
+  if redis.call('TTL', KEYS[k + 3]) < 0 then redis.call('EXPIRE', KEYS[k + 3], 10800) end
   return 'ok'
 end }
 

@@ -3,8 +3,9 @@
  * and only then deletes them from the store.
  */
 import type { Log } from '../lib/log.ts'
+import { sideBySide } from '../lib/side-by-side.ts'
 import { LRUCache } from 'lru-cache'
-import type { Position } from '../records/recorder.ts'
+import { type Position, StaleGeneration } from '../records/recorder.ts'
 import type { Records } from '../records/records.ts'
 import { endOf, KEPT_MS } from './buckets.ts'
 import type { Continuity } from './continuity.ts'
@@ -12,9 +13,13 @@ import { type Scripts, stored } from './scripts.ts'
 import { SHARDS } from './store-keys.ts'
 import { readStream, type StreamEntry, textOf } from './stream.ts'
 
-/** Entries of one shard, and of all shards, that one transaction records. */
-const PER_SHARD = 1000
-const PER_TRANSACTION = 5000
+/**
+ * Entries of one shard that are read at once, shards that are read at the same time, and entries that one transaction
+ * records. All are small, because requests share the connection and this thread.
+ */
+const PER_SHARD = 200
+const SIDE_BY_SIDE = 8
+const PER_TRANSACTION = 1000
 /** Number of runs that visit all shards once, whether or not a process announced them. */
 const RUNS_OF_A_ROUND = 100
 /** Shards that are announced at once. */
@@ -91,6 +96,7 @@ export class Archiver {
   }
 
   async #failed(cause: unknown): Promise<void> {
+    if (cause instanceof StaleGeneration) this.#continuity.doubt()
     if (this.#failures++ % MEASURE_EVERY !== 0) return
     const backlogBytes = await this.#backlog()
     this.#log.warn({ err: cause, backlogBytes }, 'ended exchanges cannot be recorded; they wait in the store')
@@ -109,17 +115,25 @@ export class Archiver {
     const { generation } = this.#continuity
     let left = shards
     while (left.length > 0) {
-      const pages = await Promise.all(
-        left.map(async shard => ({ shard, entries: await readStream(this.#scripts, shard, { count: PER_SHARD }) })),
-      )
-      const full = pages.filter(({ entries }) => entries.length > 0)
-      for (let at = 0; at < full.length;) {
-        const part: typeof full = []
-        for (let count = 0; at < full.length && count < PER_TRANSACTION; count += full[at - 1]?.entries.length ?? 0)
-          part.push(full[at++] as (typeof full)[number])
-        await this.#recordPages(part, generation)
+      const again: number[] = []
+      let pages: Page[] = []
+      let count = 0
+      const recordRead = async (): Promise<void> => {
+        const read = pages
+        pages = []
+        count = 0
+        if (read.length > 0) await this.#recordPages(read, generation)
       }
-      left = full.filter(({ entries }) => entries.length === PER_SHARD).map(({ shard }) => shard)
+      await sideBySide(left, SIDE_BY_SIDE, async shard => {
+        const entries = await readStream(this.#scripts, shard, { count: PER_SHARD })
+        if (entries.length === 0) return
+        if (entries.length === PER_SHARD) again.push(shard)
+        pages.push({ shard, entries })
+        count += entries.length
+        if (count >= PER_TRANSACTION) await recordRead()
+      })
+      await recordRead()
+      left = again
     }
   }
 
@@ -144,10 +158,11 @@ export class Archiver {
   async #expire(entries: readonly StreamEntry[]): Promise<void> {
     const now = this.#continuity.now()
     const buckets = new Map<string, number>()
-    for (const { bucket, outcomes } of entries) {
+    for (const { bucket, outcomes, kind } of entries) {
       const at = Math.max(endOf(bucket) + KEPT_MS, now + KEPT_MS)
-      // A bucket that was used again after its hour has lost its expiry.
-      if (this.#expiring.has(outcomes) && at === endOf(bucket) + KEPT_MS) continue
+      // A bucket may have lost its expiry by a refund, or by an end without a hold.
+      const lasting = kind === 'credit' || kind === 'late' || kind === 'orphan'
+      if (!lasting && this.#expiring.has(outcomes) && at === endOf(bucket) + KEPT_MS) continue
       buckets.set(outcomes, at)
       this.#expiring.set(outcomes, true)
     }

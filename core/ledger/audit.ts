@@ -3,12 +3,12 @@
  * a number in its account, so it is known exactly which entries each side has counted.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import type { Balance, HistoryEntry } from '../records/entry.ts'
+import { type Balance, type HistoryEntry, isFinal } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import type { Ledger } from './ledger.ts'
 import { stored } from './scripts.ts'
-import { unrecorded } from './stream.ts'
+import { type StreamEntry, unrecorded } from './stream.ts'
 
 /** What is wrong with one account. */
 export interface Drift {
@@ -83,6 +83,7 @@ async function keysOf({ records }: Ledger, accounts: readonly string[]): Promise
 interface StoredAccount extends Balance {
   readonly ordinal: number
   readonly grants: number
+  readonly version: number
   /** The number of its holds. */
   readonly count: number
 }
@@ -132,12 +133,22 @@ class AccountAudit {
       if (left !== right) words.push(`${rule}: ${left} is not ${right}`)
     }
     // Exactly the entries that the store had counted when its sums were read, and the records had not.
-    const later = fresh.filter(({ ordinal }) => ordinal > key.ordinal && ordinal <= before.ordinal)
-    const charged = later.reduce((sum, { charge, before: earlier }) => sum + charge - earlier, key.settled)
+    const counted = fresh.filter(({ ordinal }) => ordinal <= before.ordinal)
+    const later = counted.filter(({ ordinal }) => ordinal > key.ordinal)
+    const again = await this.#again(counted.filter(({ ordinal }) => ordinal <= key.ordinal))
+    const charged = [...later, ...again].reduce(
+      (sum, { charge, before: earlier }) => sum + charge - earlier,
+      key.settled,
+    )
     expect('settled = the sum of the recorded and the waiting entries', before.settled, charged)
     expect('the number of entries', BigInt(before.ordinal), BigInt(key.ordinal + later.length))
     const granted = grants.filter(({ n }) => n <= before.grants).reduce((sum, { amount }) => sum + amount, 0n)
     expect('granted = the sum of the grants', before.granted, granted)
+    // What is not pending was told to the store.
+    if (!key.pending && (before.grants < key.grants || before.version < key.version))
+      words.push(
+        `the store knows the record and the grants: it has version ${before.version} and ${before.grants} grants, of ${key.version} and ${key.grants}`,
+      )
     const still = JSON.stringify(textOf(before)) === JSON.stringify(textOf(after))
     // Holds come and go. They are compared if they stood still.
     if (still) {
@@ -147,15 +158,29 @@ class AccountAudit {
     return words.length === 0 ? undefined : { words, certain: still && !(await this.#moved(key)) }
   }
 
+  /**
+   * Returns the waiting entries that are not recorded although others with their numbers are: a server that took over
+   * has counted them in the place of those that it lost.
+   */
+  async #again(entries: readonly StreamEntry[]): Promise<StreamEntry[]> {
+    const found: StreamEntry[] = []
+    for (const entry of entries) {
+      const known = await stored(this.#ledger.records.history.entry(entry.id))
+      if (!known || (!isFinal(known.kind) && isFinal(entry.kind))) found.push(entry)
+    }
+    return found
+  }
+
   /** Whether entries were recorded since a key was read. */
   async #moved(key: RecordedKey): Promise<boolean> {
-    return (await stored(this.#ledger.records.history.totals(this.#account))).ordinal !== key.ordinal
+    const { ordinal, settled } = await stored(this.#ledger.records.history.totals(this.#account))
+    return ordinal !== key.ordinal || settled !== key.settled
   }
 
   async #stored(): Promise<StoredAccount | undefined> {
     const { redis, keys } = this.#ledger.scripts
-    const [granted, balance, held, ordinal, grants, count] = await stored(
-      redis.hmget(keys.of(this.#account).account, 'gra', 'bal', 'rsv', 'sq', 'gn', 'n'),
+    const [granted, balance, held, ordinal, grants, count, version] = await stored(
+      redis.hmget(keys.of(this.#account).account, 'gra', 'bal', 'rsv', 'sq', 'gn', 'n', 've'),
     )
     if (granted === null || granted === undefined) return undefined
     const sums = { granted: BigInt(granted), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
@@ -165,6 +190,7 @@ class AccountAudit {
       ordinal: Number(ordinal),
       grants: Number(grants),
       count: Number(count),
+      version: Number(version),
     }
   }
 

@@ -1,21 +1,22 @@
 /**
  * The work in the background that one process does for all that use a store: recording what ended, ending expired
- * holds, telling the store what is pending, and deleting old exchanges. The process holds a lease, so that another one
- * takes over when it dies. Every piece of the work may be done by two processes at once without harm.
+ * holds, telling the store what is pending, and deleting old exchanges. It is the process's duty until it dies; then another
+ * one takes it. Every piece of the work may be done by two processes at once without harm.
  */
 import type { LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import type { Log } from '../lib/log.ts'
 import { Archiver } from './archiver.ts'
 import type { Continuity, SharedState } from './continuity.ts'
+import { Duty } from './duty.ts'
 import { reapOperation } from './operations.ts'
-import { Restorer } from './restore.ts'
+import type { Restorer } from './restore.ts'
 import { type Scripts, stored } from './scripts.ts'
 import type { Records } from '../records/records.ts'
 
-/** How long the lease lasts without a renewal, in milliseconds. */
-const LEASE_MS = 3000
-/** Interval of the renewal of the lease, of reading the shared state, and of telling the store what is pending. */
+/** How long a process has the duty without a renewal, in milliseconds. */
+const DUTY_MS = 3000
+/** Interval of the renewal of the duty, of reading the shared state, and of telling the store what is pending. */
 const BEAT_MS = 1000
 const RETENTION_EVERY_MS = 3_600_000
 /** Number of pending keys that are written to the store in one run. */
@@ -36,7 +37,7 @@ export class Background {
   readonly #restorer: Restorer
   readonly #config: LedgerConfig
   readonly #log: Log
-  readonly #token: string
+  readonly #duty: Duty
   /** The shards that this process has put on the list of those with holds. */
   readonly #open = new Set<number>()
   readonly #running = new Set<string>()
@@ -47,6 +48,7 @@ export class Background {
   constructor(
     scripts: Scripts,
     records: Records,
+    restorer: Restorer,
     continuity: Continuity,
     config: LedgerConfig,
     { log, newId }: Pick<Environment, 'log' | 'newId'>,
@@ -54,10 +56,10 @@ export class Background {
     this.#scripts = scripts
     this.#records = records
     this.#continuity = continuity
-    this.#restorer = new Restorer(scripts, records)
+    this.#restorer = restorer
     this.#config = config
     this.#log = log
-    this.#token = newId()
+    this.#duty = new Duty(scripts.redis, scripts.keys.shared('lease'), newId(), DUTY_MS)
     this.archiver = new Archiver(scripts, records, continuity, log)
   }
 
@@ -68,10 +70,10 @@ export class Background {
 
   /**
    * Starts to work, or to wait until the process that works ends.
-   * @param alone whether a lease in the store can only be that of a process that has died
+   * @param alone whether the duty can only belong to a process that has died
    */
   async start(alone: boolean): Promise<void> {
-    if (alone) await stored(this.#scripts.redis.del(this.#scripts.keys.shared('lease')))
+    if (alone) await this.#duty.revoke()
     await this.#beat()
     const { archiveEveryMs, reapEveryMs } = this.#config
     this.#timers = [
@@ -93,7 +95,7 @@ export class Background {
     }
     this.#leading = false
     await this.archiver.run().catch(() => {})
-    await this.#release().catch(() => {})
+    await this.#duty.release().catch(() => {})
   }
 
   /** Puts an account's shard on the list of those with holds. */
@@ -213,18 +215,7 @@ export class Background {
   }
 
   async #beat(): Promise<void> {
-    const { redis, keys } = this.#scripts
-    const lease = keys.shared('lease')
-    const taken = await stored(redis.set(lease, this.#token, 'PX', LEASE_MS, 'NX'))
-    this.#leading = taken !== null || (await stored(redis.get(lease))) === this.#token
-    if (this.#leading && taken === null) await stored(redis.pexpire(lease, LEASE_MS))
-    if (this.#leading) await this.#continuity.share({})
+    this.#leading = await this.#duty.take()
     this.state = await this.#continuity.state()
-  }
-
-  async #release(): Promise<void> {
-    const { redis, keys } = this.#scripts
-    const lease = keys.shared('lease')
-    if ((await stored(redis.get(lease))) === this.#token) await stored(redis.del(lease))
   }
 }

@@ -3,10 +3,10 @@
  * id from the caller, so repeating a change has no effect. Amounts are integers in nano-credits.
  */
 import type { Config, LedgerConfig } from '../config/config.ts'
-import { GatewayError } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { SwapList } from '../lib/swap-list.ts'
+import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
 import { type Store } from '../store/store.ts'
 import { Accounts } from './accounts.ts'
@@ -18,7 +18,7 @@ import { Doubtful } from './doubtful.ts'
 import { Outbox } from './outbox.ts'
 import { holdOperation, renewOperation } from './operations.ts'
 import { Recent } from './recent.ts'
-import { unavailable } from './scripts.ts'
+import { causeOf, stored, unavailable } from './scripts.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
 
@@ -62,14 +62,14 @@ export class Ledger extends Accounts {
     super(store, records, place, config, now)
     this.#log = log
     this.#config = config
-    this.continuity = new Continuity(this.scripts, records, store, environment)
+    this.continuity = new Continuity(this.scripts, records, this.restorer, store, environment)
     this.continuity.onRestored = () => this.#repeat()
     this.storeNow = () => this.continuity.now()
-    this.background = new Background(this.scripts, records, this.continuity, config, environment)
+    this.background = new Background(this.scripts, records, this.restorer, this.continuity, config, environment)
     this.#settler = new Settler(this.scripts, this.continuity, config, this)
     this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
     if (outboxFolder !== undefined)
-      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, newId, pid, send: each => this.#send(each) })
+      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, newId, now, pid, send: each => this.#send(each) })
   }
 
   /** Accounts whose sums did not agree at the last check. */
@@ -206,16 +206,29 @@ export class Ledger extends Accounts {
     void this.#deliver(settlementOf(hold, end, this.continuity.now()))
   }
 
+  /**
+   * Refunds the charge of a history entry. An exchange whose hold expired ends for good by that: its settlement, should
+   * it still come, changes nothing.
+   * @returns the refund in nano-credits; 0 if the entry was already refunded
+   * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its exchange still runs
+   */
+  override async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
+    if (entry.kind !== 'reaped' || entry.charge <= 0n) return super.credit(account, entry, reason)
+    const { id, bucket, charge } = entry
+    if ((await stored(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
+      throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
+    const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
+    await this.#send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
+    return super.credit(account, (await this.entry(id, account)) ?? entry, reason)
+  }
+
   async #deliver(settlement: Settlement): Promise<void> {
     const { account, id } = settlement
     this.#settling++
     try {
       await this.#send(settlement)
     } catch (cause) {
-      this.#log.warn(
-        { exchange: id, account, reason: reasonOf((cause as GatewayError).details.cause) },
-        'a settlement waits for the store',
-      )
+      this.#log.warn({ exchange: id, account, reason: reasonOf(causeOf(cause)) }, 'a settlement waits for the store')
       await this.#outbox?.put(settlement)
     } finally {
       if (--this.#settling === 0) this.#settled?.()

@@ -1,5 +1,5 @@
-/** A file of the outbox while lines are added to it. */
-import { closeSync, fsyncSync, openSync } from 'node:fs'
+/** The files of the outbox: their names, and one while lines are added to it. */
+import { closeSync, fsyncSync, openSync, readdirSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -78,4 +78,20 @@ function syncFolder(folder: string): void {
   } finally {
     closeSync(descriptor)
   }
+}
+
+/** Returns the names of a folder's files with an ending, in their order. */
+export function namesIn(folder: string, ending: string): string[] {
+  try {
+    return readdirSync(folder)
+      .filter(name => name.endsWith(ending))
+      .sort()
+  } catch {
+    return []
+  }
+}
+
+/** Returns who has written a file: the first part of its name. */
+export function ownerOf(name: string): string {
+  return name.slice(0, name.indexOf('.'))
 }

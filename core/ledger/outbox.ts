@@ -4,18 +4,18 @@
  * starting process takes over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent
  * again.
  */
-import { createReadStream, mkdirSync, readdirSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { createReadStream, mkdirSync, rmSync, statSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { GatewayError } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
 import { type FileLock, lockFile } from '../lib/file-lock.ts'
-import { OpenFile } from './outbox-file.ts'
+import { namesIn, OpenFile, ownerOf } from './outbox-file.ts'
 import { RefusedOperation } from './scripts.ts'
 import { type Settlement, settlementFrom } from './settlement.ts'
 
 /** What an outbox needs. */
-export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'newId' | 'pid'> {
+export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'newId' | 'now' | 'pid'> {
   /** The outbox's folder. It is created when it is first needed. */
   readonly folder: string
   /** Sends a settlement to the store. Rejects if the store did not take it. */
@@ -28,6 +28,9 @@ const WAIT_MS = { first: 50, longest: 5000 } as const
 const FILE_MAX = 10_000
 /** Settlements that are sent at once. The next ones wait for them, so that requests are not delayed. */
 const AT_ONCE = 200
+
+/** A lock file that is older than this, that protects no settlements and that no process holds is deleted, in milliseconds. */
+const ABANDONED_MS = 60_000
 
 /** What became of settlements: the store took them, refused one of them by itself, or did not answer. */
 type Sent = 'taken' | 'refused' | 'away'
@@ -60,6 +63,8 @@ export class Outbox {
   #wait: number = WAIT_MS.first
   /** Settlements that the store has taken. */
   #taken = 0
+  /** When the store took the latest of the kept settlements. */
+  #keptAt = 0
   #closed = false
 
   constructor(host: OutboxOptions) {
@@ -80,21 +85,34 @@ export class Outbox {
   /** Takes over the files of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
     const { folder, isAlive, log, pid } = this.#host
-    const owners = new Map<string, boolean>()
-    let files = 0
-    for (const name of filesOf(folder)) {
-      const [owner = ''] = name.split('.')
-      // Files of versions before the records begin with the number of their process.
+    const adopted = new Map<string, boolean>()
+    for (const owner of namesIn(folder, '.jsonl').map(ownerOf)) {
+      if (adopted.has(owner)) continue
+      // Files of versions before the records begin with the number of their process, and that has no lock.
       const number = /^(\d+)-\d+$/.exec(owner)?.[1]
-      if (!owners.has(owner))
-        owners.set(owner, number === undefined ? this.#lock(owner) : Number(number) === pid || !isAlive(Number(number)))
-      if (!owners.get(owner)) continue
-      this.#sealed.push({ path: join(folder, name), taken: new Set(), count: 0, keptUntil: undefined })
-      files++
+      const isDead = number === undefined || Number(number) === pid || !isAlive(Number(number))
+      adopted.set(owner, isDead && this.#adopt(owner))
     }
-    if (files === 0) return
-    log.warn({ files }, 'sending settlements of an earlier process again')
+    // Before they were locked, another process may have sent and deleted some of them.
+    const files = namesIn(folder, '.jsonl').filter(name => adopted.get(ownerOf(name)))
+    for (const name of files)
+      this.#sealed.push({ path: join(folder, name), taken: new Set(), count: 0, keptUntil: undefined })
+    this.#deleteLocks()
+    if (files.length === 0) return
+    log.warn({ files: files.length }, 'sending settlements of an earlier process again')
     this.#schedule()
+  }
+
+  /** Deletes the locks of processes that were killed after their settlements had been sent. */
+  #deleteLocks(): void {
+    const { folder, now } = this.#host
+    for (const name of namesIn(folder, '.lock')) {
+      const owner = name.slice(0, -'.lock'.length)
+      if (this.#locks.has(owner) || this.#hasFiles(owner)) continue
+      // A new process may be about to lock its own.
+      const found = statSync(join(folder, name), { throwIfNoEntry: false })
+      if (found && now() - found.mtimeMs > ABANDONED_MS && this.#adopt(owner)) this.#unlock(owner)
+    }
   }
 
   /** Stores a settlement until the store takes it. @returns whether it is on disk; otherwise it is only in memory */
@@ -111,8 +129,9 @@ export class Outbox {
    * @param at when the store took it, in milliseconds of its clock
    */
   async keep(settlement: Settlement, at: number): Promise<void> {
+    this.#keptAt = Math.max(this.#keptAt, at)
     await this.#write('kept', settlement)
-    if (this.#files.kept.count >= FILE_MAX) await this.#seal('kept', at)
+    if (this.#files.kept.count >= FILE_MAX) await this.#seal('kept', this.#keptAt)
   }
 
   /** Deletes the kept files whose settlements were all taken before a time. */
@@ -123,7 +142,7 @@ export class Outbox {
   /** Sends the kept files as well, since the store may have lost them. */
   resend(): void {
     this.#round = this.#round
-      .then(() => this.#seal('kept', 0))
+      .then(() => this.#seal('kept', Infinity))
       .catch((cause: unknown) => this.#host.log.error({ err: cause }, 'cannot read the outbox'))
     void this.#round.then(() => {
       this.#sealed.push(...this.#kept.splice(0))
@@ -137,23 +156,40 @@ export class Outbox {
     clearTimeout(this.#timer)
     await this.#round
     for (const file of Object.values(this.#files)) await file.close()
-    const left = filesOf(this.#host.folder)
-    for (const [owner, lock] of this.#locks) {
-      if (!left.some(name => name.startsWith(`${owner}.`))) this.#remove(this.#lockPath(owner))
-      lock.release()
-    }
+    for (const owner of this.#locks.keys()) this.#unlock(owner)
+  }
+
+  /** Releases a lock, and deletes its file if it protects no other one. */
+  #unlock(owner: string): void {
+    if (!this.#hasFiles(owner)) this.#remove(this.#lockPath(owner))
+    this.#locks.get(owner)?.release()
+    this.#locks.delete(owner)
+  }
+
+  #hasFiles(owner: string): boolean {
+    return namesIn(this.#host.folder, '.jsonl').some(name => ownerOf(name) === owner)
   }
 
   async #write(kind: 'waiting' | 'kept', settlement: Settlement): Promise<boolean> {
     try {
       if (!this.#locks.has(this.#owner)) {
         mkdirSync(this.#host.folder, { recursive: true, mode: 0o700 })
-        this.#lock(this.#owner)
+        if (!this.#lock(this.#owner)) throw new Error('another process has locked the file of this one')
       }
       await this.#files[kind].add(JSON.stringify(settlement))
       return true
     } catch (cause) {
       this.#host.log.error({ err: cause }, 'cannot write the outbox; settlements wait in memory only')
+      return false
+    }
+  }
+
+  /** Locks the files of another process. @returns whether that process is dead */
+  #adopt(owner: string): boolean {
+    try {
+      return this.#lock(owner)
+    } catch (cause) {
+      this.#host.log.error({ err: cause }, 'cannot take over the settlements of an earlier process')
       return false
     }
   }
@@ -218,15 +254,28 @@ export class Outbox {
     }
     for (const file of this.#sealed.slice()) {
       if (this.#closed) return worst
-      const result = await this.#sendFile(file)
+      const result = await this.#tryFile(file)
       if (result === 'away') return result
       if (result === 'refused') worst = result
       else {
         this.#sealed.splice(this.#sealed.indexOf(file), 1)
         this.#remove(file.path)
+        const owner = ownerOf(basename(file.path))
+        if (owner !== this.#owner && !this.#hasFiles(owner)) this.#unlock(owner)
       }
     }
     return worst
+  }
+
+  /** Sends a file. One that cannot be read delays no other, and one that is gone was sent by another process. */
+  async #tryFile(file: Sealed): Promise<Sent> {
+    try {
+      return await this.#sendFile(file)
+    } catch (cause) {
+      if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return 'taken'
+      this.#host.log.error({ err: cause }, 'cannot read the outbox')
+      return 'refused'
+    }
   }
 
   /** Sends the lines of a file that were not taken yet. */
@@ -273,15 +322,5 @@ export class Outbox {
 
   #remove(path: string): void {
     rmSync(path, { force: true })
-  }
-}
-
-function filesOf(folder: string): string[] {
-  try {
-    return readdirSync(folder)
-      .filter(name => name.endsWith('.jsonl'))
-      .sort()
-  } catch {
-    return []
   }
 }

@@ -172,7 +172,7 @@ export class Reads {
 function withEntry(summary: Summary, entry: StreamEntry): Summary {
   const again = entry.before > 0n
   const count = counted(entry)
-  const added = { ...count, requests: again ? 0 : count.requests, cost: count.cost - entry.before }
+  const added = { ...count, requests: again ? 0 : count.requests, charge: count.charge - entry.before }
   const day = countedDay(entry)
   const model = entry.notes.model ?? ''
   return {
@@ -183,12 +183,12 @@ function withEntry(summary: Summary, entry: StreamEntry): Summary {
   }
 }
 
-function plus(one: Count = { requests: 0, input: 0, output: 0, cost: 0n }, other: Count): Count {
+function plus(one: Count = { requests: 0, input: 0, output: 0, charge: 0n }, other: Count): Count {
   return {
     requests: one.requests + other.requests,
     input: one.input + other.input,
     output: one.output + other.output,
-    cost: one.cost + other.cost,
+    charge: one.charge + other.charge,
   }
 }
 

@@ -15,7 +15,9 @@ export class Recent {
    * @returns a settlement for which there is no more room
    */
   add(settlement: Settlement, at: number): { readonly settlement: Settlement; readonly at: number } | undefined {
-    this.#kept.set(`${settlement.account} ${settlement.id}`, { settlement, at })
+    const key = `${settlement.account} ${settlement.id}`
+    this.#kept.delete(key)
+    this.#kept.set(key, { settlement, at })
     if (this.#kept.size <= KEPT_MAX) return undefined
     const [name, oldest] = this.#kept.entries().next().value as [string, { settlement: Settlement; at: number }]
     this.#kept.delete(name)

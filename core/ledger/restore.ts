@@ -10,6 +10,10 @@ import { type Scripts, stored } from './scripts.ts'
 
 /** Exchanges that are read at once. */
 const PAGE = 500
+/** Most accounts have only a few recent exchanges. */
+const FIRST_PAGE = 20
+/** Exchanges that are told at once. */
+const REPLAYED_AT_ONCE = 32
 
 /** Restores accounts in the store. */
 export class Restorer {
@@ -23,27 +27,39 @@ export class Restorer {
 
   /**
    * Brings an account up to what the records know of it.
-   * @returns whether the store had an older record of the key
+   * @param rememberedMs the store remembers how every exchange ended that it knows and that ended at or after this time,
+   * in milliseconds since the epoch. A server that took over may have ended others before its loss was noticed, and
+   * given them the numbers of those that it lost, so these exchanges are told by their ids.
+   * @returns whether the store has this record of the key
    * @throws GatewayError unavailable
    */
-  async restore(key: RecordedKey): Promise<boolean> {
+  async restore(key: RecordedKey, rememberedMs = Infinity): Promise<boolean> {
     const { keys, redis } = this.#scripts
-    const written = await this.put(key)
-    const [granted, ordinal] = await stored(redis.hmget(keys.of(key.id).account, 'gn', 'sq'))
-    if (Number(granted ?? 0) < key.grants) await this.grant(key.id, Number(granted ?? 0) + 1)
+    const { id } = key
+    const has = await this.put(key)
+    const [granted, ordinal] = await stored(redis.hmget(keys.of(id).account, 'gn', 'sq'))
+    if (Number(granted ?? 0) < key.grants) await this.grant(id, Number(granted ?? 0) + 1)
     const known = Number(ordinal ?? 0)
     const { history } = this.#records
-    const before = known < key.ordinal ? await stored(history.chargedBefore(key.id, known)) : undefined
+    const before = known < key.ordinal ? await stored(history.chargedBefore(id, known)) : undefined
     for (let from = known; from < key.ordinal;) {
-      const entries = await stored(history.entriesAfter(key.id, from, PAGE))
-      for (const entry of entries) await this.#replay(key.id, entry, before?.get(entry.id) ?? 0n)
+      const entries = await stored(history.entriesAfter(id, from, PAGE))
+      await this.#replayAll(entries, entry =>
+        entry.at >= rememberedMs
+          ? this.#replay(id, entry, 0n, 'remembered')
+          : this.#replay(id, entry, before?.get(entry.id) ?? 0n),
+      )
       from = entries.at(-1)?.ordinal ?? key.ordinal
     }
-    await stored(redis.set(keys.pointer(key.digest), key.id))
-    return written
+    if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs)
+    await stored(redis.set(keys.pointer(key.digest), id))
+    return has
   }
 
-  /** Writes the record of a key to the store, unless the store has a newer one. @returns whether it was written */
+  /**
+   * Writes the record of a key to the store, unless the store has a newer one.
+   * @returns whether the store has this record now
+   */
   async put(key: RecordedKey): Promise<boolean> {
     const { id, version, type, status, expiresAt, digest, label, rotation, grants, granted, settled, ordinal } = key
     const [answer] = await this.#scripts.run({
@@ -69,7 +85,30 @@ export class Restorer {
     }
   }
 
-  async #replay(account: string, { id, ordinal, charge, kind, bucket }: HistoryEntry, before: bigint): Promise<void> {
+  /** Tells the store of recent exchanges up to an ordinal. */
+  async #replayRecent(account: string, ordinal: number, sinceMs: number): Promise<void> {
+    for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
+      const page = await stored(this.#records.history.entries(account, { before, count }))
+      const recent = page.filter(({ at }) => at >= sinceMs).reverse()
+      await this.#replayAll(recent, entry => this.#replay(account, entry, 0n, 'remembered'))
+      const last = page.at(-1)
+      if (recent.length === 0 || !last) return
+      before = last.ordinal
+    }
+  }
+
+  /** Replays exchanges in their order, a few in one call of the store. */
+  async #replayAll(entries: readonly HistoryEntry[], replay: (entry: HistoryEntry) => Promise<void>): Promise<void> {
+    for (let at = 0; at < entries.length; at += REPLAYED_AT_ONCE)
+      await Promise.all(entries.slice(at, at + REPLAYED_AT_ONCE).map(replay))
+  }
+
+  async #replay(
+    account: string,
+    { id, ordinal, charge, kind, bucket }: HistoryEntry,
+    before: bigint,
+    remembered?: 'remembered',
+  ): Promise<void> {
     const { keys } = this.#scripts
     const own = keys.of(account)
     await this.#scripts.run({
@@ -83,6 +122,7 @@ export class Restorer {
         String(charge),
         kind === 'reaped' ? 'R' : 'F',
         String(before),
+        remembered ? '1' : '',
       ],
     })
   }

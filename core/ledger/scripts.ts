@@ -177,3 +177,8 @@ export async function stored<T>(command: Promise<T>): Promise<T> {
     throw cause instanceof GatewayError ? cause : unavailable(cause)
   }
 }
+
+/** Returns why the store or the records could not answer, or any other error as it is. */
+export function causeOf(thrown: unknown): unknown {
+  return thrown instanceof GatewayError ? thrown.details.cause : thrown
+}

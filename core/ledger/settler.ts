@@ -17,6 +17,7 @@ export class Settler {
   readonly #continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>
   readonly #limits: SettlementLimits & { readonly leaseMs: number }
   readonly #entry: (id: string, account: string) => Promise<HistoryEntry | undefined>
+  readonly #recorded: (id: string) => Promise<HistoryEntry | undefined>
   readonly #movedId: (old: string) => Promise<string | undefined>
 
   /**
@@ -28,7 +29,7 @@ export class Settler {
     continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>,
     limits: SettlementLimits & { readonly leaseMs: number },
     known: {
-      entry(id: string, account: string): Promise<HistoryEntry | undefined>
+      entry(id: string, account?: string): Promise<HistoryEntry | undefined>
       movedId(old: string): Promise<string | undefined>
     },
   ) {
@@ -36,6 +37,7 @@ export class Settler {
     this.#continuity = continuity
     this.#limits = limits
     this.#entry = (id, account) => known.entry(id, account)
+    this.#recorded = id => known.entry(id)
     this.#movedId = old => known.movedId(old)
   }
 
@@ -75,12 +77,14 @@ export class Settler {
     bucket: string,
     run: (verdict: Verdict) => Promise<readonly string[]>,
   ): Promise<readonly string[]> {
-    const doubtful = isOld(bucket, this.#continuity.now()) || this.#continuity.isDoubtful(startOf(bucket))
+    const old = isOld(bucket, this.#continuity.now())
+    const doubtful = old || this.#continuity.isDoubtful(startOf(bucket))
     const answer = await run(doubtful ? '?' : '')
     if (answer[0] !== 'unknown') return answer
     // Nothing is recorded of quotas, and what was used before hardly matters to them.
     if (account.startsWith(OF_QUOTAS)) return ['gone']
-    const known = await this.#entry(id, account)
+    // A store that has an entry in a stream has its outcome too, unless that is so old that it may have expired.
+    const known = await (old ? this.#entry(id, account) : this.#recorded(id))
     if (known && isFinal(known.kind)) return ['gone']
     if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
     return run(known ? `R${String(known.charge)}` : 'N')

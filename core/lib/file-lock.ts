@@ -9,16 +9,27 @@ export interface FileLock {
   release(): void
 }
 
-/** Locks a file, and creates it if it is missing. @returns undefined if another process has it */
-export function lockFile(file: string): FileLock | undefined {
-  const database = new DatabaseSync(file, { timeout: 0 })
+/** What SQLite says of a file that another process has locked. */
+const SQLITE_BUSY = 5
+
+/**
+ * Locks a file, and creates it if it is missing.
+ * @param waitMs how long to wait for another process; this process does nothing else meanwhile
+ * @returns undefined if another process has it
+ * @throws Error if the file cannot be locked for another reason
+ */
+export function lockFile(file: string, waitMs = 0): FileLock | undefined {
+  let database: DatabaseSync | undefined
   try {
+    database = new DatabaseSync(file, { timeout: waitMs })
     // Both keep the lock until the connection is closed.
     database.exec('PRAGMA locking_mode = EXCLUSIVE')
     database.exec('BEGIN EXCLUSIVE')
-    return { release: () => void (database.isOpen && database.close()) }
-  } catch {
-    database.close()
-    return undefined
+    const open = database
+    return { release: () => void (open.isOpen && open.close()) }
+  } catch (cause) {
+    database?.close()
+    if ((cause as { errcode?: number }).errcode === SQLITE_BUSY) return undefined
+    throw new Error(`cannot lock ${file}: ${(cause as Error).message}`, { cause })
   }
 }

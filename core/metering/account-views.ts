@@ -47,7 +47,7 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
   const summary = await ledger.summary(key.id, now).catch(() => undefined)
   const today = Math.floor(now / DAY_MS)
   const sumDays = (days: number): number | null =>
-    summary ? credits(lastDays(summary, today, days).reduce((sum, { cost }) => sum + cost, 0n)) : null
+    summary ? credits(lastDays(summary, today, days).reduce((sum, { charge }) => sum + charge, 0n)) : null
   const weekday = (today + 3) % 7
   const expiresAt = isoTime(key.expiresAt)
   return {
@@ -96,10 +96,10 @@ const shown = (count: Count): object => ({
   input_tokens: count.input,
   output_tokens: count.output,
   total_tokens: count.input + count.output,
-  cost: credits(count.cost),
+  cost: credits(count.charge),
 })
 
-const NONE: Count = { requests: 0, input: 0, output: 0, cost: 0n }
+const NONE: Count = { requests: 0, input: 0, output: 0, charge: 0n }
 
 /** Returns the usage of today, in total, by day and by model. */
 export function usageOf(summary: Summary & { readonly unlisted: number }, now: number): Record<string, unknown> {

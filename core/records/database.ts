@@ -13,13 +13,19 @@ export function bigintOf(row: Row | undefined, column: string): bigint {
   return BigInt((row?.[column] ?? 0) as bigint | number)
 }
 
+/** A failure of the database, in its own words. */
+export class RecordsError extends Error {}
+
+/** The answer to a commit was lost, so the transaction may or may not have been done. */
+export class CommitInDoubt extends RecordsError {}
+
 /** Runs statements. */
 export interface Sql {
   /** Runs a statement and returns its rows. */
   all(text: string, values?: readonly SqlValue[]): Promise<Row[]>
 }
 
-/** An open database. Its promises reject with an Error in the database's own words. */
+/** An open database. Its promises reject with a RecordsError if it fails. */
 export interface Database extends Sql {
   /** What differs in the statements that create tables. */
   readonly dialect: 'sqlite' | 'postgres'
@@ -27,7 +33,7 @@ export interface Database extends Sql {
   readonly description: string
   /**
    * Runs statements in a transaction. All transactions of a database run one after the other, also those of other
-   * processes. A failure undoes it.
+   * processes. A failure undoes it, except for a CommitInDoubt.
    */
   transaction<T>(use: (sql: Sql) => Promise<T>): Promise<T>
   close(): Promise<void>

@@ -80,7 +80,7 @@ export class DaySums {
     sum.requests += sign * count.requests
     sum.input += sign * count.input
     sum.output += sign * count.output
-    sum.charge += BigInt(sign) * count.cost
+    sum.charge += BigInt(sign) * count.charge
   }
 
   #add(table: Table, keys: readonly number[], entry: HistoryEntry, sign: 1 | -1): void {

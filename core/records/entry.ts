@@ -89,7 +89,7 @@ export interface Count {
   readonly requests: number
   readonly input: number
   readonly output: number
-  readonly cost: bigint
+  readonly charge: bigint
 }
 
 /** Counters in total, by UTC day (days since the epoch) and by model. */
@@ -122,7 +122,7 @@ export function counted({ kind, charge, notes }: Pick<HistoryEntry, 'kind' | 'ch
     requests: billed ? 1 : 0,
     input: billed && usage ? inputTokens(usage) : 0,
     output: billed ? (usage?.output ?? 0) : 0,
-    cost: charge,
+    charge,
   }
 }
 

@@ -161,7 +161,7 @@ export class History {
       [no],
     )
     return {
-      total: totals ? countOf(totals) : { requests: 0, input: 0, output: 0, cost: 0n },
+      total: totals ? countOf(totals) : { requests: 0, input: 0, output: 0, charge: 0n },
       days: new Map(days.map(row => [Number(row['day']), countOf(row)])),
       models: new Map(models.map(row => [String(row['name']), countOf(row)])),
       quarantined: Number(totals?.['quarantined'] ?? 0),
@@ -180,6 +180,6 @@ function countOf(row: Row): Count {
     requests: Number(row['requests']),
     input: Number(row['input']),
     output: Number(row['output']),
-    cost: bigintOf(row, 'charge'),
+    charge: bigintOf(row, 'charge'),
   }
 }

@@ -31,6 +31,10 @@ export interface RecordedKey extends KeyRecord {
   /** What its recorded exchanges were charged, and the number of the latest of its recorded entries. */
   readonly settled: bigint
   readonly ordinal: number
+  /** When its latest recorded exchange ended, in milliseconds since the epoch. */
+  readonly endedAt: number
+  /** Whether the store may not know the record or one of the grants. */
+  readonly pending: boolean
 }
 
 /** One grant. */
@@ -58,7 +62,8 @@ export interface KeySearch {
 }
 
 const COLUMNS = `a.no, a.id, a.type, a.name, a.batch, a.status, a.expires, a.created, a.version, a.digest, a.label, a.rotation,
-  a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal`
+  a.grants, a.granted, a.pending, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
+  COALESCE(t.changed, 0) AS ended_at`
 const SELECT = `SELECT ${COLUMNS} FROM accounts a LEFT JOIN totals t ON t.account = a.no`
 
 /** The columns that a search looks in. */
@@ -163,10 +168,20 @@ export class KeyRecords {
     if (status !== undefined) add('a.status = ?', status)
     if (text !== undefined) {
       const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
-      add(`(${SEARCHED.map(column => `LOWER(a.${column}) LIKE ? ESCAPE '\\'`).join(' OR ')})`, like, like, like, like)
+      const matches = this.#matching(like)
+      add(`(${SEARCHED.map(column => matches(`a.${column}`)).join(' OR ')})`, ...SEARCHED.map(() => like))
     }
     const where = conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`
     return (await this.#database.all(`${SELECT} ${where} ORDER BY a.no LIMIT ?`, [...values, count])).map(keyOf)
+  }
+
+  /** Returns how a column is compared with a pattern in small letters, whatever the case of its own letters. */
+  #matching(like: string): (column: string) => string {
+    if (this.#database.dialect === 'postgres') return column => `${column} ILIKE ? ESCAPE '\\'`
+    // SQLite itself knows the cases of ASCII only. Its LOWER is replaced by one that knows all, and is slower.
+    return /^[\x20-\x7e]*$/.test(like)
+      ? column => `${column} LIKE ? ESCAPE '\\'`
+      : column => `LOWER(${column}) LIKE ? ESCAPE '\\'`
   }
 
   /** Iterates over all keys in pages. */
@@ -302,5 +317,7 @@ function keyOf(row: Row): RecordedKey {
     granted: bigintOf(row, 'granted'),
     settled: bigintOf(row, 'settled'),
     ordinal: Number(row['ordinal']),
+    endedAt: Number(row['ended_at']),
+    pending: Number(row['pending']) === 1,
   }
 }

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Log } from '../lib/log.ts'
 import { Serial } from '../lib/serial.ts'
-import type { Database, Row, Sql, SqlValue } from './database.ts'
+import { CommitInDoubt, type Database, RecordsError, type Row, type Sql, type SqlValue } from './database.ts'
 
 /** Identifies the lock that serializes the transactions of all gateways in one database. */
 const LOCK = 7_261_044
@@ -57,16 +57,18 @@ export async function openPostgres(
 }
 
 async function transaction<T>(pool: pg.Pool, use: (sql: Sql) => Promise<T>): Promise<T> {
-  const client = await pool.connect()
+  const client = await failing(pool.connect())
   let broken: Error | undefined
   // Without a listener, a connection that is lost between two queries would end the process.
   const lost = (cause: Error): void => void (broken = cause)
   client.on('error', lost)
   try {
-    await client.query('BEGIN')
-    await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
+    await failing(client.query('BEGIN'))
+    await failing(client.query('SELECT pg_advisory_xact_lock($1)', [LOCK]))
     const result = await use({ all: (text, values) => rowsOf(client, text, values) })
-    await client.query('COMMIT')
+    await client.query('COMMIT').catch((cause: unknown) => {
+      throw new CommitInDoubt(wordsOf(cause), { cause })
+    })
     return result
   } catch (cause) {
     // A connection on which even this fails is not used again.
@@ -79,8 +81,17 @@ async function transaction<T>(pool: pg.Pool, use: (sql: Sql) => Promise<T>): Pro
 }
 
 async function rowsOf(client: pg.Pool | pg.PoolClient, text: string, values: readonly SqlValue[] = []): Promise<Row[]> {
-  const { rows } = await client.query<Row>(numbered(text), values.map(sent))
+  const { rows } = await failing(client.query<Row>(numbered(text), values.map(sent)))
   return rows
+}
+
+/** Awaits an answer of the database. @throws RecordsError if it fails */
+async function failing<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer
+  } catch (cause) {
+    throw new RecordsError(wordsOf(cause), { cause })
+  }
 }
 
 /** A refused connection has an empty message and several causes. */

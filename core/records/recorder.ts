@@ -3,6 +3,7 @@
  * entry states the whole charge of its exchange, so that writing it again changes nothing, in whatever order entries
  * come.
  */
+import { LRUCache } from 'lru-cache'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import { counted, type HistoryEntry, isFinal, KINDS } from './entry.ts'
@@ -35,6 +36,9 @@ interface Change {
   changed: number
 }
 
+/** Numbers of accounts that are kept in memory. */
+const NUMBERS_MAX = 100_000
+
 const COLUMNS = 'account, ordinal, settled, folded, entries, requests, input, output, quarantined, changed'
 
 /** The record of an account that has none. Its entries are recorded all the same. */
@@ -54,12 +58,15 @@ const UNKNOWN = {
   changed: 0,
 } as const
 
+/** Entries were read from a store before it lost something, and may not be in it any more. */
+export class StaleGeneration extends Error {}
+
 /** Writes entries. */
 export class Recorder {
   readonly #database: Database
   readonly #names: Names
   /** Numbers of accounts, which never change. */
-  readonly #numbers = new Map<string, number>()
+  readonly #numbers = new LRUCache<string, number>({ max: NUMBERS_MAX })
   /** Months that are known to have a partition. */
   readonly #months = new Set<string>()
 
@@ -72,7 +79,7 @@ export class Recorder {
    * Records entries, and how far each shard's stream is recorded, in one transaction.
    * @param entries in the order of their streams
    * @param generation in which they were read from the store; undefined if they are not from one
-   * @throws Error if a later generation has begun
+   * @throws StaleGeneration if a later generation has begun
    */
   async record(
     entries: readonly EndedEntry[],
@@ -84,7 +91,7 @@ export class Recorder {
     const found = new Map<string, number>()
     const work = async (sql: Sql): Promise<void> => {
       if (generation !== undefined && (await generationOf(sql)) !== generation)
-        throw new Error('the store has been restored meanwhile; its streams are read again')
+        throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
       names = await this.#names.ensure(sql, [
         '',
         ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
@@ -92,7 +99,7 @@ export class Recorder {
       months = await this.#partitions(sql, entries)
       await this.#numberAccounts(sql, entries, found)
       const before = await this.#known(sql, entries)
-      const number = (account: string): number => found.get(account) ?? this.#numbers.get(account) ?? 0
+      const number = (account: string): number => found.get(account) ?? 0
       const last = new Map<string, EndedEntry>()
       const replaced: SqlValue[][] = []
       for (const entry of entries) {
@@ -160,7 +167,12 @@ export class Recorder {
   }
 
   async #numberAccounts(sql: Sql, entries: readonly EndedEntry[], found: Map<string, number>): Promise<void> {
-    const missing = [...new Set(entries.map(({ account }) => account))].filter(each => !this.#numbers.has(each))
+    const missing: string[] = []
+    for (const account of new Set(entries.map(each => each.account))) {
+      const number = this.#numbers.get(account)
+      if (number === undefined) missing.push(account)
+      else found.set(account, number)
+    }
     for (const row of await selectIn(sql, 'SELECT no, id FROM accounts WHERE id', missing))
       found.set(String(row['id']), Number(row['no']))
     const unknown = missing.filter(account => !found.has(account))

@@ -28,6 +28,7 @@ function answer(request: SqliteRequest): Row[] {
   if (request.kind === 'open') {
     const database = new DatabaseSync(request.file)
     for (const setting of request.settings) database.exec(setting)
+    database.function('LOWER', { deterministic: true }, value => String(value).toLowerCase())
     connections.set(request.connection, { database, statements: new LRUCache({ max: PREPARED_MAX }) })
     return []
   }

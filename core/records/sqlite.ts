@@ -6,7 +6,7 @@ import { mkdirSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { Serial } from '../lib/serial.ts'
-import type { Database, Row, Sql } from './database.ts'
+import { type Database, RecordsError, type Row, type Sql } from './database.ts'
 import type { SqliteAnswer, SqliteRequest } from './sqlite-thread.ts'
 
 /**
@@ -45,11 +45,11 @@ class Thread {
       this.#waiting.delete(answer.n)
       if (this.#waiting.size === 0) this.#worker.unref()
       if ('rows' in answer) waiting?.resolve(answer.rows)
-      else waiting?.reject(new Error(answer.error))
+      else waiting?.reject(new RecordsError(answer.error))
     })
     this.#worker.on('error', cause => {
-      this.#dead = cause as Error
-      for (const waiting of this.#waiting.values()) waiting.reject(cause)
+      this.#dead = new RecordsError(`the thread of SQLite has ended: ${(cause as Error).message}`, { cause })
+      for (const waiting of this.#waiting.values()) waiting.reject(this.#dead)
       this.#waiting.clear()
     })
   }
@@ -101,7 +101,15 @@ export async function openSqlite(file: string): Promise<Database> {
     )
   writer ??= new Thread()
   reader ??= new Thread()
-  const [writing, reading] = [await writer.open(file), await reader.open(file)]
+  let writing: Connection | undefined
+  let reading: Connection
+  try {
+    writing = await writer.open(file)
+    reading = await reader.open(file)
+  } catch (cause) {
+    await writing?.close()
+    throw new Error(`${file} cannot be opened: ${(cause as Error).message}`, { cause })
+  }
   let turns = queues.get(file)
   if (!turns) queues.set(file, (turns = new Serial()))
   return {

@@ -31,7 +31,7 @@ const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'day'>, string>> = {
   status: 'status',
 }
 
-/** Returns the usage by group, the groups with the highest charges first; days in their order. */
+/** Returns the usage by group: the groups with the highest charges, the highest first, or the latest days in their order. */
 export async function usageBy(database: Database, group: UsageGroup, range: UsageRange): Promise<Usage[]> {
   if (group === 'key') return byKey(database, range)
   const { from, to, count } = range
@@ -40,7 +40,7 @@ export async function usageBy(database: Database, group: UsageGroup, range: Usag
     const days = summed(rows, row => Number(row['day']))
     return [...days]
       .sort(([a], [b]) => a - b)
-      .slice(0, count)
+      .slice(-count)
       .map(([day, sums]) => ({ group: new Date(day * DAY_MS).toISOString().slice(0, 10), ...sums }))
   }
   const sums = summed(rows, row => Number(row[COLUMNS[group]]))

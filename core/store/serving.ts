@@ -14,6 +14,9 @@ export interface Served {
   readonly records: string
 }
 
+/** How long a gateway waits for a command that looks whether it runs, in milliseconds. */
+const PROBED_MS = 200
+
 const files = (data: string): { text: string; lock: string } => ({
   text: join(data, 'serving.json'),
   lock: join(data, 'serving.lock'),
@@ -32,8 +35,8 @@ export function servedBy({ address, data, records }: StoreConfig): Served {
 export function announce(config: StoreConfig): FileLock | undefined {
   const { text, lock } = files(config.data)
   mkdirSync(config.data, { recursive: true, mode: 0o700 })
-  // Another gateway may share the folder and, with it, all settings of the store.
-  const held = lockFile(lock)
+  // Another gateway may share the folder and, with it, all settings of the store. A command has the lock for a moment.
+  const held = lockFile(lock, PROBED_MS)
   if (held) writeFileSync(text, JSON.stringify(servedBy(config)), { mode: 0o600 })
   return held
 }
@@ -49,10 +52,19 @@ export function refuseOther(config: StoreConfig): void {
   }
   const own = servedBy(config)
   if (running.store === own.store && running.records === own.records) return
-  const free = lockFile(lock)
-  free?.release()
-  if (free) return
+  if (isFree(lock)) return
   throw new Error(
     `the running gateway uses ${running.store} and ${running.records}, but this command would use ${own.store} and ${own.records}; give it the same environment, such as REDIS_URL and DATABASE_URL`,
   )
+}
+
+function isFree(file: string): boolean {
+  try {
+    const lock = lockFile(file)
+    lock?.release()
+    return lock !== undefined
+  } catch {
+    // It cannot be written by this user, who may not be the gateway's.
+    return false
+  }
 }

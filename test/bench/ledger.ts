@@ -10,7 +10,7 @@ import { holdOperation, settleOperation } from '../../core/ledger/operations.ts'
 import { Scripts } from '../../core/ledger/scripts.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
-import type { Notes } from '../../core/records/entry.ts'
+import { NOTES_AT_END, NOTES_AT_START } from '../sample-notes.ts'
 import { inputTokens } from '../../core/money/usage.ts'
 
 /** Keys that take turns, requests of one slice, slices, and requests at the same time. */
@@ -20,25 +20,6 @@ const SLICES = Number(process.env['SLICES'] ?? 20)
 const AT_ONCE = 50
 
 const LIMITS = { leaseMs: 60_000, retriesMs: 900_000, waivers: 20, freeEntries: 10 }
-const FIRST: Notes = {
-  endpoint: '/v1/chat/completions',
-  model: 'acme/famC-5.5',
-  type: 'famC',
-  upstream: 'famC/1',
-  stream: true,
-}
-const LAST: Notes = {
-  ...FIRST,
-  status: 'ok',
-  httpStatus: 200,
-  usage: { input: 1812, cacheRead: 20_480, cacheWrite5m: 0, cacheWrite1h: 0, output: 412, reasoning: 128 },
-  usageSource: 'upstream',
-  price: 'medium',
-  priceVersion: '5f0c9d2a41b7',
-  cost: '1234567',
-  durationMs: 8123,
-  ttftMs: 412,
-}
 
 /** What requests have cost a server. */
 interface Cost {
@@ -101,7 +82,7 @@ async function first(url: string): Promise<Side> {
       if (name === 'settle') setTimeout(flush, 2)
       else setImmediate(flush)
     })
-  const { usage } = LAST
+  const { usage } = NOTES_AT_END
   return {
     redis,
     hold: (account, id) =>
@@ -112,7 +93,7 @@ async function first(url: string): Promise<Side> {
         '60000',
         '1',
         '20',
-        JSON.stringify({ requestId: id, ...FIRST }),
+        JSON.stringify({ requestId: id, ...NOTES_AT_START }),
         '',
         '0',
         '',
@@ -122,9 +103,9 @@ async function first(url: string): Promise<Side> {
         id,
         '4321000',
         'settle',
-        JSON.stringify({ requestId: id, ...LAST }),
+        JSON.stringify({ requestId: id, ...NOTES_AT_END }),
         '172800000',
-        LAST.model,
+        NOTES_AT_END.model,
         String(usage ? inputTokens(usage) : 0),
         String(usage?.output ?? 0),
         '0',
@@ -162,7 +143,7 @@ async function current(url: string): Promise<Side> {
     least: 5_000_000n,
     version: '1',
     concurrency: 20,
-    notes: FIRST,
+    notes: NOTES_AT_START,
     floor: () => ({ charge: 0n, notes: {} }),
   })
   return {
@@ -170,7 +151,7 @@ async function current(url: string): Promise<Side> {
     hold: (account, id, bucket) => scripts.run(holdOperation(requestOf(account, id), bucket, 60_000, scripts.keys)),
     settle: (account, id, bucket) => {
       const hold = new Hold(requestOf(account, id), bucket, 0n, 0n)
-      const settlement = settlementOf(hold, { charge: 4_321_000n, kind: 'settle', notes: LAST }, 0)
+      const settlement = settlementOf(hold, { charge: 4_321_000n, kind: 'settle', notes: NOTES_AT_END }, 0)
       return scripts.run(settleOperation(settlement, '', scripts.keys, LIMITS))
     },
   }

@@ -57,6 +57,18 @@ t.test('an audit finds each kind of damage to an account', async t => {
       () => change('UPDATE grants SET amount = amount - 1 WHERE id = ?', `${id}-first`),
     ],
     [
+      'a grant that the store has lost',
+      /the store knows the record and the grants/,
+      () => redis.hset(own.account, 'gn', '0'),
+      () => redis.hset(own.account, 'gn', '1'),
+    ],
+    [
+      'a record that the store has lost',
+      /the store knows the record and the grants/,
+      () => redis.hset(own.account, 've', '0'),
+      () => redis.hset(own.account, 've', '1'),
+    ],
+    [
       'an entry that is missing in the records',
       /the number of entries/,
       () => redis.hincrby(own.account, 'sq', 1),

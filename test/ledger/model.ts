@@ -15,6 +15,8 @@ interface End {
   readonly final: boolean
   readonly charge: bigint
   recorded: boolean
+  /** Whether the store has lost it. */
+  lost: boolean
 }
 
 /** The state of an exchange. */
@@ -94,7 +96,7 @@ export class Model {
   credit(account: string, _id: string, amount: bigint): void {
     const own = this.#of(account)
     own.refunded += amount
-    const end = { ordinal: ++own.ordinal, final: true, charge: -amount, recorded: false }
+    const end = { ordinal: ++own.ordinal, final: true, charge: -amount, recorded: false, lost: false }
     this.#credits.push({ account, amount, end })
   }
 
@@ -118,45 +120,62 @@ export class Model {
     return structuredClone({ states: this.#states, accounts: this.#accounts })
   }
 
-  /** The store has only what was saved, and what was recorded is told to it again. */
+  /** The store has only what was saved. */
   lose(saved: Saved | undefined): void {
     for (const [name, own] of this.#accounts) {
       const then = saved?.accounts.get(name)
-      const recorded = [...this.#ends]
-        .filter(([id]) => this.#states.get(id)?.account === name)
-        .flatMap(([, ends]) => ends)
-        .concat(this.#credits.filter(({ account }) => account === name).map(({ end }) => end))
-        .filter(end => end.recorded)
-      own.ordinal = Math.max(then?.ordinal ?? 0, ...recorded.map(({ ordinal }) => ordinal))
-      own.refunded = this.#credits
-        .filter(({ account, end }) => account === name && (end.recorded || end.ordinal <= (then?.ordinal ?? 0)))
-        .reduce((sum, { amount }) => sum + amount, 0n)
+      own.ordinal = then?.ordinal ?? 0
       own.attempts.clear()
       own.waits.clear()
       for (const [request, attempts] of structuredClone(then?.attempts ?? new Map()))
         own.attempts.set(request, attempts)
       for (const [request, until] of then?.waits ?? []) own.waits.set(request, until)
       own.free = { ...(then?.free ?? { minute: 0, count: 0 }) }
+      for (const { account, end } of this.#credits) if (account === name && end.ordinal > own.ordinal) end.lost = true
+      own.refunded = this.#refunded(name)
     }
     const states = new Map<string, State>()
     for (const [id, { account }] of this.#states) {
       const then = saved?.states.get(id)
-      const state: State = then ? structuredClone(then) : { account, hold: undefined, charged: 0n, ended: false }
-      const known = saved?.accounts.get(account)?.ordinal ?? 0
+      states.set(id, then ? structuredClone(then) : { account, hold: undefined, charged: 0n, ended: false })
       const ends = this.#ends.get(id) ?? []
-      for (const end of ends.filter(({ ordinal, recorded }) => recorded && ordinal > known)) {
-        state.hold = undefined
-        state.charged = end.charge
-        state.ended = end.final
-      }
+      for (const end of ends) end.lost ||= end.ordinal > this.#of(account).ordinal
       // What was neither saved nor recorded never happened.
       this.#ends.set(
         id,
-        ends.filter(({ ordinal, recorded }) => recorded || ordinal <= known),
+        ends.filter(({ recorded, lost }) => recorded || !lost),
       )
-      states.set(id, state)
     }
     this.#states = states
+  }
+
+  /** What was recorded is told to the store again. */
+  restore(): void {
+    for (const [id, ends] of this.#ends) {
+      const state = this.#states.get(id)
+      for (const end of ends.filter(({ lost }) => lost)) {
+        end.lost = false
+        if (!state) continue
+        const own = this.#of(state.account)
+        own.ordinal = Math.max(own.ordinal, end.ordinal)
+        // The store may have ended it again before it was told.
+        if (state.ended) continue
+        Object.assign(state, { hold: undefined, charged: end.charge, ended: end.final })
+      }
+    }
+    for (const { account, end } of this.#credits) {
+      if (!end.lost || !end.recorded) continue
+      end.lost = false
+      const own = this.#of(account)
+      own.ordinal = Math.max(own.ordinal, end.ordinal)
+    }
+    for (const [name, own] of this.#accounts) own.refunded = this.#refunded(name)
+  }
+
+  #refunded(name: string): bigint {
+    return this.#credits
+      .filter(({ account, end }) => account === name && !end.lost)
+      .reduce((sum, { amount }) => sum + amount, 0n)
   }
 
   /** Applies an operation that the store has executed. @throws Error if its answer is wrong */
@@ -232,7 +251,7 @@ export class Model {
     let charge = BigInt(asked)
     const waived = part === '' || charge === 0n ? 0n : this.#waived(own, part, request, charge)
     charge -= waived
-    const reaped = this.#ends.get(id)?.some(({ final }) => !final) ?? false
+    const reaped = this.#ends.get(id)?.some(({ final, lost }) => !final && !lost) ?? false
     const silent =
       charge === 0n && waived === 0n && !reaped && (!state.hold || (args[4] === 'void' && this.#unlisted(own, args)))
     if (state.ended && BigInt(asked) === 0n) {
@@ -287,7 +306,7 @@ export class Model {
 
   #end(own: Account, id: string, charge: bigint, final: boolean): void {
     const ends = this.#ends.get(id) ?? []
-    ends.push({ ordinal: ++own.ordinal, final, charge, recorded: false })
+    ends.push({ ordinal: ++own.ordinal, final, charge, recorded: false, lost: false })
     this.#ends.set(id, ends)
   }
 

@@ -1,5 +1,14 @@
 import { isAlive } from '../environment.ts'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -7,6 +16,7 @@ import { Outbox } from '../../core/ledger/outbox.ts'
 import { RefusedOperation, unavailable } from '../../core/ledger/scripts.ts'
 import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import { lockFile } from '../../core/lib/file-lock.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { until } from '../gateway.ts'
 
@@ -42,6 +52,7 @@ function scene(t: Test): Scene {
         folder,
         isAlive,
         newId: () => timedId(Date.now()),
+        now: Date.now,
         pid: process.pid,
         log,
         send({ id }) {
@@ -172,4 +183,62 @@ t.test('a settlement that the store refuses waits, and keeps no other from being
   await until(() => place.taken.length === 2)
   await outbox.close()
   t.same(readdirSync(place.folder), [])
+})
+
+t.test('locks that killed processes left behind are deleted, and those of others stay', async t => {
+  const place = scene(t)
+  mkdirSync(place.folder)
+  const minutesAgo = new Date(Date.now() - 600_000)
+  for (const name of ['killed.lock', 'new.lock', 'living.lock']) writeFileSync(join(place.folder, name), '')
+  const living = lockFile(join(place.folder, 'living.lock'))
+  for (const name of ['killed.lock', 'living.lock']) utimesSync(join(place.folder, name), minutesAgo, minutesAgo)
+  writeFileSync(join(place.folder, 'dead.w.0.jsonl'), `\n${JSON.stringify(settlement())}\n`)
+  place.open = true
+  const outbox = place.outbox()
+  await outbox.adopt()
+  await until(() => place.taken.length === 1 && outbox.size === 0)
+  await until(() => !existsSync(join(place.folder, 'dead.lock')))
+  const locks = readdirSync(place.folder).filter(name => name.endsWith('.lock'))
+  t.same(locks.sort(), ['living.lock', 'new.lock'])
+  living?.release()
+  await outbox.close()
+})
+
+t.test('a file that cannot be locked is not taken for one that another process has locked', async t => {
+  const place = scene(t)
+  mkdirSync(join(place.folder, 'x.lock'), { recursive: true })
+  t.throws(() => lockFile(join(place.folder, 'x.lock')), { message: /^cannot lock .+x\.lock: unable to open/ })
+  writeFileSync(join(place.folder, 'x.w.0.jsonl'), `\n${JSON.stringify(settlement())}\n`)
+  const outbox = place.outbox()
+  await outbox.adopt()
+  t.equal(lines(place.folder).length, 1, 'its settlement is left for a process that can lock it')
+  await outbox.close()
+})
+
+t.test('a file that another process has sent and deleted delays no other', async t => {
+  const place = scene(t)
+  mkdirSync(place.folder)
+  for (const nth of [0, 1])
+    writeFileSync(join(place.folder, `dead.w.${nth}.jsonl`), `${JSON.stringify(settlement())}\n`)
+  const outbox = place.outbox()
+  await outbox.adopt()
+  rmSync(join(place.folder, 'dead.w.0.jsonl'))
+  place.open = true
+  await until(() => place.taken.length === 1 && outbox.size === 0)
+  await outbox.close()
+  t.same(readdirSync(place.folder), [])
+})
+
+t.test('kept settlements that are about to be sent again are not dropped', async t => {
+  const place = scene(t)
+  const outbox = place.outbox()
+  await outbox.keep(settlement(), 1)
+  place.open = true
+  outbox.resend()
+  while (place.taken.length === 0) {
+    outbox.dropUntil(Date.now())
+    await new Promise(setImmediate)
+  }
+  t.equal(place.taken.length, 1)
+  await outbox.close()
 })

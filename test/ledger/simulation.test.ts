@@ -103,6 +103,7 @@ t.test('a simulation finds each rule that is broken', { skip, timeout: 600_000 }
     'records by place',
     'trims first',
     'replays nothing',
+    'replays by number',
     'repeats nothing',
   ]
   await Promise.all(

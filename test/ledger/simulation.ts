@@ -54,7 +54,12 @@ export type Tally = ReadonlyMap<string, number>
 
 /** A rule that a simulation breaks on purpose, to see that it is found. */
 export type Mutation =
-  'trusts expired outcomes' | 'records by place' | 'trims first' | 'replays nothing' | 'repeats nothing'
+  | 'trusts expired outcomes'
+  | 'records by place'
+  | 'trims first'
+  | 'replays nothing'
+  | 'replays by number'
+  | 'repeats nothing'
 
 /** The fate of a request: it is lost, arrives late, arrives while its answer is lost, or arrives twice. */
 const FAULTS = ['none', 'none', 'none', 'none', 'lost', 'late', 'dropped', 'twice'] as const
@@ -81,6 +86,8 @@ export class Simulation {
     | {
         readonly keys: ReadonlyMap<string, { dumped: Buffer; until: number }>
         readonly model: ReturnType<Model['save']>
+        /** Whether it was saved a moment ago, as the last writes of a server are that another one takes over from. */
+        recent: boolean
       }
     | undefined
   /** Exchanges whose charge the store has acknowledged. */
@@ -93,9 +100,12 @@ export class Simulation {
     this.#random = new Random(seed)
     this.#ledger = ledger
     this.#mutation = mutation
+    // Other processes may not have noticed yet that a store is being restored.
+    const { continuity } = ledger
+    const view = { isDoubtful: (ms: number) => continuity.isDoubtful(ms), now: () => continuity.now(), open: true }
     this.#gateways = scripts.map(own => {
       const faulty = { keys: own.keys, run: (operation: Operation) => this.#faulty(own, operation) }
-      const settler = new Settler(faulty as Scripts, ledger.continuity, LIMITS, ledger)
+      const settler = new Settler(faulty as Scripts, view, LIMITS, ledger)
       return { settler, scripts: faulty, live: [], outbox: [], recent: [] }
     })
     const { database } = ledger.records
@@ -106,9 +116,14 @@ export class Simulation {
     }
     database.all = async (...args) => (present(), all(...args))
     database.transaction = async use => (present(), transaction(use))
-    if (mutation === 'replays nothing') {
+    if (mutation === 'replays nothing' || mutation === 'replays by number') {
       const run = ledger.scripts.run.bind(ledger.scripts)
-      ledger.scripts.run = async operation => (operation.name === 'replay' ? ['ok'] : run(operation))
+      ledger.scripts.run = async operation => {
+        if (operation.name !== 'replay') return run(operation)
+        return mutation === 'replays nothing'
+          ? ['ok']
+          : run({ ...operation, args: [...operation.args.slice(0, 6), ''] })
+      }
     }
   }
 
@@ -396,10 +411,13 @@ export class Simulation {
     return new Set(this.#model.accounts.map(account => this.#ledger.scripts.keys.of(account).shard))
   }
 
-  /** Old outcomes expire once everything is recorded. */
+  /** Hours pass: old outcomes expire once everything is recorded. */
   async #forget(): Promise<string> {
-    if ((await this.#archive()) === 'archive, refused') return 'forget, not now'
+    if (this.#away || (await this.#archive()) === 'archive, refused') return 'forget, not now'
     const { redis, keys } = this.#ledger.scripts
+    const { database } = this.#ledger.records
+    await database.transaction(sql => sql.all('UPDATE exchanges SET ended = ended - ?', [4 * HOUR_MS]))
+    if (this.#saved) this.#saved.recent = false
     const old = [3, 4].map(hours => Math.floor(Date.now() / HOUR_MS - hours))
     for (const shard of this.#shards())
       for (const hour of old) for (const half of [0, 1]) await redis.del(keys.inShard(shard, `o:${hour}.${half}`))
@@ -420,7 +438,7 @@ export class Simulation {
       const ms = await redis.pttl(key)
       if (dumped) keys.set(key, { dumped, until: ms < 0 ? Infinity : Date.now() + ms })
     }
-    this.#saved = { keys, model: this.#model.save() }
+    this.#saved = { keys, model: this.#model.save(), recent: true }
     return 'save'
   }
 
@@ -444,11 +462,27 @@ export class Simulation {
     this.#model.lose(saved?.model)
     if (saved) {
       await redis.hset(keys.shared('meta'), 'servers', 'another')
+      // Until the loss is noticed, exchanges end on the server that took over.
+      const early = async (): Promise<void> => {
+        for (let count = saved.recent ? this.#random.below(4) : 0; count > 0; count--)
+          await this.#settle(this.#random.pick(this.#gateways) as Gateway)
+      }
+      await early()
+      const { history } = this.#ledger.records
+      const entriesAfter = history.entriesAfter.bind(history)
+      history.entriesAfter = async (...args) => {
+        // Once, between reading the account and telling the store.
+        history.entriesAfter = entriesAfter
+        await early()
+        return entriesAfter(...args)
+      }
       await continuity.start(false)
+      history.entriesAfter = entriesAfter
     } else {
       await continuity.rebuildAll()
       await continuity.start(false)
     }
+    this.#model.restore()
     const late = await this.#ledger.records.recorder.record(read.flat(), new Map(), generation).then(
       () => true,
       () => false,
@@ -483,7 +517,7 @@ export class Simulation {
     const found: Sums = { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
     const expected = this.#model.sums(account)
     if (!isDeepStrictEqual(found, expected))
-      throw new Error(`the store says ${show(found)}, the model ${show(expected)}`)
+      throw new Error(`${account}: the store says ${show(found)}, the model ${show(expected)}`)
     if (this.#away) return
     const findings = await auditAccount(this.#ledger, account, this.#random.below(10) === 0 ? 'whole' : 'sums')
     if (findings.length > 0) throw new Error(findings.join('; '))

@@ -30,7 +30,7 @@ export function format(path: string): Format {
 
 /** The counters of a key without requests. */
 export const NO_SUMMARY = {
-  total: { requests: 0, input: 0, output: 0, cost: 0n },
+  total: { requests: 0, input: 0, output: 0, charge: 0n },
   days: new Map(),
   models: new Map(),
   quarantined: 0,

@@ -1,5 +1,6 @@
 import { timedId } from '../../core/lib/ids.ts'
 import { dayOf, type EntryKind, type Notes } from '../../core/records/entry.ts'
+import { FOLD } from '../../core/records/retention.ts'
 import type { EndedEntry } from '../../core/records/recorder.ts'
 import { keyRecord, onEachEngine } from './engines.ts'
 
@@ -71,7 +72,7 @@ onEachEngine('what is recorded twice, late or out of order counts once', async (
   t.match(await totals(), { settled: 10n, entries: 1, ordinal: 2 })
   t.match(await records.history.entries(key.id, { count: 9 }), [{ kind: 'late', charge: 10n, at: NOW + DAY_MS }])
   const { days, total, models } = (await records.history.summary(key.id, NOW + 3 * DAY_MS)).summary
-  const once = { requests: 1, input: 1200, output: 50, cost: 10n }
+  const once = { requests: 1, input: 1200, output: 50, charge: 10n }
   t.strictSame(total, once)
   t.strictSame([...days], [[dayOf(NOW) + 1, once]], 'on the day of its first end')
   t.strictSame([...models], [['acme/famC-5.5', once]])
@@ -97,8 +98,8 @@ onEachEngine('a refund is taken from the day and the model that it refunds', asy
   })
   await records.recorder.record([charged, refund], new Map())
   const { days, total } = (await records.history.summary(key.id, NOW)).summary
-  t.match(total, { requests: 1, cost: 0n })
-  t.match([...days], [[dayOf(NOW), { requests: 1, cost: 0n }]])
+  t.match(total, { requests: 1, charge: 0n })
+  t.match([...days], [[dayOf(NOW), { requests: 1, charge: 0n }]])
 })
 
 onEachEngine('pages, times and cursors select entries, newest first', async (t, open) => {
@@ -129,10 +130,21 @@ onEachEngine('old exchanges are deleted, and the sums of their accounts remain',
     [0, 1].map(nth => entry(key.id, 6 - month * 2 - nth, { id: timedId(ms), at: ms })),
   )
   await records.recorder.record(entries, new Map())
+  if (records.database.dialect === 'sqlite') {
+    const plan = await records.database.all(`EXPLAIN QUERY PLAN ${FOLD}`, [new Uint8Array(16), 1])
+    const used = plan.map(step => String(step['detail'])).filter(detail => detail.includes(' exchanges '))
+    t.strictSame(used, ['SEARCH exchanges USING PRIMARY KEY (id<?)'], 'only old rows are read')
+  }
   t.equal(await records.deleteBefore(NOW - 24 * DAY_MS), 4)
   t.equal(await records.deleteBefore(NOW - 24 * DAY_MS), 0)
   t.match(await records.history.totals(key.id), { settled: 60n, folded: 40n, entries: 2 })
   t.equal(await records.history.charges(key.id), 20n)
+  if (records.database.dialect === 'postgres') {
+    const months = await records.database.all('SELECT relid FROM pg_partition_tree(?::regclass) WHERE isleaf', [
+      'exchanges',
+    ])
+    t.equal(months.length, 1, 'empty months are dropped')
+  }
   await records.recorder.record([entry(key.id, 7)], new Map())
   t.match(await records.history.totals(key.id), { settled: 70n, folded: 40n, entries: 3 })
 })
@@ -238,4 +250,20 @@ onEachEngine('processes that open new records together make the tables once', as
   t.equal(new Set(opened.map(({ id }) => id)).size, 1)
   await opened[0]?.database.transaction(sql => sql.all("UPDATE meta SET value = '99' WHERE name = 'version'"))
   await t.rejects(open(), /newer version of Tollgate/)
+})
+
+onEachEngine('a search finds keys by parts of their names, whatever the case and the script', async (t, open) => {
+  const records = await open()
+  const names = ['Müller Söhne', 'ÅNGSTRÖM', '100%_sure', 'plain']
+  const keys = names.map(name => ({ ...keyRecord(), name }))
+  await records.keys.add(keys, 0n, 1)
+  const found = async (text: string): Promise<string[]> =>
+    (await records.keys.list({ text, count: 10 })).map(({ name }) => name)
+  t.same(await found('MÜLLER'), ['Müller Söhne'])
+  t.same(await found('ångström'), ['ÅNGSTRÖM'])
+  t.same(await found('ngstr'), ['ÅNGSTRÖM'])
+  t.same(await found('0%_S'), ['100%_sure'])
+  t.same(await found('%'), ['100%_sure'])
+  t.same(await found('PLAIN'), ['plain'])
+  t.same(await found('nobody'), [])
 })

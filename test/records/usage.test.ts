@@ -73,6 +73,7 @@ onEachEngine('usage is summed up by key, model, type, account, day and status', 
     ['2026-11-24', 1, 1, 0, 5n],
     ['2026-11-25', 2, 1, 1, 7n],
   ])
+  t.strictSame(await by('day', today - 1, 1), [['2026-11-25', 2, 1, 1, 7n]], 'the latest days')
   t.strictSame(await by('status'), [
     ['ok', 2, 2, 0, 12n],
     ['failed', 1, 0, 1, 0n],

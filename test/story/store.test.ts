@@ -43,7 +43,8 @@ async function opened(g: TestGateway, key: string): Promise<Response> {
 
 function outboxLines(folder: string): string[] {
   if (!existsSync(folder)) return []
-  return readdirSync(folder).flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').slice(0, -1))
+  const names = readdirSync(folder).filter(name => name.endsWith('.jsonl'))
+  return names.flatMap(name => readFileSync(join(folder, name), 'utf8').split('\n').slice(0, -1))
 }
 
 /** Failures of a Redis that operators see, and their ends. */

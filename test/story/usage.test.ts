@@ -61,6 +61,7 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
     ],
     [['keys', 'list', '--status', 'on'], /--status is active or disabled/],
     [['keys', 'history', 'key_none'], /no key key_none/],
+    [['keys', 'list', '--cursor', 'key_none'], /no key key_none/],
   ]
   await Promise.all(mistakes.map(async ([args, err]) => t.match(await place.run(...args), { code: 2, err })))
   await again.stop('SIGTERM')

@@ -1,0 +1,215 @@
+/** Creates, changes and finds keys as operators do. A change goes to the records first, then to the store. */
+import { randomBytes } from 'node:crypto'
+import { sideBySide } from '../lib/side-by-side.ts'
+import { CommitInDoubt } from '../records/database.ts'
+import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
+import { digestOf, newSecret } from './key-secrets.ts'
+import type { Ledger } from './ledger.ts'
+import { causeOf, stored } from './scripts.ts'
+
+/** The properties of new keys. */
+export interface NewKeys {
+  readonly type: string
+  readonly name: string
+  readonly batch?: string
+  /** In nano-credits, for each key. */
+  readonly credits: bigint
+  readonly expiresAt: number | undefined
+}
+
+/**
+ * How far a change of a key has come: into the store, so that it is in force; into the records only, so that a running
+ * gateway writes it to the store later; or nobody knows, because the database failed at that moment.
+ */
+export type Reached = 'store' | 'records' | 'unknown'
+
+/** A new key, or a key with a new secret. The secret is not stored anywhere. */
+export interface CreatedKey {
+  readonly key: KeyRecord
+  readonly secret: string
+  readonly reached: Reached
+}
+
+/** Keys that the store is told of at the same time. */
+const SIDE_BY_SIDE = 64
+
+/** The keys, as an operator changes them. */
+export class KeyChanges {
+  protected readonly ledger: Ledger
+  protected readonly now: () => number
+
+  constructor(ledger: Ledger, now: () => number) {
+    this.ledger = ledger
+    this.now = now
+  }
+
+  /** Called when there is a key with a digest. */
+  protected appeared(_digest: string): void {}
+
+  /** Creates a key. Only the result contains the secret. @throws GatewayError unavailable */
+  async create(wish: NewKeys): Promise<CreatedKey> {
+    return (await this.createMany(wish, 1))[0] as CreatedKey
+  }
+
+  /**
+   * Creates keys: all of them or, if the records fail, none.
+   * @throws GatewayError unavailable if none was created
+   */
+  async createMany({ type, name, batch = '', credits, expiresAt }: NewKeys, count: number): Promise<CreatedKey[]> {
+    const createdAt = this.now()
+    const created = Array.from({ length: count }, () => {
+      const { secret, digest, label } = newSecret()
+      const id = `key_${randomBytes(9).toString('hex')}`
+      const status = 'active' as const
+      const key = { id, type, name, batch, status, expiresAt, createdAt, version: 1, digest, label, rotation: 0 }
+      return { key, secret }
+    })
+    const keys = created.map(({ key }) => key)
+    const recorded = await this.#recorded(async () => {
+      await this.ledger.records.keys.add(keys, credits, createdAt)
+      return true
+    }, keys[0])
+    const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
+    const sums = { grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
+    const reached = recorded === true ? await this.#tell(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
+    for (const { digest } of keys) this.appeared(digest)
+    return created.map(each => ({ ...each, reached }))
+  }
+
+  /**
+   * Records a change. If the answer is lost, looks whether it was recorded.
+   * @param record returns whether the change was possible
+   * @param key one of the keys as they are recorded then
+   * @returns what `record` returns, or `unknown`
+   * @throws GatewayError unavailable if it was not recorded
+   */
+  async #recorded(record: () => Promise<boolean>, key: KeyRecord | undefined): Promise<boolean | 'unknown'> {
+    try {
+      return await stored(record())
+    } catch (thrown) {
+      if (!key || !(causeOf(thrown) instanceof CommitInDoubt)) throw thrown
+      const found = await this.ledger.records.keys.get(key.id).then(
+        now => ({ now }),
+        () => undefined,
+      )
+      if (!found) return 'unknown'
+      if (found.now?.digest === key.digest && found.now.version >= key.version) return true
+      throw thrown
+    }
+  }
+
+  /** Tells the store of keys that are recorded. */
+  async #tell(keys: readonly RecordedKey[]): Promise<'store' | 'records'> {
+    const { records, restorer } = this.ledger
+    try {
+      await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
+    } catch {
+      return 'records'
+    }
+    // Otherwise they are told once more.
+    await records.keys.applied(keys).catch(() => {})
+    return 'store'
+  }
+
+  /** Whether there are any keys. */
+  any(): Promise<boolean> {
+    return stored(this.ledger.records.keys.any())
+  }
+
+  /** Finds the record of a key by its public id or its secret. @throws GatewayError unavailable */
+  record(idOrSecret: string): Promise<RecordedKey | undefined> {
+    const { keys } = this.ledger.records
+    return stored(idOrSecret.startsWith('sk-') ? keys.find(digestOf(idOrSecret)) : keys.get(idOrSecret))
+  }
+
+  /**
+   * Disables a key. The store knows at once; the records follow, also if they are away now. Running requests learn of
+   * it at their next renewal.
+   * @returns whether it is recorded
+   * @throws GatewayError unavailable; RangeError if the store has no such key
+   */
+  async disable(id: string): Promise<boolean> {
+    const { scripts, background } = this.ledger
+    await stored(scripts.redis.sadd(scripts.keys.shared('disabled'), id))
+    const [kind] = await scripts.run({
+      name: 'disable',
+      account: id,
+      keys: [scripts.keys.of(id).account],
+      args: [],
+    })
+    if (kind === 'unknown') throw new RangeError(`there is no key ${id}`)
+    return background.recordDisabled(id).then(
+      () => true,
+      () => false,
+    )
+  }
+
+  /** Enables a disabled key. @throws GatewayError unavailable if nothing was changed */
+  async enable(id: string): Promise<Reached> {
+    return (await this.#change(id, key => ({ ...key, status: 'active' }))).reached
+  }
+
+  /**
+   * Gives a key a new secret. The old secret is invalid when the store has the new one. Balance and history stay.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if somebody else rotates it at the same time
+   */
+  async rotate(id: string): Promise<CreatedKey> {
+    const { secret, digest, label } = newSecret()
+    const { scripts } = this.ledger
+    let old = ''
+    const { key, reached } = await this.#change(id, before => {
+      old ||= before.digest
+      return { ...before, digest, label, rotation: before.rotation + 1 }
+    })
+    if (key.digest !== digest) throw new RangeError(`somebody else has rotated ${id} at the same time`)
+    // The account names the secret that is valid, so the old pointer only takes up room.
+    if (reached === 'store') await scripts.redis.del(scripts.keys.pointer(old)).catch(() => {})
+    return { key, secret, reached }
+  }
+
+  /**
+   * Changes the record of a key: in the records first, then in the store.
+   * @returns the record as it is then
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key
+   */
+  async #change(
+    id: string,
+    changed: (key: RecordedKey) => RecordedKey,
+  ): Promise<{ readonly key: RecordedKey; readonly reached: Reached }> {
+    const { scripts, records, continuity } = this.ledger
+    let recorded: RecordedKey | undefined
+    for (;;) {
+      let key: RecordedKey
+      let isRecorded: boolean | 'unknown'
+      try {
+        const before = await stored(records.keys.get(id))
+        if (!before) throw new RangeError(`there is no key ${id}`)
+        const [version, status] = await stored(scripts.redis.hmget(scripts.keys.of(id).account, 've', 'st'))
+        // The store is the first to know that a key is disabled.
+        const disabled = status === 'disabled' && Number(version) >= before.version
+        const current = disabled ? { ...before, status: 'disabled' as const } : before
+        key = {
+          ...(recorded ? current : changed(current)),
+          version: Math.max(before.version, Number(version ?? 0)) + 1,
+        }
+        const at = continuity.now()
+        isRecorded = await this.#recorded(() => records.keys.change(id, key, { at, pending: true }), key)
+      } catch (thrown) {
+        if (recorded) return { key: recorded, reached: 'records' }
+        throw thrown
+      }
+      if (isRecorded === 'unknown') return { key, reached: isRecorded }
+      // Somebody else has changed it meanwhile.
+      if (!isRecorded) continue
+      recorded = key
+      try {
+        // The store refuses the record if the key was disabled meanwhile.
+        if (!(await this.ledger.restorer.restore(key))) continue
+      } catch {
+        return { key, reached: 'records' }
+      }
+      await records.keys.applied([key]).catch(() => {})
+      return { key, reached: 'store' }
+    }
+  }
+}

@@ -1,0 +1,127 @@
+/** Tells a store what the records know: everything if it is empty, or what it may have lost. */
+import { sideBySide } from '../lib/side-by-side.ts'
+import type { RecordedKey } from '../records/key-records.ts'
+import type { Records } from '../records/records.ts'
+import type { Duty } from './duty.ts'
+import type { Restorer } from './restore.ts'
+import { type Scripts, stored } from './scripts.ts'
+import { isBefore, positionOf } from './stream.ts'
+
+/** How long a process that fails while it restores a store keeps others from doing so, in milliseconds. */
+export const RESTORING_MS = 30_000
+/** Accounts that are read at once, and that are restored at the same time. */
+const PAGE = 500
+const SIDE_BY_SIDE = 32
+/** What clocks may differ and writes may be late by, in milliseconds. A replica may lack more than a server that was restarted. */
+const SLACK_MS = { single: 5000, replicated: 300_000 } as const
+/** Outcomes of exchanges that ended in this time have not expired, in milliseconds. */
+const REMEMBERED_MS = 1_800_000
+
+/** Another process restores the store at this moment. */
+export class BeingRestored extends Error {
+  constructor() {
+    super('another process restores the store')
+  }
+}
+
+/** What is known of a store that has lost something. */
+export interface Loss {
+  /** When its servers were known the last time, in milliseconds of its clock. */
+  readonly beatMs: number
+  /** When a loss was restored the last time. */
+  readonly lostAtMs: number
+  readonly nowMs: number
+}
+
+/** Restores one store. */
+export class Recovery {
+  readonly #scripts: Scripts
+  readonly #records: Records
+  readonly #restorer: Restorer
+  readonly #duty: Duty
+  readonly #slackMs: number
+
+  /** @param duty of restoring the store */
+  constructor(scripts: Scripts, records: Records, restorer: Restorer, duty: Duty, replicated: boolean) {
+    this.#scripts = scripts
+    this.#records = records
+    this.#restorer = restorer
+    this.#duty = duty
+    this.#slackMs = replicated ? SLACK_MS.replicated : SLACK_MS.single
+  }
+
+  /** Fills an empty store with every key that the records have. @returns the number of keys, and the new generation */
+  async rebuild(): Promise<{ accounts: number; generation: number }> {
+    const generation = await stored(this.#records.nextGeneration())
+    return { accounts: await this.#restore(this.#records.keys.pages(PAGE)), generation }
+  }
+
+  /**
+   * Tells the store what it may have lost.
+   * @param finish tells the store that this generation has begun
+   * @returns the number of accounts that were compared
+   * @throws BeingRestored if another process does so, or has begun to
+   */
+  async restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (generation: number) => Promise<unknown>): Promise<number> {
+    if (!(await this.#duty.take())) throw new BeingRestored()
+    let mine = true
+    const renewing = setInterval(() => {
+      this.#duty.renew().then(
+        renewed => (mine &&= renewed),
+        () => {},
+      )
+    }, RESTORING_MS / 3)
+    try {
+      // From here on, what was read from the store before cannot be recorded.
+      const generation = await stored(this.#records.nextGeneration())
+      const since = await this.#lostSince(beatMs)
+      // Outcomes of earlier exchanges may have expired, or may have been lost before.
+      const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
+      const isMine = (): boolean => mine
+      const accounts = await this.#restore(this.#records.keys.changedSince(since, PAGE), remembered, isMine)
+      const current = await stored(this.#records.generation())
+      if (!(await this.#duty.renew()) || current !== generation) throw new BeingRestored()
+      await finish(generation)
+      return accounts
+    } finally {
+      clearInterval(renewing)
+      await this.#duty.release().catch(() => {})
+    }
+  }
+
+  async #restore(
+    pages: AsyncIterable<RecordedKey[]>,
+    rememberedMs?: number,
+    isMine: () => boolean = () => true,
+  ): Promise<number> {
+    let accounts = 0
+    for await (const page of pages) {
+      await sideBySide(page, SIDE_BY_SIDE, key => this.#restorer.restore(key, rememberedMs))
+      if (!isMine()) throw new BeingRestored()
+      accounts += page.length
+    }
+    return accounts
+  }
+
+  /** Returns the time since when the store may have lost something, in milliseconds since the epoch. */
+  async #lostSince(beatMs: number): Promise<number> {
+    let since = beatMs
+    const recorded = await stored(this.#records.history.positions())
+    for (const [shard, position] of recorded) {
+      const survived = await lastIn(this.#scripts, shard)
+      if (isBefore(survived, position)) since = Math.min(since, survived.ms)
+    }
+    return since - this.#slackMs
+  }
+}
+
+/** Returns the position of the last entry that was ever added to a shard's stream. */
+async function lastIn(scripts: Scripts, shard: number): Promise<{ ms: number; seq: number }> {
+  try {
+    const info = (await scripts.redis.xinfo('STREAM', scripts.keys.inShard(shard, 'x'))) as unknown[]
+    return positionOf(String(info[info.indexOf('last-generated-id') + 1]))
+  } catch (cause) {
+    if (/no such key/i.test((cause as Error).message)) return { ms: 0, seq: 0 }
+    return stored(Promise.reject(cause as Error))
+  }
+}

@@ -1,0 +1,26 @@
+/** Tells the servers of a store apart. */
+import type { Cluster, Redis } from 'ioredis'
+import { stored } from './scripts.ts'
+
+/** The servers of a store that answer. */
+export interface Servers {
+  /** What changes when a server starts again or another one takes over. */
+  readonly identities: readonly string[]
+  /** Whether all of them have answered. */
+  readonly complete: boolean
+}
+
+/** Asks the servers of a store who they are. @throws GatewayError unavailable if none of them answers */
+export async function serversOf(client: Redis | Cluster): Promise<Servers> {
+  const masters = 'nodes' in client ? client.nodes('master') : [client]
+  const found = await Promise.allSettled(masters.map(identityOf))
+  const identities = found.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []))
+  if (identities.length === 0) return stored(Promise.reject(new Error('no server of the store answers')))
+  return { identities, complete: identities.length === masters.length }
+}
+
+async function identityOf(redis: Redis): Promise<string> {
+  const text = `${await redis.info('server')}\n${await redis.info('replication')}`
+  const of = (name: string): string => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? ''
+  return `${of('run_id')}:${of('master_replid')}`
+}
