@@ -18,6 +18,9 @@ export interface CreditOptions {
 /** Maximum characters of a reason. */
 const REASON_MAX = 500
 
+const NOT_RECORDED =
+  'The refund is in the store. The records do not answer; a running gateway records it as soon as they do.'
+
 /** Refunds a history entry and prints the refund. */
 export async function creditEntry(
   environment: Environment,
@@ -38,7 +41,7 @@ export async function creditEntry(
       throw new UsageError(`the entry ${entry} belongs to ${found.account}`)
     const given = await credited(ledger, found.account, found, reason)
     // A refund is reported when no failure of the store can undo it.
-    await ledger.background.archiveAll()
+    await ledger.background.archiveAll().catch(() => environment.complain(NOT_RECORDED))
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result

@@ -235,10 +235,15 @@ export async function setStatus(
 ): Promise<void> {
   const shown = await onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, id)
-    if (status === 'active') report(environment, await keys.enable(key.id))
-    else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
+    if (status === 'active') {
+      const reached = await keys.enable(key.id)
+      report(environment, reached)
+      // The store would say nothing else.
+      if (reached !== 'store') return undefined
+    } else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
     return describe(ledger, { ...key, status }, config, environment.now())
   })
+  if (!shown) return
   environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is now ${shown.status}.`)
 }
 

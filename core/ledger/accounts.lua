@@ -16,6 +16,8 @@ operations['put'] = { 1, 11, function(k, a)
     redis.call('HSET', KEYS[k], 'bal', ARGV[a + 8])
     -- Both may be beyond the exact numbers of Lua; their difference is not.
     if ARGV[a + 9] ~= '0' then redis.call('HINCRBY', KEYS[k], 'bal', '-' .. ARGV[a + 9]) end
+    -- The sums contain the entries up to here, whose outcomes are not here.
+    if ARGV[a + 10] ~= '0' then redis.call('HSET', KEYS[k], 'fr', ARGV[a + 10]) end
   end
   return 'ok'
 end }
@@ -65,7 +67,9 @@ operations['replay'] = { 5, 7, function(k, a)
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
   local ended = outcome and string.sub(outcome, 1, 1)
   if ended == 'F' or ended == ARGV[a + 4] then return 'known' end
-  if ordinal >= tonumber(ARGV[a + 2]) and ARGV[a + 6] ~= '1' then return 'known' end
+  local number = tonumber(ARGV[a + 2])
+  if ordinal >= number and ARGV[a + 6] ~= '1' then return 'known' end
+  if number <= tonumber(redis.call('HGET', KEYS[k], 'fr') or '0') then return 'known' end
   local before = tonumber(outcome and string.sub(outcome, 2) or ARGV[a + 5])
   local hold = redis.call('GETDEL', KEYS[k + 1])
   local held = 0
@@ -80,7 +84,7 @@ operations['replay'] = { 5, 7, function(k, a)
   -- A refund is a negative charge.
   local charge = tonumber(ARGV[a + 3])
   redis.call('HSET', KEYS[k], 'bal', whole(balance + held + (before or 0) - charge), 'rsv', whole(reserved - held), 'n',
-    whole(count), 'sq', whole(math.max(ordinal, tonumber(ARGV[a + 2]))))
+    whole(count), 'sq', whole(math.max(ordinal, number)))
   redis.call('HSET', KEYS[k + 3], ARGV[a + 1], ARGV[a + 4] .. whole(math.max(charge, 0)))
   -- It is recorded, so nobody else lets it expire. Three hours are longer than an outcome is asked for.
   if redis.call('TTL', KEYS[k + 3]) < 0 then redis.call('EXPIRE', KEYS[k + 3], 10800) end

@@ -75,7 +75,7 @@ export class Accounts extends Reads {
     const key = await stored(this.records.keys.get(account))
     if (!key) throw new RangeError(`there is no key ${account}`)
     await this.restorer.restore(key)
-    await stored(this.records.keys.applied([key]))
+    await stored(this.records.keys.applied([key], this.storeNow()))
     return added
   }
 

@@ -42,6 +42,8 @@ export class Archiver {
   /** The next shard of the round, and when the round began by the store's clock. */
   #next = 0
   #roundBegan = 0
+  /** The generation of the store that the round belongs to. */
+  #generation = 0
   #failures = 0
 
   constructor(scripts: Scripts, records: Records, continuity: Continuity, log: Log) {
@@ -71,6 +73,13 @@ export class Archiver {
     for (const shard of announced) this.#announced.add(Number(shard))
     const shards = new Set(this.#announced)
     this.#announced.clear()
+    const { generation } = this.#continuity
+    if (generation !== this.#generation) {
+      // What the store had before may be lost, so nothing is known of it.
+      this.#generation = generation
+      this.#next = 0
+      this.#expiring.clear()
+    }
     if (this.#next === 0) this.#roundBegan = this.#continuity.now()
     const end = Math.min(SHARDS, this.#next + Math.ceil(SHARDS / RUNS_OF_A_ROUND))
     for (let shard = this.#next; shard < end; shard++) shards.add(shard)

@@ -162,7 +162,7 @@ export class Background {
       // One key that cannot be told must not keep others from it.
       try {
         await this.#restorer.restore(key)
-        await stored(this.#records.keys.applied([key]))
+        await stored(this.#records.keys.applied([key], this.#continuity.now()))
       } catch (cause) {
         this.#log.warn({ err: cause, key: key.id }, 'the store cannot be told what is recorded of a key')
       }

@@ -54,8 +54,8 @@ export class Continuity {
   #interruptions = 0
   #lostAt = 0
   #generation = 0
-  /** Whether the records refused the generation of the store. */
-  #doubted = false
+  /** Whether the records may know of a later generation than the store. */
+  #doubted = true
   /** The generation in which this process has repeated what it knows. */
   #repeated = 0
   #offsetMs = 0
@@ -117,7 +117,10 @@ export class Continuity {
    * @throws Error for the operator if the store cannot be used with these records
    */
   async start(mayRebuild: boolean): Promise<void> {
-    while (!(await this.#checks.run(() => this.#checked(mayRebuild)))) await sleep(RETRY_MS)
+    while (!(await this.#checks.run(() => this.#checked(mayRebuild)))) {
+      if (this.#closed) throw new BeingRestored()
+      await sleep(RETRY_MS)
+    }
     this.#open = true
     if (this.#watching) return
     this.#repeated = this.#generation
@@ -249,22 +252,24 @@ export class Continuity {
         `the store belongs to other records than ${this.#records.description}: set store.records (or store.data, if it is SQLite) to those that were used with it`,
       )
     this.#lostAt = Number(lostAt ?? 0)
+    if (Number(generation) < this.#generation) this.#doubted = true
     this.#generation = Number(generation)
     const seen = (known ?? '').split(' ')
     if (identities.some(server => !seen.includes(server)) || (await this.#isOutdated())) {
       await this.#restoreLost([...new Set([...seen, ...identities])], Number(beat ?? 0))
-    } else if (complete) {
-      // Whatever is lost from now on was written since, give or take what a server may lose.
-      await this.#setMeta({ beat: String(askedAt) })
+    } else if (complete && !this.#doubted) {
+      // Whatever is lost from now on was written since. A full store keeps the last beat, so that more is compared.
+      await this.#setMeta({ beat: String(askedAt) }).catch(() => {})
     }
   }
 
   /** Whether the records know of a later generation than the store: it was being restored, and is another one again. */
   async #isOutdated(): Promise<boolean> {
     if (!this.#doubted) return false
-    const outdated = (await stored(this.#records.generation())) !== this.#generation
-    this.#doubted = false
-    return outdated
+    // While the records are away, this stays in doubt.
+    const latest = await this.#records.generation().catch(() => undefined)
+    if (latest !== undefined) this.#doubted = false
+    return latest !== undefined && latest !== this.#generation
   }
 
   /** Makes an empty store the store of these records. */
@@ -297,6 +302,8 @@ export class Continuity {
   /** Restores what a store lost that was restarted, or whose place another server took. One process does it. */
   async #restoreLost(servers: readonly string[], beatMs: number): Promise<void> {
     this.#open = false
+    // Until it is done, the records know of a later generation.
+    this.#doubted = true
     const loss = { beatMs, lostAtMs: this.#lostAt, nowMs: this.now() }
     const accounts = await this.#recovery.restore(loss, async generation => {
       const lostAt = this.now()
@@ -307,6 +314,7 @@ export class Continuity {
       })
       this.#lostAt = lostAt
       this.#generation = generation
+      this.#doubted = false
     })
     this.#log.info({ accounts }, 'the server of the store has changed; compared it with the records')
   }

@@ -2,9 +2,10 @@
 import type { Redis } from 'ioredis'
 import { stored } from './scripts.ts'
 
-/** Takes a duty that nobody has, or extends one's own. */
+/** Takes a duty that nobody has, or extends one's own, which is possible in a full store too. */
 const TAKE = `local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
+if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+if holder then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1`
 

@@ -170,8 +170,6 @@ operations['settle'] = { 7, 11, function(k, a)
       return 'unknown'
     elseif verdict ~= '' then
       before = tonumber(string.sub(verdict, 2))
-      -- Nothing that is not recorded yet may expire.
-      redis.call('PERSIST', KEYS[k + 4])
     end
   end
   local waived = 0
@@ -193,6 +191,8 @@ operations['settle'] = { 7, 11, function(k, a)
   if listed then ordinal = ordinal + 1 end
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count), 'sq', whole(ordinal))
   if silent then return 'ok ' .. whole(balance) end
+  -- Nothing that is not recorded yet may expire.
+  if verdict == 'N' or string.sub(verdict, 1, 1) == 'R' then redis.call('PERSIST', KEYS[k + 4]) end
   redis.call('HSET', KEYS[k + 4], id, 'F' .. whole(charge))
   if not listed then
     -- Nobody records a quota's outcomes, so they expire by themselves.

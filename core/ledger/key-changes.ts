@@ -66,7 +66,7 @@ export class KeyChanges {
     })
     const keys = created.map(({ key }) => key)
     const recorded = await this.#recorded(async () => {
-      await this.ledger.records.keys.add(keys, credits, createdAt)
+      await this.ledger.records.keys.add(keys, credits, this.ledger.continuity.now())
       return true
     }, keys[0])
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
@@ -88,26 +88,30 @@ export class KeyChanges {
       return await stored(record())
     } catch (thrown) {
       if (!key || !(causeOf(thrown) instanceof CommitInDoubt)) throw thrown
-      const found = await this.ledger.records.keys.get(key.id).then(
+      const found = await this.ledger.records.keys.getInTurn(key.id).then(
         now => ({ now }),
         () => undefined,
       )
       if (!found) return 'unknown'
-      if (found.now?.digest === key.digest && found.now.version >= key.version) return true
+      const { now } = found
+      // It may have been changed again since.
+      const later = now !== undefined && now.version > key.version
+      const same = now?.version === key.version && now.status === key.status
+      if (now?.digest === key.digest && (later || same)) return true
       throw thrown
     }
   }
 
   /** Tells the store of keys that are recorded. */
   async #tell(keys: readonly RecordedKey[]): Promise<'store' | 'records'> {
-    const { records, restorer } = this.ledger
+    const { records, restorer, continuity } = this.ledger
     try {
       await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
     } catch {
       return 'records'
     }
     // Otherwise they are told once more.
-    await records.keys.applied(keys).catch(() => {})
+    await records.keys.applied(keys, continuity.now()).catch(() => {})
     return 'store'
   }
 
@@ -208,7 +212,7 @@ export class KeyChanges {
       } catch {
         return { key, reached: 'records' }
       }
-      await records.keys.applied([key]).catch(() => {})
+      await records.keys.applied([key], continuity.now()).catch(() => {})
       return { key, reached: 'store' }
     }
   }

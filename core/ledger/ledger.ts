@@ -243,6 +243,8 @@ export class Ledger extends Accounts {
   }
 
   #dropRecorded(): void {
+    // What a store has lost is repeated first.
+    if (!this.continuity.open) return
     const { recordedUntil } = this.background.state
     this.#recent.dropUntil(recordedUntil)
     this.#outbox?.dropUntil(recordedUntil)

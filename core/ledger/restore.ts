@@ -44,7 +44,9 @@ export class Restorer {
     const before = known < key.ordinal ? await stored(history.chargedBefore(id, known)) : undefined
     for (let from = known; from < key.ordinal;) {
       const entries = await stored(history.entriesAfter(id, from, PAGE))
-      await this.#replayAll(entries, entry =>
+      // By their numbers, they are told strictly in their order.
+      const atOnce = entries.every(({ at }) => at >= rememberedMs) ? REPLAYED_AT_ONCE : 1
+      await this.#replayAll(entries, atOnce, entry =>
         entry.at >= rememberedMs
           ? this.#replay(id, entry, 0n, 'remembered')
           : this.#replay(id, entry, before?.get(entry.id) ?? 0n),
@@ -90,17 +92,20 @@ export class Restorer {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
       const page = await stored(this.#records.history.entries(account, { before, count }))
       const recent = page.filter(({ at }) => at >= sinceMs).reverse()
-      await this.#replayAll(recent, entry => this.#replay(account, entry, 0n, 'remembered'))
+      await this.#replayAll(recent, REPLAYED_AT_ONCE, entry => this.#replay(account, entry, 0n, 'remembered'))
       const last = page.at(-1)
-      if (recent.length === 0 || !last) return
+      if (!last || (recent.length === 0 && count === PAGE)) return
       before = last.ordinal
     }
   }
 
-  /** Replays exchanges in their order, a few in one call of the store. */
-  async #replayAll(entries: readonly HistoryEntry[], replay: (entry: HistoryEntry) => Promise<void>): Promise<void> {
-    for (let at = 0; at < entries.length; at += REPLAYED_AT_ONCE)
-      await Promise.all(entries.slice(at, at + REPLAYED_AT_ONCE).map(replay))
+  /** Replays exchanges in their order, so many at once. */
+  async #replayAll(
+    entries: readonly HistoryEntry[],
+    atOnce: number,
+    replay: (entry: HistoryEntry) => Promise<void>,
+  ): Promise<void> {
+    for (let at = 0; at < entries.length; at += atOnce) await Promise.all(entries.slice(at, at + atOnce).map(replay))
   }
 
   async #replay(

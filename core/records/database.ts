@@ -74,3 +74,11 @@ export async function selectIn(sql: Sql, select: string, values: readonly SqlVal
   }
   return rows
 }
+
+/** Returns a condition that compares a column with a pattern in small letters, whatever the case of its own letters. */
+export function likeIn(dialect: Database['dialect'], column: string, pattern: string): string {
+  if (dialect === 'postgres') return `${column} ILIKE ? ESCAPE '\\'`
+  // SQLite itself knows the cases of ASCII only. Its LOWER is replaced by one that knows all, and is slower.
+  const compared = /^[\x20-\x7e]*$/.test(pattern) ? column : `LOWER(${column})`
+  return `${compared} LIKE ? ESCAPE '\\'`
+}

@@ -1,5 +1,5 @@
 /** Keys and their grants in the records. */
-import { bigintOf, type Database, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
+import { bigintOf, type Database, insertAll, likeIn, type Row, type Sql, type SqlValue } from './database.ts'
 
 /** What is recorded of a key. */
 export interface KeyRecord {
@@ -118,6 +118,7 @@ export class KeyRecords {
   /**
    * Adds keys with their first grants: all of them or, if anything fails, none. They are pending until `applied`.
    * @param grants the first grant of each key in nano-credits; 0 for none
+   * @param at the time by the store's clock, in milliseconds since the epoch
    */
   async add(keys: readonly KeyRecord[], grants: bigint, at: number): Promise<void> {
     await this.#database.transaction(async sql => {
@@ -141,6 +142,11 @@ export class KeyRecords {
   async get(id: string): Promise<RecordedKey | undefined> {
     const [row] = await this.#database.all(`${SELECT} WHERE a.id = ?`, [id])
     return row && keyOf(row)
+  }
+
+  /** Like `get`, after all transactions that run now, also those of other connections. */
+  getInTurn(id: string): Promise<RecordedKey | undefined> {
+    return this.#database.transaction(() => this.get(id))
   }
 
   /** Finds a key by the hash of its secret. */
@@ -168,20 +174,11 @@ export class KeyRecords {
     if (status !== undefined) add('a.status = ?', status)
     if (text !== undefined) {
       const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
-      const matches = this.#matching(like)
-      add(`(${SEARCHED.map(column => matches(`a.${column}`)).join(' OR ')})`, ...SEARCHED.map(() => like))
+      const matches = SEARCHED.map(column => likeIn(this.#database.dialect, `a.${column}`, like))
+      add(`(${matches.join(' OR ')})`, ...SEARCHED.map(() => like))
     }
     const where = conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`
     return (await this.#database.all(`${SELECT} ${where} ORDER BY a.no LIMIT ?`, [...values, count])).map(keyOf)
-  }
-
-  /** Returns how a column is compared with a pattern in small letters, whatever the case of its own letters. */
-  #matching(like: string): (column: string) => string {
-    if (this.#database.dialect === 'postgres') return column => `${column} ILIKE ? ESCAPE '\\'`
-    // SQLite itself knows the cases of ASCII only. Its LOWER is replaced by one that knows all, and is slower.
-    return /^[\x20-\x7e]*$/.test(like)
-      ? column => `${column} LIKE ? ESCAPE '\\'`
-      : column => `LOWER(${column}) LIKE ? ESCAPE '\\'`
   }
 
   /** Iterates over all keys in pages. */
@@ -273,11 +270,15 @@ export class KeyRecords {
     return (await this.#database.all(`${SELECT} WHERE a.pending = 1 ORDER BY a.no LIMIT ?`, [count])).map(keyOf)
   }
 
-  /** Notes that the store knows the records and grants of keys as they were read. */
-  async applied(keys: readonly Pick<RecordedKey, 'id' | 'version' | 'grants'>[]): Promise<void> {
+  /**
+   * Notes that the store knows the records and grants of keys as they were read.
+   * @param at the time by the store's clock: what it loses afterwards may be these
+   */
+  async applied(keys: readonly Pick<RecordedKey, 'id' | 'version' | 'grants'>[], at: number): Promise<void> {
     await this.#database.transaction(async sql => {
       for (const { id, version, grants } of keys)
-        await sql.all('UPDATE accounts SET pending = 0 WHERE id = ? AND version = ? AND grants = ?', [
+        await sql.all('UPDATE accounts SET pending = 0, changed = ? WHERE id = ? AND version = ? AND grants = ?', [
+          at,
           id,
           version,
           grants,

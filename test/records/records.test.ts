@@ -206,9 +206,9 @@ onEachEngine('a record changes only to a newer version, and is pending until it 
   const key = keyRecord()
   await records.keys.add([key], 0n, 1)
   t.match(await records.keys.pending(5), [{ id: key.id }])
-  await records.keys.applied([{ id: key.id, version: 1, grants: 1 }])
+  await records.keys.applied([{ id: key.id, version: 1, grants: 1 }], 5)
   t.equal((await records.keys.pending(5)).length, 1, 'not as it was read')
-  await records.keys.applied([{ id: key.id, version: 1, grants: 0 }])
+  await records.keys.applied([{ id: key.id, version: 1, grants: 0 }], 5)
   t.equal((await records.keys.pending(5)).length, 0)
   const change = (version: number, pending: boolean): Promise<boolean> =>
     records.keys.change(key.id, { ...key, status: 'disabled', version }, { at: 9, pending })
