@@ -3,6 +3,8 @@ import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits } from '../money/credits.ts'
 import { isId } from '../lib/ids.ts'
+import { causeOf } from '../ledger/scripts.ts'
+import { RecordsError } from '../records/database.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import { find } from './keys.ts'
 import { onLedger, UsageError } from './shared.ts'
@@ -41,7 +43,10 @@ export async function creditEntry(
       throw new UsageError(`the entry ${entry} belongs to ${found.account}`)
     const given = await credited(ledger, found.account, found, reason)
     // A refund is reported when no failure of the store can undo it.
-    await ledger.background.archiveAll().catch(() => environment.complain(NOT_RECORDED))
+    await ledger.background.archiveAll().catch((thrown: unknown) => {
+      if (!(causeOf(thrown) instanceof RecordsError)) throw thrown
+      environment.complain(NOT_RECORDED)
+    })
     return { key: found.account, entry, given, balance: (await ledger.balance(found.account)).balance }
   })
   const { given, balance } = result

@@ -92,9 +92,9 @@ export class Archiver {
     }
     this.#next = end % SHARDS
     if (this.#failures > 0) {
+      await this.#continuity.share({ backlogBytes: 0 })
       this.#failures = 0
       this.#log.info('ended exchanges are recorded again')
-      await this.#continuity.share({ backlogBytes: 0 })
     }
     if (this.#next === 0) await this.#continuity.share({ recordedUntil: this.#roundBegan })
   }

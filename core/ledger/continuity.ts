@@ -54,8 +54,9 @@ export class Continuity {
   #interruptions = 0
   #lostAt = 0
   #generation = 0
-  /** Whether the records may know of a later generation than the store. */
+  /** Whether the records may know of a later generation than the store, and whether they certainly do. */
   #doubted = true
+  #outdated = false
   /** The generation in which this process has repeated what it knows. */
   #repeated = 0
   #offsetMs = 0
@@ -252,7 +253,7 @@ export class Continuity {
         `the store belongs to other records than ${this.#records.description}: set store.records (or store.data, if it is SQLite) to those that were used with it`,
       )
     this.#lostAt = Number(lostAt ?? 0)
-    if (Number(generation) < this.#generation) this.#doubted = true
+    if (Number(generation) < this.#generation) this.#outdated = true
     this.#generation = Number(generation)
     const seen = (known ?? '').split(' ')
     if (identities.some(server => !seen.includes(server)) || (await this.#isOutdated())) {
@@ -265,11 +266,15 @@ export class Continuity {
 
   /** Whether the records know of a later generation than the store: it was being restored, and is another one again. */
   async #isOutdated(): Promise<boolean> {
-    if (!this.#doubted) return false
-    // While the records are away, this stays in doubt.
-    const latest = await this.#records.generation().catch(() => undefined)
-    if (latest !== undefined) this.#doubted = false
-    return latest !== undefined && latest !== this.#generation
+    if (!this.#doubted && !this.#outdated) return false
+    try {
+      this.#outdated = (await stored(this.#records.generation())) !== this.#generation
+      this.#doubted = false
+    } catch (cause) {
+      // A mere doubt does not close a store while the records are away.
+      if (this.#outdated) throw cause
+    }
+    return this.#outdated
   }
 
   /** Makes an empty store the store of these records. */
@@ -303,7 +308,7 @@ export class Continuity {
   async #restoreLost(servers: readonly string[], beatMs: number): Promise<void> {
     this.#open = false
     // Until it is done, the records know of a later generation.
-    this.#doubted = true
+    this.#outdated = true
     const loss = { beatMs, lostAtMs: this.#lostAt, nowMs: this.now() }
     const accounts = await this.#recovery.restore(loss, async generation => {
       const lostAt = this.now()
@@ -315,6 +320,7 @@ export class Continuity {
       this.#lostAt = lostAt
       this.#generation = generation
       this.#doubted = false
+      this.#outdated = false
     })
     this.#log.info({ accounts }, 'the server of the store has changed; compared it with the records')
   }

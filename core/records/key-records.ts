@@ -286,11 +286,11 @@ export class KeyRecords {
     })
   }
 
-  /** Returns the keys whose record, grants or exchanges changed at or after a time, in pages. */
+  /** Returns the keys that are pending, and those whose record, grants or exchanges changed at or after a time, in pages. */
   async *changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
     for (let after = 0; ;) {
       const rows = await this.#database.all(
-        `${SELECT} WHERE (a.changed >= ? OR t.changed >= ?) AND a.no > ? ORDER BY a.no LIMIT ?`,
+        `${SELECT} WHERE (a.changed >= ? OR t.changed >= ? OR a.pending = 1) AND a.no > ? ORDER BY a.no LIMIT ?`,
         [ms, ms, after, size],
       )
       if (rows.length > 0) yield rows.map(keyOf)

@@ -218,6 +218,8 @@ onEachEngine('a record changes only to a newer version, and is pending until it 
   t.equal(await change(4, true), true)
   t.match(await records.keys.pending(5), [{ status: 'disabled', version: 4 }])
   t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
+  t.match(await Array.fromAsync(records.keys.changedSince(10, 10)), [[{ id: key.id }]], 'it is pending')
+  await records.keys.applied([{ id: key.id, version: 4, grants: 0 }], 9)
   t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
 })
 
