@@ -115,7 +115,7 @@ export class Archiver {
   async #backlog(): Promise<number> {
     const { redis, keys } = this.#scripts
     const lengths = await Promise.all(
-      Array.from({ length: SHARDS }, (_, shard) => stored(redis.xlen(keys.inShard(shard, 'x')))),
+      Array.from({ length: SHARDS }, (_, shard) => stored(redis.xlen(keys.stream(shard)))),
     )
     return lengths.reduce((sum, length) => sum + length, 0) * ENTRY_BYTES
   }
@@ -155,7 +155,7 @@ export class Archiver {
     await Promise.all(
       // Exactly these: a store that another server took over may have new entries with earlier ids.
       pages.map(({ shard, entries }) =>
-        stored(redis.xdel(keys.inShard(shard, 'x'), ...entries.map(({ position }) => textOf(position)))),
+        stored(redis.xdel(keys.stream(shard), ...entries.map(({ position }) => textOf(position)))),
       ),
     )
   }

@@ -79,9 +79,9 @@ export class Background {
     this.#timers = [
       this.#every(BEAT_MS, 'the heartbeat', () => this.#beat()),
       this.#every(archiveEveryMs, 'recording what ended', () => this.archive()),
-      this.#every(reapEveryMs, 'ending expired holds', () => this.whenLeading(() => this.reap())),
-      this.#every(BEAT_MS, 'telling the store what is pending', () => this.whenLeading(() => this.applyPending())),
-      this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.whenLeading(() => this.deleteOld())),
+      this.#every(reapEveryMs, 'ending expired holds', () => this.#whenLeading(() => this.reap())),
+      this.#every(BEAT_MS, 'telling the store what is pending', () => this.#whenLeading(() => this.applyPending())),
+      this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.#whenLeading(() => this.deleteOld())),
     ]
   }
 
@@ -111,7 +111,7 @@ export class Background {
     this.#open.clear()
   }
 
-  async whenLeading(work: () => Promise<unknown>): Promise<void> {
+  async #whenLeading(work: () => Promise<unknown>): Promise<void> {
     if (this.#leading && this.#continuity.open) await work()
   }
 
@@ -136,9 +136,7 @@ export class Background {
     let ended = 0
     for (;;) {
       const now = String(this.#continuity.now())
-      const leases = await stored(
-        redis.zrangebyscore(keys.inShard(shard, 'l'), '-inf', now, 'LIMIT', 0, EXPIRED_AT_ONCE),
-      )
+      const leases = await stored(redis.zrangebyscore(keys.leases(shard), '-inf', now, 'LIMIT', 0, EXPIRED_AT_ONCE))
       const answers: string[] = []
       for (let at = 0; at < leases.length; at += REAPED_AT_ONCE)
         answers.push(...(await Promise.all(leases.slice(at, at + REAPED_AT_ONCE).map(lease => this.#reapHold(lease)))))

@@ -156,7 +156,7 @@ operations['settle'] = { 7, 11, function(k, a)
     error('the account is missing')
   end
   local hold = redis.call('GETDEL', KEYS[k + 1])
-  local held, before, placed = 0, nil, '0'
+  local held, before, placed, forgotten = 0, nil, '0', false
   if hold then
     local _, earlier
     held, _, _, earlier, placed = readHold(hold)
@@ -170,6 +170,7 @@ operations['settle'] = { 7, 11, function(k, a)
       return 'unknown'
     elseif verdict ~= '' then
       before = tonumber(string.sub(verdict, 2))
+      forgotten = true
     end
   end
   local waived = 0
@@ -192,7 +193,7 @@ operations['settle'] = { 7, 11, function(k, a)
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count), 'sq', whole(ordinal))
   if silent then return 'ok ' .. whole(balance) end
   -- Nothing that is not recorded yet may expire.
-  if verdict == 'N' or string.sub(verdict, 1, 1) == 'R' then redis.call('PERSIST', KEYS[k + 4]) end
+  if forgotten then redis.call('PERSIST', KEYS[k + 4]) end
   redis.call('HSET', KEYS[k + 4], id, 'F' .. whole(charge))
   if not listed then
     -- Nobody records a quota's outcomes, so they expire by themselves.

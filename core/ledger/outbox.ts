@@ -7,11 +7,10 @@
 import { createReadStream, mkdirSync, rmSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { GatewayError } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
 import { type FileLock, lockFile } from '../lib/file-lock.ts'
 import { namesIn, OpenFile, ownerOf } from './outbox-file.ts'
-import { RefusedOperation } from './scripts.ts'
+import { causeOf, RefusedOperation } from './scripts.ts'
 import { type Settlement, settlementFrom } from './settlement.ts'
 
 /** What an outbox needs. */
@@ -29,7 +28,7 @@ const FILE_MAX = 10_000
 /** Settlements that are sent at once. The next ones wait for them, so that requests are not delayed. */
 const AT_ONCE = 200
 
-/** A lock file that is older than this, that protects no settlements and that no process holds is deleted, in milliseconds. */
+/** Milliseconds after which a lock file that protects no settlements, and that no process holds, is deleted. */
 const ABANDONED_MS = 60_000
 
 /** What became of settlements: the store took them, refused one of them by itself, or did not answer. */
@@ -42,8 +41,8 @@ interface Sealed {
   readonly taken: Set<number>
   /** Settlements in the file, as far as they have been counted. */
   count: number
-  /** The file is only needed if the store loses something: until then, in milliseconds of the store's clock. */
-  readonly keptUntil: number | undefined
+  /** Until when a kept file is needed, in milliseconds of the store's clock. 0 for a file to send. */
+  readonly keptUntil: number
 }
 
 /** The outbox of one process. */
@@ -85,18 +84,15 @@ export class Outbox {
   /** Takes over the files of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
     const { folder, isAlive, log, pid } = this.#host
-    const adopted = new Map<string, boolean>()
-    for (const owner of namesIn(folder, '.jsonl').map(ownerOf)) {
-      if (adopted.has(owner)) continue
+    for (const owner of new Set(namesIn(folder, '.jsonl').map(ownerOf))) {
       // Files of versions before the records begin with the number of their process, and that has no lock.
       const number = /^(\d+)-\d+$/.exec(owner)?.[1]
       const isDead = number === undefined || Number(number) === pid || !isAlive(Number(number))
-      adopted.set(owner, isDead && this.#adopt(owner))
+      if (isDead) this.#adopt(owner)
     }
     // Before they were locked, another process may have sent and deleted some of them.
-    const files = namesIn(folder, '.jsonl').filter(name => adopted.get(ownerOf(name)))
-    for (const name of files)
-      this.#sealed.push({ path: join(folder, name), taken: new Set(), count: 0, keptUntil: undefined })
+    const files = namesIn(folder, '.jsonl').filter(name => this.#locks.has(ownerOf(name)))
+    for (const name of files) this.#sealed.push({ path: join(folder, name), taken: new Set(), count: 0, keptUntil: 0 })
     this.#deleteLocks()
     if (files.length === 0) return
     log.warn({ files: files.length }, 'sending settlements of an earlier process again')
@@ -136,15 +132,17 @@ export class Outbox {
 
   /** Deletes the kept files whose settlements were all taken before a time. */
   dropUntil(ms: number): void {
-    while (this.#kept[0] && (this.#kept[0].keptUntil ?? 0) < ms) this.#remove((this.#kept.shift() as Sealed).path)
+    while (this.#kept[0] && this.#kept[0].keptUntil < ms) this.#remove((this.#kept.shift() as Sealed).path)
   }
 
   /** Sends the kept files as well, since the store may have lost them. */
   resend(): void {
-    this.#round = this.#round
-      .then(() => this.#seal('kept', Infinity))
-      .catch((cause: unknown) => this.#host.log.error({ err: cause }, 'cannot read the outbox'))
-    void this.#round.then(() => {
+    this.#round = this.#round.then(async () => {
+      try {
+        await this.#seal('kept', Infinity)
+      } catch (cause) {
+        this.#host.log.error({ err: cause }, 'cannot read the outbox')
+      }
       this.#sealed.push(...this.#kept.splice(0))
       if (this.#sealed.length > 0) this.#schedule()
     })
@@ -204,11 +202,11 @@ export class Outbox {
     return join(this.#host.folder, `${owner}.lock`)
   }
 
-  async #seal(kind: 'waiting' | 'kept', keptUntil: number): Promise<void> {
+  async #seal(kind: 'waiting' | 'kept', keptUntil = 0): Promise<void> {
     const sealed = await this.#files[kind].seal()
     if (!sealed) return
     const { path, count, closed } = sealed
-    const file = { path, count, taken: new Set<number>(), keptUntil: kind === 'kept' ? keptUntil : undefined }
+    const file = { path, count, taken: new Set<number>(), keptUntil }
     ;(kind === 'kept' ? this.#kept : this.#sealed).push(file)
     await closed
   }
@@ -224,7 +222,7 @@ export class Outbox {
     const before = this.#taken
     let result: Sent = 'taken'
     try {
-      await this.#seal('waiting', 0)
+      await this.#seal('waiting')
       result = await this.#sendWaiting()
     } catch (cause) {
       result = 'away'
@@ -316,7 +314,7 @@ export class Outbox {
       this.#taken++
       return 'taken'
     } catch (cause) {
-      return cause instanceof GatewayError && cause.details.cause instanceof RefusedOperation ? 'refused' : 'away'
+      return causeOf(cause) instanceof RefusedOperation ? 'refused' : 'away'
     }
   }
 

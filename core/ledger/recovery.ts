@@ -118,7 +118,7 @@ export class Recovery {
 /** Returns the position of the last entry that was ever added to a shard's stream. */
 async function lastIn(scripts: Scripts, shard: number): Promise<{ ms: number; seq: number }> {
   try {
-    const info = (await scripts.redis.xinfo('STREAM', scripts.keys.inShard(shard, 'x'))) as unknown[]
+    const info = (await scripts.redis.xinfo('STREAM', scripts.keys.stream(shard))) as unknown[]
     return positionOf(String(info[info.indexOf('last-generated-id') + 1]))
   } catch (cause) {
     if (/no such key/i.test((cause as Error).message)) return { ms: 0, seq: 0 }

@@ -44,13 +44,7 @@ export class Restorer {
     const before = known < key.ordinal ? await stored(history.chargedBefore(id, known)) : undefined
     for (let from = known; from < key.ordinal;) {
       const entries = await stored(history.entriesAfter(id, from, PAGE))
-      // By their numbers, they are told strictly in their order.
-      const atOnce = entries.every(({ at }) => at >= rememberedMs) ? REPLAYED_AT_ONCE : 1
-      await this.#replayAll(entries, atOnce, entry =>
-        entry.at >= rememberedMs
-          ? this.#replay(id, entry, 0n, 'remembered')
-          : this.#replay(id, entry, before?.get(entry.id) ?? 0n),
-      )
+      await this.#replayAll(id, entries, rememberedMs, before)
       from = entries.at(-1)?.ordinal ?? key.ordinal
     }
     if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs)
@@ -92,27 +86,35 @@ export class Restorer {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
       const page = await stored(this.#records.history.entries(account, { before, count }))
       const recent = page.filter(({ at }) => at >= sinceMs).reverse()
-      await this.#replayAll(recent, REPLAYED_AT_ONCE, entry => this.#replay(account, entry, 0n, 'remembered'))
+      await this.#replayAll(account, recent, sinceMs)
       const last = page.at(-1)
       if (!last || (recent.length === 0 && count === PAGE)) return
       before = last.ordinal
     }
   }
 
-  /** Replays exchanges in their order, so many at once. */
+  /**
+   * Replays exchanges in their order.
+   * @param before what earlier ends of older exchanges were charged
+   */
   async #replayAll(
+    account: string,
     entries: readonly HistoryEntry[],
-    atOnce: number,
-    replay: (entry: HistoryEntry) => Promise<void>,
+    rememberedMs: number,
+    before?: ReadonlyMap<string, bigint>,
   ): Promise<void> {
+    const isRecent = ({ at }: HistoryEntry): boolean => at >= rememberedMs
+    // The store recognises older exchanges by their numbers only, so one must follow the other.
+    const atOnce = entries.every(isRecent) ? REPLAYED_AT_ONCE : 1
+    const replay = (entry: HistoryEntry): Promise<void> =>
+      isRecent(entry) ? this.#replay(account, entry, 'recent') : this.#replay(account, entry, before?.get(entry.id))
     for (let at = 0; at < entries.length; at += atOnce) await Promise.all(entries.slice(at, at + atOnce).map(replay))
   }
 
   async #replay(
     account: string,
     { id, ordinal, charge, kind, bucket }: HistoryEntry,
-    before: bigint,
-    remembered?: 'remembered',
+    before: bigint | 'recent' = 0n,
   ): Promise<void> {
     const { keys } = this.#scripts
     const own = keys.of(account)
@@ -126,8 +128,8 @@ export class Restorer {
         String(ordinal),
         String(charge),
         kind === 'reaped' ? 'R' : 'F',
-        String(before),
-        remembered ? '1' : '',
+        before === 'recent' ? '0' : String(before),
+        before === 'recent' ? '1' : '',
       ],
     })
   }

@@ -48,6 +48,16 @@ export class StoreKeys {
     return `${this.#prefix}:{${shard}}:${name}`
   }
 
+  /** Returns the key of a shard's stream of ended exchanges. */
+  stream(shard: number): string {
+    return this.inShard(shard, 'x')
+  }
+
+  /** Returns the key of the ends of a shard's leases. */
+  leases(shard: number): string {
+    return this.inShard(shard, 'l')
+  }
+
   /** Returns the keys of an account. */
   of(account: string): AccountKeys {
     let keys = this.#accounts.get(account)
@@ -57,8 +67,8 @@ export class StoreKeys {
         shard,
         account: this.inShard(shard, `a:${account}`),
         places: this.inShard(shard, `b:${account}`),
-        leases: this.inShard(shard, 'l'),
-        stream: this.inShard(shard, 'x'),
+        leases: this.leases(shard),
+        stream: this.stream(shard),
       }
       this.#accounts.set(account, keys)
     }

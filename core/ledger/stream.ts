@@ -23,7 +23,7 @@ export async function readStream(
   shard: number,
   { count, from = '-', redis = scripts.redis }: { count: number; from?: string; redis?: Redis },
 ): Promise<StreamEntry[]> {
-  const rows = await stored(redis.xrange(scripts.keys.inShard(shard, 'x'), from, '+', 'COUNT', count))
+  const rows = await stored(redis.xrange(scripts.keys.stream(shard), from, '+', 'COUNT', count))
   return rows.map(([id, fields]) => entryOf(id, fields))
 }
 

@@ -4,7 +4,7 @@ import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
 import type { Count, HistoryEntry, Summary } from './entry.ts'
 import { DAY_MS } from './entry.ts'
 import type { Names } from './names.ts'
-import { entryOf, type Position } from './recorder.ts'
+import { ENTRY_COLUMNS, entryOf, type Position } from './recorder.ts'
 
 /** Which entries of an account to read, newest first. */
 export interface HistoryRange {
@@ -26,6 +26,9 @@ export interface Totals {
   readonly entries: number
 }
 
+/** Selects the rows of the account with an id. */
+const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
+
 /** How many days a summary covers. */
 const DAYS = 31
 /** How often a summary is read again while its account is being recorded. */
@@ -43,7 +46,7 @@ export class History {
 
   /** Returns entries of an account, newest first. */
   async entries(account: string, { before, from, to, count }: HistoryRange): Promise<HistoryEntry[]> {
-    const conditions = ['account = (SELECT no FROM accounts WHERE id = ?)']
+    const conditions = [OF_ACCOUNT]
     const values: SqlValue[] = [account]
     for (const [condition, value] of [
       ['ordinal < ?', before],
@@ -55,7 +58,7 @@ export class History {
       values.push(value)
     }
     const rows = await this.#database.all(
-      `SELECT id, ordinal, ended, charge, kind, details FROM exchanges WHERE ${conditions.join(' AND ')}
+      `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE ${conditions.join(' AND ')}
        ORDER BY ordinal DESC LIMIT ?`,
       [...values, count],
     )
@@ -65,8 +68,8 @@ export class History {
   /** Returns the entries of an account after an ordinal, oldest first. */
   async entriesAfter(account: string, ordinal: number, count: number): Promise<HistoryEntry[]> {
     const rows = await this.#database.all(
-      `SELECT id, ordinal, ended, charge, kind, details FROM exchanges
-       WHERE account = (SELECT no FROM accounts WHERE id = ?) AND ordinal > ? ORDER BY ordinal LIMIT ?`,
+      `SELECT ${ENTRY_COLUMNS} FROM exchanges
+       WHERE ${OF_ACCOUNT} AND ordinal > ? ORDER BY ordinal LIMIT ?`,
       [account, ordinal, count],
     )
     return this.#read(rows)
@@ -88,8 +91,8 @@ export class History {
   /** Returns the entry of an exchange with the account that it belongs to. */
   async entry(id: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
     const rows = await this.#database.all(
-      `SELECT e.id, e.ordinal, e.ended, e.charge, e.kind, e.details, a.id AS account FROM exchanges e
-       JOIN accounts a ON a.no = e.account WHERE e.id = ?`,
+      `SELECT ${ENTRY_COLUMNS}, (SELECT a.id FROM accounts a WHERE a.no = exchanges.account) AS account FROM exchanges
+       WHERE id = ?`,
       [bytesOfId(id)],
     )
     const [entry] = await this.#read(rows)
@@ -126,7 +129,7 @@ export class History {
   async charges(account: string): Promise<bigint> {
     const [row] = await this.#database.all(
       `SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) AS sum FROM exchanges
-       WHERE account = (SELECT no FROM accounts WHERE id = ?)`,
+       WHERE ${OF_ACCOUNT}`,
       [account],
     )
     return bigintOf(row, 'sum')

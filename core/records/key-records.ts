@@ -139,14 +139,14 @@ export class KeyRecords {
   }
 
   /** Finds a key by its id. */
-  async get(id: string): Promise<RecordedKey | undefined> {
-    const [row] = await this.#database.all(`${SELECT} WHERE a.id = ?`, [id])
+  async get(id: string, sql: Sql = this.#database): Promise<RecordedKey | undefined> {
+    const [row] = await sql.all(`${SELECT} WHERE a.id = ?`, [id])
     return row && keyOf(row)
   }
 
   /** Like `get`, after all transactions that run now, also those of other connections. */
   getInTurn(id: string): Promise<RecordedKey | undefined> {
-    return this.#database.transaction(() => this.get(id))
+    return this.#database.transaction(sql => this.get(id, sql))
   }
 
   /** Finds a key by the hash of its secret. */
@@ -181,10 +181,23 @@ export class KeyRecords {
     return (await this.#database.all(`${SELECT} ${where} ORDER BY a.no LIMIT ?`, [...values, count])).map(keyOf)
   }
 
-  /** Iterates over all keys in pages. */
-  async *pages(size: number): AsyncGenerator<RecordedKey[]> {
+  /** Iterates over all keys, in pages. */
+  pages(size: number): AsyncGenerator<RecordedKey[]> {
+    return this.#pages('TRUE', [], size)
+  }
+
+  /** Iterates over the keys whose record, grants or exchanges changed at or after a time, and those pending, in pages. */
+  changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
+    return this.#pages('(a.changed >= ? OR t.changed >= ? OR a.pending = 1)', [ms, ms], size)
+  }
+
+  async *#pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedKey[]> {
     for (let after = 0; ;) {
-      const rows = await this.#database.all(`${SELECT} WHERE a.no > ? ORDER BY a.no LIMIT ?`, [after, size])
+      const rows = await this.#database.all(`${SELECT} WHERE ${condition} AND a.no > ? ORDER BY a.no LIMIT ?`, [
+        ...values,
+        after,
+        size,
+      ])
       if (rows.length > 0) yield rows.map(keyOf)
       if (rows.length < size) return
       after = Number(rows.at(-1)?.['no'])
@@ -284,19 +297,6 @@ export class KeyRecords {
           grants,
         ])
     })
-  }
-
-  /** Returns the keys that are pending, and those whose record, grants or exchanges changed at or after a time, in pages. */
-  async *changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
-    for (let after = 0; ;) {
-      const rows = await this.#database.all(
-        `${SELECT} WHERE (a.changed >= ? OR t.changed >= ? OR a.pending = 1) AND a.no > ? ORDER BY a.no LIMIT ?`,
-        [ms, ms, after, size],
-      )
-      if (rows.length > 0) yield rows.map(keyOf)
-      if (rows.length < size) return
-      after = Number(rows.at(-1)?.['no'])
-    }
   }
 }
 

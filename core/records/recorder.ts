@@ -187,7 +187,7 @@ export class Recorder {
   /** Returns the entries that are recorded already, by id. */
   async #known(sql: Sql, entries: readonly EndedEntry[]): Promise<Map<string, HistoryEntry>> {
     const ids = [...new Set(entries.map(({ id }) => id))].map(bytesOfId)
-    const rows = await selectIn(sql, 'SELECT id, ordinal, ended, charge, kind, details FROM exchanges WHERE id', ids)
+    const rows = await selectIn(sql, `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE id`, ids)
     if (rows.length > 0) await this.#names.load(sql)
     return new Map(rows.map(row => entryOf(row, this.#names)).map(entry => [entry.id, entry]))
   }
@@ -310,6 +310,9 @@ export function partitionOf(month: number): string {
 export function boundOf(ms: number): string {
   return ms.toString(16).padStart(12, '0').padEnd(32, '0')
 }
+
+/** The columns of a row that `entryOf` reads. */
+export const ENTRY_COLUMNS = 'id, ordinal, ended, charge, kind, details'
 
 /** Reads an entry from its row. */
 export function entryOf(row: Row, names: Names): HistoryEntry {

@@ -398,7 +398,7 @@ export class Simulation {
 
   async #trim(): Promise<void> {
     const { redis, keys } = this.#ledger.scripts
-    for (const shard of this.#shards()) await redis.xtrim(keys.inShard(shard, 'x'), 'MAXLEN', 0)
+    for (const shard of this.#shards()) await redis.xtrim(keys.stream(shard), 'MAXLEN', 0)
   }
 
   #recorded(): void {
