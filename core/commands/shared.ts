@@ -21,7 +21,7 @@ const EX_CONFIG = 78
 /** A mistake in the command line. It is reported in one line, with exit status 2. */
 export class UsageError extends Error {}
 
-/** A failure of the store or of the records during a command, in their own words: those for customers have no details. */
+/** A failure of the store or of the records during a command, in their own words. */
 export class StoreFailure extends Error {}
 
 /** Loads the configuration. Prints its problems and exits if there are any. */

@@ -1,4 +1,4 @@
--- Operations on accounts: keys, grants, refunds, claimed names, and what a restored store is told again.
+-- Operations on accounts: keys, grants, refunds, claimed names, and what is restored.
 
 -- put(account; version, type, status, expiry, digest, label, rotation, then for an account that is not here: number of
 -- grants, granted, settled, number of entries)
@@ -58,9 +58,9 @@ operations['credit'] = { 3, 4, function(k, a)
 end }
 
 -- replay(account, hold, leases, outcomes, places; lease's name, id, ordinal, charge, 'F' or 'R', what an earlier end
--- that the store knew charged, '1' if it is too recent to have been forgotten): tells a store that lost its last writes
--- of an exchange that the records know. If it has counted others since, they have the same numbers as those that it
--- lost, and only the outcomes tell which it knows.
+-- that the store knew charged, '1' if it is too recent to have been forgotten): applies an exchange that the records
+-- know and that a store may have lost with its last writes. If the store has counted others since, they have the numbers of
+-- those that it lost, and only the outcomes show which exchanges it knows.
 operations['replay'] = { 5, 7, function(k, a)
   local balance, reserved, count, ordinal = sums(KEYS[k])
   if not balance then return 'unknown' end

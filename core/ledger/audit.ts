@@ -144,7 +144,7 @@ class AccountAudit {
     expect('the number of entries', BigInt(before.ordinal), BigInt(key.ordinal + later.length))
     const granted = grants.filter(({ n }) => n <= before.grants).reduce((sum, { amount }) => sum + amount, 0n)
     expect('granted = the sum of the grants', before.granted, granted)
-    // What is not pending was told to the store.
+    // What is not pending is in the store.
     if (!key.pending && (before.grants < key.grants || before.version < key.version))
       words.push(
         `the store knows the record and the grants: it has version ${before.version} and ${before.grants} grants, of ${key.version} and ${key.grants}`,

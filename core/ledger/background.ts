@@ -1,7 +1,7 @@
 /**
- * The work in the background that one process does for all that use a store: recording what ended, ending expired
- * holds, telling the store what is pending, and deleting old exchanges. It is the process's duty until it dies; then another
- * one takes it. Every piece of the work may be done by two processes at once without harm.
+ * The work in the background that one process does for all that use a store: it records what ended, ends expired holds,
+ * writes to the store what is pending, and deletes old exchanges. When the process dies, another one takes the duty.
+ * Two processes may do any of this work at the same time without harm.
  */
 import type { LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -16,7 +16,7 @@ import type { Records } from '../records/records.ts'
 
 /** How long a process has the duty without a renewal, in milliseconds. */
 const DUTY_MS = 3000
-/** Interval of the renewal of the duty, of reading the shared state, and of telling the store what is pending. */
+/** Interval of the renewal of the duty, of reading the shared state, and of writing to the store what is pending. */
 const BEAT_MS = 1000
 const RETENTION_EVERY_MS = 3_600_000
 /** Number of pending keys that are written to the store in one run. */
@@ -80,7 +80,7 @@ export class Background {
       this.#every(BEAT_MS, 'the heartbeat', () => this.#beat()),
       this.#every(archiveEveryMs, 'recording what ended', () => this.archive()),
       this.#every(reapEveryMs, 'ending expired holds', () => this.#whenLeading(() => this.reap())),
-      this.#every(BEAT_MS, 'telling the store what is pending', () => this.#whenLeading(() => this.applyPending())),
+      this.#every(BEAT_MS, 'writing to the store what is pending', () => this.#whenLeading(() => this.applyPending())),
       this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.#whenLeading(() => this.deleteOld())),
     ]
   }
@@ -152,17 +152,17 @@ export class Background {
     return answer
   }
 
-  /** Tells the store records and grants that it may not know, and records what was disabled without the records. */
+  /** Writes pending records and grants to the store, and records the keys that were disabled without the records. */
   async applyPending(): Promise<void> {
     const { redis, keys } = this.#scripts
     const pending = await stored(this.#records.keys.pending(PENDING_AT_ONCE))
     for (const key of pending) {
-      // One key that cannot be told must not keep others from it.
+      // One key that cannot be written must not keep others from it.
       try {
         await this.#restorer.restore(key)
         await stored(this.#records.keys.applied([key], this.#continuity.now()))
       } catch (cause) {
-        this.#log.warn({ err: cause, key: key.id }, 'the store cannot be told what is recorded of a key')
+        this.#log.warn({ err: cause, key: key.id }, 'the record of a key cannot be written to the store')
       }
     }
     const disabled = await stored(redis.smembers(keys.shared('disabled')))
@@ -175,7 +175,7 @@ export class Background {
     const [status, version] = await stored(redis.hmget(keys.of(id).account, 'st', 've'))
     const key = await stored(this.#records.keys.get(id))
     if (key && key.status !== 'disabled' && status === 'disabled') {
-      // If the record has changed meanwhile, the store has yet to be told the rest of it.
+      // If the record has changed meanwhile, the rest of it has yet to be written to the store.
       const ahead = Number(version) > key.version
       const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
       const changed = await stored(

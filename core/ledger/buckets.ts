@@ -7,7 +7,7 @@ import { OF_QUOTAS, shardOf } from './store-keys.ts'
 
 /** Milliseconds whose exchanges share buckets. */
 const HOUR_MS = 3_600_000
-/** How long after its hour a bucket is certain to be complete, in milliseconds. Later, the records are asked as well. */
+/** Milliseconds after its hour in which a bucket is certain to be complete. Later, the records are asked as well. */
 const TRUSTED_MS = HOUR_MS
 /** How long after its hour a recorded bucket is kept, in milliseconds. */
 export const KEPT_MS = 2 * HOUR_MS

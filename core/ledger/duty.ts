@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis'
 import { stored } from './scripts.ts'
 
-/** Takes a duty that nobody has, or extends one's own, which is possible in a full store too. */
+/** Takes a duty that nobody has. One that the process already has is only extended, which a full store allows too. */
 const TAKE = `local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 if holder then return 0 end

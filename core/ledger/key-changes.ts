@@ -18,8 +18,10 @@ export interface NewKeys {
 }
 
 /**
- * How far a change of a key has come: into the store, so that it is in force; into the records only, so that a running
- * gateway writes it to the store later; or nobody knows, because the database failed at that moment.
+ * Where a change of a key is:
+ * - `store`: in the records and in the store. It is in force.
+ * - `records`: in the records only. A running gateway writes it to the store later.
+ * - `unknown`: the database failed at that moment, so the change may or may not be recorded.
  */
 export type Reached = 'store' | 'records' | 'unknown'
 
@@ -30,7 +32,7 @@ export interface CreatedKey {
   readonly reached: Reached
 }
 
-/** Keys that the store is told of at the same time. */
+/** Keys that are written to the store at the same time. */
 const SIDE_BY_SIDE = 64
 
 /** The keys, as an operator changes them. */
@@ -71,7 +73,7 @@ export class KeyChanges {
     }, keys[0])
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
     const sums = { grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
-    const reached = recorded === true ? await this.#tell(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
+    const reached = recorded === true ? await this.#write(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
     for (const { digest } of keys) this.appeared(digest)
     return created.map(each => ({ ...each, reached }))
   }
@@ -102,15 +104,15 @@ export class KeyChanges {
     }
   }
 
-  /** Tells the store of keys that are recorded. */
-  async #tell(keys: readonly RecordedKey[]): Promise<'store' | 'records'> {
+  /** Writes recorded keys to the store. */
+  async #write(keys: readonly RecordedKey[]): Promise<'store' | 'records'> {
     const { records, restorer, continuity } = this.ledger
     try {
       await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
     } catch {
       return 'records'
     }
-    // Otherwise they are told once more.
+    // If this fails, the background writes them once more, which changes nothing.
     await records.keys.applied(keys, continuity.now()).catch(() => {})
     return 'store'
   }

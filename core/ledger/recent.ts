@@ -1,4 +1,4 @@
-/** Recent settlements that may not be recorded yet. If the store loses its latest writes, the gateway sends them again. */
+/** Recent settlements that may not be recorded. If the store loses its last writes, the gateway sends them again. */
 import type { Settlement } from './settlement.ts'
 
 /** Settlements that are kept in memory. Beyond that, the oldest ones are handed out to be kept elsewhere. */

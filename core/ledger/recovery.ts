@@ -1,4 +1,4 @@
-/** Tells a store what the records know: everything if it is empty, or what it may have lost. */
+/** Restores a store from the records: all of it if it is empty, or what it may have lost. */
 import { sideBySide } from '../lib/side-by-side.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
@@ -12,7 +12,10 @@ export const RESTORING_MS = 30_000
 /** Accounts that are read at once, and that are restored at the same time. */
 const PAGE = 500
 const SIDE_BY_SIDE = 32
-/** What clocks may differ and writes may be late by, in milliseconds. A replica may lack more than a server that was restarted. */
+/**
+ * Milliseconds by which clocks may differ and writes may be late. A replica may lack more than a server that was
+ * restarted.
+ */
 const SLACK_MS = { single: 5000, replicated: 300_000 } as const
 /** Outcomes of exchanges that ended in this time have not expired, in milliseconds. */
 const REMEMBERED_MS = 1_800_000
@@ -57,8 +60,8 @@ export class Recovery {
   }
 
   /**
-   * Tells the store what it may have lost.
-   * @param finish tells the store that this generation has begun
+   * Restores what the store may have lost.
+   * @param finish writes to the store that this generation has begun
    * @returns the number of accounts that were compared
    * @throws BeingRestored if another process does so, or has begun to
    */

@@ -1,6 +1,6 @@
 /**
- * Tells the store what only the records know: keys, grants and exchanges that it never heard of, or that it lost. All
- * of it is applied by id and number, so telling it twice changes nothing.
+ * Writes to the store what only the records know: keys, grants and exchanges that it never had, or that it lost. All of
+ * it is applied by id and number, so repeating it changes nothing.
  */
 import { leaseOf } from './operations.ts'
 import type { HistoryEntry } from '../records/entry.ts'
@@ -12,7 +12,7 @@ import { type Scripts, stored } from './scripts.ts'
 const PAGE = 500
 /** Most accounts have only a few recent exchanges. */
 const FIRST_PAGE = 20
-/** Exchanges that are told at once. */
+/** Exchanges that are replayed at the same time. */
 const REPLAYED_AT_ONCE = 32
 
 /** Restores accounts in the store. */
@@ -27,9 +27,9 @@ export class Restorer {
 
   /**
    * Brings an account up to what the records know of it.
-   * @param rememberedMs the store remembers how every exchange ended that it knows and that ended at or after this time,
-   * in milliseconds since the epoch. A server that took over may have ended others before its loss was noticed, and
-   * given them the numbers of those that it lost, so these exchanges are told by their ids.
+   * @param rememberedMs a time in milliseconds since the epoch. The store has the outcome of every exchange that it
+   * knows and that ended then or later. Such exchanges are recognised by their ids, because a server that took over may have
+   * given the numbers of those that it lost to others.
    * @returns whether the store has this record of the key
    * @throws GatewayError unavailable
    */
@@ -81,7 +81,7 @@ export class Restorer {
     }
   }
 
-  /** Tells the store of recent exchanges up to an ordinal. */
+  /** Replays recent exchanges up to an ordinal. */
   async #replayRecent(account: string, ordinal: number, sinceMs: number): Promise<void> {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
       const page = await stored(this.#records.history.entries(account, { before, count }))

@@ -1,6 +1,6 @@
 /** Works on many items, a few of them at a time. */
 
-/** Runs work for each item, for so many at the same time. After a failure, no more work begins. @throws the first failure */
+/** Runs work for each item, so many at a time. After a failure, no more work begins. @throws the first failure */
 export async function sideBySide<T>(
   items: Iterable<T>,
   atOnce: number,

@@ -186,7 +186,7 @@ export class KeyRecords {
     return this.#pages('TRUE', [], size)
   }
 
-  /** Iterates over the keys whose record, grants or exchanges changed at or after a time, and those pending, in pages. */
+  /** Iterates over the pending keys, and those whose record, grants or exchanges changed since a time, in pages. */
   changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
     return this.#pages('(a.changed >= ? OR t.changed >= ? OR a.pending = 1)', [ms, ms], size)
   }

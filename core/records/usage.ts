@@ -31,7 +31,7 @@ const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'day'>, string>> = {
   status: 'status',
 }
 
-/** Returns the usage by group: the groups with the highest charges, the highest first, or the latest days in their order. */
+/** Returns the usage by group: the highest charges first, or the latest days in their order. */
 export async function usageBy(database: Database, group: UsageGroup, range: UsageRange): Promise<Usage[]> {
   if (group === 'key') return byKey(database, range)
   const { from, to, count } = range

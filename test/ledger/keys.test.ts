@@ -8,7 +8,7 @@ import { unavailable } from '../../core/ledger/scripts.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { expireHolds, startGateway, type TestGateway } from '../gateway.ts'
 
-/** Lets the store fail as long as a key is being told to it. @returns a function that ends that */
+/** Lets every write of a key to the store fail. @returns a function that ends that */
 function failing({ gateway }: TestGateway): () => void {
   const { scripts } = gateway.ledger
   const run = scripts.run.bind(scripts)
@@ -56,7 +56,7 @@ t.test('a rotated key that the store does not know yet is shown, and replaces th
   t.equal(await keys.refind(old), undefined)
 })
 
-t.test('a key is rotated once although another gateway tells the store of it first', async t => {
+t.test('a key is rotated once although another gateway writes the rotation to the store first', async t => {
   const g = await startGateway(t)
   const { keys, ledger } = g.gateway
   const id = await g.id(await g.key('famC', 1n))

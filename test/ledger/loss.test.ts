@@ -21,36 +21,40 @@ function settle(ledger: Ledger, account: string): void {
   ledger.settle({ account, id: timedId(Date.now()) }, { charge: 10n, kind: 'settle', notes: NOTES })
 }
 
-t.test('every gateway repeats what a lost store acknowledged to it, whoever rebuilds the store', { skip }, async t => {
-  const redis = await RealRedis.start(t)
-  const env = { REDIS_URL: redis.url, ...recordsEnv() }
-  // Nothing is recorded by itself.
-  const slow: Edit = file => ownPrefix(file).set('ledger.archiveEvery', '1h')
-  const one = await startGateway(t, { edit: slow, env })
-  const shared: Edit = file => slow(file).set('store.data', join(dirname(one.file), 'data'))
-  const gateways: TestGateway[] = [one, await startGateway(t, { edit: shared, env })]
-  const account = await one.id(await one.key('famC', 1n))
-  const used = async (): Promise<bigint> => (await one.gateway.ledger.balance(account)).settled
-  for (const { gateway } of gateways) for (let nth = 0; nth < 10; nth++) settle(gateway.ledger, account)
-  await until(async () => (await used()) === 200n)
+t.test(
+  'after a store was emptied or replaced, every gateway sends again what is not recorded, whoever restored the store',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const env = { REDIS_URL: redis.url, ...recordsEnv() }
+    // Nothing is recorded by itself.
+    const slow: Edit = file => ownPrefix(file).set('ledger.archiveEvery', '1h')
+    const one = await startGateway(t, { edit: slow, env })
+    const shared: Edit = file => slow(file).set('store.data', join(dirname(one.file), 'data'))
+    const gateways: TestGateway[] = [one, await startGateway(t, { edit: shared, env })]
+    const account = await one.id(await one.key('famC', 1n))
+    const used = async (): Promise<bigint> => (await one.gateway.ledger.balance(account)).settled
+    for (const { gateway } of gateways) for (let nth = 0; nth < 10; nth++) settle(gateway.ledger, account)
+    await until(async () => (await used()) === 200n)
 
-  // As the command does it, in a process of its own.
-  const { scripts, records, restorer } = one.gateway.ledger
-  const rebuilder = new Continuity(scripts, records, restorer, one.gateway.store, testEnvironment())
-  await redis.command('FLUSHALL')
-  await rebuilder.rebuildAll()
-  await until(async () => (await used()) === 200n)
+    // As the command does it, in a process of its own.
+    const { scripts, records, restorer } = one.gateway.ledger
+    const rebuilder = new Continuity(scripts, records, restorer, one.gateway.store, testEnvironment())
+    await redis.command('FLUSHALL')
+    await rebuilder.rebuildAll()
+    await until(async () => (await used()) === 200n)
 
-  // A server with another identity that lacks its last writes: one of the gateways restores it.
-  for (const key of (await redis.command('KEYS', '*:x')) as string[]) await redis.command('DEL', key)
-  const { keys } = scripts
-  await redis.command('HSET', keys.of(account).account, 'bal', '1000000000', 'sq', '0')
-  for (const key of (await redis.command('KEYS', '*:o:*')) as string[]) await redis.command('DEL', key)
-  await redis.command('HSET', keys.shared('meta'), 'servers', 'another')
-  await until(async () => (await used()) === 200n)
-  await one.gateway.ledger.background.archiveAll()
-  t.match(await audit(one.gateway.ledger, [account]), { entries: 20, drifts: [] })
-})
+    // A server with another identity that lacks its last writes: one of the gateways restores it.
+    for (const key of (await redis.command('KEYS', '*:x')) as string[]) await redis.command('DEL', key)
+    const { keys } = scripts
+    await redis.command('HSET', keys.of(account).account, 'bal', '1000000000', 'sq', '0')
+    for (const key of (await redis.command('KEYS', '*:o:*')) as string[]) await redis.command('DEL', key)
+    await redis.command('HSET', keys.shared('meta'), 'servers', 'another')
+    await until(async () => (await used()) === 200n)
+    await one.gateway.ledger.background.archiveAll()
+    t.match(await audit(one.gateway.ledger, [account]), { entries: 20, drifts: [] })
+  },
+)
 
 t.test('a store that has been emptied is reported once in a while, not at each look', { skip }, async t => {
   const redis = await RealRedis.start(t)
@@ -73,7 +77,7 @@ t.test('a store that has been emptied is reported once in a while, not at each l
   t.match(logged, /run `npx tollgate rebuild`/)
 })
 
-/** A gateway on a Redis of its own, a key with one exchange that is not recorded, and what the store has under `meta`. */
+/** A gateway on a Redis of its own, an account, and the name of the store's key `meta`. */
 async function scene(t: Test): Promise<{ g: TestGateway; account: string; redis: RealRedis; meta: string }> {
   const redis = await RealRedis.start(t)
   const g = await startGateway(t, { edit: ownPrefix, env: { REDIS_URL: redis.url, ...recordsEnv() } })

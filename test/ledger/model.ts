@@ -149,7 +149,7 @@ export class Model {
     this.#states = states
   }
 
-  /** What was recorded is told to the store again. */
+  /** What was recorded is written to the store again. */
   restore(): void {
     for (const [id, ends] of this.#ends) {
       const state = this.#states.get(id)
@@ -158,7 +158,7 @@ export class Model {
         if (!state) continue
         const own = this.#of(state.account)
         own.ordinal = Math.max(own.ordinal, end.ordinal)
-        // The store may have ended it again before it was told.
+        // The store may have ended it again before that.
         if (state.ended) continue
         Object.assign(state, { hold: undefined, charged: end.charge, ended: end.final })
       }

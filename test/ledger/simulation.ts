@@ -471,7 +471,7 @@ export class Simulation {
       const { history } = this.#ledger.records
       const entriesAfter = history.entriesAfter.bind(history)
       history.entriesAfter = async (...args) => {
-        // Once, between reading the account and telling the store.
+        // Once, between reading the account and writing to the store.
         history.entriesAfter = entriesAfter
         await early()
         return entriesAfter(...args)
