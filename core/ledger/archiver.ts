@@ -63,7 +63,7 @@ export class Archiver {
     if (this.#announced.size === 0) return
     const shards = [...this.#announced]
     this.#announced.clear()
-    await stored(this.#scripts.redis.sadd(this.#scripts.keys.shared('announced'), ...shards))
+    await this.#scripts.write('SADD', this.#scripts.keys.shared('announced'), ...shards)
   }
 
   /** Records the entries of the announced shards, and of the next few in turn. @throws Error if it cannot */
@@ -96,7 +96,9 @@ export class Archiver {
       this.#failures = 0
       this.#log.info('ended exchanges are recorded again')
     }
-    if (this.#next === 0) await this.#continuity.share({ recordedUntil: this.#roundBegan })
+    // If the store was restored meanwhile, the round may have missed what it lost.
+    const same = this.#continuity.open && this.#continuity.generation === this.#generation
+    if (this.#next === 0 && same) await this.#continuity.share({ recordedUntil: this.#roundBegan })
   }
 
   /** Records everything that is in the store now. */

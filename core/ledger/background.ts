@@ -59,7 +59,7 @@ export class Background {
     this.#restorer = restorer
     this.#config = config
     this.#log = log
-    this.#duty = new Duty(scripts.redis, scripts.keys.shared('lease'), newId(), DUTY_MS)
+    this.#duty = new Duty(scripts, scripts.keys.shared('lease'), newId(), DUTY_MS)
     this.archiver = new Archiver(scripts, records, continuity, log)
   }
 
@@ -103,7 +103,7 @@ export class Background {
     const { shard } = this.#scripts.keys.of(account)
     if (this.#open.has(shard)) return
     this.#open.add(shard)
-    this.#scripts.redis.sadd(this.#scripts.keys.shared('holding'), String(shard)).catch(() => this.#open.delete(shard))
+    this.#scripts.write('SADD', this.#scripts.keys.shared('holding'), shard).catch(() => this.#open.delete(shard))
   }
 
   /** Forgets which shards the store knows to have holds, since it may have lost that. */

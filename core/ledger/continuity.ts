@@ -77,7 +77,7 @@ export class Continuity {
     this.#store = store
     this.#log = log
     this.#now = now
-    const duty = new Duty(scripts.redis, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
+    const duty = new Duty(scripts, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
     this.#recovery = new Recovery(scripts, records, restorer, duty, store.replicated)
   }
 
@@ -216,7 +216,7 @@ export class Continuity {
   }
 
   async #setMeta(fields: Readonly<Record<string, string>>): Promise<void> {
-    await stored(this.#scripts.redis.hset(this.#metaKey, fields))
+    await this.#scripts.write('HSET', this.#metaKey, ...Object.entries(fields).flat())
   }
 
   async #check(mayRebuild: boolean): Promise<void> {
@@ -258,9 +258,9 @@ export class Continuity {
     const seen = (known ?? '').split(' ')
     if (identities.some(server => !seen.includes(server)) || (await this.#isOutdated())) {
       await this.#restoreLost([...new Set([...seen, ...identities])], Number(beat ?? 0))
-    } else if (complete && !this.#doubted) {
-      // Whatever is lost from now on was written since. A full store keeps the last beat, so that more is compared.
-      await this.#setMeta({ beat: String(askedAt) }).catch(() => {})
+    } else if (complete && !this.#doubted && (await stored(redis.exists(keys.shared('restoring')))) === 0) {
+      // Whatever is lost from now on was written since. A process that restores the store may know of an earlier loss.
+      await this.#setMeta({ beat: String(askedAt) })
     }
   }
 
@@ -279,7 +279,6 @@ export class Continuity {
 
   /** Makes an empty store the store of these records. */
   async #introduce(servers: readonly string[], lost: boolean): Promise<void> {
-    const { redis, keys } = this.#scripts
     if (lost) this.#lostAt = this.now()
     await this.#setMeta({
       records: this.#records.id,
@@ -291,7 +290,7 @@ export class Continuity {
       beat: String(this.now()),
     })
     // Versions before the records refuse a store that has this key.
-    await stored(redis.set(keys.shared('rebuilding'), '1'))
+    await this.#scripts.write('SET', this.#scripts.keys.shared('rebuilding'), 1)
   }
 
   /** Fills an empty store for `tollgate rebuild`. @returns the number of keys */

@@ -1,8 +1,7 @@
 /** Duties: work that one process at a time does for all that use a store. */
-import type { Redis } from 'ioredis'
-import { stored } from './scripts.ts'
+import type { Scripts } from './scripts.ts'
 
-/** Takes a duty that nobody has. One that the process already has is only extended, which a full store allows too. */
+/** Takes a duty that nobody has, or extends one that the process already has. */
 const TAKE = `local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 if holder then return 0 end
@@ -17,7 +16,7 @@ return redis.call('DEL', KEYS[1])`
 
 /** A duty, as one process sees it. It passes to another process when it is not renewed in time. */
 export class Duty {
-  readonly #redis: Redis
+  readonly #scripts: Scripts
   readonly #key: string
   readonly #token: string
   readonly #ms: number
@@ -26,8 +25,8 @@ export class Duty {
    * @param token identifies the process
    * @param ms how long the duty is this process's without a renewal
    */
-  constructor(redis: Redis, key: string, token: string, ms: number) {
-    this.#redis = redis
+  constructor(scripts: Scripts, key: string, token: string, ms: number) {
+    this.#scripts = scripts
     this.#key = key
     this.#token = token
     this.#ms = ms
@@ -50,10 +49,10 @@ export class Duty {
 
   /** Takes the duty away from whichever process has it. @throws GatewayError unavailable */
   async revoke(): Promise<void> {
-    await stored(this.#redis.del(this.#key))
+    await this.#scripts.evaluate("return redis.call('DEL', KEYS[1])", this.#key)
   }
 
   async #run(script: string, ...args: string[]): Promise<boolean> {
-    return (await stored(this.#redis.eval(script, 1, this.#key, ...args))) === 1
+    return (await this.#scripts.evaluate(script, this.#key, ...args)) === 1
   }
 }

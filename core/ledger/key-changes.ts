@@ -136,7 +136,7 @@ export class KeyChanges {
    */
   async disable(id: string): Promise<boolean> {
     const { scripts, background } = this.ledger
-    await stored(scripts.redis.sadd(scripts.keys.shared('disabled'), id))
+    await scripts.write('SADD', scripts.keys.shared('disabled'), id)
     const [kind] = await scripts.run({
       name: 'disable',
       account: id,

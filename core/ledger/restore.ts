@@ -48,7 +48,7 @@ export class Restorer {
       from = entries.at(-1)?.ordinal ?? key.ordinal
     }
     if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs)
-    await stored(redis.set(keys.pointer(key.digest), id))
+    await this.#scripts.write('SET', keys.pointer(key.digest), id)
     return has
   }
 

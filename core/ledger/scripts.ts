@@ -52,8 +52,11 @@ const BATCH = 64
 /** Operations without a waiting caller. */
 const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
 
-/** Operations that are refused when the store is out of memory. All others are accepted. */
-const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'extend', 'grant', 'claim', 'put'])
+/**
+ * Operations that are refused when the store is out of memory. All others are accepted, also those that write what the
+ * records know already.
+ */
+const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'extend', 'claim'])
 
 type Run = (count: number, keys: readonly string[], args: readonly string[]) => Promise<string[]>
 
@@ -69,6 +72,8 @@ export class Scripts {
   readonly #run: Run
   /** The same script with the flag that lets settlements through when the store is out of memory. */
   readonly #runFull: Run
+  /** The line with that flag. */
+  readonly #evenIfFull: string
   /** Running calls. */
   readonly #calls = new Set<Promise<void>>()
   #queue: Queued[] = []
@@ -85,9 +90,10 @@ export class Scripts {
       return (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
     }
     // The embedded store does not support the line of script flags, and never reports that it is out of memory.
-    const flagged = (flags: string): string => (kind === 'embedded' ? source : `#!lua${flags}\n${source}`)
-    this.#run = define('tollgate_run', flagged(''))
-    this.#runFull = define('tollgate_run_full', flagged(' flags=allow-oom'))
+    const flags = (line: string): string => (kind === 'embedded' ? '' : `${line}\n`)
+    this.#evenIfFull = flags('#!lua flags=allow-oom')
+    this.#run = define('tollgate_run', `${flags('#!lua')}${source}`)
+    this.#runFull = define('tollgate_run_full', `${this.#evenIfFull}${source}`)
   }
 
   /**
@@ -101,6 +107,19 @@ export class Scripts {
       if (LAZY.has(operation.name)) this.#later ??= setTimeout(this.flush, LAZY_MS)
       else this.#soon ??= setImmediate(this.flush)
     })
+  }
+
+  /**
+   * Runs a small script on one key that the processes share. A store that is out of memory accepts it too.
+   * @throws GatewayError unavailable
+   */
+  evaluate(script: string, key: string, ...args: readonly (string | number)[]): Promise<unknown> {
+    return stored(this.redis.eval(`${this.#evenIfFull}${script}`, 1, key, ...args))
+  }
+
+  /** Runs one command on such a key, in the same way. @throws GatewayError unavailable */
+  write(command: 'SET' | 'SADD' | 'HSET', key: string, ...args: readonly (string | number)[]): Promise<unknown> {
+    return this.evaluate('return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))', key, command, ...args)
   }
 
   /** Sends all queued operations now. */

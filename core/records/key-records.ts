@@ -290,12 +290,11 @@ export class KeyRecords {
   async applied(keys: readonly Pick<RecordedKey, 'id' | 'version' | 'grants'>[], at: number): Promise<void> {
     await this.#database.transaction(async sql => {
       for (const { id, version, grants } of keys)
-        await sql.all('UPDATE accounts SET pending = 0, changed = ? WHERE id = ? AND version = ? AND grants = ?', [
-          at,
-          id,
-          version,
-          grants,
-        ])
+        await sql.all(
+          `UPDATE accounts SET pending = 0, changed = CASE WHEN changed > ? THEN changed ELSE ? END
+           WHERE id = ? AND version = ? AND grants = ?`,
+          [at, at, id, version, grants],
+        )
     })
   }
 }

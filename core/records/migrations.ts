@@ -4,7 +4,8 @@ import type { Database, Sql } from './database.ts'
 /**
  * Each step is run once. A word in braces differs between the databases.
  * - An exchange's row is found by its id, which begins with its time. `ordinal` is the number of its latest entry in its
- *   account, and its place in the history. The rest of a row is packed into `details`.
+ *   account, and its place in the history. The rest of a row is packed into `details`. PostgreSQL aligns columns of eight
+ *   bytes, so those come first.
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
  * - `migrated` has the new ids of exchanges from a store of the first layout, and the accounts that are complete.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
@@ -27,10 +28,11 @@ const STEPS: readonly (readonly string[])[] = [
       folded BIGINT NOT NULL, entries BIGINT NOT NULL, requests BIGINT NOT NULL, input BIGINT NOT NULL,
       output BIGINT NOT NULL, quarantined BIGINT NOT NULL, changed BIGINT NOT NULL)`,
     'CREATE INDEX totals_changed ON totals (changed)',
-    `CREATE TABLE exchanges (id {BYTES} NOT NULL PRIMARY KEY, account INTEGER NOT NULL, ordinal BIGINT NOT NULL,
-      ended BIGINT NOT NULL, charge BIGINT NOT NULL, kind SMALLINT NOT NULL, details {BYTES} NOT NULL) {PARTITIONED}`,
+    `CREATE TABLE exchanges (ordinal BIGINT NOT NULL, ended BIGINT NOT NULL, charge BIGINT NOT NULL,
+      id {ID} NOT NULL PRIMARY KEY, account INTEGER NOT NULL, kind SMALLINT NOT NULL, details {BYTES} NOT NULL)
+      {PARTITIONED}`,
     'CREATE INDEX exchanges_account ON exchanges (account, ordinal)',
-    `CREATE TABLE replaced (account INTEGER NOT NULL, ordinal BIGINT NOT NULL, id {BYTES} NOT NULL,
+    `CREATE TABLE replaced (account INTEGER NOT NULL, ordinal BIGINT NOT NULL, id {ID} NOT NULL,
       charge BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
     `CREATE TABLE day_accounts (day INTEGER NOT NULL, account INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, account))`,
     `CREATE TABLE day_models (day INTEGER NOT NULL, model INTEGER NOT NULL, type INTEGER NOT NULL,
@@ -38,7 +40,7 @@ const STEPS: readonly (readonly string[])[] = [
       PRIMARY KEY (day, model, type, upstream, status))`,
     `CREATE TABLE account_models (account INTEGER NOT NULL, model INTEGER NOT NULL, requests BIGINT NOT NULL,
       input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL, PRIMARY KEY (account, model))`,
-    'CREATE TABLE migrated (old TEXT PRIMARY KEY, id {BYTES} NOT NULL)',
+    'CREATE TABLE migrated (old TEXT PRIMARY KEY, id {ID} NOT NULL)',
     'CREATE TABLE positions (shard INTEGER PRIMARY KEY, ms BIGINT NOT NULL, seq BIGINT NOT NULL)',
   ],
 ]
@@ -49,8 +51,8 @@ const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT 
   charge BIGINT NOT NULL, cost BIGINT NOT NULL, durations {BYTES} NOT NULL, first_bytes {BYTES} NOT NULL`
 
 const WORDS = {
-  sqlite: { BYTES: 'BLOB', PARTITIONED: 'WITHOUT ROWID', COUNTS },
-  postgres: { BYTES: 'BYTEA', PARTITIONED: 'PARTITION BY RANGE (id)', COUNTS },
+  sqlite: { BYTES: 'BLOB', ID: 'BLOB', PARTITIONED: 'WITHOUT ROWID', COUNTS },
+  postgres: { BYTES: 'BYTEA', ID: 'UUID', PARTITIONED: 'PARTITION BY RANGE (id)', COUNTS },
 } as const
 
 /**

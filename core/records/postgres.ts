@@ -11,9 +11,14 @@ const CONNECT_MS = 5000
 
 /** Integers of 64 bits do not fit in a number. */
 const INT8 = 20
+/** Ids are bytes, as in SQLite. */
+const UUID = 2950
 const TYPES: pg.CustomTypesConfig = {
-  getTypeParser: (type: number, format: 'text' | 'binary' = 'text') =>
-    type === INT8 ? BigInt : pg.types.getTypeParser(type, format),
+  getTypeParser: (type: number, format: 'text' | 'binary' = 'text') => {
+    if (type === INT8) return BigInt
+    if (type === UUID) return (text: string) => Buffer.from(text.replaceAll('-', ''), 'hex')
+    return pg.types.getTypeParser(type, format)
+  },
 }
 
 /**

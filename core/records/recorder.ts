@@ -160,7 +160,7 @@ export class Recorder {
       to.setUTCMonth(to.getUTCMonth() + 1)
       await sql.all(
         `CREATE TABLE IF NOT EXISTS ${partitionOf(from)} PARTITION OF exchanges
-         FOR VALUES FROM ('\\x${boundOf(from)}') TO ('\\x${boundOf(to.getTime())}')`,
+         FOR VALUES FROM ('${boundOf(from)}') TO ('${boundOf(to.getTime())}')`,
       )
     }
     return missing

@@ -152,16 +152,40 @@ t.test('an account that the surviving store lacks gets its recorded charges once
   t.match(await audit(ledger, [account]), { entries: 4, drifts: [] })
 })
 
-t.test('a full store stays open, so that what ends is settled and recorded', { skip }, async t => {
-  const { g, account, redis } = await scene(t)
-  const { ledger } = g.gateway
-  await redis.command('CONFIG', 'SET', 'maxmemory', '1')
-  for (let look = 0; look < 5; look++) {
-    ledger.continuity.recheck()
-    await ledger.continuity.whenOpen()
-  }
-  t.equal(ledger.continuity.open, true)
-  settle(ledger, account)
-  await until(async () => (await ledger.records.history.totals(account)).settled === 10n)
-  await redis.command('CONFIG', 'SET', 'maxmemory', '0')
-})
+t.test(
+  'a full store takes all but new requests: it settles, changes its leader, learns of keys and is restored',
+  { skip },
+  async t => {
+    const { g, account, redis, meta } = await scene(t)
+    const { ledger } = g.gateway
+    await redis.command('CONFIG', 'SET', 'maxmemory', '1')
+    for (let look = 0; look < 5; look++) {
+      ledger.continuity.recheck()
+      await ledger.continuity.whenOpen()
+    }
+    t.equal(ledger.continuity.open, true)
+    settle(ledger, account)
+    await until(async () => (await ledger.records.history.totals(account)).settled === 10n)
+
+    t.comment('It gives the duty of a process that died to another one.')
+    const duty = ledger.scripts.keys.shared('lease')
+    await redis.command('DEL', duty)
+    await until(async () => (await redis.command('GET', duty)) !== null)
+
+    t.comment('It learns of new keys, and of disabled ones.')
+    const secret = await g.key('famC', 1n)
+    const id = await g.id(secret)
+    t.match(await g.gateway.ledger.balance(id), { granted: 1_000_000_000n })
+    t.equal(await g.gateway.keys.disable(id), true)
+    t.match(await g.gateway.keys.record(id), { status: 'disabled' })
+
+    t.comment('It is restored when it has lost something.')
+    for (const key of (await redis.command('KEYS', '*:o:*')) as string[]) await redis.command('DEL', key)
+    await redis.command('DEL', ledger.scripts.keys.of(account).account)
+    const { generation } = ledger.continuity
+    await redis.command('HDEL', meta, 'servers')
+    await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
+    t.match(await ledger.balance(account), { granted: 1_000_000_000n, settled: 10n })
+    t.match(await audit(ledger, [account, id]), { entries: 1, drifts: [] })
+  },
+)
