@@ -65,12 +65,13 @@ operations['replay'] = { 5, 7, function(k, a)
   local balance, reserved, count, ordinal = sums(KEYS[k])
   if not balance then return 'unknown' end
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
-  local ended = outcome and string.sub(outcome, 1, 1)
-  if ended == 'F' or ended == ARGV[a + 4] then return 'known' end
-  local number = tonumber(ARGV[a + 2])
+  local number, reaped = tonumber(ARGV[a + 2]), ARGV[a + 4] == 'R'
+  if outcome and string.sub(outcome, 1, 1) == 'F' then return 'known' end
+  -- An exchange may be reaped more than once.
+  if outcome and reaped and (tonumber(string.match(outcome, ':(%d+)$')) or number) >= number then return 'known' end
   if ordinal >= number and ARGV[a + 6] ~= '1' then return 'known' end
   if number <= tonumber(redis.call('HGET', KEYS[k], 'fr') or '0') then return 'known' end
-  local before = tonumber(outcome and string.sub(outcome, 2) or ARGV[a + 5])
+  local before = outcome and chargeIn(outcome) or tonumber(ARGV[a + 5])
   local hold = redis.call('GETDEL', KEYS[k + 1])
   local held = 0
   if hold then
@@ -85,7 +86,8 @@ operations['replay'] = { 5, 7, function(k, a)
   local charge = tonumber(ARGV[a + 3])
   redis.call('HSET', KEYS[k], 'bal', whole(balance + held + (before or 0) - charge), 'rsv', whole(reserved - held), 'n',
     whole(count), 'sq', whole(math.max(ordinal, number)))
-  redis.call('HSET', KEYS[k + 3], ARGV[a + 1], ARGV[a + 4] .. whole(math.max(charge, 0)))
+  redis.call('HSET', KEYS[k + 3], ARGV[a + 1],
+    ARGV[a + 4] .. whole(math.max(charge, 0)) .. (reaped and ':' .. ARGV[a + 2] or ''))
   -- It is recorded, so nobody else lets it expire. Three hours are longer than an outcome is asked for.
   if redis.call('TTL', KEYS[k + 3]) < 0 then redis.call('EXPIRE', KEYS[k + 3], 10800) end
   return 'ok'

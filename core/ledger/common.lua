@@ -66,6 +66,12 @@ local function record(stream, outcomes, kind, account, ordinal, id, charge, befo
     charge, before, balance, waived, outcomes, notes))
 end
 
+-- What an outcome says was charged. An outcome is 'F' or 'R' (reaped) and the charge; if reaped, also ':' and the number
+-- of the entry.
+local function chargeIn(outcome)
+  return tonumber(string.match(outcome, '^%u(%-?%d+)'))
+end
+
 -- The fields of an account that every end of a hold changes.
 local function sums(account)
   local found = redis.call('HMGET', account, 'bal', 'rsv', 'n', 'sq')

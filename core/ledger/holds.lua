@@ -86,7 +86,8 @@ operations['extend'] = { 4, 9, function(k, a)
   end
   local held = wanted > 0 and affordable(balance, wanted, 1)
   if not held then return 'held 0 ' .. whole(balance) end
-  writeHold(KEYS[k + 1], held, amount(ARGV[a + 5]), ARGV[a + 6], outcome and string.sub(outcome, 2) or '-', '0', ARGV[a + 7])
+  writeHold(KEYS[k + 1], held, amount(ARGV[a + 5]), ARGV[a + 6], outcome and whole(chargeIn(outcome)) or '-', '0',
+    ARGV[a + 7])
   redis.call('HSET', KEYS[k], 'bal', whole(balance - held), 'rsv', whole(reserved + held), 'n', whole(count + 1))
   redis.call('ZADD', KEYS[k + 2], whole(now() + tonumber(ARGV[a + 3])), ARGV[a])
   return 'held ' .. whole(held) .. ' ' .. whole(balance - held)
@@ -165,11 +166,11 @@ operations['settle'] = { 7, 11, function(k, a)
     local outcome = redis.call('HGET', KEYS[k + 4], id)
     if outcome and string.sub(outcome, 1, 1) == 'F' then return 'done ' .. string.sub(outcome, 2) end
     if outcome then
-      before = tonumber(string.sub(outcome, 2))
+      before = chargeIn(outcome)
     elseif verdict == '?' then
       return 'unknown'
     elseif verdict ~= '' then
-      before = tonumber(string.sub(verdict, 2))
+      before = chargeIn(verdict)
       forgotten = true
     end
   end
@@ -220,7 +221,7 @@ operations['reap'] = { 6, 3, function(k, a)
   local outcome = redis.call('HGET', KEYS[k + 4], id)
   -- A hold that arrived after its exchange had ended is released.
   local over = outcome and string.sub(outcome, 1, 1) == 'F'
-  local before = over and floor or tonumber(earlier) or (outcome and tonumber(string.sub(outcome, 2))) or 0
+  local before = over and floor or tonumber(earlier) or (outcome and chargeIn(outcome)) or 0
   local quota = string.sub(ARGV[a + 2], 1, 6) == 'quota:'
   balance = balance + held + before - floor
   if placed == '1' then leavePlace(account, KEYS[k + 5], id) end
@@ -228,7 +229,7 @@ operations['reap'] = { 6, 3, function(k, a)
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved - held), 'n', whole(count - 1), 'sq',
     whole(ordinal))
   if over then return 'released' end
-  redis.call('HSET', KEYS[k + 4], id, 'R' .. whole(floor))
+  redis.call('HSET', KEYS[k + 4], id, 'R' .. whole(floor) .. ':' .. whole(ordinal))
   if quota then
     redis.call('EXPIRE', KEYS[k + 4], 7200)
   else

@@ -3,7 +3,7 @@
  * it is applied by id and number, so repeating it changes nothing.
  */
 import { leaseOf } from './operations.ts'
-import type { HistoryEntry } from '../records/entry.ts'
+import { type HistoryEntry, lastEnd } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 import { type Scripts, stored } from './scripts.ts'
@@ -85,7 +85,7 @@ export class Restorer {
   async #replayRecent(account: string, ordinal: number, sinceMs: number): Promise<void> {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
       const page = await stored(this.#records.history.entries(account, { before, count }))
-      const recent = page.filter(({ at }) => at >= sinceMs).reverse()
+      const recent = page.filter(entry => lastEnd(entry) >= sinceMs).reverse()
       await this.#replayAll(account, recent, sinceMs)
       const last = page.at(-1)
       if (!last || (recent.length === 0 && count === PAGE)) return
@@ -103,18 +103,24 @@ export class Restorer {
     rememberedMs: number,
     before?: ReadonlyMap<string, bigint>,
   ): Promise<void> {
-    const isRecent = ({ at }: HistoryEntry): boolean => at >= rememberedMs
+    const isRecent = (entry: HistoryEntry): boolean => lastEnd(entry) >= rememberedMs
     // The store recognises older exchanges by their numbers only, so one must follow the other.
     const atOnce = entries.every(isRecent) ? REPLAYED_AT_ONCE : 1
-    const replay = (entry: HistoryEntry): Promise<void> =>
-      isRecent(entry) ? this.#replay(account, entry, 'recent') : this.#replay(account, entry, before?.get(entry.id))
+    // The store may have forgotten what it knew of one that ended long ago and again now.
+    const again = entries.some(entry => isRecent(entry) && entry.at < rememberedMs)
+    const forgotten = again ? await stored(this.#records.history.chargedUntil(account, rememberedMs)) : undefined
+    const replay = (entry: HistoryEntry): Promise<void> => {
+      const recent = isRecent(entry)
+      return this.#replay(account, entry, (recent ? forgotten : before)?.get(entry.id) ?? 0n, recent)
+    }
     for (let at = 0; at < entries.length; at += atOnce) await Promise.all(entries.slice(at, at + atOnce).map(replay))
   }
 
   async #replay(
     account: string,
     { id, ordinal, charge, kind, bucket }: HistoryEntry,
-    before: bigint | 'recent' = 0n,
+    before: bigint,
+    recent: boolean,
   ): Promise<void> {
     const { keys } = this.#scripts
     const own = keys.of(account)
@@ -128,8 +134,8 @@ export class Restorer {
         String(ordinal),
         String(charge),
         kind === 'reaped' ? 'R' : 'F',
-        before === 'recent' ? '0' : String(before),
-        before === 'recent' ? '1' : '',
+        String(before),
+        recent ? '1' : '',
       ],
     })
   }

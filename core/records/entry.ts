@@ -65,6 +65,8 @@ export interface HistoryEntry {
   readonly ordinal: number
   /** When the exchange ended first, in milliseconds since the epoch. */
   readonly at: number
+  /** Milliseconds from then until it ended again, if it did. */
+  readonly againMs?: number
   readonly kind: EntryKind
   /** The whole charge in nano-credits. Negative for a refund. */
   readonly charge: bigint
@@ -129,4 +131,9 @@ export function counted({ kind, charge, notes }: Pick<HistoryEntry, 'kind' | 'ch
 /** The day and the model to which an entry is counted. A refund belongs to what it refunds. */
 export function countedDay({ at, notes }: Pick<HistoryEntry, 'at' | 'notes'>): number {
   return dayOf(notes.endedAt ?? at)
+}
+
+/** When an exchange ended the last time, in milliseconds since the epoch. */
+export function lastEnd({ at, againMs = 0 }: Pick<HistoryEntry, 'at' | 'againMs'>): number {
+  return at + againMs
 }

@@ -88,6 +88,15 @@ export class History {
     return new Map(rows.map(row => [idFromBytes(row['id'] as Uint8Array), bigintOf(row, 'charge')]))
   }
 
+  /** Returns what exchanges of an account were charged by their latest ends before a time, if they have ended again. */
+  async chargedUntil(account: string, ms: number): Promise<Map<string, bigint>> {
+    const rows = await this.#database.all(
+      `SELECT id, charge FROM replaced WHERE ${OF_ACCOUNT} AND ended < ? ORDER BY ordinal`,
+      [account, ms],
+    )
+    return new Map(rows.map(row => [idFromBytes(row['id'] as Uint8Array), bigintOf(row, 'charge')]))
+  }
+
   /** Returns the entry of an exchange with the account that it belongs to. */
   async entry(id: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
     const rows = await this.#database.all(

@@ -33,7 +33,7 @@ const STEPS: readonly (readonly string[])[] = [
       {PARTITIONED}`,
     'CREATE INDEX exchanges_account ON exchanges (account, ordinal)',
     `CREATE TABLE replaced (account INTEGER NOT NULL, ordinal BIGINT NOT NULL, id {ID} NOT NULL,
-      charge BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
+      charge BIGINT NOT NULL, ended BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
     `CREATE TABLE day_accounts (day INTEGER NOT NULL, account INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, account))`,
     `CREATE TABLE day_models (day INTEGER NOT NULL, model INTEGER NOT NULL, type INTEGER NOT NULL,
       upstream INTEGER NOT NULL, status INTEGER NOT NULL, {COUNTS},

@@ -110,14 +110,15 @@ const HAS = {
   rare: 4096,
   type: 8192,
   upstream: 16_384,
+  again: 32_768,
 } as const
 
 /** The members of an entry that are packed. */
-type PackedMembers = Pick<HistoryEntry, 'notes' | 'balance' | 'bucket' | 'waived'>
+type PackedMembers = Pick<HistoryEntry, 'notes' | 'balance' | 'bucket' | 'waived' | 'againMs'>
 
 /** Packs what a row records besides its columns. */
 export function packDetails(
-  { notes, balance, bucket, waived }: PackedMembers,
+  { notes, balance, bucket, waived, againMs }: PackedMembers,
   names: Pick<NameNumbers, 'numberOf'>,
 ): Uint8Array {
   const rare = rareOf(notes)
@@ -137,7 +138,8 @@ export function packDetails(
     (waived === 0n ? 0 : HAS.waived) |
     (rare ? HAS.rare : 0) |
     (type === undefined ? 0 : HAS.type) |
-    (upstream === undefined ? 0 : HAS.upstream)
+    (upstream === undefined ? 0 : HAS.upstream) |
+    (againMs === undefined ? 0 : HAS.again)
   const packed = new Packer().number(VERSION).number(has)
   const [hour = 0, part = 0] = bucket.split('.').map(Number)
   packed.number(hour).number(part)
@@ -158,6 +160,7 @@ export function packDetails(
   if (cost !== undefined) packed.number(BigInt(cost))
   if (durationMs !== undefined) packed.number(Math.max(0, Math.round(durationMs)))
   if (ttftMs !== undefined) packed.number(Math.max(0, Math.round(ttftMs)))
+  if (againMs !== undefined) packed.number(againMs)
   if (rare) packed.text(JSON.stringify(rare))
   return packed.bytes()
 }
@@ -195,6 +198,7 @@ export function unpackDetails(bytes: Uint8Array, names: Pick<NameNumbers, 'nameO
   const cost = when(HAS.cost, () => String(packed.number()))
   const durationMs = when(HAS.duration, () => packed.number())
   const ttftMs = when(HAS.firstByte, () => packed.number())
+  const againMs = when(HAS.again, () => packed.number())
   const rare = when(HAS.rare, () => JSON.parse(packed.text()) as Partial<Notes>)
   const source = when<Notes['usageSource'] & string>(HAS.upstreamSource, () => 'upstream')
   const notes = present({
@@ -215,7 +219,7 @@ export function unpackDetails(bytes: Uint8Array, names: Pick<NameNumbers, 'nameO
     ttftMs,
     ...rare,
   })
-  return { notes, balance, bucket, waived }
+  return { notes, balance, bucket, waived, ...(againMs !== undefined && { againMs }) }
 }
 
 function usageOf(counts: readonly number[]): Usage {

@@ -6,7 +6,7 @@
 import { LRUCache } from 'lru-cache'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { counted, type HistoryEntry, isFinal, KINDS } from './entry.ts'
+import { counted, type HistoryEntry, isFinal, KINDS, lastEnd } from './entry.ts'
 import { generationOf } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import type { Names, NewNames } from './names.ts'
@@ -110,14 +110,14 @@ export class Recorder {
         }
         // The last word is never replaced.
         if (isFinal(known.kind) || (!isFinal(entry.kind) && known.ordinal >= entry.ordinal)) continue
-        replaced.push([number(entry.account), known.ordinal, bytesOfId(known.id), known.charge])
+        replaced.push([number(entry.account), known.ordinal, bytesOfId(known.id), known.charge, lastEnd(known)])
         // The first end determines the time.
-        last.set(entry.id, { ...entry, at: known.at })
+        last.set(entry.id, { ...entry, at: known.at, againMs: Math.max(0, entry.at - known.at) })
       }
       await this.#writeRows(sql, [...last.values()], number, names)
       await insertAll(
         sql,
-        'INSERT INTO replaced (account, ordinal, id, charge)',
+        'INSERT INTO replaced (account, ordinal, id, charge, ended)',
         replaced,
         'ON CONFLICT (account, ordinal) DO NOTHING',
       )

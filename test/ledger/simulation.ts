@@ -416,7 +416,10 @@ export class Simulation {
     if (this.#away || (await this.#archive()) === 'archive, refused') return 'forget, not now'
     const { redis, keys } = this.#ledger.scripts
     const { database } = this.#ledger.records
-    await database.transaction(sql => sql.all('UPDATE exchanges SET ended = ended - ?', [4 * HOUR_MS]))
+    await database.transaction(async sql => {
+      for (const table of ['exchanges', 'replaced'])
+        await sql.all(`UPDATE ${table} SET ended = ended - ?`, [4 * HOUR_MS])
+    })
     if (this.#saved) this.#saved.recent = false
     const old = [3, 4].map(hours => Math.floor(Date.now() / HOUR_MS - hours))
     for (const shard of this.#shards())

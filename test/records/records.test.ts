@@ -70,7 +70,11 @@ onEachEngine('what is recorded twice, late or out of order counts once', async (
   await record(of(2, 'late', 10n))
   await record(of(2, 'late', 10n), of(1, 'reaped', 4n))
   t.match(await totals(), { settled: 10n, entries: 1, ordinal: 2 })
-  t.match(await records.history.entries(key.id, { count: 9 }), [{ kind: 'late', charge: 10n, at: NOW + DAY_MS }])
+  t.match(await records.history.entries(key.id, { count: 9 }), [
+    { kind: 'late', charge: 10n, at: NOW + DAY_MS, againMs: DAY_MS },
+  ])
+  t.strictSame([...(await records.history.chargedUntil(key.id, NOW + DAY_MS))], [])
+  t.strictSame([...(await records.history.chargedUntil(key.id, NOW + DAY_MS + 1))], [[id, 4n]])
   const { days, total, models } = (await records.history.summary(key.id, NOW + 3 * DAY_MS)).summary
   const once = { requests: 1, input: 1200, output: 50, charge: 10n }
   t.strictSame(total, once)
