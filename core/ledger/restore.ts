@@ -15,6 +15,9 @@ const FIRST_PAGE = 20
 /** Exchanges that are replayed at the same time. */
 const REPLAYED_AT_ONCE = 32
 
+/** What exchanges were charged by earlier ends. */
+type Before = ReadonlyMap<string, bigint>
+
 /** Restores accounts in the store. */
 export class Restorer {
   readonly #scripts: Scripts
@@ -41,13 +44,15 @@ export class Restorer {
     if (Number(granted ?? 0) < key.grants) await this.grant(id, Number(granted ?? 0) + 1)
     const known = Number(ordinal ?? 0)
     const { history } = this.#records
-    const before = known < key.ordinal ? await stored(history.chargedBefore(id, known)) : undefined
+    let read: Promise<Before> | undefined
+    // What the store knows of exchanges that ended again: it may have forgotten their outcomes.
+    const before = (): Promise<Before> => (read ??= stored(history.chargedBefore(id, known, rememberedMs)))
     for (let from = known; from < key.ordinal;) {
       const entries = await stored(history.entriesAfter(id, from, PAGE))
       await this.#replayAll(id, entries, rememberedMs, before)
       from = entries.at(-1)?.ordinal ?? key.ordinal
     }
-    if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs)
+    if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs, before)
     await this.#scripts.write('SET', keys.pointer(key.digest), id)
     return has
   }
@@ -82,11 +87,16 @@ export class Restorer {
   }
 
   /** Replays recent exchanges up to an ordinal. */
-  async #replayRecent(account: string, ordinal: number, sinceMs: number): Promise<void> {
+  async #replayRecent(
+    account: string,
+    ordinal: number,
+    sinceMs: number,
+    charged: () => Promise<Before>,
+  ): Promise<void> {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
       const page = await stored(this.#records.history.entries(account, { before, count }))
       const recent = page.filter(entry => lastEnd(entry) >= sinceMs).reverse()
-      await this.#replayAll(account, recent, sinceMs)
+      await this.#replayAll(account, recent, sinceMs, charged)
       const last = page.at(-1)
       if (!last || (recent.length === 0 && count === PAGE)) return
       before = last.ordinal
@@ -95,24 +105,20 @@ export class Restorer {
 
   /**
    * Replays exchanges in their order.
-   * @param before what earlier ends of older exchanges were charged
+   * @param before reads what their earlier ends were charged
    */
   async #replayAll(
     account: string,
     entries: readonly HistoryEntry[],
     rememberedMs: number,
-    before?: ReadonlyMap<string, bigint>,
+    before: () => Promise<Before>,
   ): Promise<void> {
     const isRecent = (entry: HistoryEntry): boolean => lastEnd(entry) >= rememberedMs
     // The store recognises older exchanges by their numbers only, so one must follow the other.
     const atOnce = entries.every(isRecent) ? REPLAYED_AT_ONCE : 1
-    // The store may have forgotten what it knew of one that ended long ago and again now.
-    const again = entries.some(entry => isRecent(entry) && entry.at < rememberedMs)
-    const forgotten = again ? await stored(this.#records.history.chargedUntil(account, rememberedMs)) : undefined
-    const replay = (entry: HistoryEntry): Promise<void> => {
-      const recent = isRecent(entry)
-      return this.#replay(account, entry, (recent ? forgotten : before)?.get(entry.id) ?? 0n, recent)
-    }
+    const earlier = entries.some(({ againMs }) => againMs !== undefined) ? await before() : undefined
+    const replay = (entry: HistoryEntry): Promise<void> =>
+      this.#replay(account, entry, earlier?.get(entry.id) ?? 0n, isRecent(entry))
     for (let at = 0; at < entries.length; at += atOnce) await Promise.all(entries.slice(at, at + atOnce).map(replay))
   }
 

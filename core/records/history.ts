@@ -76,23 +76,13 @@ export class History {
   }
 
   /**
-   * Returns what exchanges of an account were charged by their latest ends up to an ordinal, if they have ended again
-   * since.
+   * Returns what exchanges that ended more than once were charged by their latest ends up to an ordinal, and before a
+   * time in milliseconds since the epoch.
    */
-  async chargedBefore(account: string, ordinal: number): Promise<Map<string, bigint>> {
+  async chargedBefore(account: string, ordinal: number, ms: number): Promise<Map<string, bigint>> {
     const rows = await this.#database.all(
-      `SELECT r.id, r.charge FROM replaced r JOIN exchanges e ON e.id = r.id
-       WHERE r.account = (SELECT no FROM accounts WHERE id = ?) AND r.ordinal <= ? AND e.ordinal > ? ORDER BY r.ordinal`,
-      [account, ordinal, ordinal],
-    )
-    return new Map(rows.map(row => [idFromBytes(row['id'] as Uint8Array), bigintOf(row, 'charge')]))
-  }
-
-  /** Returns what exchanges of an account were charged by their latest ends before a time, if they have ended again. */
-  async chargedUntil(account: string, ms: number): Promise<Map<string, bigint>> {
-    const rows = await this.#database.all(
-      `SELECT id, charge FROM replaced WHERE ${OF_ACCOUNT} AND ended < ? ORDER BY ordinal`,
-      [account, ms],
+      `SELECT id, charge FROM replaced WHERE ${OF_ACCOUNT} AND ordinal <= ? AND ended < ? ORDER BY ordinal`,
+      [account, ordinal, Math.min(ms, Number.MAX_SAFE_INTEGER)],
     )
     return new Map(rows.map(row => [idFromBytes(row['id'] as Uint8Array), bigintOf(row, 'charge')]))
   }

@@ -149,20 +149,23 @@ export class Model {
     this.#states = states
   }
 
-  /** What was recorded is written to the store again. */
+  /** An end that was recorded is written to the store again. */
+  replayed(id: string, ordinal: number): void {
+    const end = this.#ends.get(id)?.find(each => each.lost && each.ordinal === ordinal)
+    if (!end) return
+    end.lost = false
+    const state = this.#states.get(id)
+    if (!state) return
+    const own = this.#of(state.account)
+    own.ordinal = Math.max(own.ordinal, end.ordinal)
+    // The store may have ended it again before that.
+    if (state.ended) return
+    Object.assign(state, { hold: undefined, charged: end.charge, ended: end.final })
+  }
+
+  /** Everything that was recorded is in the store again. */
   restore(): void {
-    for (const [id, ends] of this.#ends) {
-      const state = this.#states.get(id)
-      for (const end of ends.filter(({ lost }) => lost)) {
-        end.lost = false
-        if (!state) continue
-        const own = this.#of(state.account)
-        own.ordinal = Math.max(own.ordinal, end.ordinal)
-        // The store may have ended it again before that.
-        if (state.ended) continue
-        Object.assign(state, { hold: undefined, charged: end.charge, ended: end.final })
-      }
-    }
+    for (const [id, ends] of this.#ends) for (const { ordinal, lost } of ends) if (lost) this.replayed(id, ordinal)
     for (const { account, end } of this.#credits) {
       if (!end.lost || !end.recorded) continue
       end.lost = false

@@ -116,14 +116,15 @@ export class Simulation {
     }
     database.all = async (...args) => (present(), all(...args))
     database.transaction = async use => (present(), transaction(use))
-    if (mutation === 'replays nothing' || mutation === 'replays by number') {
-      const run = ledger.scripts.run.bind(ledger.scripts)
-      ledger.scripts.run = async operation => {
-        if (operation.name !== 'replay') return run(operation)
-        return mutation === 'replays nothing'
-          ? ['ok']
-          : run({ ...operation, args: [...operation.args.slice(0, 6), ''] })
-      }
+    const run = ledger.scripts.run.bind(ledger.scripts)
+    ledger.scripts.run = async operation => {
+      if (operation.name !== 'replay') return run(operation)
+      const { args } = operation
+      const byNumber = mutation === 'replays by number'
+      const replay = byNumber ? { ...operation, args: [...args.slice(0, 6), ''] } : operation
+      const answer = mutation === 'replays nothing' ? ['ok'] : await run(replay)
+      if (answer[0] === 'ok') this.#model.replayed(args[1] ?? '', Number(args[2]))
+      return answer
     }
   }
 

@@ -73,8 +73,9 @@ onEachEngine('what is recorded twice, late or out of order counts once', async (
   t.match(await records.history.entries(key.id, { count: 9 }), [
     { kind: 'late', charge: 10n, at: NOW + DAY_MS, againMs: DAY_MS },
   ])
-  t.strictSame([...(await records.history.chargedUntil(key.id, NOW + DAY_MS))], [])
-  t.strictSame([...(await records.history.chargedUntil(key.id, NOW + DAY_MS + 1))], [[id, 4n]])
+  t.strictSame([...(await records.history.chargedBefore(key.id, 1, Infinity))], [[id, 4n]])
+  t.strictSame([...(await records.history.chargedBefore(key.id, 0, Infinity))], [], 'not up to the number')
+  t.strictSame([...(await records.history.chargedBefore(key.id, 1, NOW + DAY_MS))], [], 'not before the time')
   const { days, total, models } = (await records.history.summary(key.id, NOW + 3 * DAY_MS)).summary
   const once = { requests: 1, input: 1200, output: 50, charge: 10n }
   t.strictSame(total, once)
