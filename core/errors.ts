@@ -66,7 +66,10 @@ export interface ErrorDetails {
   readonly param?: string
   /** Replaces the status of the row. Only for the rejection of an upstream, whose own status passes. */
   readonly status?: number
-  /** Milliseconds after which a retry makes sense. The client gets them as `retry-after` and `retry-after-ms`. */
+  /**
+   * Milliseconds after which a retry makes sense, also of a final error. The client gets them as `retry-after` and
+   * `retry-after-ms`.
+   */
   readonly retryAfterMs?: number
   /** Makes a retryable error final if it is false. */
   readonly retry?: boolean
@@ -158,7 +161,7 @@ export function errorHeaders(error: GatewayError): Record<string, string> {
   }
   if (!error.retry) headers['x-should-retry'] = 'false'
   const after = error.details.retryAfterMs
-  if (error.retry && after !== undefined) {
+  if (after !== undefined) {
     headers['retry-after'] = String(Math.max(1, Math.ceil(after / 1000)))
     headers['retry-after-ms'] = String(Math.ceil(after))
   }

@@ -12,8 +12,9 @@ import { Generation } from './chain/generation.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
-import type { Price } from './money/price.ts'
+import { pricesOf } from './config/prices.ts'
 import { configureLog } from './config/secrets.ts'
+import { simulatedNames } from './config/upstreams.ts'
 import { budgetOf } from './exchange/memory.ts'
 import { Shares } from './lib/shares.ts'
 import type { Host, Status } from './chain/stage.ts'
@@ -29,6 +30,7 @@ import { forwarder } from './upstream/forward.ts'
 import { Sender } from './upstream/send.ts'
 import { startSimulated, type SimulatedProvider } from './simulator/server.ts'
 import { MeterState } from './metering/meter-state.ts'
+import { Pool } from './pool/pool.ts'
 import { checkChain } from './chain/check-chain.ts'
 import type { Environment } from './lib/environment.ts'
 
@@ -42,6 +44,7 @@ export class Gateway {
   readonly keys: Keys
   readonly attempts: Attempts
   readonly meter = new MeterState()
+  readonly pool: Pool
   readonly memory: Shares
   readonly longJobs: LongJobs
   /** The port that the gateway listens on. */
@@ -90,7 +93,7 @@ export class Gateway {
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({
         current: () => gateway.#generation,
-        forward: forwarder(gateway.#sender, () => simulated.url),
+        forward: forwarder(gateway.#sender, gateway.pool, () => simulated.url, environment.now),
         newId: environment.newId,
         now: environment.now,
         log: environment.log,
@@ -126,6 +129,7 @@ export class Gateway {
     this.records = records
     this.ledger = new Ledger(store, records, config, environment, join(config.store.data, 'outbox'))
     this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
+    this.pool = new Pool(environment)
     this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
     this.attempts = new Attempts(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
@@ -244,6 +248,7 @@ export class Gateway {
       ledger: this.ledger,
       keys: this.keys,
       meter: this.meter,
+      pool: this.pool,
       attempts: this.attempts,
       longJobs: this.longJobs,
       log,
@@ -313,15 +318,4 @@ export async function readValidFile(
   environment.complain(reportOf(loaded))
   log.error({ problems: loaded.problems.map(positionOf) }, 'the configuration is invalid; the old one stays in force')
   return undefined
-}
-
-/** Returns every price that a charge or a cost may use. */
-function pricesOf({ keyTypes, upstreams }: Config): Price[] {
-  const charged = [...keyTypes.values()].flatMap(({ models }) => [...models.values()].map(({ price }) => price))
-  return [...charged, ...[...upstreams.values()].flatMap(({ cost }) => [...cost.values()])]
-}
-
-/** Returns the names of the upstreams that use the simulated provider. */
-export function simulatedNames(config: Config): string[] {
-  return [...config.upstreams.values()].filter(({ url }) => url === undefined).map(({ name }) => name)
 }

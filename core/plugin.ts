@@ -3,6 +3,7 @@
 // The contract: what a plugin declares, what its hooks receive, and what they may return.
 export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
+export { type Candidate, Route } from './exchange/route.ts'
 export { GatewayError, invalidBody, Reply } from './errors.ts'
 export type { Config, KeyType, ModelEntry, Upstream } from './config/config.ts'
 export { Body } from './formats/body.ts'
@@ -42,7 +43,9 @@ export {
   Translation,
   UsageTally,
 } from './formats/index.ts'
-export { failureCause } from './formats/failures.ts'
+export { failureCause, isOfTheRequest } from './formats/failures.ts'
+export { conversationKey, waitAsked } from './formats/index.ts'
+export { noneLeft } from './pool/none-left.ts'
 
 // Helpers: money, accounts and their history.
 export { formatCredits, NANO } from './money/credits.ts'

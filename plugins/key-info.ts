@@ -19,7 +19,7 @@ export default definePlugin({
   setup(_options, { config, keys, ledger, now }) {
     /** Returns the quota of the upstream account that the key's requests use, if it has one. */
     async function accountQuota(type: KeyType): Promise<object> {
-      const account = type.upstream.accounts.find(({ quota }) => quota)
+      const account = type.upstreams.flatMap(({ accounts }) => accounts).find(({ quota }) => quota)
       if (!account?.quota) return {}
       const { used, resetsAt } = await ledger.quotaUsed(account.name, account.quota, now())
       const limit = account.quota.amount

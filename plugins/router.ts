@@ -1,51 +1,76 @@
 import {
   type Body,
+  type Candidate,
   type Config,
+  conversationKey,
   definePlugin,
   type Exchange,
   type Format,
   invalidBody,
   type KeyType,
-  type Route,
+  noneLeft,
+  Route,
   Translation,
   type With,
 } from 'tollgate/plugin'
 
 /**
- * Chooses the upstream accounts for a request: those of the key type's upstream, in the order of the file, in the
- * client's format if the upstream supports it, otherwise translated into the first format that it supports.
+ * Chooses the accounts that may serve a request, in the order in which they are asked: by upstream in the order of the
+ * file, and among the accounts of an upstream by the conversation. An upstream is asked in the client's format if it
+ * speaks it, otherwise in the first format that it speaks, translated.
  */
 export default definePlugin({
   name: 'router',
-  summary: 'Chooses the upstream account and the format for a request. Translates the request if necessary.',
+  summary: 'Chooses the upstream accounts and the format for a request. Translates the request if necessary.',
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['route'],
-  setup(_options, { config, longJobs }) {
+  setup(_options, { config, longJobs, pool }) {
     return {
       request(x) {
         const { key, format } = x
-        const { upstream } = config.keyTypes.get(key.type) as KeyType
-        const spoken = upstream.speaks.includes(format) ? format : (upstream.speaks[0] as Format)
+        const { retry } = config.keyTypes.get(key.type) as KeyType
+        const { upstreams, sends } = x.model.entry
+        const accounts = pool.candidates(upstreams, sends, () =>
+          conversationKey(x.body, format.conversationMember, x.headers, key.id),
+        )
+        const candidates = accounts.map(({ upstream, account, lastResort }): Candidate => ({
+          upstream,
+          account,
+          lastResort,
+          format: upstream.speaks.includes(format) ? format : (upstream.speaks[0] as Format),
+        }))
+        const [first, ...others] = candidates
+        if (!first) throw noneLeft(pool.waitMs(upstreams, sends))
+        const translate = (spoken: Format): Promise<Translation> | Translation | undefined =>
+          spoken === format || !x.inference ? undefined : translated(x, spoken)
         const routed = (translation?: Translation): { route: Route } => ({
-          route: { format: spoken, translation, candidates: upstream.accounts.map(account => ({ upstream, account })) },
+          route: new Route([first, ...others], retry, translate, translation),
         })
-        if (!x.inference || spoken === format) return routed()
-        const between = {
-          client: format,
-          upstream: spoken,
-          body: x.body,
-          headers: x.headers,
-          asked: x.model.asked,
-          limits: x.model.entry,
-        }
-        const asked = { ...between, requestId: x.id, startedAt: x.startedAt, elsewhere: longJobs.of(key.id, x) }
-        if (x.body.innerTexts === 0 && !isLarge(x.body, x.body.values)) return routed(new Translation(asked))
-        return translated(x, asked, config.limits).then(routed)
+        const translation = translate(first.format)
+        return translation instanceof Promise ? translation.then(routed) : routed(translation)
       },
+    }
+
+    function translated(x: Known, spoken: Format): Promise<Translation> | Translation {
+      const asked = {
+        client: x.format,
+        upstream: spoken,
+        body: x.body,
+        headers: x.headers,
+        asked: x.model.asked,
+        limits: x.model.entry,
+        requestId: x.id,
+        startedAt: x.startedAt,
+        elsewhere: longJobs.of(x.key.id, x),
+      }
+      if (x.body.innerTexts === 0 && !isLarge(x.body, x.body.values)) return new Translation(asked)
+      return largeTranslation(x, asked, config.limits)
     }
   },
 })
+
+type Known = Exchange & With<'key' | 'body' | 'model'>
 
 /** Size of a request, in bytes and in values, from which it is translated on another thread. */
 const ON_THREAD_BYTES = 65_536
@@ -59,8 +84,8 @@ const TRANSLATION_VALUE_BYTES = 600
  * only a translation parses; the limits for requests apply to them as well.
  * @throws GatewayError invalid_body beyond the limits; unavailable if there is no memory
  */
-async function translated(
-  x: Exchange & With<'body'>,
+async function largeTranslation(
+  x: Known,
   asked: Asked,
   limits: Pick<Config['limits'], 'values' | 'depth'>,
 ): Promise<Translation> {

@@ -7,11 +7,17 @@ export class Tally extends UsageTally {
   /** Whether later events can no longer change the usage. */
   final = false
   /** Removes from the client's stream what only the gateway requested. */
-  readonly hide: Rewriter | undefined
+  hide: Rewriter | undefined
 
   constructor(format: Format, hide: Rewriter | undefined) {
     super(format)
     this.hide = hide
+  }
+
+  override restart(format: Format): void {
+    super.restart(format)
+    this.failure = undefined
+    this.final = false
   }
 }
 
@@ -35,6 +41,10 @@ export default definePlugin({
         // A translated request always asks for usage.
         const hide = route.format === format ? format.prepare(body, model.entry) : undefined
         return { tally: new Tally(route.format, hide) }
+      },
+      reroute({ format, body, model, route, tally }) {
+        tally.restart(route.format)
+        if (route.format === format) tally.hide ??= format.prepare(body, model.entry)
       },
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
       event({ tally, route }, { reading, json }) {

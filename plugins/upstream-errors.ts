@@ -4,17 +4,18 @@ import {
   failureCause,
   GatewayError,
   type Head,
+  isOfTheRequest,
   overflowOf,
   type Rewriter,
+  waitAsked,
   type With,
 } from 'tollgate/plugin'
 
-/** Longest wait that is passed on from an upstream, in milliseconds. */
-const WAIT_MS_MAX = 60_000
+/** A client is asked to try again within this time, in milliseconds. A later time makes the error final. */
+const NEAR_MS = 60_000
+/** How long a client waits if the upstream does not say. */
+const WAIT_MS = 1000
 
-/** Failures that the request itself caused, by the vendors' `type` or `code`. Clients act on their messages. */
-const CLIENTS_FAULT =
-  /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
 const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
 
 /**
@@ -54,12 +55,7 @@ type Known = With<'route'>
 
 function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
-  if (
-    head.status === 400 ||
-    head.status === 413 ||
-    head.status === 422 ||
-    (head.status === 200 && CLIENTS_FAULT.test(kind))
-  ) {
+  if (isOfTheRequest(head.status, failure)) {
     // Its message is for the customer only.
     const cause = failureCause(head.status, { ...failure, message: '' })
     return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
@@ -72,7 +68,8 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
     (head.status === 200 && OVERLOAD.test(kind))
   ) {
     // An exhausted account of the operator looks like a rate limit, but it is not the customer's business.
-    return new GatewayError('overloaded', { cause, retryAfterMs: wait(head.headers, now) })
+    const retryAfterMs = Math.max(waitAsked(head.headers, now) ?? WAIT_MS, WAIT_MS)
+    return new GatewayError('overloaded', { cause, retryAfterMs, ...(retryAfterMs > NEAR_MS && { retry: false }) })
   }
   if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause })
   return new GatewayError('upstream_failed', { cause })
@@ -92,17 +89,6 @@ function rejection({ route, format }: Known, status: number, failure: Failure, c
     ...(own && param !== undefined && { param }),
     ...(message !== '' && { message }),
   })
-}
-
-/** Returns the upstream's requested wait within limits, since a client may take hours literally. */
-function wait(headers: Head['headers'], now: number): number {
-  const ms = Number(headers['retry-after-ms'])
-  if (ms > 0) return Math.min(ms, WAIT_MS_MAX)
-  const after = headers['retry-after']
-  if (after === undefined) return 1000
-  const seconds = Number(after)
-  const until = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(after) - now
-  return Math.min(Math.max(Number.isFinite(until) ? until : 1000, 1000), WAIT_MS_MAX)
 }
 
 function secretsOf({ route }: Known): string[] {

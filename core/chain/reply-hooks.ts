@@ -1,6 +1,6 @@
 /** The way up: the hooks of the stages that a request passed, in the opposite order, and what they may return. */
 import { checkHeaders, GatewayError, Reply } from '../errors.ts'
-import type { Fact, Head, Outcome, Rewriter, With } from '../exchange/exchange.ts'
+import type { Attempt, Fact, Head, Outcome, Rewriter, With } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { type OutgoingEvent, ReplyEvent } from '../formats/events.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
@@ -23,6 +23,7 @@ export function known(x: HttpExchange): Known {
 
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */
 export class HookLists {
+  readonly reroute: readonly PlacedStage[]
   readonly response: readonly PlacedStage[]
   readonly rewrite: readonly PlacedStage[]
   readonly event: readonly PlacedStage[]
@@ -33,6 +34,7 @@ export class HookLists {
   constructor(stages: readonly PlacedStage[]) {
     const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] =>
       stages.filter(({ stage }) => hook in stage).reverse()
+    this.reroute = having('reroute')
     this.response = having('response')
     this.rewrite = having('rewrite')
     this.event = having('event')
@@ -64,6 +66,25 @@ export class ReplyHooks {
   /** Notes that a stage let the request pass: its request hook has resolved. */
   passed(): void {
     this.#passed++
+  }
+
+  /**
+   * Runs the reroute hooks.
+   * @param failed the attempt at the account before
+   * @returns false if a stage refuses the new account
+   * @throws GatewayError of a stage
+   */
+  async reroute(failed: Attempt): Promise<boolean> {
+    let usable = true
+    for (const { plugin, stage } of this.#hooks.reroute) {
+      try {
+        const answer = stage.reroute?.(known(this.#x), failed)
+        if ((await withTimeout(answer, this.#limit, 'its reroute hook')) === false) usable = false
+      } catch (thrown) {
+        throw ofStage(plugin, thrown)
+      }
+    }
+    return usable
   }
 
   /**

@@ -6,12 +6,13 @@ import type { FromSchema, JSONSchema } from 'json-schema-to-ts'
 import type { Config } from '../config/config.ts'
 import type { Reply } from '../errors.ts'
 import type { Attempts } from '../exchange/attempts.ts'
-import type { Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
+import type { Attempt, Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
 import type { LongJobs } from '../jobs/long-jobs.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Log } from '../lib/log.ts'
 import type { MeterState } from '../metering/meter-state.ts'
+import type { Pool } from '../pool/pool.ts'
 
 /** A value, or a promise of it. */
 export type Awaitable<T> = T | Promise<T>
@@ -37,6 +38,13 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    * the way down. The gateway waits for a promise for at most `limits.stage`.
    */
   request?(x: With<N>): Awaitable<Given<G> | Reply>
+  /**
+   * On the way up, when an account has failed before anything of its reply was sent and the request is about to go to
+   * another one: `route` is the new one already. What the failed attempt has reported must be forgotten here. Returns
+   * false if the new account cannot be used, so that the next one is asked. The gateway waits for a promise for at most
+   * `limits.stage`.
+   */
+  reroute?(x: With<N | G>, failed: Attempt): Awaitable<boolean | void>
   /**
    * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply
    * that it returns, replaces the upstream's answer. The gateway waits for a promise for at most `limits.stage`.
@@ -73,6 +81,7 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
 /** The members that a stage may have. */
 export const HOOKS = [
   'request',
+  'reroute',
   'response',
   'rewrite',
   'event',
@@ -89,6 +98,8 @@ export interface Host {
   readonly ledger: Ledger
   readonly keys: Keys
   readonly meter: MeterState
+  /** The accounts of the upstreams, and their health. */
+  readonly pool: Pool
   /** Requests that may be sent again. */
   readonly attempts: Attempts
   /** Runs large translations on another thread. */

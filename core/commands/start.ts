@@ -1,5 +1,6 @@
 /** `tollgate start`: runs the gateway in the foreground until a signal. */
-import { Gateway, simulatedNames } from '../gateway.ts'
+import { simulatedNames } from '../config/upstreams.ts'
+import { Gateway } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import { NANO } from '../money/credits.ts'
 import { budgetOf, connectionsMax } from '../exchange/memory.ts'
@@ -96,8 +97,8 @@ async function offerFirstKeys(environment: Environment, gateway: Running, config
   environment.print(
     '\nThis is the first start. Here is one key of each key type with a simulated provider; they are shown only once.',
   )
-  for (const { name, upstream } of config.keyTypes.values()) {
-    if (upstream.url !== undefined) continue
+  for (const { name, upstreams } of config.keyTypes.values()) {
+    if (!upstreams.every(({ simulated }) => simulated)) continue
     const wish = { type: name, name: 'first start', credits: FIRST_CREDITS * NANO, expiresAt: undefined }
     const { secret } = await gateway.keys.create(wish)
     secrets.set(name, secret)

@@ -10,9 +10,15 @@ import type { Address } from './store-address.ts'
 
 /** One credential of an upstream. */
 export interface Account {
-  /** `<upstream>/<number>`: its name in logs and in the ledger. */
+  /** `<upstream>/<name>`: its name in logs and in the ledger. */
   readonly name: string
+  /** The base address without `/v1`; undefined for the simulated provider. */
+  readonly url: URL | undefined
   readonly key: string
+  /** Its share of the conversations, relative to other accounts. */
+  readonly weight: number
+  /** The models that it can serve, by the names that are sent. Undefined for all. */
+  readonly models: ReadonlySet<string> | undefined
   readonly header: 'authorization' | 'x-api-key'
   readonly quota?: Quota | undefined
 }
@@ -27,8 +33,8 @@ export interface Quota {
 /** A provider the operator buys from. */
 export interface Upstream {
   readonly name: string
-  /** The base address without `/v1`; undefined for the simulated provider. */
-  readonly url: URL | undefined
+  /** Whether the simulated provider takes its place. */
+  readonly simulated: boolean
   /** Preferred formats first. The client's own format, if it is listed, is always preferred. */
   readonly speaks: readonly Format[]
   /** Output limit to send when the format requires one and neither the request nor the model has one. */
@@ -42,7 +48,21 @@ export interface Upstream {
   readonly cost: ReadonlyMap<string, Price>
   /** Nano-credits per dollar of a cost that the upstream reports. If undefined, reported costs are ignored. */
   readonly dollar: bigint | undefined
+  readonly health: HealthConfig
   readonly timeouts: UpstreamTimeouts
+}
+
+/** When an account that fails is not asked for a time. */
+export interface HealthConfig {
+  /** Failures in a row. */
+  readonly failures: number
+  /** The share of failures among the requests of a window, and the number of requests from which it counts. */
+  readonly rate: number
+  readonly least: number
+  readonly windowMs: number
+  /** For how long: the first time, and at most. */
+  readonly cooldownMs: number
+  readonly cooldownMaxMs: number
 }
 
 /** Time limits of an upstream, in milliseconds. */
@@ -62,6 +82,8 @@ export interface UpstreamTimeouts {
 /** A model of a key type, under the name that customers use. */
 export interface ModelEntry {
   readonly id: string
+  /** The upstreams that serve it, the preferred one first. */
+  readonly upstreams: readonly Upstream[]
   /** The model name that is sent upstream. */
   readonly sends: string
   readonly price: Price
@@ -88,10 +110,23 @@ export interface ModelEntry {
   readonly aliasOf: string | undefined
 }
 
+/** When a request that failed at one account is sent to another one. */
+export interface RetryPolicy {
+  /** Maximum accounts that a request is sent to. */
+  readonly attempts: number
+  readonly totalMs: number
+  /** The failures after which another account is asked: `connect`, `timeout`, `empty`, a status, or `5xx`. */
+  readonly on: ReadonlySet<string>
+  /** How long the events before the first content are held back while another account could be asked. */
+  readonly openingMs: number
+}
+
 /** A product of the reseller: what the keys of one type may use, and at which prices. */
 export interface KeyType {
   readonly name: string
-  readonly upstream: Upstream
+  /** The upstreams that serve its models, the preferred one first. A model may have others. */
+  readonly upstreams: readonly Upstream[]
+  readonly retry: RetryPolicy
   readonly formats: readonly Format[]
   readonly default: ModelEntry
   readonly fillDefault: boolean

@@ -1,8 +1,8 @@
 /** JSON Schema of a key type and its models. */
 
 import { POLICY } from './price-schema.ts'
-import { FORMAT_LIST } from './section-schema.ts'
-import { TOKENS_MAX, PAUSE } from './units.ts'
+import { FORMAT_LIST, section } from './section-schema.ts'
+import { DURATION, TOKENS_MAX, PAUSE } from './units.ts'
 
 const MODEL_ID = {
   type: 'string',
@@ -13,6 +13,18 @@ const MODEL_ID = {
   description: 'Id of the model, as customers name it.',
 } as const
 
+/** One upstream, or several in order. */
+const UPSTREAMS = {
+  type: ['string', 'array'],
+  minItems: 1,
+  uniqueItems: true,
+  items: { type: 'string' },
+  expected: 'the name of an upstream, or a list of names in the order of preference',
+} as const
+
+/** The failures after which a request is sent to another account. */
+const RETRIED = ['connect', 'timeout', '408', '409', '429', '5xx', '500', '502', '503', '504', '529', 'empty'] as const
+
 const MODEL = {
   type: 'object',
   description: 'A model.',
@@ -22,6 +34,7 @@ const MODEL = {
     id: MODEL_ID,
     as: { ...MODEL_ID, description: 'The model of this key type that this one is an alias of.' },
     sends: { ...MODEL_ID, description: "The upstream's name of the model; the id by default." },
+    upstream: { ...UPSTREAMS, description: "Upstreams of this model, if they differ from the key type's." },
     price: { type: 'string', description: 'Name of the price, an entry of `prices`.' },
     context: {
       type: 'integer',
@@ -74,7 +87,40 @@ export const KEY_TYPE = {
   additionalProperties: false,
   required: ['upstream', 'formats', 'default', 'models'],
   properties: {
-    upstream: { type: 'string', description: 'Name of the upstream, an entry of `upstreams`.' },
+    upstream: {
+      ...UPSTREAMS,
+      description: 'Entry of `upstreams`, or several: the next one serves when no account of those before it can.',
+    },
+    retry: section('When a request is sent to another account.', {
+      attempts: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 20,
+        default: 3,
+        description: 'Maximum accounts that a request is sent to, until one of them answers.',
+      },
+      totalTime: {
+        ...DURATION,
+        default: '30s',
+        description: 'Time after which a request that fails is not sent to another account.',
+      },
+      on: {
+        type: 'array',
+        uniqueItems: true,
+        // YAML reads 429 as a number.
+        items: { type: ['string', 'integer'], enum: [...RETRIED, 408, 409, 429, 500, 502, 503, 504, 529] },
+        default: ['connect', '408', '429', '5xx', 'empty'],
+        expected: `a list of ${RETRIED.join(', ')}`,
+        description:
+          'Failures after which another account is asked: no connection, a status, or a stream that fails or ends before any content (`empty`). `timeout` is for a request that was sent and not answered; the provider may bill it.',
+      },
+      opening: {
+        ...PAUSE,
+        default: '5s',
+        description:
+          'How long the events before the first content of a stream are held back while another account could be asked.',
+      },
+    }),
     formats: { ...FORMAT_LIST, description: 'Formats that customers may use.' },
     default: { ...MODEL_ID, description: 'Id of the default model, one of `models`.' },
     fillDefault: {

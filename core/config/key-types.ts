@@ -37,14 +37,7 @@ export class KeyTypeReader {
   /** Converts one entry of `keyTypes`. */
   read(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>): KeyType {
     const path = ['keyTypes', name]
-    const upstream = upstreams.get(raw.upstream)
-    if (!upstream)
-      this.#reader.add(
-        [...path, 'upstream'],
-        `there is no upstream "${raw.upstream}"`,
-        suggest(raw.upstream, upstreams.keys()),
-      )
-    const models = this.#models(raw, path, upstream?.defaultOutput ?? 0)
+    const models = this.#models(raw, path, upstreams)
     checkPolicy(raw.policy ?? {}, models, [...path, 'policy'], this.#reader)
     const standard = models.get(raw.default)
     if (!standard)
@@ -55,7 +48,13 @@ export class KeyTypeReader {
       )
     return {
       name,
-      upstream: upstream as Upstream,
+      upstreams: this.#upstreams(raw.upstream, [...path, 'upstream'], upstreams),
+      retry: {
+        attempts: raw.retry.attempts,
+        totalMs: duration(raw.retry.totalTime),
+        on: new Set(raw.retry.on.map(String)),
+        openingMs: duration(raw.retry.opening),
+      },
       formats: formatsNamed(raw.formats),
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
@@ -70,7 +69,18 @@ export class KeyTypeReader {
     }
   }
 
-  #models(raw: RawKeyType, path: Path, defaultOutput: number): ReadonlyMap<string, ModelEntry> {
+  /** Returns the upstreams with these names, and reports those that do not exist. */
+  #upstreams(names: string | string[], path: Path, upstreams: ReadonlyMap<string, Upstream>): Upstream[] {
+    return (Array.isArray(names) ? names : [names]).flatMap((name, index) => {
+      const upstream = upstreams.get(name)
+      if (upstream) return [upstream]
+      const at = Array.isArray(names) ? [...path, index] : path
+      this.#reader.add(at, `there is no upstream "${name}"`, suggest(name, upstreams.keys()))
+      return []
+    })
+  }
+
+  #models(raw: RawKeyType, path: Path, upstreams: ReadonlyMap<string, Upstream>): ReadonlyMap<string, ModelEntry> {
     const byId = new Map<string, RawModel>()
     raw.models.forEach((model, index) => {
       if (byId.has(model.id))
@@ -91,10 +101,29 @@ export class KeyTypeReader {
     )
     const models = new Map<string, ModelEntry>()
     raw.models.forEach((model, index) => {
-      const entry = this.#model(model, [...path, 'models', index], byId)
-      if (entry) models.set(model.id, { ...entry, output: Math.min(entry.maxOutput ?? Infinity, defaultOutput) })
+      const at = [...path, 'models', index]
+      const entry = this.#model(model, at, byId)
+      if (!entry) return
+      const own = model.upstream ?? (model.as === undefined ? undefined : byId.get(model.as)?.upstream)
+      const named = own ?? raw.upstream
+      // The key type's own list is checked once, for all its models.
+      const known = (Array.isArray(named) ? named : [named]).flatMap(name => upstreams.get(name) ?? [])
+      const serving =
+        model.upstream === undefined ? known : this.#upstreams(model.upstream, [...at, 'upstream'], upstreams)
+      this.#checkServed(entry, serving, at)
+      const defaultOutput = Math.min(...serving.map(upstream => upstream.defaultOutput))
+      const output = Math.min(entry.maxOutput ?? Infinity, defaultOutput)
+      models.set(model.id, { ...entry, upstreams: serving, output })
     })
     return models
+  }
+
+  /** Reports a model that no account of its upstreams can serve. */
+  #checkServed({ sends }: Pick<ModelEntry, 'sends'>, serving: readonly Upstream[], path: Path): void {
+    const accounts = serving.flatMap(upstream => upstream.accounts)
+    if (accounts.length === 0 || accounts.some(({ models }) => models?.has(sends) ?? true)) return
+    const names = serving.map(({ name }) => name).join(' or ')
+    this.#reader.add(path, `no account of ${names} serves "${sends}"`, 'add it to the `models` of an account')
   }
 
   /** Warns once per key type about a setting that some of its models lack. */
@@ -107,7 +136,11 @@ export class KeyTypeReader {
     this.#reader.warn([...path, 'models', raw.models.indexOf(first)], message, hint)
   }
 
-  #model(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>): Omit<ModelEntry, 'output'> | undefined {
+  #model(
+    raw: RawModel,
+    path: Path,
+    byId: ReadonlyMap<string, RawModel>,
+  ): Omit<ModelEntry, 'output' | 'upstreams'> | undefined {
     const target = raw.as === undefined ? raw : byId.get(raw.as)
     if (!target) {
       this.#reader.add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))

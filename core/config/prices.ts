@@ -2,7 +2,7 @@
 import { POLICIES, type Policy, type PolicyName } from '../formats/policies.ts'
 import { ratesOf, versioned } from '../money/price-text.ts'
 import { CALL_NAMES, CONDITION_NAMES, isStandard, type Price, RATE_NAMES, type Rates } from '../money/price.ts'
-import type { KeyType, ModelEntry, Upstream } from './config.ts'
+import type { Config, KeyType, ModelEntry, Upstream } from './config.ts'
 import { type Path, suggest } from './locate.ts'
 import type { RawConfig } from './schema.ts'
 import type { SectionReader } from './section-reader.ts'
@@ -125,8 +125,9 @@ export function unsentCosts(
   return [...upstreams].flatMap(upstream => {
     const sent = new Set(
       keyTypes
-        .filter(type => type.upstream === upstream)
-        .flatMap(({ models }) => [...models.values()].map(({ sends }) => sends)),
+        .flatMap(({ models }) => [...models.values()])
+        .filter(({ upstreams }) => upstreams.includes(upstream))
+        .map(({ sends }) => sends),
     )
     return [...upstream.cost.keys()]
       .filter(model => model !== '*' && !sent.has(model))
@@ -146,4 +147,10 @@ export function untiered(keyTypes: Iterable<Pick<KeyType, 'models'>>): ReadonlyM
     }
   }
   return found
+}
+
+/** Returns every price that a charge or a cost may use. */
+export function pricesOf({ keyTypes, upstreams }: Config): Price[] {
+  const charged = [...keyTypes.values()].flatMap(({ models }) => [...models.values()].map(({ price }) => price))
+  return [...charged, ...[...upstreams.values()].flatMap(({ cost }) => [...cost.values()])]
 }

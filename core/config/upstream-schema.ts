@@ -9,6 +9,13 @@ const ACCOUNT = {
   additionalProperties: false,
   required: ['key'],
   properties: {
+    name: {
+      type: 'string',
+      pattern: '^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$',
+      expected: 'a name of letters, digits, - and _',
+      description:
+        'Name of the account in the log, the history and the commands; its place in the list by default. Its quota belongs to this name.',
+    },
     key: {
       type: 'string',
       pattern: '^[!-~]+$',
@@ -20,6 +27,26 @@ const ACCOUNT = {
       enum: ['authorization', 'x-api-key'],
       default: 'authorization',
       description: 'Header that carries the key; `authorization` sends it as a bearer token.',
+    },
+    url: {
+      type: 'string',
+      minLength: 1,
+      description: "Base address of this account, if it differs from the upstream's.",
+    },
+    weight: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 1000,
+      default: 1,
+      description: 'Share of the conversations that this account gets, relative to the other accounts.',
+    },
+    models: {
+      type: 'array',
+      minItems: 1,
+      uniqueItems: true,
+      items: { type: 'string', minLength: 1 },
+      expected: 'a list of model names, such as [large-5, small-4.5]',
+      description: 'Models that this account can serve, by the names that are sent; all by default.',
     },
     quota: {
       type: 'object',
@@ -58,10 +85,10 @@ export const UPSTREAM = {
     accounts: {
       type: 'array',
       minItems: 1,
-      maxItems: 1,
+      maxItems: 1000,
       items: ACCOUNT,
-      expected: 'a list of one account, such as [{ key: !env FAMA_KEY }]',
-      description: 'The account to use, a list of exactly one.',
+      expected: 'a list of accounts, such as [{ key: !env FAMA_KEY }]',
+      description: 'The accounts to use. A conversation stays with one of them while it can serve.',
     },
     cost: {
       type: 'object',
@@ -92,6 +119,37 @@ export const UPSTREAM = {
       default: 32_000,
       description: 'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
     },
+    health: section(
+      'When an account that fails is not asked for a time. A 429 that says how long takes it out at once.',
+      {
+        failures: {
+          type: 'integer',
+          minimum: 1,
+          default: 5,
+          description: 'Failures in a row that take an account out.',
+        },
+        rate: {
+          type: 'number',
+          exclusiveMinimum: 0,
+          maximum: 1,
+          default: 0.5,
+          description: 'Share of failures that takes an account out.',
+        },
+        least: {
+          type: 'integer',
+          minimum: 1,
+          default: 20,
+          description: 'Requests within `window` from which `rate` counts.',
+        },
+        window: { ...DURATION, default: '60s', description: 'Time in which failures are counted.' },
+        cooldown: {
+          ...DURATION,
+          default: '10s',
+          description: 'How long an account is out. The time doubles if the request that tries it then fails.',
+        },
+        cooldownMax: { ...DURATION, default: '10m', description: 'Maximum of that time.' },
+      },
+    ),
     timeouts: section('Time limits of this upstream.', {
       connect: { ...DURATION, default: '5s', description: 'Time limit for connecting.' },
       keepAlive: {

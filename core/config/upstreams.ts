@@ -1,6 +1,6 @@
 /** Converts the `upstreams:` section: addresses, accounts, quotas and costs. */
 import type { Price } from '../money/price.ts'
-import type { Account, Upstream } from './config.ts'
+import type { Account, Config, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
 import { costFromFile } from './prices.ts'
 import type { RawConfig } from './schema.ts'
@@ -22,22 +22,33 @@ export function upstreamFromFile(
   production: boolean,
 ): Upstream {
   const path = ['upstreams', name]
-  const url = urlFromFile(raw, path, reader, production)
+  const url = urlFromFile(raw.url, raw, path, reader, production)
+  checkNames(raw, path, reader)
   return {
     name,
-    url,
+    simulated: raw.url === SIMULATED,
     speaks: formatsNamed(raw.speaks),
     defaultOutput: raw.defaultOutput,
     accounts: raw.accounts.map((account, index) => {
       const at = [...path, 'accounts', index]
+      const own = account.url === undefined ? url : urlFromFile(account.url, raw, at, reader, production)
+      const isSimulated = (account.url ?? raw.url) === SIMULATED
       // A missing key and an invalid URL are reported elsewhere.
-      if (account.key && (url !== undefined || raw.url === SIMULATED))
-        checkSimulated(raw, account.key, path, at, reader)
-      return accountFromFile(account, `${name}/${index + 1}`, at, reader)
+      if (account.key && (own !== undefined || isSimulated))
+        checkSimulated(isSimulated, account.key, account.url === undefined ? path : at, at, reader)
+      return accountFromFile(account, `${name}/${account.name ?? index + 1}`, own, at, reader)
     }),
     onDisconnect: raw.onDisconnect,
     cost: costFromFile(raw.cost ?? {}, [...path, 'cost'], prices, reader),
     dollar: raw.dollar === undefined ? undefined : reader.decimal([...path, 'dollar']),
+    health: {
+      failures: raw.health.failures,
+      rate: raw.health.rate,
+      least: raw.health.least,
+      windowMs: duration(raw.health.window),
+      cooldownMs: duration(raw.health.cooldown),
+      cooldownMaxMs: duration(raw.health.cooldownMax),
+    },
     timeouts: {
       connectMs: duration(raw.timeouts.connect),
       keepAliveMs: duration(raw.timeouts.keepAlive),
@@ -50,9 +61,21 @@ export function upstreamFromFile(
   }
 }
 
-/** Reports a simulated URL with a real key, and a real URL with the simulated key. */
-function checkSimulated(raw: RawUpstream, key: string, path: Path, accountPath: Path, reader: SectionReader): void {
-  if (asksTheShell(key) || (key === SIMULATED) === (raw.url === SIMULATED)) return
+/** Reports accounts with the same name. Without one, an account is named by its place in the list. */
+function checkNames(raw: RawUpstream, path: Path, reader: SectionReader): void {
+  const names = raw.accounts.map(({ name }, index) => name ?? String(index + 1))
+  names.forEach((name, index) => {
+    if (names.indexOf(name) < index)
+      reader.add([...path, 'accounts', index], `two accounts have the name "${name}"`, 'give each a `name` of its own')
+  })
+}
+
+/**
+ * Reports a simulated URL with a real key, and a real URL with the simulated key.
+ * @param path of what has the URL
+ */
+function checkSimulated(isSimulated: boolean, key: string, path: Path, accountPath: Path, reader: SectionReader): void {
+  if (asksTheShell(key) || (key === SIMULATED) === isSimulated) return
   reader.add(
     key === SIMULATED ? [...accountPath, 'key'] : [...path, 'url'],
     'a simulated URL needs a simulated key, and a real URL a real key',
@@ -63,27 +86,35 @@ function checkSimulated(raw: RawUpstream, key: string, path: Path, accountPath: 
 function accountFromFile(
   raw: RawUpstream['accounts'][number],
   name: string,
+  url: URL | undefined,
   path: Path,
   reader: SectionReader,
 ): Account {
   const quota = raw.quota && { amount: reader.amount([...path, 'quota', 'credits']), per: raw.quota.per }
-  return { name, key: raw.key, header: raw.header, quota }
+  const models = raw.models && new Set(raw.models)
+  return { name, url, key: raw.key, header: raw.header, weight: raw.weight, models, quota }
 }
 
-/** Returns the base address of an upstream. Undefined for the simulated provider, and for an invalid URL. */
-function urlFromFile(raw: RawUpstream, path: Path, reader: SectionReader, production: boolean): URL | undefined {
+/** Reads a base address. Undefined for the simulated provider, and for an invalid URL. */
+function urlFromFile(
+  text: string,
+  { allowPrivate }: RawUpstream,
+  path: Path,
+  reader: SectionReader,
+  production: boolean,
+): URL | undefined {
   const at = [...path, 'url']
-  if (raw.url === SIMULATED) {
+  if (text === SIMULATED) {
     if (production) reader.add(at, 'production does not allow the simulated provider', 'set the upstream URL')
     return undefined
   }
-  const url = URL.canParse(raw.url) ? new URL(raw.url) : undefined
+  const url = URL.canParse(text) ? new URL(text) : undefined
   if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
-    const hint = /^[\w.-]+(?::\d+)?(?:\/|$)/.test(raw.url) ? 'begin it with https://' : undefined
+    const hint = /^[\w.-]+(?::\d+)?(?:\/|$)/.test(text) ? 'begin it with https://' : undefined
     reader.add(at, 'expected an http:// or https:// URL, or simulated', hint)
     return undefined
   }
-  const [message, hint] = urlFault(url, raw.allowPrivate) ?? []
+  const [message, hint] = urlFault(url, allowPrivate) ?? []
   if (message !== undefined) reader.add(at, message, hint)
   return url
 }
@@ -111,4 +142,9 @@ function isLoopback(host: string): boolean {
 
 function isLinkLocal(host: string): boolean {
   return host.startsWith('169.254.') || /^\[fe[89ab]/i.test(host) || host === 'metadata.google.internal'
+}
+
+/** Returns the names of the upstreams that use the simulated provider. */
+export function simulatedNames(config: Config): string[] {
+  return [...config.upstreams.values()].filter(({ simulated }) => simulated).map(({ name }) => name)
 }

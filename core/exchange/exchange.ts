@@ -2,11 +2,12 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import type { GatewayError } from '../errors.ts'
-import type { Failure, Format, ReplyEvent, Rewriter, Translation } from '../formats/index.ts'
+import type { Failure, Format, ReplyEvent, Rewriter } from '../formats/index.ts'
 import type { Key } from '../ledger/keys.ts'
 import type { Usage } from '../money/usage.ts'
 import type { Outlet } from './outlet.ts'
-import type { Account, ModelEntry, Upstream } from '../config/config.ts'
+import type { ModelEntry } from '../config/config.ts'
+import type { Route } from './route.ts'
 import type { Calls, Conditions } from '../money/price.ts'
 import type { ProviderTool } from '../formats/provider-tools.ts'
 
@@ -17,15 +18,6 @@ export interface Model {
   readonly entry: ModelEntry
   /** Request headers that the suffix of the name stands for. */
   readonly headers: Readonly<Record<string, string>>
-}
-
-/** Where a request goes. The candidates are tried in order. */
-export interface Route {
-  /** The format that the gateway speaks to the upstream. */
-  readonly format: Format
-  /** Translates between client and upstream, if their formats differ. */
-  readonly translation?: Translation | undefined
-  readonly candidates: readonly { readonly upstream: Upstream; readonly account: Account }[]
 }
 
 /** State stored at a provider that the request refers to, and that its own key has made. */
@@ -208,4 +200,4 @@ export interface Exchange extends Readonly<Partial<Facts>> {
 /** An exchange on which these facts are known. */
 export type With<F extends Fact> = Exchange & { readonly [K in F]: Facts[K] }
 
-export type { Failure, Format, Key, ReplyEvent, Rewriter }
+export type { Failure, Format, Key, ReplyEvent, Rewriter, Route }

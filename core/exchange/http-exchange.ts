@@ -15,20 +15,8 @@ import { UpstreamClock } from './upstream-clock.ts'
 import { type ReplyRecipient, ClientReply } from './client-reply.ts'
 import { JoinedReply, Outlet, type ReplyOwner } from './outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
+import type { Phase } from './phase.ts'
 import { ExchangeResources, type ServerResources } from './resources.ts'
-
-/** How far an exchange has come. */
-export type Phase =
-  /** The chain or the upstream processes the request. */
-  | 'request'
-  /** The gateway reads the request body. */
-  | 'reading-body'
-  /** A reply has begun, even if none of it has been sent. */
-  | 'replying'
-  /** The upstream has said that the reply is complete. */
-  | 'complete'
-  /** The last event of the reply has gone to a client. */
-  | 'sent'
 
 /** What the server knows about a request before its exchange begins. */
 export interface RequestSetup {
@@ -69,7 +57,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   /** Whether no client waits for the reply, and the gateway closes the upstream. */
   over = false
   /** Measures how long the upstream works, and how long it is silent. */
-  readonly upstreamClock = new UpstreamClock()
+  upstreamClock = new UpstreamClock()
   /** Whether reading from the upstream is paused, because the client does not take its bytes. */
   heldBack = false
   /** Whether the usage of the whole reply has arrived. */
@@ -231,6 +219,16 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     else if (reason === 'budget') why = { budget: what }
     if (!this.begun) this.stopped ??= why
     this.#leave(why)
+  }
+
+  /** Forgets what an attempt at one account has delivered: nothing of it has gone to the client. */
+  forgetAttempt(): void {
+    this.delivered = 0
+    this.recent = undefined
+    this.usageIsFinal = false
+    this.abandonedReply?.over()
+    this.abandonedReply = undefined
+    this.upstreamClock = new UpstreamClock()
   }
 
   /** Notes that the reply need not be read further once its clients have left. */

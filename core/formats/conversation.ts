@@ -1,5 +1,8 @@
 /** The conversation of a request, for comparing it with earlier ones. */
+import { createHash } from 'node:crypto'
+import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from './body.ts'
+import { object, text } from './json.ts'
 
 /** Members that say how to reply and are not input. */
 const MANNER = new Set([
@@ -37,4 +40,56 @@ export function conversationOf(body: Body, member: string): Conversation {
     .flatMap(name => [name, body.receivedView(name)?.bytes.toString('latin1') ?? ''])
   const shortened = said.length > SAID_MAX || SHORTENING.some(name => body.receivedView(name) !== undefined)
   return { said: shortened ? [] : said.map(({ bytes }) => bytes), frame, shortened }
+}
+
+/** Headers by which clients name their session. */
+const SESSION_HEADERS = [
+  'x-claude-code-session-id',
+  'session-id',
+  'session_id',
+  'thread-id',
+  'conversation_id',
+] as const
+/** Most bytes of a message that tell one conversation from another. */
+const TOLD_APART_BYTES = 65_536
+
+/**
+ * Returns what identifies the conversation that a request continues: the name that its client gives it, or else its
+ * system text and its first message.
+ * @param member the member in which its format has the messages
+ * @param owner the key, since different customers may use the same name
+ */
+export function conversationKey(
+  body: Body,
+  member: string,
+  headers: Readonly<IncomingHttpHeaders>,
+  owner: string,
+): string {
+  const named =
+    text(body.get('prompt_cache_key')) ??
+    SESSION_HEADERS.map(name => text(headers[name])).find(name => name !== undefined) ??
+    sessionOf(text(object(body.get('metadata'))?.['user_id']))
+  if (named !== undefined) return `${owner} ${named}`
+  const hash = createHash('sha1')
+  const add = (bytes: Buffer | undefined): void => void (bytes && hash.update(bytes.subarray(0, TOLD_APART_BYTES)))
+  for (const name of ['system', 'instructions']) add(body.receivedView(name)?.bytes)
+  const said = body.receivedView(member)
+  if (said?.isList) {
+    for (const element of said.elements()) {
+      add(element.bytes)
+      const role = element.member('role')?.text
+      if (role !== 'system' && role !== 'developer') break
+    }
+  } else add(said?.bytes)
+  return `${owner} ${hash.digest('base64')}`
+}
+
+/** Returns the session id in a user's id, where one client puts it as JSON. */
+export function sessionOf(userId: string | undefined): string | undefined {
+  if (!userId?.startsWith('{')) return undefined
+  try {
+    return text(object(JSON.parse(userId))?.['session_id'])
+  } catch {
+    return undefined
+  }
 }

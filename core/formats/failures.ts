@@ -18,6 +18,16 @@ export function failureOf(error: unknown): Failure {
   }
 }
 
+/** Failures that the request itself caused, by the vendors' `type` or `code`. Clients act on their messages. */
+const OF_THE_REQUEST =
+  /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
+
+/** Whether the request itself caused a failure, so that any account would refuse it. */
+export function isOfTheRequest(status: number, failure: Failure | undefined): boolean {
+  if (status !== 200) return status === 400 || status === 413 || status === 422
+  return OF_THE_REQUEST.test(`${failure?.type ?? ''} ${failure?.code ?? ''}`)
+}
+
 /** Most characters of an upstream's message that are logged. */
 const WORDS = 400
 /** The beginning of a quotation; an apostrophe within a word is not one. */

@@ -61,6 +61,8 @@ export interface Format {
   readonly storesByDefault: boolean
   /** Whether the reply may leave something at its provider that later requests can refer to. */
   storesReply(body: Pick<Body, 'get'>): boolean
+  /** Whether a parsed event of a stream can only come before its content. */
+  isOpening(json: unknown): boolean
   /** Whether a stream may have sent its last content. @param recent the text of the last events */
   mayBeComplete(recent: string): boolean
   /** Request headers that go upstream if the client did not send them. */

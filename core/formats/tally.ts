@@ -6,7 +6,7 @@ import type { ProviderTool } from './provider-tools.ts'
 
 /** What one reply has reported so far. */
 export class UsageTally {
-  readonly #format: Pick<Format, 'decodeUsage'>
+  #format: Pick<Format, 'decodeUsage'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
   /** The calls that events reported, by id, and those that the last usage counts. */
@@ -15,6 +15,14 @@ export class UsageTally {
 
   constructor(format: Pick<Format, 'decodeUsage'>) {
     this.#format = format
+  }
+
+  /** Forgets everything: the request goes to another account. @param format which that account speaks */
+  restart(format: Pick<Format, 'decodeUsage'>): void {
+    this.#format = format
+    this.#raw = this.#counted = this.#counts = undefined
+    this.#seen.clear()
+    this.model = this.serviceTier = undefined
   }
 
   /** Adds the counters of an event. They replace earlier ones: vendors report totals, and not increments. */

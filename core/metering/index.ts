@@ -2,6 +2,7 @@
 export { billFor, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputOf } from './charge.ts'
 export { costOf } from './cost.ts'
 export { outputLimit, type Terms } from './estimate.ts'
+export { Holder } from './holder.ts'
 export { weighDocuments } from './input.ts'
 export { METER_OPTIONS } from './meter-options.ts'
 export { notesAtEnd, notesAtStart } from './notes.ts'

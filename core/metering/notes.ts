@@ -12,7 +12,7 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
   const { entry, asked } = x.model
   return {
     type: x.key.type,
-    ...(x.route.candidates[0] && { upstream: x.route.candidates[0].account.name }),
+    upstream: x.route.account.name,
     endpoint: x.path,
     model: modelOf(x),
     stream: x.body.get('stream') === true,
@@ -37,7 +37,7 @@ const BROKEN_BY = {
  * @param now milliseconds since the epoch
  */
 export function notesAtEnd(
-  x: Exchange & Known,
+  x: Exchange & Known & With<'route'>,
   first: Notes,
   outcome: Outcome,
   result: Bill,
@@ -49,6 +49,7 @@ export function notesAtEnd(
   const status = by ? BROKEN_BY[by] : ended
   return {
     ...first,
+    upstream: x.route.account.name,
     status,
     httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
     ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),

@@ -21,9 +21,13 @@ export class RunningHold implements Indexed {
   index = -1
   /** The reply, if it may cost something while it delivers nothing. */
   silent: HeldReply | undefined
-  /** The hold on the customer's account, and the one on the upstream account's quota if it has a quota. */
-  readonly holds: readonly Hold[]
-  readonly terms: Terms
+  /** The hold on the customer's account. */
+  readonly keyHold: Hold
+  /** The hold on the quota of the upstream account that is asked now, if it has one. */
+  quotaHold: Hold | undefined
+  terms: Terms
+  /** What attempts at other accounts cost the operator, in nano-credits. */
+  lostCost = 0n
   readonly #ledger: Ledger
   /** Output tokens by which the hold stays ahead. */
   readonly #aheadTokens: number
@@ -34,12 +38,13 @@ export class RunningHold implements Indexed {
   /** Whether the balance covered less than requested. The hold must be used up before the balance is asked again. */
   #underfunded: boolean
 
-  constructor(holds: readonly Hold[], ledger: Ledger, terms: Terms, ahead: number) {
-    this.holds = holds
+  constructor(keyHold: Hold, quotaHold: Hold | undefined, ledger: Ledger, terms: Terms, ahead: number) {
+    this.keyHold = keyHold
+    this.quotaHold = quotaHold
     this.terms = terms
     this.#ledger = ledger
     this.#aheadTokens = ahead
-    this.#underfunded = holds.some(({ amount, request }) => amount < request.amount)
+    this.#underfunded = this.holds.some(({ amount, request }) => amount < request.amount)
   }
 
   /** Whether less is held than was requested. */
@@ -47,9 +52,8 @@ export class RunningHold implements Indexed {
     return this.#underfunded
   }
 
-  /** The hold on the customer's account. */
-  get keyHold(): Hold {
-    return this.holds[0] as Hold
+  get holds(): readonly Hold[] {
+    return this.quotaHold ? [this.keyHold, this.quotaHold] : [this.keyHold]
   }
 
   /** The notes from the beginning of the exchange. */
@@ -59,7 +63,8 @@ export class RunningHold implements Indexed {
 
   /** Held nano-credits. */
   get amount(): bigint {
-    return this.holds.reduce((least, { amount }) => (amount < least ? amount : least), this.keyHold.amount)
+    const { keyHold, quotaHold } = this
+    return quotaHold && quotaHold.amount < keyHold.amount ? quotaHold.amount : keyHold.amount
   }
 
   /** Returns the reply's cost so far, and the customer's balance after settlement, in nano-credits. */

@@ -4,7 +4,7 @@ import type { Failure } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import { ChunkList } from '../lib/byte-buffer.ts'
 import { deadline } from '../lib/deadline.ts'
-import type { Relayed } from './endings.ts'
+import { FailedAttempt, type Relayed } from './endings.ts'
 import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
@@ -16,7 +16,7 @@ const ERROR_BYTES_MAX = 256 * 1024
  * Reads a body to its end.
  * @param bytesMax bytes that the body may have
  * @returns undefined if the client left, or the gateway ended the exchange
- * @throws GatewayError upstream_failed, upstream_timeout; unavailable if there is no memory for the body
+ * @throws FailedAttempt if the upstream broke off; GatewayError unavailable if there is no memory for the body
  */
 export function collect({ x, body, patience }: Relayed, bytesMax: number): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
@@ -24,9 +24,8 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
     const memory = new Allowance(x.memory)
     const endMs = performance.now() + patience.totalMs
     const timedOut = (): void => {
-      fail(
-        new GatewayError('upstream_timeout', { cause: new Error('upstream stopped sending in the middle of a reply') }),
-      )
+      const cause = new Error('upstream stopped sending in the middle of a reply')
+      fail(new FailedAttempt('timeout', new GatewayError('upstream_timeout', { cause })))
     }
     const idle = deadline(patience.idleMs, timedOut)
     const done = (): void => {
@@ -34,11 +33,12 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
       forget()
       body.off('data', onData).off('end', onEnd).off('close', onClose)
     }
-    const fail = (error: GatewayError): void => {
+    const fail = (error: FailedAttempt | GatewayError): void => {
       done()
       reject(error)
     }
-    const failed = (reason: string): void => fail(new GatewayError('upstream_failed', { cause: new Error(reason) }))
+    const failed = (reason: string): void =>
+      fail(new FailedAttempt('timeout', new GatewayError('upstream_failed', { cause: new Error(reason) })))
     const left = (): void => {
       done()
       resolve(undefined)

@@ -25,18 +25,35 @@ export interface Relayed {
   readonly body: ReplyBody
   readonly makeHead: MakeHead
   readonly patience: UpstreamPatience
+  /** Whether another account would be asked if the stream fails before its first content. */
+  readonly mayAskAnother: boolean
   /** Closes the connection to the upstream. */
   readonly abort: () => void
 }
 
-/**
- * Ends an exchange whose upstream failed before anything of the reply was sent. The stages see the failure first, and
- * may throw an error of their own for it.
- * @throws GatewayError always
- */
-export function failWith({ hooks }: Pick<Relayed, 'hooks'>, head: Head): never {
-  hooks.response(head)
-  throw new GatewayError('upstream_failed', { cause: failureCause(head.status, head.failure) })
+/** How an attempt failed: `connect`, `timeout` (sent and not answered), `empty` (a 200 without content), or a status. */
+export type FailureKind = 'connect' | 'timeout' | 'empty' | number
+
+/** An attempt failed before anything of its reply went to the client, so that another account may be asked. */
+export class FailedAttempt extends Error {
+  readonly kind: FailureKind
+  /** What the client is told if no other account is asked and no stage decides otherwise. */
+  readonly error: GatewayError
+  /** The upstream's answer, if there was one. */
+  readonly head: Head | undefined
+
+  constructor(kind: FailureKind, error: GatewayError, head?: Head) {
+    super(error.message)
+    this.kind = kind
+    this.error = error
+    this.head = head
+  }
+}
+
+/** The failure of an attempt that an upstream answered with a failure, or with something that is no reply. */
+export function failedWith(head: Head): FailedAttempt {
+  const error = new GatewayError('upstream_failed', { cause: failureCause(head.status, head.failure) })
+  return new FailedAttempt(head.status === 200 ? 'empty' : head.status, error, head)
 }
 
 /**

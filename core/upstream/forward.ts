@@ -1,55 +1,112 @@
-/** Forwards a routed exchange: tries the route's candidates in order, then relays the first answer. */
+/**
+ * Forwards a routed exchange: asks the route's accounts in order until one of them answers well, and relays that
+ * answer. Once anything of a reply has gone to the client, no other account is asked.
+ */
 import type { Forward } from '../chain/chain.ts'
 import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import { endedByClient } from './endings.ts'
+import { isOfTheRequest } from '../formats/failures.ts'
+import { waitAsked } from '../formats/rate-limits.ts'
+import { reasonOf } from '../lib/log.ts'
+import { noneLeft } from '../pool/none-left.ts'
+import { type Pool, refusesAccount } from '../pool/pool.ts'
+import { endedByClient, FailedAttempt } from './endings.ts'
 import { upwardHeaders } from './headers.ts'
 import { ReadOn } from './read-on.ts'
 import { relay } from './relay.ts'
 import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
+/** The error for an account that another request is trying at this moment. */
+const BEING_TRIED = new FailedAttempt('connect', new GatewayError('overloaded'))
+
 /**
  * Creates the function at the end of every chain.
  * @param simulated returns the base address of the simulated provider, for upstreams without a URL
+ * @param now milliseconds since the epoch
  */
-export function forwarder(sender: Sender, simulated: () => URL): Forward {
-  const tryAll = async (x: HttpExchange, up: ReplyHooks, bytes: Buffer): Promise<Outcome> => {
-    let failure: GatewayError | undefined
-    for (const { upstream, account } of x.route.candidates) {
-      const name = { upstream: upstream.name, account: account.name }
-      const to = { url: upstream.url ?? simulated(), timeouts: upstream.timeouts }
-      x.abandonedReply = new ReadOn(x, up, upstream)
-      let reply: UpstreamReply | TakenBack
-      try {
-        const headers = upwardHeaders(
-          x.headers,
-          x.route.format,
-          account,
-          x.model.headers,
-          x.route.translation !== undefined,
+export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now: () => number): Forward {
+  /** Asks the current account. @throws FailedAttempt while nothing has gone to the client; what a stage throws */
+  async function ask(x: HttpExchange, up: ReplyHooks, mayAskAnother: boolean): Promise<Outcome> {
+    const { upstream, account, format, translation } = x.route
+    const name = { upstream: upstream.name, account: account.name }
+    x.abandonedReply = new ReadOn(x, up, upstream)
+    let reply: UpstreamReply | TakenBack
+    try {
+      const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
+      const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
+      const to = { url: account.url ?? simulated(), timeouts: upstream.timeouts }
+      reply = await sender.send(to, x.inference ? format.path : x.path, headers, bytes, x, () => {
+        sender.repeated++
+        up.log.info(
+          { exchange: x.id, ...name },
+          'request sent again: the upstream closed an idle connection as the request was sent',
         )
-        reply = await sender.send(to, x.inference ? x.route.format.path : x.path, headers, bytes, x, () => {
-          sender.repeated++
-          up.log.info(
-            { exchange: x.id, ...name },
-            'request sent again: the upstream closed an idle connection as the request was sent',
-          )
-        })
-      } catch (thrown) {
-        failure = GatewayError.from(thrown)
-        x.attempts.push({ ...name, failure: failure.message })
-        // If an upstream may be working on the request, it is not sent to the next one.
-        if (!(thrown instanceof Unsent)) throw failure
-        continue
-      }
-      if (reply === 'unsent') return endedByClient(x)
-      const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
-      x.attempts.push(attempt)
-      return reply === 'sent' ? endedByClient(x) : await relay(x, up, reply, attempt, upstream.timeouts)
+      })
+    } catch (thrown) {
+      const error = GatewayError.from(thrown)
+      x.attempts.push({ ...name, failure: error.message })
+      if (!error.code.startsWith('upstream_')) throw error
+      throw new FailedAttempt(thrown instanceof Unsent ? 'connect' : 'timeout', error)
     }
-    throw failure ?? new GatewayError('unavailable')
+    if (reply === 'unsent') return endedByClient(x)
+    const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
+    x.attempts.push(attempt)
+    return reply === 'sent' ? endedByClient(x) : relay(x, up, reply, attempt, upstream.timeouts, mayAskAnother)
+  }
+
+  /** Asks the current account, and notes what that tells about its health. */
+  async function attempt(x: HttpExchange, up: ReplyHooks, mayAskAnother: boolean): Promise<Outcome> {
+    const asked = x.route.current
+    if (!pool.begin(asked)) throw BEING_TRIED
+    try {
+      const outcome = await ask(x, up, mayAskAnother)
+      if (outcome.kind === 'broken' && outcome.by === 'upstream') pool.failed(asked, undefined, 'the reply broke off')
+      else if (outcome.kind === 'relayed') pool.succeeded(asked)
+      else pool.ended(asked)
+      return outcome
+    } catch (thrown) {
+      if (!(thrown instanceof FailedAttempt) || isFaultless(thrown)) pool.ended(asked)
+      else {
+        const { head, kind } = thrown
+        const wait = head && waitAsked(head.headers, now())
+        const takesOut = kind === 429 || kind === 503 || kind === 529
+        const status = typeof kind === 'number' ? kind : undefined
+        pool.failed(asked, status, reasonOf(thrown.error.details.cause ?? thrown.error), takesOut ? wait : undefined)
+      }
+      throw thrown
+    }
+  }
+
+  async function askAll(x: HttpExchange, up: ReplyHooks): Promise<Outcome> {
+    const { route } = x
+    const { attempts, totalMs, on, openingMs } = route.retry
+    const began = performance.now()
+    for (let asked = 1; ; asked++) {
+      const left = asked < attempts && route.more
+      try {
+        return await attempt(x, up, left && openingMs > 0 && on.has('empty'))
+      } catch (thrown) {
+        if (!(thrown instanceof FailedAttempt)) throw thrown
+        if (thrown === BEING_TRIED) asked--
+        const isLate = performance.now() - began >= totalMs
+        const again = left && !isLate && !x.begun && !x.gone && !x.over && isRetried(thrown, on)
+        if (!again) throw conclusion(x, up, thrown)
+        x.forgetAttempt()
+        if (!(await next(x, up))) throw conclusion(x, up, thrown)
+      }
+    }
+  }
+
+  /** Returns what the client is told. The stages see the failure first, and may throw an error of their own for it. */
+  function conclusion(x: HttpExchange, up: ReplyHooks, { kind, error, head }: FailedAttempt): unknown {
+    const { upstreams, sends } = x.model.entry
+    // The client's next request would fail as well, until an account can serve again.
+    if (refusesAccount(kind) && pool.waitMs(upstreams, sends) > 0)
+      return noneLeft(pool.waitMs(upstreams, sends), error.details.cause)
+    if (head) up.response(head)
+    return error
   }
 
   return async (x, up) => {
@@ -57,11 +114,31 @@ export function forwarder(sender: Sender, simulated: () => URL): Forward {
     // not an inference can only go to an upstream of the same format.
     if (!x.route || (!x.inference && x.route.format !== x.format)) throw new GatewayError('not_found')
     try {
-      const { translation } = x.route
-      return await tryAll(x, up, translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes())
+      return await askAll(x, up)
     } finally {
       x.upstreamClock.stop()
       x.endAbandonedReply()
     }
   }
+}
+
+/** Goes on to the next account that the stages accept. @returns false if there is none */
+async function next(x: HttpExchange, up: ReplyHooks): Promise<boolean> {
+  const failed = x.attempts.at(-1) ?? { upstream: x.route.upstream.name, account: x.route.account.name }
+  while (await x.route.next()) if (await up.reroute(failed)) return true
+  return false
+}
+
+/** Whether a failure says nothing about the account: the request itself caused it. */
+function isFaultless({ kind, head }: FailedAttempt): boolean {
+  if (typeof kind === 'number' && kind >= 400 && kind < 500)
+    return kind !== 408 && kind !== 429 && !refusesAccount(kind)
+  return head !== undefined && isOfTheRequest(head.status, head.failure)
+}
+
+/** Whether another account is asked after a failure. */
+function isRetried({ kind, head }: FailedAttempt, on: ReadonlySet<string>): boolean {
+  if (refusesAccount(kind)) return true
+  if (head && isOfTheRequest(head.status, head.failure)) return false
+  return on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx'))
 }

@@ -7,7 +7,7 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed } from './decompress.ts'
-import { failWith, type MakeHead, type Relayed, type UpstreamPatience } from './endings.ts'
+import { failedWith, type MakeHead, type Relayed, type UpstreamPatience } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
@@ -17,7 +17,7 @@ const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
 
 /**
  * Relays an answer to its end.
- * @throws GatewayError while nothing has gone to the client: the upstream failed, or a stage replaced the reply
+ * @throws FailedAttempt while nothing has gone to the client; GatewayError if a stage replaced the reply
  */
 export async function relay(
   x: HttpExchange,
@@ -25,6 +25,7 @@ export async function relay(
   reply: UpstreamReply,
   attempt: Attempt,
   patience: UpstreamPatience,
+  mayAskAnother: boolean,
 ): Promise<Outcome> {
   const { translation } = x.route
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
@@ -40,16 +41,16 @@ export async function relay(
     attempt,
   })
   const body = decompressed(reply)
-  const relayed: Relayed = { x, hooks, body, makeHead, patience, abort: () => reply.abort() }
+  const relayed: Relayed = { x, hooks, body, makeHead, patience, mayAskAnother, abort: () => reply.abort() }
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {
       x.endAbandonedReply()
-      return failWith(relayed, makeHead(await readFailure(relayed)))
+      throw failedWith(makeHead(await readFailure(relayed)))
     }
     if (isStream && clientGetsStream) outcome = await new StreamRelay(relayed).run()
     else if (isStream || JSON_TYPE.test(type)) outcome = await relayWhole(relayed, isStream)
-    else return failWith(relayed, makeHead({ message: `content-type ${type || 'missing'} under status 200` }))
+    else throw failedWith(makeHead({ message: `content-type ${type || 'missing'} under status 200` }))
     return outcome
   } finally {
     if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepaliveMs)

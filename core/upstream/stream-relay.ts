@@ -10,10 +10,10 @@ import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { deadline, type Deadline } from '../lib/deadline.ts'
 import { BackPressure } from './back-pressure.ts'
-import { type End, endedByClient, failWith, type Relayed, stopError } from './endings.ts'
+import { type End, endedByClient, FailedAttempt, failedWith, type Relayed, stopError } from './endings.ts'
 import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
-import { firstEvent } from './sse.ts'
+import { eventsIn, firstEvent } from './sse.ts'
 import { StreamEnding } from './stream-ending.ts'
 import { PassThroughFilter, type StreamFilter, TranslatingFilter } from './stream-filter.ts'
 import { WholeEvents } from './whole-events.ts'
@@ -27,10 +27,12 @@ export class StreamRelay {
   readonly #pressure: BackPressure
   readonly #ending: StreamEnding
   readonly #wholeEvents: WholeEvents
-  /** The bytes that came before the first event. */
+  /** The bytes that came before the reply began. */
   readonly #comments = new ByteBuffer()
   readonly #commentsMemory: Allowance
-  /** Set when the first event has arrived. */
+  /** Ends the time for which the events before the first content are held back. */
+  #opening: Deadline | undefined
+  /** Set when the reply has begun. */
   #filter: StreamFilter | undefined
   #progress: (() => readonly Promise<unknown>[] | undefined) | undefined
   #silence: Deadline | undefined
@@ -57,7 +59,7 @@ export class StreamRelay {
     this.#wholeEvents = new WholeEvents(x.route.format, x.limits.replyBytes, x.memory)
   }
 
-  /** Relays the stream to its end. @throws GatewayError while nothing has gone to the client; what a stage throws */
+  /** Relays the stream to its end. @throws FailedAttempt while nothing has gone to the client; what a stage throws */
   run(): Promise<Outcome> {
     return new Promise((resolve, reject) => {
       this.#resolve = resolve
@@ -109,11 +111,15 @@ export class StreamRelay {
    * @param chunk undefined when the upstream has ended: its last event may lack a blank line
    */
   #take(chunk: Buffer | undefined): void {
-    if (this.#over) return
+    if (!this.#over) this.#guarded(() => this.#pass(chunk ? this.#wholeEvents.take(chunk) : this.#wholeEvents.last()))
+  }
+
+  /** Passes something on, and ends the stream if that fails or is its end. */
+  #guarded(pass: () => void): void {
     const { x, hooks } = this.#relayed
     this.#passing = true
     try {
-      this.#pass(chunk ? this.#wholeEvents.take(chunk) : this.#wholeEvents.last())
+      pass()
     } catch (error) {
       if (!x.begun && !this.#end) return this.#fail(error)
       hooks.log.error({ exchange: x.id, err: error }, 'stream interrupted')
@@ -129,30 +135,46 @@ export class StreamRelay {
     if (this.#filter) return this.#send(this.#filter, events)
     const { x } = this.#relayed
     const length = this.#comments.push(events)
-    const opening = firstEvent(x.route.format, events)
-    if (opening) {
-      this.#commentsMemory.clear()
-      this.#ending.opening = opening
-      this.#filter = this.#begin(opening)
-      return this.#send(this.#filter, this.#comments.take())
-    }
+    this.#ending.opening ??= firstEvent(x.route.format, events)
+    if (this.#ending.opening && !this.#holdsBack(events)) return this.#begin()
     if (!this.#commentsMemory.cover(events)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
     if (length > x.limits.replyBytes)
       throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
   }
 
-  /** Begins the reply, or fails the exchange: the first event decides which. */
-  #begin(opening: ReplyEvent): StreamFilter {
-    const { x, hooks, body, makeHead } = this.#relayed
-    const { failure, usage } = opening.reading
-    if (failure) {
-      // What a failed reply reports as used is billed all the same.
-      if (usage) hooks.event(opening)
-      failWith(this.#relayed, makeHead(failure))
+  /**
+   * Whether events are held back, because another account can be asked as long as there is no content.
+   * @param events the latest ones
+   * @throws FailedAttempt if one of them reports a failure
+   */
+  #holdsBack(events: Buffer): boolean {
+    const { x, mayAskAnother, makeHead } = this.#relayed
+    const isFirst = this.#comments.length === events.length
+    const first = this.#ending.opening as ReplyEvent
+    const arrived = mayAskAnother ? eventsIn(x.route.format, events, isFirst) : [first]
+    for (const { json, reading } of arrived) {
+      if (reading.failure) throw failedWith(makeHead(reading.failure))
+      if (!mayAskAnother || x.gone || !x.route.format.isOpening(json)) return false
     }
+    this.#opening ??= deadline(x.route.retry.openingMs, () => this.#guarded(() => this.#begin()))
+    return true
+  }
+
+  /** What a reply that never began reports as used is billed all the same. */
+  #countUsage(): void {
+    const { x, hooks } = this.#relayed
+    if (!this.#ending.opening) return
+    for (const event of eventsIn(x.route.format, this.#comments.take(), true))
+      if (event.reading.usage) hooks.event(event)
+  }
+
+  /** Begins the reply with what has been held back. */
+  #begin(): void {
+    const { x, hooks, body, makeHead } = this.#relayed
+    this.#opening?.clear()
     if (x.route.format.reportsInputFirst) x.upstreamClock.restart()
-    const head = makeHead(undefined, opening)
+    const head = makeHead(undefined, this.#ending.opening)
     hooks.response(head)
     const rewriters = (this.#ending.rewriters = hooks.rewriters(head))
     this.#progress = hooks.progress()
@@ -161,9 +183,11 @@ export class StreamRelay {
     // The first events may have no counterpart in the client's format.
     else if (this.#translation) x.outlet.sendHead()
     const wanted = { all: hooks.wantsAll, rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
-    return this.#translation
+    this.#filter = this.#translation
       ? new TranslatingFilter(x.route.format, x.format, this.#translation, wanted)
       : new PassThroughFilter(x.format, wanted)
+    this.#commentsMemory.clear()
+    this.#send(this.#filter, this.#comments.take())
   }
 
   #send(filter: StreamFilter, bytes: Buffer): void {
@@ -255,6 +279,8 @@ export class StreamRelay {
   #stop(): void {
     const { x, body } = this.#relayed
     this.#over = true
+    this.#opening?.clear()
+    if (!this.#filter) this.#countUsage()
     x.upstreamClock.stop()
     this.#silence?.clear()
     this.#pressure.stop()
@@ -289,10 +315,12 @@ export class StreamRelay {
   }
 }
 
-/** The error for a stream that ends before its first event. */
-function unbegun(end: Exclude<End, 'client'>): GatewayError {
+/** The error for a stream that ends before its reply began. */
+function unbegun(end: Exclude<End, 'client'>): FailedAttempt | GatewayError {
   if (typeof end === 'object' && 'failed' in end) return end.failed
   if (end === 'drain' || typeof end === 'object') return stopError(end)
   const cause = new Error(`stream ended before its first event: ${end}`)
-  return new GatewayError(end === 'timeout' ? 'upstream_timeout' : 'upstream_failed', { cause })
+  return end === 'timeout'
+    ? new FailedAttempt('timeout', new GatewayError('upstream_timeout', { cause }))
+    : new FailedAttempt('empty', new GatewayError('upstream_failed', { cause }))
 }

@@ -8,7 +8,7 @@ import { type Format, ReplyEvent, type Rewriter } from '../formats/index.ts'
 import { type Outline, outlineOf } from '../lib/json/outline.ts'
 import { turn } from '../lib/turns.ts'
 import { collect, textOf, withoutByteOrderMark } from './collect.ts'
-import { endedByClient, failWith, type Relayed } from './endings.ts'
+import { endedByClient, failedWith, type Relayed } from './endings.ts'
 import { textBytes } from './event-filter.ts'
 import { eventsIn, framed, lastBoundary, nextBoundary } from './sse.ts'
 import { rewrite, rewritten } from './stream-filter.ts'
@@ -32,7 +32,7 @@ interface WholeAnswer {
 /**
  * Relays the answer.
  * @param isStream the upstream sent a stream, and the client asked for a JSON reply in another format
- * @throws GatewayError upstream_failed, upstream_timeout or unavailable; what a stage throws
+ * @throws FailedAttempt; GatewayError unavailable; what a stage throws
  */
 export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<Outcome> {
   const { x, hooks } = relayed
@@ -64,25 +64,24 @@ async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAns
     return { bytes, events: [new ReplyEvent(format, '', textOf(bytes))], outline: undefined }
   // A long reply is read in slices, so that other exchanges get their turn between two of them.
   const outline = await outlineOf(withoutByteOrderMark(bytes), x.owner)
-  if (!outline)
-    return failWith(relayed, relayed.makeHead({ message: 'the reply is not a JSON object, or it is too large' }))
+  if (!outline) throw failedWith(relayed.makeHead({ message: 'the reply is not a JSON object, or it is too large' }))
   await turn(x.owner)
   return { bytes, events: [new ReplyEvent(format, '', outline)], outline }
 }
 
 /**
  * Fails the exchange if the answer is a failure, or not a reply.
- * @throws GatewayError upstream_failed; what a stage throws
+ * @throws FailedAttempt
  */
 function checkAnswer(relayed: Relayed, { events }: WholeAnswer): void {
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
     countUsage(relayed, events)
-    failWith(relayed, relayed.makeHead(failure))
+    throw failedWith(relayed.makeHead(failure))
   }
   const json = events[0]?.json
   if (typeof json !== 'object' || json === null || Array.isArray(json)) {
-    failWith(relayed, relayed.makeHead({ message: 'the reply is not a JSON object' }))
+    throw failedWith(relayed.makeHead({ message: 'the reply is not a JSON object' }))
   }
 }
 

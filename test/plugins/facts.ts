@@ -6,7 +6,7 @@ import { loadConfig } from '../../core/config/load.ts'
 import { bodyOf } from '../body.ts'
 import { ReplyEvent } from '../../core/formats/events.ts'
 import { formatOf, PLAIN } from '../../core/formats/index.ts'
-import type { Exchange, Facts, Format, Head, Host } from '../../core/plugin.ts'
+import { type Exchange, type Facts, type Format, type Head, type Host, Route } from '../../core/plugin.ts'
 import { NANO } from '../../core/money/credits.ts'
 
 const FILE = fileURLToPath(new URL('../../gateway.yaml', import.meta.url))
@@ -64,9 +64,12 @@ export function modelOf(type: string, id: string): Facts['model'] {
 
 /** The route of a key type's requests in a format that its upstream supports. */
 export function routeOf(type: string, path: string): Facts['route'] {
-  const upstream = config.keyTypes.get(type)?.upstream
+  const upstream = config.keyTypes.get(type)?.upstreams[0]
   if (!upstream) throw new Error(`there is no key type ${type}`)
-  return { format: format(path), candidates: upstream.accounts.map(account => ({ upstream, account })) }
+  const [account] = upstream.accounts
+  if (!account) throw new Error(`${upstream.name} has no account`)
+  const retry = config.keyTypes.get(type)?.retry as Facts['route']['retry']
+  return new Route([{ upstream, account, format: format(path), lastResort: false }], retry, () => undefined, undefined)
 }
 
 /** The head of a reply with status 200, or another one. */

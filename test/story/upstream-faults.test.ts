@@ -1,5 +1,6 @@
 import { connect, type Socket } from 'node:net'
 import { gzipSync, brotliCompressSync } from 'node:zlib'
+import type { Account } from '../../core/config/config.ts'
 import t from 'tap'
 import { startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
@@ -200,18 +201,24 @@ t.test("an upstream's words about the request pass; its words about the account 
   })
   t.notMatch(messages.text, 'req_theirs')
   t.equal((await chat(413, { message: 'too big' })).status, 413)
+  const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
+  const health = g.gateway.pool.health(account as Account)
   for (const status of [401, 402, 403, 404, 500]) {
     const answer = await chat(status, {
       message: `organization org-1 with ${secret}`,
       type: 'authentication_error',
       code: 'invalid_api_key',
     })
+    // An account that its provider refuses cannot serve the next request either.
+    const final = status < 404
     t.match(
       answer,
-      { status: 502, json: { error: { type: 'server_error', code: 'upstream_failed' } } },
+      { status: final ? 503 : 502, json: { error: { code: final ? 'server_is_overloaded' : 'upstream_failed' } } },
       `${status} is the operator's trouble`,
     )
+    t.equal(answer.headers.get('x-should-retry'), final ? 'false' : null)
     t.notMatch(answer.text, 'org-1')
+    health.reset()
   }
   const limited = await chat(
     429,
@@ -219,7 +226,11 @@ t.test("an upstream's words about the request pass; its words about the account 
     { 'retry-after': '37800' },
   )
   t.match(limited, { status: 503, json: { error: { code: 'server_is_overloaded' } } })
-  t.equal(limited.headers.get('retry-after'), '60', 'a wait of hours is not passed on')
+  t.equal(limited.headers.get('retry-after'), '37800')
+  t.equal(limited.headers.get('x-should-retry'), 'false', 'a wait of hours is final')
+  const refused = await g.call(CHAT, { key: famC, body: BODY })
+  t.match(refused, { status: 503, json: { error: { code: 'server_is_overloaded' } } })
+  t.ok(Number(refused.headers.get('retry-after')) > 37_700, 'the provider is not asked before that')
   upstream.script = (_received, res) =>
     json(res, { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }, 529)
   t.match(await g.call('/v1/messages', { key: famA, body: MESSAGES }), {

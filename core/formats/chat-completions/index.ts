@@ -64,6 +64,18 @@ const USAGE: InclusiveNames = {
   outputDetails: 'completion_tokens_details',
 }
 
+/** A first chunk names the speaker, or says something about the prompt. */
+function isOpening(json: unknown): boolean {
+  const chunk = object(json)
+  return (
+    Array.isArray(chunk?.['choices']) &&
+    chunk['choices'].map(object).every(choice => {
+      const delta = Object.entries(object(choice?.['delta']) ?? {})
+      return !choice?.['finish_reason'] && delta.every(([name, value]) => name === 'role' || value === '' || !value)
+    })
+  )
+}
+
 /** The chat-completions format. */
 export const chatCompletions: Format = {
   name: 'chat-completions',
@@ -82,6 +94,7 @@ export const chatCompletions: Format = {
   reportsCalls: false,
   storesByDefault: false,
   limitCalls: () => {},
+  isOpening,
   mayBeComplete: () => false,
   defaultHeaders: {},
   prepare(body: Body): Rewriter | undefined {

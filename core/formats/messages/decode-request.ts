@@ -20,6 +20,7 @@ import { pairToolResults } from '../translate/tool-pairs.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
 import { functionTool } from '../translate/tools.ts'
+import { sessionOf } from '../conversation.ts'
 
 /**
  * A line in which one client counts its versions. It changes all the time, which would spoil the prompt caches of other
@@ -82,16 +83,6 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     serviceTier: standard ? 'default' : undefined,
     cacheKey: text(headers['x-claude-code-session-id']) ?? sessionOf(userId),
   })
-}
-
-/** The session id in the user's id, where one client puts it as JSON. */
-function sessionOf(userId: string | undefined): string | undefined {
-  if (!userId?.startsWith('{')) return undefined
-  try {
-    return text(object(JSON.parse(userId))?.['session_id'])
-  } catch {
-    return undefined
-  }
 }
 
 function decodeSystem(value: unknown, dropped: DroppedFields): Part[] {

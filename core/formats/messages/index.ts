@@ -84,6 +84,7 @@ export const messages: Format = {
         : tool,
     )
   },
+  isOpening: json => ['message_start', 'ping'].includes(text(object(json)?.['type']) ?? ''),
   mayBeComplete: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {
     setLimits(body, tokens, 'max_tokens')

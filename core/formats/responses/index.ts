@@ -56,6 +56,9 @@ function read(json: unknown): Reading {
   return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
 }
 
+/** The events before any content. */
+const OPENING: ReadonlySet<string> = new Set(['response.created', 'response.in_progress', 'response.queued'])
+
 /** The number after the last one that was sent, so that the closing events leave no gap. */
 function nextNumber(running: RunningStream): number {
   const recent = running.recent?.toString('latin1') ?? ''
@@ -116,6 +119,7 @@ export const responses: Format = {
       body.set('max_tool_calls', most)
   },
   // Each item ends with `.done` events, and the next one begins with others.
+  isOpening: json => OPENING.has(text(object(json)?.['type']) ?? ''),
   mayBeComplete: recent =>
     recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),
   defaultHeaders: {},

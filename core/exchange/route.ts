@@ -1,0 +1,72 @@
+/** Where a request may go, and where it goes now. */
+import type { Account, RetryPolicy, Upstream } from '../config/config.ts'
+import type { Format, Translation } from '../formats/index.ts'
+
+/** An account that may serve a request, and the format that the gateway speaks to it. */
+export interface Candidate {
+  readonly upstream: Upstream
+  readonly account: Account
+  readonly format: Format
+  /** Whether it is asked although it fails, because no account is better. */
+  readonly lastResort: boolean
+}
+
+/** Translates the request into a format. Undefined if the client speaks it. */
+export type Translate = (format: Format) => Promise<Translation | undefined> | Translation | undefined
+
+/** The candidates of one request, in the order in which they are asked. */
+export class Route {
+  readonly candidates: readonly [Candidate, ...Candidate[]]
+  readonly retry: RetryPolicy
+  /** Translates between the client and the current candidate, if their formats differ. */
+  translation: Translation | undefined
+  readonly #translate: Translate
+  #at = 0
+
+  /** @param translation into the format of the first candidate */
+  constructor(
+    candidates: readonly [Candidate, ...Candidate[]],
+    retry: RetryPolicy,
+    translate: Translate,
+    translation: Translation | undefined,
+  ) {
+    this.candidates = candidates
+    this.retry = retry
+    this.#translate = translate
+    this.translation = translation
+  }
+
+  /** The account that is asked now. */
+  get current(): Candidate {
+    return this.candidates[this.#at] as Candidate
+  }
+
+  /** The upstream that the request goes to. */
+  get upstream(): Upstream {
+    return this.current.upstream
+  }
+
+  /** The account that it uses there. */
+  get account(): Account {
+    return this.current.account
+  }
+
+  /** The format that the gateway speaks to the upstream. */
+  get format(): Format {
+    return this.current.format
+  }
+
+  /** Whether another account can be asked. */
+  get more(): boolean {
+    return this.#at + 1 < this.candidates.length
+  }
+
+  /** Goes on to the next candidate. @returns false if there is none @throws GatewayError of the translation */
+  async next(): Promise<boolean> {
+    if (!this.more) return false
+    const { format } = this
+    this.#at++
+    if (this.format !== format) this.translation = await this.#translate(this.format)
+    return true
+  }
+}

@@ -1,0 +1,169 @@
+/** The holds of a request: on its key's account, and on the quota of the upstream account that it asks. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { KeyType } from '../config/config.ts'
+import { GatewayError } from '../errors.ts'
+import type { Exchange, With } from '../exchange/exchange.ts'
+import type { Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
+import type { Keys } from '../ledger/keys.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { quotaAccount } from '../ledger/reads.ts'
+import { addTo } from '../lib/add-to.ts'
+import { formatCredits } from '../money/credits.ts'
+import { chargeAll } from '../money/price.ts'
+import type { Notes } from '../records/entry.ts'
+import type { Bill } from './charge.ts'
+
+/** If a quota renews within this time, in milliseconds, the client is asked to retry. */
+const NEAR_MS = 60_000
+/**
+ * Milliseconds between attempts to start a request whose key has too many running ones: minimum and random addition.
+ */
+const BUSY_MS = { least: 50, spread: 100 } as const
+
+type Known = Exchange & With<'key' | 'route'>
+
+/** What the holder needs of a gateway. */
+interface Host {
+  readonly ledger: Ledger
+  readonly keys: Keys
+  readonly now: () => number
+  readonly config: { readonly limits: { readonly stageMs: number } }
+}
+
+/** Requests and ends the holds of requests. */
+export class Holder {
+  readonly #host: Host
+  /** By key: how many requests wait for others to end. Each of them polls the store, so they are few. */
+  readonly #busy = new Map<string, number>()
+
+  constructor(host: Host) {
+    this.#host = host
+  }
+
+  /**
+   * Holds on the key's account, and on the quota of the first account that has something left.
+   * @param secret of the key, by which it is found again if its record has changed
+   * @throws GatewayError if the key may not hold, or if no account has anything left
+   */
+  async hold(
+    own: HoldRequest,
+    x: Known,
+    secret: string,
+    type: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
+  ): Promise<readonly [key: Hold, quota: Hold | undefined]> {
+    // Both are in one call to the store.
+    const [key, first] = await Promise.allSettled([this.#holdOwn(own, x, secret, type), this.holdQuota(own, x)])
+    const answers = [key, first].flatMap(result =>
+      result.status === 'fulfilled' && result.value ? [result.value] : [],
+    )
+    try {
+      if (key.status === 'rejected') throw key.reason
+      if (key.value.kind !== 'held') throw refusal(key.value, own)
+      if (first.status === 'rejected') throw first.reason
+      let quota = first.value
+      let resetsAt = Infinity
+      while (quota && quota.kind !== 'held') {
+        if (quota.kind === 'insufficient') resetsAt = Math.min(resetsAt, quota.resetsAt)
+        if (!(await x.route.next())) throw usedUp(resetsAt, this.#host.now())
+        quota = await this.holdQuota(own, x)
+      }
+      return [key.value.hold, quota?.hold]
+    } catch (thrown) {
+      this.#giveBack(answers, GatewayError.from(thrown))
+      throw thrown
+    }
+  }
+
+  /**
+   * Requests a hold on the quota of the account that is asked. Undefined if it has none.
+   * @param own the request for the hold on the key's account, which says how much
+   */
+  holdQuota({ id, amount, least, notes, floor }: HoldRequest, { route }: Known): Promise<HoldAnswer> | undefined {
+    const { name, quota } = route.account
+    if (!quota) return undefined
+    return this.#host.ledger.hold({ id, amount, least, notes, floor, account: quotaAccount(name), version: '', quota })
+  }
+
+  /** Ends the hold on the quota of an account that is no longer asked. @param used what its attempt has used */
+  endQuota(hold: Hold, used: Bill['parts']): void {
+    const charge = chargeAll(used)
+    const notes: Notes = { ...hold.request.notes, status: 'failed' }
+    this.#host.ledger.settle(hold, { charge, kind: charge === 0n ? 'void' : 'settle', notes })
+  }
+
+  /**
+   * Requests the hold on the key's account. If the key has too many running requests, waits; if its record has changed,
+   * reads it again.
+   */
+  async #holdOwn(
+    request: HoldRequest,
+    x: Known,
+    secret: string,
+    { concurrency, concurrencyWaitMs }: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
+  ): Promise<HoldAnswer> {
+    const { ledger, keys, now, config } = this.#host
+    // The stage has a time limit of its own.
+    const until = now() + Math.min(concurrencyWaitMs, config.limits.stageMs / 2)
+    let answer = await ledger.hold(request)
+    if (answer.kind === 'busy' && (this.#busy.get(x.key.id) ?? 0) < concurrency) {
+      addTo(this.#busy, x.key.id, 1)
+      try {
+        while (answer.kind === 'busy' && !x.gone && now() < until) {
+          await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
+          answer = await ledger.hold(request)
+        }
+      } finally {
+        addTo(this.#busy, x.key.id, -1)
+      }
+    }
+    if (answer.kind !== 'stale') return answer
+    const key = await keys.refind(secret)
+    if (!key || key.status !== 'active') return { kind: 'disabled' }
+    return ledger.hold({ ...request, version: key.version, rotation: key.rotation })
+  }
+
+  /** Voids the holds of a request that is not sent. */
+  #giveBack(answers: readonly HoldAnswer[], error: GatewayError): void {
+    for (const answer of answers) {
+      if (answer.kind !== 'held') continue
+      const { hold } = answer
+      const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
+      this.#host.ledger.settle(hold, { charge: 0n, kind: 'void', notes })
+    }
+  }
+}
+
+/** The error for quotas that are used up. @param resetsAt when the first of them begins anew */
+function usedUp(resetsAt: number, now: number): GatewayError {
+  const wait = resetsAt - now
+  return new GatewayError('quota_exhausted', {
+    message: `The quota of this model is used up until ${new Date(resetsAt).toISOString()}.`,
+    retryAfterMs: Math.max(wait, 1000),
+    ...(wait > NEAR_MS && { retry: false }),
+  })
+}
+
+/** The error for a hold that the key's account refuses. */
+function refusal(answer: HoldAnswer, request: HoldRequest): GatewayError {
+  switch (answer.kind) {
+    case 'insufficient': {
+      const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
+      const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
+      return new GatewayError('allocation_exhausted', {
+        message: `This key has ${has} credits left, but this request may need ${needs}.${quieter}`,
+      })
+    }
+    case 'busy':
+      return new GatewayError('rate_limited', {
+        message: 'Too many requests of this key run at the same time.',
+        retryAfterMs: 1000,
+      })
+    case 'expired':
+      return new GatewayError('key_expired')
+    case 'disabled':
+    case 'stale':
+      return new GatewayError('key_disabled')
+    default:
+      return new GatewayError('internal', { cause: new Error(`a new hold was answered with ${answer.kind}`) })
+  }
+}

@@ -1,0 +1,137 @@
+/** The accounts of all upstreams: in which order a request asks them, and what is known of their health. */
+import type { Account, Upstream } from '../config/config.ts'
+import type { Log } from '../lib/log.ts'
+import { scoreOf } from './affinity.ts'
+import { Health } from './health.ts'
+
+/** An account with its upstream. */
+export interface PooledAccount {
+  readonly upstream: Upstream
+  readonly account: Account
+  /** Whether it is asked although it fails, because no account is better. */
+  readonly lastResort: boolean
+}
+
+/** Statuses by which a provider refuses the account itself: its key is wrong, unpaid or blocked. */
+const OF_THE_ACCOUNT: ReadonlySet<number> = new Set([401, 402, 403])
+
+/** Whether a status says that the provider refuses the account itself. */
+export function refusesAccount(status: unknown): boolean {
+  return OF_THE_ACCOUNT.has(status as number)
+}
+
+interface Member {
+  readonly health: Health
+  /** The key that its health belongs to. */
+  key: string
+}
+
+/** The accounts, as one process knows them. They outlive reloads of the configuration. */
+export class Pool {
+  readonly #members = new Map<string, Member>()
+  readonly #now: () => number
+  readonly #log: Log
+
+  constructor({ log, now }: { readonly log: Log; readonly now: () => number }) {
+    this.#log = log
+    this.#now = now
+  }
+
+  /** The health of an account. A changed key brings the account back. */
+  health({ name, key }: Account): Health {
+    let member = this.#members.get(name)
+    if (!member) this.#members.set(name, (member = { health: new Health(), key }))
+    if (member.key !== key) {
+      member.key = key
+      member.health.reset()
+    }
+    return member.health
+  }
+
+  /**
+   * Returns the accounts that can serve a model now, in the order in which a request asks them: by upstream, and among
+   * the accounts of an upstream by the conversation. If all of them fail, they are asked all the same, except those whose
+   * provider asks to wait.
+   * @param model the name that is sent
+   */
+  candidates(upstreams: readonly Upstream[], model: string, conversation: () => string): PooledAccount[] {
+    const now = this.#now()
+    const ready = this.#ordered(upstreams, model, conversation, false, account => this.health(account).ready(now))
+    if (ready.length > 0) return ready
+    return this.#ordered(upstreams, model, conversation, true, account => this.health(account).waitMs(now) === 0)
+  }
+
+  #ordered(
+    upstreams: readonly Upstream[],
+    model: string,
+    conversation: () => string,
+    lastResort: boolean,
+    usable: (account: Account) => boolean,
+  ): PooledAccount[] {
+    let known: string | undefined
+    return upstreams.flatMap(upstream => {
+      const accounts = upstream.accounts.filter(account => (account.models?.has(model) ?? true) && usable(account))
+      if (accounts.length > 1) {
+        const of = (known ??= conversation())
+        const scores = new Map(accounts.map(({ name, weight }) => [name, scoreOf(of, name, weight)]))
+        accounts.sort((a, b) => (scores.get(b.name) ?? 0) - (scores.get(a.name) ?? 0))
+      }
+      return accounts.map(account => ({ upstream, account, lastResort }))
+    })
+  }
+
+  /** Milliseconds until an account can serve a model; Infinity if somebody must bring all of them back. */
+  waitMs(upstreams: readonly Upstream[], model: string): number {
+    const now = this.#now()
+    const waits = upstreams
+      .flatMap(({ accounts }) => accounts)
+      .filter(({ models }) => models?.has(model) ?? true)
+      .map(account => this.health(account).waitMs(now))
+    return Math.min(Infinity, ...waits)
+  }
+
+  /** Brings an account back, or all of them. @param name such as `famA/main` */
+  reset(name?: string): void {
+    for (const [each, { health }] of this.#members) if (name === undefined || each === name) health.reset()
+  }
+
+  /** Notes that a request goes to an account. @returns false if the account cannot be asked any more */
+  begin({ account, lastResort }: PooledAccount): boolean {
+    return this.health(account).begin(this.#now(), lastResort)
+  }
+
+  /** Notes that a request ended without telling anything about its account. */
+  ended({ account }: Pick<PooledAccount, 'account'>): void {
+    this.health(account).ended()
+  }
+
+  succeeded({ account }: Pick<PooledAccount, 'account'>): void {
+    const health = this.health(account)
+    if (health.state.level > 0) this.#log.info({ account: account.name }, 'an account serves again')
+    health.succeeded(this.#now())
+  }
+
+  /**
+   * Notes that a request failed.
+   * @param status the provider's status, if it answered
+   * @param reason for the log and the operator
+   * @param waitMs how long the provider asks to wait, if it does
+   */
+  failed({ upstream, account }: PooledAccount, status: number | undefined, reason: string, waitMs?: number): void {
+    const now = this.#now()
+    const health = this.health(account)
+    if (refusesAccount(status)) {
+      if (health.bar(now, status as number, reason))
+        this.#log.error(
+          { upstream: upstream.name, account: account.name, reason },
+          'the provider refuses an account; it is not asked again until its key changes or `tollgate upstreams reset`',
+        )
+    } else if (health.failed(now, upstream.health, reason, waitMs)) {
+      const forMs = health.outMs(now)
+      this.#log.warn(
+        { upstream: upstream.name, account: account.name, reason, forMs },
+        'an account is not asked for now',
+      )
+    }
+  }
+}

@@ -1,0 +1,211 @@
+import { Writable } from 'node:stream'
+import t from 'tap'
+import type { Account, Upstream } from '../../core/config/config.ts'
+import { waitAsked } from '../../core/formats/rate-limits.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { noneLeft } from '../../core/pool/none-left.ts'
+import { Pool } from '../../core/pool/pool.ts'
+import { until } from '../gateway.ts'
+
+const HEALTH = { failures: 3, rate: 0.5, least: 10, windowMs: 60_000, cooldownMs: 1000, cooldownMaxMs: 8000 }
+
+function accountOf(name: string, more: Partial<Account> = {}): Account {
+  return {
+    name,
+    key: `key-of-${name}`,
+    header: 'authorization',
+    url: undefined,
+    weight: 1,
+    models: undefined,
+    ...more,
+  }
+}
+
+function upstreamOf(accounts: readonly Account[]): Upstream {
+  return { name: 'u', accounts, health: HEALTH } as unknown as Upstream
+}
+
+/** A pool with a clock of its own. */
+function poolOf(names: readonly string[]): {
+  pool: Pool
+  upstream: Upstream
+  clock: { now: number }
+  logged: () => string
+  choose: (conversation?: string) => string[]
+  ask: (conversation?: string) => { fail(status?: number, waitMs?: number): void; succeed(): void }
+} {
+  const clock = { now: 1_000_000 }
+  let text = ''
+  const read = new Writable({ write: (piece, _, done) => ((text += String(piece)), done()) })
+  const pool = new Pool({ log: createLog(new Scrubber(), 'info', read), now: () => clock.now })
+  const upstream = upstreamOf(names.map(name => accountOf(name)))
+  const candidates = (conversation = 'c') => pool.candidates([upstream], 'm', () => conversation)
+  return {
+    pool,
+    upstream,
+    clock,
+    logged: () => text,
+    choose: conversation => candidates(conversation).map(({ account }) => account.name),
+    ask: conversation => {
+      const [asked] = candidates(conversation)
+      if (!asked || !pool.begin(asked)) throw new Error('no account can be asked')
+      return {
+        fail: (status, waitMs) => pool.failed(asked, status, `status ${status}`, waitMs),
+        succeed: () => pool.succeeded(asked),
+      }
+    },
+  }
+}
+
+t.test('a conversation stays with its account, and only those of an account that goes out move', t => {
+  const { pool, upstream, choose } = poolOf(['a', 'b', 'c', 'd'])
+  const conversations = Array.from({ length: 1000 }, (_, nth) => `conversation ${nth}`)
+  const places = new Map(conversations.map(each => [each, choose(each)[0]]))
+  for (const each of conversations) t.equal(choose(each)[0], places.get(each))
+  for (const name of ['a', 'b', 'c', 'd']) {
+    const count = [...places.values()].filter(place => place === name).length
+    t.ok(count > 200 && count < 300, `${name} has ${count}`)
+  }
+  const [a] = upstream.accounts as [Account]
+  pool.failed({ upstream, account: a, lastResort: false }, 401, 'refused')
+  for (const each of conversations) {
+    const [now] = choose(each)
+    if (places.get(each) === 'a') t.not(now, 'a')
+    else t.equal(now, places.get(each), 'the others stay')
+  }
+  pool.reset('a')
+  for (const each of conversations) t.equal(choose(each)[0], places.get(each), 'they return')
+  t.end()
+})
+
+t.test('an account gets conversations in proportion to its weight', t => {
+  const { pool } = poolOf([])
+  const upstream = upstreamOf([accountOf('light'), accountOf('heavy', { weight: 3 })])
+  const first = Array.from({ length: 2000 }, (_, nth) => pool.candidates([upstream], 'm', () => `c${nth}`)[0])
+  const heavy = first.filter(each => each?.account.name === 'heavy').length
+  t.ok(heavy > 1400 && heavy < 1600, String(heavy))
+  t.end()
+})
+
+t.test('a model goes only to accounts that serve it, and upstreams are asked in their order', t => {
+  const { pool } = poolOf([])
+  const one = upstreamOf([accountOf('a', { models: new Set(['x']) }), accountOf('b', { models: new Set(['m']) })])
+  const two = upstreamOf([accountOf('c')])
+  const names = (model: string): string[] =>
+    pool.candidates([one, two], model, () => 'c').map(({ account }) => account.name)
+  t.same(names('m'), ['b', 'c'])
+  t.same(names('x'), ['a', 'c'])
+  t.same(names('y'), ['c'])
+  t.end()
+})
+
+t.test('the time for which an account is out doubles up to a limit, and ends with a success', t => {
+  const { clock, choose, ask } = poolOf(['a', 'b'])
+  const [name = ''] = choose()
+  const other = name === 'a' ? 'b' : 'a'
+  for (let nth = 0; nth < 3; nth++) ask().fail(500)
+  for (const ms of [1000, 2000, 4000, 8000, 8000]) {
+    t.same(choose(), [other])
+    clock.now += ms - 1
+    t.same(choose(), [other], `out for ${ms} ms`)
+    clock.now += 1
+    t.same(choose(), [name, other])
+    const trial = ask()
+    t.same(choose(), [other], 'one request tries it')
+    trial.fail(500)
+  }
+  clock.now += 8000
+  ask().succeed()
+  for (let nth = 0; nth < 2; nth++) ask().fail(500)
+  t.same(choose(), [name, other], 'as if it had never failed')
+  t.end()
+})
+
+t.test('a large share of failures takes an account out', t => {
+  const { choose, ask } = poolOf(['a', 'b'])
+  const [name = ''] = choose()
+  for (let nth = 0; nth < 9; nth++) {
+    if (nth % 2 === 0) ask().fail(500)
+    else ask().succeed()
+  }
+  t.equal(choose()[0], name, 'not before `least` requests')
+  ask().fail(500)
+  t.not(choose()[0], name)
+  t.end()
+})
+
+t.test('accounts that all fail are asked all the same, but not before the time that a provider asks for', t => {
+  const { pool, upstream, clock, choose, ask } = poolOf(['a', 'b'])
+  for (let nth = 0; nth < 6; nth++) ask().fail(500)
+  t.equal(choose().length, 2, 'the last resort')
+  t.equal(pool.waitMs([upstream], 'm'), 0)
+  const [name = ''] = choose()
+  ask().fail(429, 7_200_000)
+  t.not(choose()[0], name)
+  t.equal(choose().length, 1)
+  ask().fail(429, 3_600_000)
+  t.same(choose(), [])
+  t.equal(pool.waitMs([upstream], 'm'), 3_600_000)
+  clock.now += 3_600_000
+  t.equal(choose().length, 1)
+  t.end()
+})
+
+t.test(
+  'an account that its provider refuses is reported once, with its cause, and comes back with another key',
+  async t => {
+    const { pool, upstream, choose, ask, logged } = poolOf(['a', 'b'])
+    const [name = ''] = choose()
+    ask().fail(401)
+    pool.failed({ upstream, account: accountOf(name), lastResort: false }, 403, 'status 403')
+    await until(() => logged() !== '')
+    t.equal(logged().split('the provider refuses an account').length, 2)
+    t.match(logged(), new RegExp(`"upstream":"u","account":"${name}","reason":"status 401"`))
+    t.not(choose()[0], name)
+    const changed = upstreamOf(upstream.accounts.map(each => (each.name === name ? { ...each, key: 'new' } : each)))
+    t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name)
+  },
+)
+
+t.test('what a provider says about the time to wait is understood', t => {
+  const now = Date.UTC(2030, 0, 1)
+  for (const [headers, ms] of [
+    [{}, undefined],
+    [{ 'retry-after': '7' }, 7000],
+    [{ 'retry-after': '0' }, 0],
+    [{ 'retry-after-ms': '250', 'retry-after': '1' }, 250],
+    [{ 'retry-after': new Date(now + 90_000).toUTCString() }, 90_000],
+    [{ 'retry-after': '1000000000' }, 8 * 86_400_000],
+    [{ 'retry-after': 'soon' }, undefined],
+    [{ 'retry-after': '-5' }, undefined],
+    [{ 'x-ratelimit-remaining-requests': '0', 'x-ratelimit-reset-requests': '6m0s' }, 360_000],
+    [{ 'x-ratelimit-remaining-requests': '5', 'x-ratelimit-reset-requests': '6m0s' }, undefined],
+    [{ 'x-ratelimit-remaining-tokens': '0', 'x-ratelimit-reset-tokens': '20ms' }, 20],
+    [
+      {
+        'anthropic-ratelimit-tokens-remaining': '0',
+        'anthropic-ratelimit-tokens-reset': new Date(now + 5000).toISOString(),
+      },
+      5000,
+    ],
+    [
+      {
+        'anthropic-ratelimit-unified-status': 'rejected',
+        'anthropic-ratelimit-unified-reset': String(now / 1000 + 7200),
+      },
+      7_200_000,
+    ],
+    [{ 'x-codex-primary-used-percent': '100', 'x-codex-primary-reset-after-seconds': '1800' }, 1_800_000],
+  ] as const)
+    t.equal(waitAsked(headers, now), ms, JSON.stringify(headers))
+  t.end()
+})
+
+t.test('the error for a model that nobody can serve is final if it lasts', t => {
+  t.match(noneLeft(5000), { retry: true, details: { retryAfterMs: 5000 } })
+  t.match(noneLeft(61_000), { retry: false, details: { retryAfterMs: 61_000 } })
+  const forever = noneLeft(Infinity)
+  t.equal(forever.retry, false)
+  t.equal(forever.details.retryAfterMs, undefined)
+  t.end()
+})

@@ -1,0 +1,280 @@
+import { readFileSync } from 'node:fs'
+import type { ServerResponse } from 'node:http'
+import t, { type Test } from 'tap'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { type Edit, GatewayFile } from '../gateway-file.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+const CHAT = '/v1/chat/completions'
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+const STREAM = { ...BODY, stream: true }
+const MESSAGES = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }], stream: true }
+
+const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
+const REPLY = { choices: [{ message: { content: 'good' }, finish_reason: 'stop' }], usage: USAGE }
+const ROLE = 'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+const TEXT = 'data: {"choices":[{"index":0,"delta":{"content":"good"}}]}\n\n'
+const FINISH = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: ${JSON.stringify({ choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`
+
+function answerWell(upstream: ScriptedUpstream): void {
+  upstream.script = ({ json: asked }, res) =>
+    asked['stream'] === true ? sse(res, `${ROLE}${TEXT}${FINISH}`) : json(res, REPLY)
+}
+
+interface Scene {
+  readonly g: TestGateway
+  readonly first: ScriptedUpstream
+  readonly spare: ScriptedUpstream
+}
+
+/** A gateway whose key type famC uses one upstream, and a spare one with another provider. */
+async function scene(t: Test, edit: Edit = file => file, retry: object = {}): Promise<Scene> {
+  const first = await ScriptedUpstream.start(t)
+  const spare = await ScriptedUpstream.start(t)
+  answerWell(first)
+  answerWell(spare)
+  const g = await startGateway(t, {
+    upstream: first.url,
+    edit: file =>
+      edit(
+        file
+          .set('upstreams.spare', {
+            url: spare.url,
+            speaks: ['chat-completions'],
+            accounts: [{ name: 'one', key: 'spare-secret-0123456789' }],
+          })
+          .set('upstreams.famC.timeouts', { connect: '300ms', firstByte: '400ms', idle: '300ms' })
+          .set('keyTypes.famC.upstream', ['famC', 'spare'])
+          .set('keyTypes.famC.retry', { attempts: 3, ...retry }),
+      ),
+  })
+  return { g, first, spare }
+}
+
+const FAILURES: readonly (readonly [name: string, fail: (res: ServerResponse) => void])[] = [
+  ['has a broken server', res => json(res, { error: { message: 'x' } }, 500)],
+  ['is overloaded', res => json(res, { error: { type: 'overloaded_error' } }, 529)],
+  ['is unavailable', res => json(res, {}, 503, { 'retry-after': '0' })],
+  ['limits the rate', res => json(res, { error: { message: 'slow down' } }, 429)],
+  ['is too slow for the request', res => json(res, {}, 408)],
+  ['refuses the key', res => json(res, { error: { code: 'invalid_api_key' } }, 401)],
+  ['wants money', res => json(res, {}, 402)],
+  ['has blocked the account', res => json(res, {}, 403)],
+  ['answers in HTML', res => void res.writeHead(200, { 'content-type': 'text/html' }).end('<html>')],
+  ['answers with a failure', res => json(res, { error: { type: 'server_error', message: 'x' } })],
+  ['fails in its first event', res => sse(res, 'data: {"error":{"message":"overloaded","type":"server_error"}}\n\n')],
+  ['fails after its first event', res => sse(res, `${ROLE}data: {"error":{"type":"server_error"}}\n\n`)],
+  ['ends a stream without an event', res => sse(res, ': ping\n\n')],
+  ['ends a stream without content', res => sse(res, ROLE)],
+]
+
+t.test('a customer does not notice an account that fails before any content', async t => {
+  const { g, first, spare } = await scene(t)
+  for (const [name, fail] of FAILURES) {
+    for (const body of [BODY, STREAM]) {
+      g.gateway.pool.reset()
+      const key = await g.key('famC')
+      const asked = [first.requests.length, spare.requests.length] as const
+      first.script = (_received, res) => fail(res)
+      const answer = await g.call(CHAT, { key, body })
+      t.match(answer, { status: 200, text: /good/ }, `${name}, stream: ${'stream' in body}`)
+      t.notMatch(answer.text, /error/)
+      t.same([first.requests.length - asked[0], spare.requests.length - asked[1]], [1, 1], 'each account is asked once')
+      const history = await g.settled(key)
+      t.match(history, [{ type: 'settle', status: 'ok', input_tokens: 10, output_tokens: 5 }], 'and charged once')
+      t.equal(history.length, 1)
+    }
+  }
+  t.equal(first.requests.length, FAILURES.length * 2)
+  t.ok(spare.requests.every(({ headers }) => headers.authorization === 'Bearer spare-secret-0123456789'))
+})
+
+t.test('an account that cannot be reached is passed over, and every attempt is in the log', async t => {
+  const { g, spare } = await scene(t, file => file.set('upstreams.famC.url', 'http://127.0.0.1:1'))
+  const key = await g.key('famC')
+  t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
+  t.equal(spare.requests.length, 1)
+  await g.settled(key)
+  const [entry] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
+  t.equal(entry?.notes.upstream, 'spare/one', 'the history names the account that served')
+})
+
+t.test('nothing is repeated once content has gone to the client', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => sse(res, `${ROLE}${TEXT}data: {"error":{"type":"server_error"}}\n\n`)
+  const answer = await g.call(CHAT, { key, body: STREAM })
+  t.match(answer.text, /good[^]*"error"/)
+  t.equal(spare.requests.length, 0)
+  t.match(await g.settled(key), [{ type: 'settle', status: 'failed' }])
+})
+
+t.test('events before the content are not held back for longer than `opening`', async t => {
+  const { g, first, spare } = await scene(t, undefined, { opening: '100ms' })
+  const key = await g.key('famC')
+  let finish: () => void = () => {}
+  first.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(ROLE)
+    finish = () => void res.end('data: {"error":{"type":"server_error"}}\n\n')
+  }
+  const reply = await g.open(CHAT, { key, body: STREAM })
+  t.equal(reply.status, 200, 'the reply has begun')
+  finish()
+  t.match(await reply.text(), /assistant[^]*"error"/)
+  t.equal(spare.requests.length, 0)
+  await g.settled(key)
+})
+
+t.test('what the request itself causes is not tried elsewhere', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  for (const status of [400, 413, 422]) {
+    first.script = (_received, res) => json(res, { error: { message: 'wrong', type: 'invalid_request_error' } }, status)
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, status)
+  }
+  first.script = (_received, res) =>
+    sse(res, 'data: {"error":{"message":"too long","code":"context_length_exceeded"}}\n\n')
+  t.equal((await g.call(CHAT, { key, body: STREAM })).status, 400)
+  t.equal(spare.requests.length, 0)
+  await g.settled(key)
+})
+
+t.test('a request that was sent and not answered is tried elsewhere only if the file says so', async t => {
+  for (const [on, status, asked] of [
+    [undefined, 504, 0],
+    [['timeout'], 200, 1],
+  ] as const) {
+    const { g, first, spare } = await scene(t, undefined, on && { on })
+    first.script = () => {}
+    const key = await g.key('famC')
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, status)
+    t.equal(spare.requests.length, asked)
+    await g.settled(key)
+  }
+})
+
+t.test('no more accounts are asked than `attempts` allows', async t => {
+  const { g, first, spare } = await scene(t, undefined, { attempts: 1 })
+  first.script = (_received, res) => json(res, {}, 500)
+  const key = await g.key('famC')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
+  t.equal(spare.requests.length, 0)
+  await g.settled(key)
+})
+
+t.test('accounts of one conversation may speak different formats', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 500)
+  const stream = await g.call('/v1/responses', {
+    key,
+    body: { model: BODY.model, input: 'hi', max_output_tokens: 50, stream: true },
+  })
+  t.match(stream.text, /response\.output_text\.delta[^]*good[^]*response\.completed/)
+  t.match([first.last.path, spare.last.path], ['/v1/responses', CHAT])
+  const messages = await g.call('/v1/messages', { key, body: MESSAGES })
+  t.match(messages.text, /text_delta[^]*good[^]*message_stop/)
+  const history = await g.settled(key)
+  t.match(history, [{ output_tokens: 5 }, { output_tokens: 5 }])
+})
+
+t.test('a failed attempt counts into the quota and the cost of its account, not of its customer', async t => {
+  const quota = { credits: 1, per: 'day' }
+  const { g, first, spare } = await scene(t, file =>
+    file
+      .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
+      .set('upstreams.spare.accounts', [{ name: 'one', key: 'spare-secret-0123456789', quota }])
+      .set('upstreams.famC.cost', { '*': 'medium' })
+      .set('upstreams.spare.cost', { '*': 'medium' }),
+  )
+  const key = await g.key('famC')
+  first.script = (_received, res) =>
+    sse(res, `data: ${JSON.stringify({ choices: [], usage: USAGE })}\n\ndata: {"error":{"type":"server_error"}}\n\n`)
+  t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
+  const [entry] = await g.settled(key)
+  const id = await g.id(key)
+  const [recorded] = await g.gateway.ledger.history(id, { count: 1 })
+  const once = BigInt(entry?.['cost_nano'] as string)
+  t.ok(once > 0n)
+  t.equal(recorded?.notes.cost, String(2n * once), 'the operator pays for both')
+  for (const name of ['famC/main', 'spare/one']) {
+    const used = await g.gateway.ledger.quotaUsed(name, { amount: 10n ** 9n, per: 'day' }, Date.now())
+    t.equal(used.used, once, name)
+  }
+  t.equal(spare.requests.length, 1)
+})
+
+t.test('an account whose quota is used up gives way to the next one', async t => {
+  const quota = { credits: 0.000001, per: 'day' }
+  const { g, first, spare } = await scene(t, file =>
+    file.set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }]),
+  )
+  const key = await g.key('famC')
+  t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, text: /good/ })
+  t.same([first.requests.length, spare.requests.length], [0, 1])
+  await g.settled(key)
+})
+
+t.test('an account that fails again and again is not asked, until one request finds it well', async t => {
+  const { g, first, spare } = await scene(t, file =>
+    file.set('upstreams.famC.health', { failures: 3, cooldown: '200ms', cooldownMax: '200ms' }),
+  )
+  const key = await g.key('famC')
+  const call = async (): Promise<void> => void t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  first.script = (_received, res) => json(res, {}, 500)
+  for (let nth = 0; nth < 5; nth++) await call()
+  t.equal(first.requests.length, 3, 'three failures take it out')
+  t.equal(spare.requests.length, 5)
+  let asked: ServerResponse | undefined
+  first.script = (_received, res) => void (asked = res)
+  const trials: Promise<void>[] = []
+  await until(async () => {
+    trials.push(call())
+    return asked !== undefined
+  })
+  await Promise.all(Array.from({ length: 5 }, call))
+  t.equal(first.requests.length, 4, 'one request tries it')
+  answerWell(first)
+  json(asked as unknown as ServerResponse, REPLY)
+  await Promise.all(trials)
+  await call()
+  t.equal(first.requests.length, 5, 'and it is asked again')
+  await g.settled(key)
+})
+
+t.test('an account that its provider refuses stays out until its key changes', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 401)
+  for (let nth = 0; nth < 3; nth++) t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.same([first.requests.length, spare.requests.length], [1, 3])
+  answerWell(first)
+  const file = new GatewayFile(readFileSync(g.file, 'utf8'))
+  file.set('upstreams.famC.accounts', [{ key: 'another-secret-0123456789' }])
+  t.equal(await g.gateway.reload(String(file)), true)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.same([first.requests.length, spare.requests.length], [2, 3])
+  await g.settled(key)
+})
+
+t.test('when no account is left, the error says truly when one will be', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 429, { 'retry-after': '7200' })
+  spare.script = (_received, res) =>
+    json(res, {}, 429, { 'x-ratelimit-remaining-requests': '0', 'x-ratelimit-reset-requests': '20s' })
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 503)
+  const soon = await g.call(CHAT, { key, body: BODY })
+  t.equal(soon.status, 503)
+  t.ok(Number(soon.headers.get('retry-after')) <= 20)
+  t.equal(soon.headers.get('x-should-retry'), null)
+  g.gateway.pool.reset()
+  spare.script = (_received, res) => json(res, {}, 402)
+  await g.call(CHAT, { key, body: BODY })
+  const late = await g.call(CHAT, { key, body: BODY })
+  t.ok(Number(late.headers.get('retry-after')) > 7000)
+  t.equal(late.headers.get('x-should-retry'), 'false', 'final')
+  t.same([first.requests.length, spare.requests.length], [2, 2], 'neither is asked again')
+  await g.settled(key)
+})
