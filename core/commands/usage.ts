@@ -76,7 +76,8 @@ function dayFrom(text: string, today: number): number {
   const ago = /^(\d{1,4})d$/.exec(text)?.[1]
   if (ago !== undefined) return today - Number(ago)
   const ms = /^\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN
-  if (Number.isNaN(ms)) throw new UsageError(`"${text}" is not a day; use today, yesterday, 7d or 2026-01-31`)
+  const isDay = !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text)
+  if (!isDay) throw new UsageError(`"${text}" is not a day; use today, yesterday, 7d or 2026-01-31`)
   return ms / DAY_MS
 }
 

@@ -27,12 +27,15 @@ export const PAUSE = {
   expected: 'a duration such as 500ms, 15s, 10m or 24h, from 0s to 24d',
 } as const
 
-/** Schema of a retention time. It may exceed the limit of timers. */
+/**
+ * Schema of a retention time. It may exceed the limit of timers. A settlement may be days late, and must find what was
+ * recorded before.
+ */
 export const AGE = {
   type: 'string',
   pattern: DURATION_TEXT,
   format: 'age',
-  expected: 'a duration such as 30d or 365d, from 1h to 9999d',
+  expected: 'a duration such as 30d or 365d, from 7d to 9999d',
 } as const
 
 /** Checks for the `format` keywords of the schemas above. */
@@ -40,7 +43,7 @@ export const FORMATS_OF_UNITS = {
   duration: (text: string): boolean => !readable(text) || (duration(text) > 0 && duration(text) <= LONGEST_MS),
   pause: (text: string): boolean => !readable(text) || duration(text) <= LONGEST_MS,
   age: (text: string): boolean =>
-    !readable(text) || (duration(text) >= 3_600_000 && duration(text) <= 9999 * 86_400_000),
+    !readable(text) || (duration(text) >= 7 * 86_400_000 && duration(text) <= 9999 * 86_400_000),
 } as const
 
 /** Returns whether a text is a duration at all. If not, the pattern reports it. */

@@ -29,17 +29,16 @@ operations['disable'] = { 1, 0, function(k)
   return 'ok ' .. whole(redis.call('HINCRBY', KEYS[k], 've', 1))
 end }
 
--- grant(account; number, amount): applies the grant with this number if all before it are applied.
+-- grant(account; number, amount): applies the grant with this number if all before it are applied. It is recorded, so it
+-- is never refused.
 operations['grant'] = { 1, 2, function(k, a)
-  local found = redis.call('HMGET', KEYS[k], 'gn', 'bal')
-  if not found[1] then return 'unknown' end
-  local applied, number, granted = tonumber(found[1]), tonumber(ARGV[a]), amount(ARGV[a + 1])
+  local applied, number = tonumber(redis.call('HGET', KEYS[k], 'gn')), tonumber(ARGV[a])
+  if not applied then return 'unknown' end
   if applied >= number then return 'done' end
-  if applied < number - 1 then return 'gap ' .. found[1] end
-  local balance = tonumber(found[2]) + granted
-  if balance > 9000000000000000 then error('the balance would exceed 9000000 credits') end
-  redis.call('HSET', KEYS[k], 'gn', ARGV[a], 'bal', whole(balance))
+  if applied < number - 1 then return 'gap ' .. whole(applied) end
+  redis.call('HINCRBY', KEYS[k], 'bal', ARGV[a + 1])
   redis.call('HINCRBY', KEYS[k], 'gra', ARGV[a + 1])
+  redis.call('HSET', KEYS[k], 'gn', ARGV[a])
   return 'ok'
 end }
 

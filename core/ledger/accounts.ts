@@ -64,9 +64,9 @@ export class Accounts extends Reads {
    * @throws GatewayError unavailable; RangeError if the account does not exist or the id was used for another amount
    */
   async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
-    if ((await this.balance(account)).balance + amount > BALANCE_MAX)
-      throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
-    const done = await stored(this.records.keys.grant(account, { id, amount, at: this.storeNow(), notes }))
+    const wish = { id, amount, at: this.storeNow(), notes }
+    const done = await stored(this.records.keys.grant(account, wish, BALANCE_MAX))
+    if (done === 'over') throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
     if (!done) throw new RangeError(`there is no key ${account}`)
     const { grant, added } = done
     if (grant.amount !== amount)

@@ -78,7 +78,7 @@ export class Continuity {
     this.#log = log
     this.#now = now
     const duty = new Duty(scripts, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
-    this.#recovery = new Recovery(scripts, records, restorer, duty, store.replicated)
+    this.#recovery = new Recovery(scripts, records, restorer, duty, store.replicated, log)
   }
 
   /** Whether this process checks the store. The host of workers leaves that to them. */

@@ -1,7 +1,7 @@
 /** Creates, changes and finds keys as operators do. A change goes to the records first, then to the store. */
 import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
-import { CommitInDoubt } from '../records/database.ts'
+import { CommitInDoubt, RecordsError } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestOf, newSecret } from './key-secrets.ts'
 import type { Ledger } from './ledger.ts'
@@ -131,7 +131,7 @@ export class KeyChanges {
   /**
    * Disables a key. The store knows at once; the records follow, also if they are away now. Running requests learn of
    * it at their next renewal.
-   * @returns whether it is recorded
+   * @returns whether it is recorded; if not, a running gateway does so when the records answer
    * @throws GatewayError unavailable; RangeError if the store has no such key
    */
   async disable(id: string): Promise<boolean> {
@@ -143,11 +143,17 @@ export class KeyChanges {
       keys: [scripts.keys.of(id).account],
       args: [],
     })
-    if (kind === 'unknown') throw new RangeError(`there is no key ${id}`)
-    return background.recordDisabled(id).then(
-      () => true,
-      () => false,
-    )
+    // The store may not have a new key yet.
+    if (kind === 'unknown')
+      return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached !== 'unknown'
+    try {
+      await background.recordDisabled(id)
+      return true
+    } catch (thrown) {
+      // If the store failed, it may have lost the change as well.
+      if (!(causeOf(thrown) instanceof RecordsError)) throw thrown
+      return false
+    }
   }
 
   /** Enables a disabled key. @throws GatewayError unavailable if nothing was changed */

@@ -1,10 +1,11 @@
 /** Restores a store from the records: all of it if it is empty, or what it may have lost. */
+import type { Log } from '../lib/log.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 import type { Duty } from './duty.ts'
 import type { Restorer } from './restore.ts'
-import { type Scripts, stored } from './scripts.ts'
+import { causeOf, RefusedOperation, type Scripts, stored } from './scripts.ts'
 import { isBefore, positionOf } from './stream.ts'
 
 /** How long a process that fails while it restores a store keeps others from doing so, in milliseconds. */
@@ -43,13 +44,15 @@ export class Recovery {
   readonly #restorer: Restorer
   readonly #duty: Duty
   readonly #slackMs: number
+  readonly #log: Log
 
   /** @param duty of restoring the store */
-  constructor(scripts: Scripts, records: Records, restorer: Restorer, duty: Duty, replicated: boolean) {
+  constructor(scripts: Scripts, records: Records, restorer: Restorer, duty: Duty, replicated: boolean, log: Log) {
     this.#scripts = scripts
     this.#records = records
     this.#restorer = restorer
     this.#duty = duty
+    this.#log = log
     this.#slackMs = replicated ? SLACK_MS.replicated : SLACK_MS.single
   }
 
@@ -99,11 +102,25 @@ export class Recovery {
   ): Promise<number> {
     let accounts = 0
     for await (const page of pages) {
-      await sideBySide(page, SIDE_BY_SIDE, key => this.#restorer.restore(key, rememberedMs))
+      await sideBySide(page, SIDE_BY_SIDE, key => this.#restoreOne(key, rememberedMs))
       if (!isMine()) throw new BeingRestored()
       accounts += page.length
     }
     return accounts
+  }
+
+  /** Restores an account. One that the store refuses must not keep all others closed: the audit finds it. */
+  async #restoreOne(key: RecordedKey, rememberedMs?: number): Promise<void> {
+    try {
+      await this.#restorer.restore(key, rememberedMs)
+    } catch (thrown) {
+      const cause = causeOf(thrown)
+      if (!(cause instanceof RefusedOperation)) throw thrown
+      this.#log.error(
+        { key: key.id, err: cause },
+        'the store refuses what is recorded of a key; run `npx tollgate audit`',
+      )
+    }
   }
 
   /** Returns the time since when the store may have lost something, in milliseconds since the epoch. */

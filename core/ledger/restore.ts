@@ -41,7 +41,6 @@ export class Restorer {
     const { id } = key
     const has = await this.put(key)
     const [granted, ordinal] = await stored(redis.hmget(keys.of(id).account, 'gn', 'sq'))
-    if (Number(granted ?? 0) < key.grants) await this.grant(id, Number(granted ?? 0) + 1)
     const known = Number(ordinal ?? 0)
     const { history } = this.#records
     let read: Promise<Before> | undefined
@@ -53,6 +52,8 @@ export class Restorer {
       from = entries.at(-1)?.ordinal ?? key.ordinal
     }
     if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs, before)
+    // Charges come first: no balance may be beyond the exact numbers of the store.
+    if (Number(granted ?? 0) < key.grants) await this.grant(id, Number(granted ?? 0) + 1)
     await this.#scripts.write('SET', keys.pointer(key.digest), id)
     return has
   }

@@ -87,7 +87,16 @@ export class Scripts {
     const source = PARTS_OF_THE_SCRIPT.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n')
     const define = (name: string, lua: string): Run => {
       redis.defineCommand(name, { lua })
-      return (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
+      const run = (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
+      return async (count, keys, args) => {
+        try {
+          return await run(count, keys, args)
+        } catch (cause) {
+          // A full server may refuse a script that the client believes it has. Nothing has been done.
+          if (!(cause as Error).message.startsWith('NOSCRIPT')) throw cause
+          return (await redis.eval(lua, count, ...keys, ...args)) as string[]
+        }
+      }
     }
     // The embedded store does not support the line of script flags, and never reports that it is out of memory.
     const flags = (line: string): string => (kind === 'embedded' ? '' : `${line}\n`)

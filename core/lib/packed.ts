@@ -17,9 +17,11 @@ export class Packer {
     return this
   }
 
-  /** Adds a number that may be negative. */
+  /** Adds a number of any size that may be negative. */
   signed(value: bigint): this {
-    return this.number(value < 0n ? -value * 2n - 1n : value * 2n)
+    let rest = value < 0n ? -value * 2n - 1n : value * 2n
+    for (; rest > Number.MAX_SAFE_INTEGER; rest /= 128n) this.#bytes.push(Number(rest % 128n) + 128)
+    return this.number(rest)
   }
 
   /** Adds a text with its length. */
@@ -60,8 +62,14 @@ export class Unpacker {
     }
   }
 
+  /** @throws RangeError behind the end */
   signed(): bigint {
-    const value = BigInt(this.number())
+    let end = this.#at
+    while ((this.#bytes[end] ?? 0) > 127) end++
+    let value = 0n
+    for (let at = end; at >= this.#at; at--) value = value * 128n + BigInt((this.#bytes[at] ?? 0) & 127)
+    this.#at = end + 1
+    if (this.#at > this.#bytes.length) throw new RangeError('the packed bytes end too early')
     return value % 2n === 0n ? value / 2n : -(value + 1n) / 2n
   }
 

@@ -226,14 +226,21 @@ export class KeyRecords {
 
   /**
    * Adds a grant. It is pending until `applied`.
-   * @returns the grant with this id, and whether this call added it; undefined if there is no such account
+   * @param most the largest balance that it may lead to, as far as exchanges are recorded
+   * @returns the grant with this id, and whether this call added it; undefined if there is no such account; `over` if
+   * the balance would be too large
    */
   async grant(
     account: string,
     { id, amount, at, notes }: Omit<Grant, 'account' | 'n'>,
-  ): Promise<{ grant: Grant; added: boolean } | undefined> {
+    most: bigint,
+  ): Promise<{ grant: Grant; added: boolean } | 'over' | undefined> {
     return this.#database.transaction(async sql => {
-      const [row] = await sql.all('SELECT no, grants FROM accounts WHERE id = ?', [account])
+      const [row] = await sql.all(
+        `SELECT a.no, a.grants, a.granted - COALESCE(t.settled, 0) AS balance
+         FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?`,
+        [account],
+      )
       if (!row) return undefined
       const no = Number(row['no'])
       const [known] = await sql.all('SELECT n, amount, at FROM grants WHERE account = ? AND id = ?', [no, id])
@@ -242,15 +249,10 @@ export class KeyRecords {
         const grant = { account, id, notes, n: Number(known['n']), amount: amountThen, at: Number(known['at']) }
         return { grant, added: false }
       }
+      if (bigintOf(row, 'balance') + amount > most) return 'over'
       const n = Number(row['grants']) + 1
-      await sql.all('INSERT INTO grants (account, n, id, amount, at, notes) VALUES (?, ?, ?, ?, ?, ?)', [
-        no,
-        n,
-        id,
-        amount,
-        at,
-        JSON.stringify(notes),
-      ])
+      const values = [no, n, id, amount, at, JSON.stringify(notes)]
+      await sql.all('INSERT INTO grants (account, n, id, amount, at, notes) VALUES (?, ?, ?, ?, ?, ?)', values)
       await sql.all('UPDATE accounts SET grants = ?, granted = granted + ?, pending = 1, changed = ? WHERE no = ?', [
         n,
         amount,

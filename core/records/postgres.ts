@@ -36,6 +36,9 @@ export async function openPostgres(
     connectionTimeoutMillis: CONNECT_MS,
     statement_timeout: timeoutMs,
     query_timeout: timeoutMs + 1000,
+    // A machine that vanishes in the middle of a transaction must not keep the lock of all others.
+    idle_in_transaction_session_timeout: timeoutMs,
+    keepAlive: true,
     idleTimeoutMillis: 30_000,
     allowExitOnIdle: true,
     types: TYPES,
@@ -68,7 +71,8 @@ async function transaction<T>(pool: pg.Pool, use: (sql: Sql) => Promise<T>): Pro
   const lost = (cause: Error): void => void (broken = cause)
   client.on('error', lost)
   try {
-    await failing(client.query('BEGIN'))
+    // Each statement must see what was committed before the lock was granted.
+    await failing(client.query('BEGIN ISOLATION LEVEL READ COMMITTED'))
     await failing(client.query('SELECT pg_advisory_xact_lock($1)', [LOCK]))
     const result = await use({ all: (text, values) => rowsOf(client, text, values) })
     await client.query('COMMIT').catch((cause: unknown) => {

@@ -9,6 +9,7 @@ import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type 
 import { counted, type HistoryEntry, isFinal, KINDS, lastEnd } from './entry.ts'
 import { generationOf } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
+import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
 import { namesIn, packDetails, unpackDetails } from './notes.ts'
 import { DaySums } from './day-sums.ts'
@@ -67,12 +68,12 @@ export class Recorder {
   readonly #names: Names
   /** Numbers of accounts, which never change. */
   readonly #numbers = new LRUCache<string, number>({ max: NUMBERS_MAX })
-  /** Months that are known to have a partition. */
-  readonly #months = new Set<string>()
+  readonly #months: Months
 
   constructor(database: Database, names: Names) {
     this.#database = database
     this.#names = names
+    this.#months = new Months(database.dialect)
   }
 
   /**
@@ -96,7 +97,10 @@ export class Recorder {
         '',
         ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
       ])
-      months = await this.#partitions(sql, entries)
+      months = await this.#months.ensure(
+        sql,
+        entries.map(({ id }) => timeOfId(id)),
+      )
       await this.#numberAccounts(sql, entries, found)
       const before = await this.#known(sql, entries)
       const number = (account: string): number => found.get(account) ?? 0
@@ -141,29 +145,12 @@ export class Recorder {
       await this.#database.transaction(work)
     } catch (cause) {
       // Another process may have dropped a partition.
-      this.#months.clear()
+      this.#months.forget()
       throw cause
     }
     names?.kept()
-    for (const month of months) this.#months.add(month)
+    this.#months.created(months)
     for (const [account, number] of found) this.#numbers.set(account, number)
-  }
-
-  /** Makes sure that PostgreSQL has a partition for each month. */
-  async #partitions(sql: Sql, entries: readonly EndedEntry[]): Promise<readonly string[]> {
-    if (this.#database.dialect !== 'postgres') return []
-    const months = new Set(entries.map(({ id }) => new Date(timeOfId(id)).toISOString().slice(0, 7)))
-    const missing = [...months].filter(month => !this.#months.has(month))
-    for (const month of missing) {
-      const from = Date.parse(`${month}-01T00:00:00Z`)
-      const to = new Date(from)
-      to.setUTCMonth(to.getUTCMonth() + 1)
-      await sql.all(
-        `CREATE TABLE IF NOT EXISTS ${partitionOf(from)} PARTITION OF exchanges
-         FOR VALUES FROM ('${boundOf(from)}') TO ('${boundOf(to.getTime())}')`,
-      )
-    }
-    return missing
   }
 
   async #numberAccounts(sql: Sql, entries: readonly EndedEntry[], found: Map<string, number>): Promise<void> {
@@ -299,16 +286,6 @@ function packed(entry: EndedEntry, names: NewNames): Uint8Array {
     const { endpoint = '', model = '', status } = entry.notes
     return packDetails({ ...entry, notes: { endpoint, model, stream: false, ...(status && { status }) } }, names)
   }
-}
-
-/** Returns the name of the partition that begins with a month. */
-export function partitionOf(month: number): string {
-  return `exchanges_${new Date(month).toISOString().slice(0, 7).replace('-', '_')}`
-}
-
-/** Returns the smallest id of a time, in hexadecimal. */
-export function boundOf(ms: number): string {
-  return ms.toString(16).padStart(12, '0').padEnd(32, '0')
 }
 
 /** The columns of a row that `entryOf` reads. */

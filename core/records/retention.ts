@@ -1,6 +1,6 @@
 /** Deletes old exchanges. The sums of their accounts keep what they were charged. */
 import type { Database, Sql } from './database.ts'
-import { boundOf, partitionOf } from './recorder.ts'
+import { boundOf, dropMonths } from './months.ts'
 
 /** Exchanges that one transaction deletes, so that settlements are never delayed for long. */
 const ROWS_AT_ONCE = 2000
@@ -42,18 +42,4 @@ async function deleteRows(sql: Sql, bound: Uint8Array): Promise<number> {
   const [row] = await sql.all('SELECT COUNT(*) AS count FROM exchanges WHERE id < ?', [end])
   await sql.all('DELETE FROM exchanges WHERE id < ?', [end])
   return Number(row?.['count'])
-}
-
-/** Drops the partitions whose rows have all been deleted. */
-async function dropMonths(database: Database, ms: number): Promise<void> {
-  const rows = await database.all(
-    "SELECT c.relname AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'exchanges'::regclass",
-  )
-  const oldest = partitionOf(ms)
-  for (const name of rows.map(row => String(row['name'])).filter(each => each < oldest)) {
-    await database.transaction(async sql => {
-      const [left] = await sql.all(`SELECT 1 FROM ${name} LIMIT 1`)
-      if (!left) await sql.all(`DROP TABLE ${name}`)
-    })
-  }
 }

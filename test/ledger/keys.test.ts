@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { Hold } from '../../core/ledger/hold.ts'
-import { CommitInDoubt, type Database } from '../../core/records/database.ts'
+import { CommitInDoubt, type Database, RecordsError } from '../../core/records/database.ts'
 import type { HistoryEntry } from '../../core/records/entry.ts'
 import { audit } from '../../core/ledger/audit.ts'
 import { renewOperation } from '../../core/ledger/operations.ts'
@@ -42,6 +42,30 @@ t.test('keys that the store does not know yet are shown all the same, and work w
   t.match(await keys.createMany(wish, 1), [{ reached: 'store' }])
 })
 
+t.test('a key that the store does not know yet can be disabled', async t => {
+  const g = await startGateway(t)
+  const { keys, ledger } = g.gateway
+  const end = failing(g)
+  const [created] = await keys.createMany({ type: 'famC', name: '', credits: 5n, expiresAt: undefined }, 1)
+  t.equal(await keys.disable(created?.key.id ?? ''), true)
+  end()
+  await ledger.background.applyPending()
+  t.match(await keys.refind(created?.secret ?? ''), { status: 'disabled' })
+  await t.rejects(keys.disable('key_none'), RangeError)
+})
+
+t.test('a failure of the store while a key is disabled is no failure of the records', async t => {
+  const g = await startGateway(t)
+  const { keys, ledger } = g.gateway
+  const id = await g.id(await g.key('famC'))
+  const { recordDisabled } = ledger.background
+  ledger.background.recordDisabled = () => Promise.reject(unavailable(new Error('the store has failed')))
+  await t.rejects(keys.disable(id), { code: 'unavailable' })
+  ledger.background.recordDisabled = () => Promise.reject(unavailable(new RecordsError('the database is away')))
+  t.equal(await keys.disable(id), false)
+  ledger.background.recordDisabled = recordDisabled
+})
+
 t.test('a rotated key that the store does not know yet is shown, and replaces the old one when it does', async t => {
   const g = await startGateway(t)
   const { keys, ledger } = g.gateway
@@ -71,7 +95,7 @@ t.test('a key that is disabled while it is rotated stays disabled', async t => {
     const g = await startGateway(t)
     const { keys, ledger } = g.gateway
     const id = await g.id(await g.key('famC', 1n))
-    if (!recorded) ledger.background.recordDisabled = () => Promise.reject(new Error('the database is away'))
+    if (!recorded) ledger.background.recordDisabled = () => Promise.reject(new RecordsError('the database is away'))
     between(g, () => keys.disable(id))
     const rotated = await keys.rotate(id)
     t.match(await ledger.records.keys.get(id), { status: 'disabled', digest: rotated.key.digest })

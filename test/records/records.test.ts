@@ -1,8 +1,19 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import t from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { openPostgres } from '../../core/records/postgres.ts'
+import { Records } from '../../core/records/records.ts'
+import { testEnvironment } from '../environment.ts'
+import { until } from '../gateway.ts'
+import { config } from '../plugins/facts.ts'
 import { dayOf, type EntryKind, type Notes } from '../../core/records/entry.ts'
 import { FOLD } from '../../core/records/retention.ts'
 import type { EndedEntry } from '../../core/records/recorder.ts'
-import { keyRecord, onEachEngine } from './engines.ts'
+import { keyRecord, newDatabase, onEachEngine } from './engines.ts'
 
 const DAY_MS = 86_400_000
 const NOW = Date.UTC(2026, 10, 25, 12)
@@ -191,19 +202,21 @@ onEachEngine('a grant is added once, with a number of its own', async (t, open) 
   const [one, other] = [await open(), await open()]
   const key = keyRecord()
   await one.keys.add([key], 100n, 1)
+  const grant = (records: Records, id: string, account = key.id): ReturnType<Records['keys']['grant']> =>
+    records.keys.grant(account, { id, amount: 7n, at: 2, notes: {} }, 170n)
   const grants = await Promise.all(
-    Array.from({ length: 20 }, (_, index) =>
-      (index % 2 === 0 ? one : other).keys.grant(key.id, { id: `g${index % 10}`, amount: 7n, at: 2, notes: {} }),
-    ),
+    Array.from({ length: 20 }, (_, index) => grant(index % 2 === 0 ? one : other, `g${index % 10}`)),
   )
-  t.equal(grants.filter(done => done?.added).length, 10)
+  t.equal(grants.filter(done => typeof done === 'object' && done.added).length, 10)
   const all = await one.keys.grants(key.id, 1)
   t.strictSame(
     all.map(({ n }) => n),
     Array.from({ length: 11 }, (_, index) => index + 1),
   )
   t.match(await one.keys.get(key.id), { granted: 170n, grants: 11 })
-  t.equal(await one.keys.grant('key_none', { id: 'x', amount: 1n, at: 1, notes: {} }), undefined)
+  t.equal(await grant(one, 'x', 'key_none'), undefined)
+  t.equal(await grant(one, 'one too many'), 'over')
+  t.match(await grant(one, 'g1'), { added: false }, 'a repetition is no new grant')
 })
 
 onEachEngine('a record changes only to a newer version, and is pending until it is applied', async (t, open) => {
@@ -273,4 +286,40 @@ onEachEngine('a search finds keys by parts of their names, whatever the case and
   t.same(await found('%'), ['100%_sure'])
   t.same(await found('PLAIN'), ['plain'])
   t.same(await found('nobody'), [])
+})
+
+t.test('PostgreSQL: a new month is recorded while a backup reads', async t => {
+  const url = await newDatabase()
+  const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
+  const records = await Records.open({ ...config.store, data, records: url, recordsTimeoutMs: 2000 }, testEnvironment())
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  await records.recorder.record([entry(key.id, 1)], new Map())
+  const backup = new pg.Client(url)
+  await backup.connect()
+  await backup.query('BEGIN')
+  await backup.query('LOCK TABLE exchanges IN ACCESS SHARE MODE')
+  const later = NOW + 40 * DAY_MS
+  await records.recorder.record([entry(key.id, 2, { id: timedId(later), at: later })], new Map())
+  t.equal((await records.history.entries(key.id, { count: 9 })).length, 2)
+  await t.rejects(records.deleteBefore(later), { message: /lock timeout/ }, 'the old month is dropped later')
+  await backup.end()
+  await records.deleteBefore(later)
+  await records.close()
+  rmSync(data, { recursive: true })
+})
+
+t.test('PostgreSQL: a process that vanishes in a transaction does not stop the others', async t => {
+  const url = await newDatabase()
+  const log = createLog(new Scrubber(), 'silent', process.stdout)
+  const [one, other] = await Promise.all(
+    [300, 5000].map(timeoutMs => openPostgres(url, { connections: 2, timeoutMs, log })),
+  )
+  let vanished: () => void = () => {}
+  const hanging = one?.transaction(() => new Promise<void>(resolve => (vanished = resolve)))
+  await until(async () => ((await other?.all("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"))?.length ?? 0) > 0)
+  t.equal(await other?.transaction(async () => 'done'), 'done')
+  vanished()
+  await t.rejects(hanging as Promise<void>)
+  await Promise.all([one?.close(), other?.close()])
 })
