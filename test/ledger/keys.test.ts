@@ -58,7 +58,7 @@ t.test('a failure of the store while a key is disabled is no failure of the reco
   const g = await startGateway(t)
   const { keys, ledger } = g.gateway
   const id = await g.id(await g.key('famC'))
-  const { recordDisabled } = ledger.background
+  const recordDisabled = ledger.background.recordDisabled.bind(ledger.background)
   ledger.background.recordDisabled = () => Promise.reject(unavailable(new Error('the store has failed')))
   await t.rejects(keys.disable(id), { code: 'unavailable' })
   ledger.background.recordDisabled = () => Promise.reject(unavailable(new RecordsError('the database is away')))

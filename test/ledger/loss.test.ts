@@ -173,11 +173,11 @@ t.test('an account at the largest balance is restored, and closes the store for 
   // The store refuses what is recorded of another account.
   const other = await g.id(await g.key('famC', 1n))
   await redis.command('DEL', ledger.scripts.keys.of(other).account)
-  const { run } = ledger.scripts
+  const run = ledger.scripts.run.bind(ledger.scripts)
   ledger.scripts.run = operation =>
     operation.name === 'put' && operation.account === other
       ? Promise.reject(unavailable(new RefusedOperation('no')))
-      : run.call(ledger.scripts, operation)
+      : run(operation)
   const { generation } = ledger.continuity
   await redis.command('HSET', meta, 'servers', 'another')
   await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
