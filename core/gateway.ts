@@ -81,7 +81,7 @@ export class Gateway {
     const simulated = await startSimulated(environment)
     const gateway = new Gateway(environment, config, store, records, simulated)
     try {
-      if (role === 'gateway') gateway.#serving = announce(config.store)
+      if (role === 'gateway') gateway.#serving = announce(config.store, environment)
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
       gateway.ledger.lookUpOn(await store.second())

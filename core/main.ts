@@ -12,7 +12,6 @@ import {
   createKeys,
   listKeys,
   rotateKey,
-  setStatus,
   showKey,
   showHistory,
   topUp,
@@ -21,6 +20,7 @@ import {
   type ListOptions,
   type TopUpOptions,
 } from './commands/keys.ts'
+import { setStatus } from './commands/key-status.ts'
 import { printable } from './commands/printable.ts'
 import { runRebuild } from './commands/rebuild.ts'
 import { configured, UsageError } from './commands/shared.ts'

@@ -13,7 +13,8 @@ import { inOneLine } from './printable.ts'
 import { onLedger, quoted, StoreFailure, UsageError, wholeOption } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
 
-interface Output {
+/** How a command prints its result. */
+export interface Output {
   readonly json?: boolean
 }
 
@@ -136,7 +137,12 @@ export async function showHistory(
   for (const entry of entries) {
     const shown = shownEntry(entry)
     const { cost } = entry.notes
-    const line = { ...shown, upstream: entry.notes.upstream ?? null, cost_to_operator_nano: cost ?? null }
+    const line = {
+      ...shown,
+      upstream: entry.notes.upstream ?? null,
+      cost_to_operator_nano: cost ?? null,
+      cursor: entry.ordinal,
+    }
     if (options.json) environment.print(JSON.stringify(line))
     else
       environment.print(
@@ -222,32 +228,8 @@ const NOT_IN_STORE: Readonly<Record<Reached, string | undefined>> = {
     'The database failed while this was recorded, so it may or may not have been done. Look at `npx tollgate keys list` before you use it.',
 }
 
-const NOT_RECORDED =
-  'The key is disabled in the store. The records do not answer; a running gateway records it as soon as they do.'
-
-/** Disables or enables a key. */
-export async function setStatus(
-  environment: Environment,
-  config: Config,
-  id: string,
-  status: KeyRecord['status'],
-  options: Output,
-): Promise<void> {
-  const shown = await onLedger(environment, config, async (ledger, keys) => {
-    const key = await find(keys, id)
-    if (status === 'active') {
-      const reached = await keys.enable(key.id)
-      report(environment, reached)
-      // The store would say nothing else.
-      if (reached !== 'store') return undefined
-    } else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
-    return describe(ledger, { ...key, status }, config, environment.now())
-  })
-  if (!shown) return
-  environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is now ${shown.status}.`)
-}
-
-function report(environment: Environment, reached: Reached | undefined): void {
+/** Reports a change that is not in force yet. */
+export function report(environment: Environment, reached: Reached | undefined): void {
   const words = reached && NOT_IN_STORE[reached]
   if (words !== undefined) environment.complain(words)
 }
@@ -265,7 +247,8 @@ export async function rotateKey(environment: Environment, config: Config, id: st
     )
 }
 
-async function describe(ledger: Ledger, key: KeyRecord, { keyTypes }: Config, now: number) {
+/** Returns a key as commands print it. */
+export async function describe(ledger: Ledger, key: KeyRecord, { keyTypes }: Config, now: number) {
   const { granted, balance, held, settled } = await ledger.balance(key.id)
   // A key whose type is no longer in the file is refused.
   const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
@@ -307,8 +290,7 @@ function amount(text: string): bigint {
 /** Parses `30d`, `12h`, or a date. */
 function expiry(text: string | undefined, now: number): number | undefined {
   if (text === undefined) return undefined
-  if (/^\d{1,6}[smhd]$/.test(text)) return now + duration(text)
-  const at = Date.parse(text)
+  const at = /^\d{1,6}[smhd]$/.test(text) ? now + duration(text) : Date.parse(text)
   if (Number.isNaN(at) || at <= now)
     throw new UsageError(`"${text}" is not a time in the future; use 30d, 12h, or a date such as 2030-01-31`)
   return at

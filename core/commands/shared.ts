@@ -5,7 +5,7 @@ import { reportOf } from '../config/locate.ts'
 import { GatewayError } from '../errors.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
-import { causeOf } from '../ledger/scripts.ts'
+import { causeOf, Scripts } from '../ledger/scripts.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
@@ -50,7 +50,7 @@ export async function onLedger<T>(
   use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>,
   unchecked?: 'unchecked',
 ): Promise<T> {
-  refuseOther(config.store)
+  refuseOther(config.store, environment)
   // A command can wait longer than a request, in order to report the real cause.
   const store = await openStore({ ...config.store, commandTimeoutMs: 10_000 }, 'guest', environment)
   let records: Records | undefined
@@ -69,6 +69,22 @@ export async function onLedger<T>(
   }
 }
 
+/** Runs a command on the store alone, without the records. */
+export async function onStore<T>(
+  environment: Environment,
+  config: Config,
+  use: (scripts: Scripts) => Promise<T>,
+): Promise<T> {
+  const store = await openStore({ ...config.store, commandTimeoutMs: 10_000 }, 'guest', environment)
+  try {
+    return await use(new Scripts(store, config.store.prefix))
+  } catch (thrown) {
+    throw failureOf(thrown)
+  } finally {
+    await store.close()
+  }
+}
+
 /** Returns a failure of the store or of the records in its own words. Anything else stays as it is. */
 function failureOf(thrown: unknown): unknown {
   const cause = causeOf(thrown)
@@ -83,7 +99,7 @@ export async function onRecords<T>(
   config: Config,
   use: (records: Records) => Promise<T>,
 ): Promise<T> {
-  refuseOther(config.store)
+  refuseOther(config.store, environment)
   const records = await Records.open(config.store, environment)
   try {
     return await use(records)

@@ -29,7 +29,7 @@ export async function showUsage(environment: Environment, config: Config, option
   const group = groupOf(options.by)
   const today = dayOf(environment.now())
   const [from, to] = [dayFrom(options.since, today), dayFrom(options.until ?? 'today', today)]
-  if (from > to) throw new UsageError('--since is later than --until')
+  if (from > to) throw new UsageError(`--since (${options.since}) is later than --until (${options.until ?? 'today'})`)
   const count = wholeOption(options.limit, '--limit', GROUPS_MAX)
   const rows = await onRecords(environment, config, records => usageBy(records.database, group, { from, to, count }))
   const shown = rows.map(describe)

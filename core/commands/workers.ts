@@ -64,7 +64,7 @@ export class Workers {
     const records = await openRecords(environment, valid.config, store)
     const workers = new Workers(environment, valid, store, records, port)
     try {
-      workers.#serving = announce(valid.config.store)
+      workers.#serving = announce(valid.config.store, environment)
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
       await workers.stop()

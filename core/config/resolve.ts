@@ -123,14 +123,26 @@ export class Resolver {
 
   #records({ records }: RawConfig['store']): string | undefined {
     if (records === 'auto') return undefined
-    if (!POSTGRES.test(records) || !URL.canParse(records))
+    const url = POSTGRES.test(records) && URL.canParse(records) ? new URL(records) : undefined
+    if (!url)
       this.#reader.add(['store', 'records'], 'expected a postgres:// URL, or auto', 'postgres://host:5432/database')
+    else if (!isDecodable(url))
+      this.#reader.add(['store', 'records'], 'a % in this URL is not the beginning of a code', 'write % as %25')
     return records
   }
 }
 
+function isDecodable({ username, password, pathname }: URL): boolean {
+  try {
+    decodeURIComponent(`${username}${password}${pathname}`)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** The URLs of a PostgreSQL, as its own tools accept them. */
-const POSTGRES = /^postgres(?:ql)?:\/\/[^/]+\/[^/?]+/
+const POSTGRES = /^postgres(?:ql)?:\/\/[^/,]+\/[^/?]+(?:\?|$)/
 
 function mapValues<V, R>(record: Readonly<Record<string, V>>, f: (value: V, name: string) => R): Map<string, R> {
   return new Map(Object.entries(record).map(([name, value]) => [name, f(value, name)]))

@@ -92,13 +92,13 @@ export class Archiver {
     }
     this.#next = end % SHARDS
     if (this.#failures > 0) {
-      await this.#continuity.share({ backlogBytes: 0 })
+      await this.#continuity.meta.share({ backlogBytes: 0 })
       this.#failures = 0
       this.#log.info('ended exchanges are recorded again')
     }
     // If the store was restored meanwhile, the round may have missed what it lost.
     const same = this.#continuity.open && this.#continuity.generation === this.#generation
-    if (this.#next === 0 && same) await this.#continuity.share({ recordedUntil: this.#roundBegan })
+    if (this.#next === 0 && same) await this.#continuity.meta.share({ recordedUntil: this.#roundBegan })
   }
 
   /** Records everything that is in the store now. */
@@ -111,7 +111,7 @@ export class Archiver {
     if (this.#failures++ % MEASURE_EVERY !== 0) return
     const backlogBytes = await this.#backlog()
     this.#log.warn({ err: cause, backlogBytes }, 'ended exchanges cannot be recorded; they wait in the store')
-    await this.#continuity.share({ backlogBytes })
+    await this.#continuity.meta.share({ backlogBytes })
   }
 
   async #backlog(): Promise<number> {

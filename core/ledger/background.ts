@@ -5,13 +5,15 @@
  */
 import type { LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
-import type { Log } from '../lib/log.ts'
+import { type Log, reasonOf } from '../lib/log.ts'
+import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import { Archiver } from './archiver.ts'
-import type { Continuity, SharedState } from './continuity.ts'
+import type { Continuity } from './continuity.ts'
+import type { SharedState } from './store-meta.ts'
 import { Duty } from './duty.ts'
 import { reapOperation } from './operations.ts'
 import type { Restorer } from './restore.ts'
-import { type Scripts, stored } from './scripts.ts'
+import { causeOf, type Scripts, stored } from './scripts.ts'
 import type { Records } from '../records/records.ts'
 
 /** How long a process has the duty without a renewal, in milliseconds. */
@@ -41,6 +43,7 @@ export class Background {
   /** The shards that this process has put on the list of those with holds. */
   readonly #open = new Set<number>()
   readonly #running = new Set<string>()
+  readonly #reports = new OnceInAWhile()
   readonly #work = new Set<Promise<unknown>>()
   #leading = false
   #timers: readonly NodeJS.Timeout[] = []
@@ -203,7 +206,10 @@ export class Background {
       if (this.#running.has(name)) return
       this.#running.add(name)
       const run = work()
-        .catch((cause: unknown) => this.#log.warn({ err: cause }, `${name} failed`))
+        .catch((cause: unknown) => {
+          if (this.#reports.due(name, reasonOf(causeOf(cause)), this.#continuity.now()))
+            this.#log.warn({ err: cause }, `${name} failed`)
+        })
         .finally(() => {
           this.#running.delete(name)
           this.#work.delete(run)

@@ -6,36 +6,25 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Environment } from '../lib/environment.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
+import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import { Serial } from '../lib/serial.ts'
 import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
 import { Duty } from './duty.ts'
 import { BeingRestored, Recovery, RESTORING_MS } from './recovery.ts'
+import { EARLIER_VERSION, EMPTY_STORE, NOT_EMPTY, OTHER_STORE, otherLayout, otherRecords } from './refusals.ts'
 import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
 import { serversOf } from './servers.ts'
 import { SHARDS } from './store-keys.ts'
+import { type SharedState, StoreMeta } from './store-meta.ts'
 
 /** The layout of the store's keys. */
 const LAYOUT = '2'
 /** Milliseconds between two attempts to check a store. */
 const RETRY_MS = 250
-/** Milliseconds after which a store that still cannot be used is reported again. */
-const REPORT_MS = 10_000
 /** Identities of servers that are remembered. */
 const SERVERS_MAX = 50
-
-/** The message about a store that is empty although the records are not. */
-export const EMPTY_STORE =
-  'the store is empty, but the records have keys: run `npx tollgate rebuild`, which restores it from the records'
-
-/** The state of a store, as its processes share it. */
-export interface SharedState {
-  /** Everything that the store acknowledged up to here is recorded, in milliseconds of the store's clock. */
-  readonly recordedUntil: number
-  /** Bytes of ended exchanges that wait to be recorded. */
-  readonly backlogBytes: number
-}
 
 /** Watches one store. */
 export class Continuity {
@@ -45,23 +34,28 @@ export class Continuity {
   readonly #log: Log
   readonly #now: () => number
   readonly #recovery: Recovery
+  readonly meta: StoreMeta
   readonly #checks = new Serial()
   #watching = false
   #open = false
   #closed = false
   #retry: NodeJS.Timeout | undefined
+  /** Accounts that were compared with the records the last time. */
+  #compared = 0
   /** The number of times that the connection was interrupted. */
   #interruptions = 0
   #lostAt = 0
   #generation = 0
+  /** The id of the store, which the records have too. Undefined if it has none. */
+  #id: string | undefined
+  readonly #newId: () => string
   /** Whether the records may know of a later generation than the store, and whether they certainly do. */
   #doubted = true
   #outdated = false
   /** The generation in which this process has repeated what it knows. */
   #repeated = 0
   #offsetMs = 0
-  /** What was reported last of a store that cannot be used, and when. */
-  #reported = { reason: '', atMs: 0 }
+  readonly #reports = new OnceInAWhile()
   /** Called after the store was restored, by this process or by another one. */
   onRestored: () => void = () => {}
 
@@ -74,9 +68,11 @@ export class Continuity {
   ) {
     this.#scripts = scripts
     this.#records = records
+    this.meta = new StoreMeta(scripts)
     this.#store = store
     this.#log = log
     this.#now = now
+    this.#newId = newId
     const duty = new Duty(scripts, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
     this.#recovery = new Recovery(scripts, records, restorer, duty, store.replicated, log)
   }
@@ -175,12 +171,9 @@ export class Continuity {
     this.recheck()
   }
 
-  /** Reports why the store cannot be used, once in a while if that does not change. */
   #report(cause: unknown): void {
-    const reason = reasonOf(causeOf(cause))
-    if (reason === this.#reported.reason && this.#now() - this.#reported.atMs < REPORT_MS) return
-    this.#reported = { reason, atMs: this.#now() }
-    this.#log.warn({ err: cause }, 'the store cannot be used yet')
+    if (this.#reports.due('store', reasonOf(causeOf(cause)), this.#now()))
+      this.#log.warn({ err: cause }, 'the store cannot be used yet')
   }
 
   close(): void {
@@ -190,7 +183,10 @@ export class Continuity {
 
   /** Reads what the processes share, and compares the servers with the known ones. */
   async state(): Promise<SharedState> {
-    const [owner, generation, until, backlog] = await this.#meta('records', 'generation', 'recordedUntil', 'backlog')
+    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog']
+    const [owner, id, generation, until, backlog] = await this.meta.get(...names)
+    // Another process has learnt that the records are used with another store.
+    if ((id ?? undefined) !== this.#id) this.#doubted = true
     // Somebody has emptied the store, or restored it.
     const changed = owner === null || Number(generation) !== this.#generation
     if (changed) this.#open = false
@@ -199,34 +195,15 @@ export class Continuity {
     return { recordedUntil: Number(until ?? 0), backlogBytes: Number(backlog ?? 0) }
   }
 
-  /** Shares how far the store is recorded. */
-  async share({ recordedUntil, backlogBytes }: Partial<SharedState>): Promise<void> {
-    await this.#setMeta({
-      ...(recordedUntil !== undefined && { recordedUntil: String(recordedUntil) }),
-      ...(backlogBytes !== undefined && { backlog: String(backlogBytes) }),
-    })
-  }
-
-  get #metaKey(): string {
-    return this.#scripts.keys.shared('meta')
-  }
-
-  #meta(...names: string[]): Promise<(string | null)[]> {
-    return stored(this.#scripts.redis.hmget(this.#metaKey, ...names))
-  }
-
-  async #setMeta(fields: Readonly<Record<string, string>>): Promise<void> {
-    await this.#scripts.write('HSET', this.#metaKey, ...Object.entries(fields).flat())
-  }
-
   async #check(mayRebuild: boolean): Promise<void> {
     const { redis, keys } = this.#scripts
     const [seconds = 0, micros = 0] = (await stored(redis.time())).map(Number)
     this.#offsetMs = seconds * 1000 + Math.floor(micros / 1000) - this.#now()
     const askedAt = this.now()
     const { identities, complete } = await serversOf(this.#store.redis)
-    const [owner, shards, layout, known, lostAt, generation, beat] = await this.#meta(
+    const [owner, id, shards, layout, known, lostAt, generation, beat] = await this.meta.get(
       'records',
+      'store',
       'shards',
       'layout',
       'servers',
@@ -235,53 +212,66 @@ export class Continuity {
       'beat',
     )
     if (owner === null || owner === undefined) {
-      if ((await stored(redis.exists(keys.shared('accounts')))) > 0)
-        throw new Error('the store was made by an earlier version: stop all gateways and run `npx tollgate migrate`')
+      await this.#refuseEarlier()
       const lost = await stored(this.#records.keys.any())
       if (lost && !mayRebuild) throw new Error(EMPTY_STORE)
-      if (lost) this.#generation = (await this.#recovery.rebuild()).generation
-      else this.#generation = await stored(this.#records.generation())
-      await this.#introduce(identities, lost)
+      await this.#fill(identities, lost)
       return
     }
     if (layout !== LAYOUT || Number(shards) !== SHARDS)
-      throw new Error(
-        `the store has layout ${layout} with ${shards} shards; this version of Tollgate knows layout ${LAYOUT} with ${SHARDS}`,
-      )
-    if (owner !== this.#records.id)
-      throw new Error(
-        `the store belongs to other records than ${this.#records.description}: set store.records (or store.data, if it is SQLite) to those that were used with it`,
-      )
+      throw new Error(otherLayout(`layout ${layout} with ${shards} shards`, `layout ${LAYOUT} with ${SHARDS}`))
+    if (owner !== this.#records.id) throw new Error(otherRecords(this.#records.description))
+    this.#id = id ?? undefined
     this.#lostAt = Number(lostAt ?? 0)
     if (Number(generation) < this.#generation) this.#outdated = true
     this.#generation = Number(generation)
     const seen = (known ?? '').split(' ')
-    if (identities.some(server => !seen.includes(server)) || (await this.#isOutdated())) {
+    const changed = identities.some(server => !seen.includes(server))
+    this.#doubted ||= changed
+    if ((await this.#isOutdated(changed)) || changed) {
       await this.#restoreLost([...new Set([...seen, ...identities])], Number(beat ?? 0))
     } else if (complete && !this.#doubted && (await stored(redis.exists(keys.shared('restoring')))) === 0) {
       // Whatever is lost from now on was written since. A process that restores the store may know of an earlier loss.
-      await this.#setMeta({ beat: String(askedAt) })
+      await this.meta.set({ beat: String(askedAt) })
     }
   }
 
   /** Whether the records know of a later generation than the store: it was being restored, and is another one again. */
-  async #isOutdated(): Promise<boolean> {
+  async #isOutdated(changed: boolean): Promise<boolean> {
     if (!this.#doubted && !this.#outdated) return false
+    let current: string | undefined
     try {
       this.#outdated = (await stored(this.#records.generation())) !== this.#generation
-      this.#doubted = false
+      current = await stored(this.#records.store())
     } catch (cause) {
       // A mere doubt does not close a store while the records are away.
-      if (this.#outdated) throw cause
+      if (this.#outdated || changed) throw cause
+      return false
     }
+    if (current !== this.#id) {
+      // All processes that use this store must learn of it.
+      await this.meta.set({ store: 'replaced' })
+      throw new Error(OTHER_STORE)
+    }
+    this.#doubted = false
     return this.#outdated
   }
 
-  /** Makes an empty store the store of these records. */
-  async #introduce(servers: readonly string[], lost: boolean): Promise<void> {
+  async #refuseEarlier(): Promise<void> {
+    const { redis, keys } = this.#scripts
+    if ((await stored(redis.exists(keys.shared('accounts')))) > 0) throw new Error(EARLIER_VERSION)
+  }
+
+  /** Makes an empty store the store of these records. @param lost whether they have keys @returns the number of keys */
+  async #fill(servers: readonly string[], lost: boolean): Promise<number> {
+    const id = this.#newId()
+    const { accounts, generation } = await this.#recovery.rebuild(id)
+    this.#generation = generation
+    this.#id = id
     if (lost) this.#lostAt = this.now()
-    await this.#setMeta({
+    await this.meta.set({
       records: this.#records.id,
+      store: id,
       shards: String(SHARDS),
       layout: LAYOUT,
       servers: servers.join(' '),
@@ -291,16 +281,28 @@ export class Continuity {
     })
     // Versions before the records refuse a store that has this key.
     await this.#scripts.write('SET', this.#scripts.keys.shared('rebuilding'), 1)
+    return accounts
   }
 
-  /** Fills an empty store for `tollgate rebuild`. @returns the number of keys */
-  async rebuildAll(): Promise<number> {
-    const [owner] = await this.#meta('records')
-    if (owner !== null) throw new Error('the store is not empty; a rebuild needs an empty store')
-    const { accounts, generation } = await this.#recovery.rebuild()
-    this.#generation = generation
-    await this.#introduce((await serversOf(this.#store.redis)).identities, true)
-    return accounts
+  /**
+   * Fills an empty store for `tollgate rebuild`, or brings one up to date that these records were used with before.
+   * @param migrating whether it is filled beside the keys of an earlier version
+   * @returns the number of keys
+   * @throws Error for the operator
+   */
+  async rebuildAll(migrating?: 'migrating'): Promise<number> {
+    const [owner, id] = await this.meta.get('records', 'store')
+    if (owner === null) {
+      if (!migrating) await this.#refuseEarlier()
+      return this.#fill((await serversOf(this.#store.redis)).identities, true)
+    }
+    if (owner !== this.#records.id) throw new Error(otherRecords(this.#records.description))
+    if ((id ?? undefined) === (await stored(this.#records.store()))) throw new Error(NOT_EMPTY)
+    const own = this.#newId()
+    await stored(this.#records.nextGeneration(own))
+    await this.meta.set({ store: own })
+    await this.start(false)
+    return this.#compared
   }
 
   /** Restores what a store lost that was restarted, or whose place another server took. One process does it. */
@@ -311,7 +313,7 @@ export class Continuity {
     const loss = { beatMs, lostAtMs: this.#lostAt, nowMs: this.now() }
     const accounts = await this.#recovery.restore(loss, async generation => {
       const lostAt = this.now()
-      await this.#setMeta({
+      await this.meta.set({
         servers: servers.filter(Boolean).slice(-SERVERS_MAX).join(' '),
         lostAt: String(lostAt),
         generation: String(generation),
@@ -321,6 +323,7 @@ export class Continuity {
       this.#doubted = false
       this.#outdated = false
     })
+    this.#compared = accounts
     this.#log.info({ accounts }, 'the server of the store has changed; compared it with the records')
   }
 }

@@ -5,7 +5,7 @@ import { CommitInDoubt, RecordsError } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestOf, newSecret } from './key-secrets.ts'
 import type { Ledger } from './ledger.ts'
-import { causeOf, stored } from './scripts.ts'
+import { causeOf, type Scripts, stored } from './scripts.ts'
 
 /** The properties of new keys. */
 export interface NewKeys {
@@ -136,15 +136,8 @@ export class KeyChanges {
    */
   async disable(id: string): Promise<boolean> {
     const { scripts, background } = this.ledger
-    await scripts.write('SADD', scripts.keys.shared('disabled'), id)
-    const [kind] = await scripts.run({
-      name: 'disable',
-      account: id,
-      keys: [scripts.keys.of(id).account],
-      args: [],
-    })
     // The store may not have a new key yet.
-    if (kind === 'unknown')
+    if (!(await disableInStore(scripts, id)))
       return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached !== 'unknown'
     try {
       await background.recordDisabled(id)
@@ -224,4 +217,15 @@ export class KeyChanges {
       return { key, reached: 'store' }
     }
   }
+}
+
+/**
+ * Disables a key in the store. A gateway records it later.
+ * @returns false if the store has no such key
+ * @throws GatewayError unavailable
+ */
+export async function disableInStore(scripts: Scripts, id: string): Promise<boolean> {
+  await scripts.write('SADD', scripts.keys.shared('disabled'), id)
+  const [kind] = await scripts.run({ name: 'disable', account: id, keys: [scripts.keys.of(id).account], args: [] })
+  return kind !== 'unknown'
 }

@@ -48,8 +48,8 @@ export class Migration {
     const { redis, keys } = scripts
     const done = await stored(redis.exists(keys.shared('meta')))
     const accounts = await stored(redis.smembers(keys.shared('accounts')))
+    if (accounts.length === 0) throw new Error('the store has nothing to migrate')
     if (done === 0) {
-      if (accounts.length === 0) throw new Error('the store has nothing to migrate')
       await this.#movePrices()
       for (let at = 0; at < accounts.length; at += PAGE) {
         const part = accounts.slice(at, at + PAGE)
@@ -58,10 +58,10 @@ export class Migration {
       }
       await this.#scan(key => this.#copy(key))
       // This sets the marker.
-      await continuity.rebuildAll()
+      await continuity.rebuildAll('migrating')
     }
     await this.#scan(key => this.#delete(key))
-    for (const name of ['accounts', 'open', 'prices']) await stored(redis.del(keys.shared(name)))
+    for (const name of ['open', 'prices', 'accounts']) await stored(redis.del(keys.shared(name)))
     return { accounts: accounts.length, entries: this.#entries, holds: this.#holds }
   }
 

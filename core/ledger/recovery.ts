@@ -56,9 +56,13 @@ export class Recovery {
     this.#slackMs = replicated ? SLACK_MS.replicated : SLACK_MS.single
   }
 
-  /** Fills an empty store with every key that the records have. @returns the number of keys, and the new generation */
-  async rebuild(): Promise<{ accounts: number; generation: number }> {
-    const generation = await stored(this.#records.nextGeneration())
+  /**
+   * Fills an empty store with every key that the records have.
+   * @param store the id of the store
+   * @returns the number of keys, and the new generation
+   */
+  async rebuild(store: string): Promise<{ accounts: number; generation: number }> {
+    const generation = await stored(this.#records.nextGeneration(store))
     return { accounts: await this.#restore(this.#records.keys.pages(PAGE)), generation }
   }
 

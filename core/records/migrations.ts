@@ -100,6 +100,9 @@ export async function setMeta(sql: Sql, name: string, value: string): Promise<vo
 /** Name of the number that counts how often a store was restored from these records. */
 export const GENERATION = 'generation'
 
+/** Name of the id of the store that is used with these records. */
+export const STORE = 'store'
+
 /** Returns that number. */
 export async function generationOf(sql: Sql): Promise<number> {
   return Number((await meta(sql, GENERATION)) ?? 0)

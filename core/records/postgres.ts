@@ -51,7 +51,7 @@ export async function openPostgres(
     await pool.query('SELECT 1')
   } catch (cause) {
     await pool.end()
-    throw new Error(`${described} cannot be reached: ${wordsOf(cause)}`, { cause })
+    throw new RecordsError(`${described} cannot be reached: ${wordsOf(cause)}`, { cause })
   }
   // Transactions of one process wait here for each other, so that they leave connections for reads.
   const turns = new Serial()

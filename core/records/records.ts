@@ -8,7 +8,7 @@ import type { Log } from '../lib/log.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
-import { GENERATION, generationOf, migrate, setMeta } from './migrations.ts'
+import { GENERATION, generationOf, meta, migrate, setMeta, STORE } from './migrations.ts'
 import { Names } from './names.ts'
 import { Openings } from './opening.ts'
 import { openPostgres } from './postgres.ts'
@@ -82,14 +82,21 @@ export class Records {
     return generationOf(this.database)
   }
 
+  /** Returns the id of the store that is used with these records. Undefined if none was noted. */
+  store(): Promise<string | undefined> {
+    return meta(this.database, STORE)
+  }
+
   /**
    * Begins a new generation. Call it before restoring a store from the records. Entries that an archiver read from the
    * store before that are then refused, because the restored store does not contain them.
+   * @param store the id of the store if it is used with these records from now on, instead of another one
    */
-  async nextGeneration(): Promise<number> {
+  async nextGeneration(store?: string): Promise<number> {
     return this.database.transaction(async sql => {
       const next = (await generationOf(sql)) + 1
       await setMeta(sql, GENERATION, String(next))
+      if (store !== undefined) await setMeta(sql, STORE, store)
       return next
     })
   }

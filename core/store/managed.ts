@@ -199,18 +199,29 @@ function socketPath(data: string): string {
   return join(folder, 'redis.sock')
 }
 
-/** Returns whether a server listens on the socket, and whether it has loaded its data. */
+function isDenied(cause: unknown): boolean {
+  return ['EACCES', 'EPERM', 'EROFS'].includes((cause as NodeJS.ErrnoException).code ?? '')
+}
+
+function denied(path: string): Error {
+  return new Error(`no permission to use ${path}: run the command as the user of the gateway`)
+}
+
+/**
+ * Returns whether a server listens on the socket, and whether it has loaded its data. Rejects if this user may not ask.
+ */
 function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
-  return new Promise(resolve => {
+  return new Promise((resolve, reject) => {
     const socket = connect(path)
     const done = (result: 'absent' | 'busy' | 'ready'): void => {
       socket.destroy()
       resolve(result)
     }
     socket.setTimeout(1000, () => done('busy'))
-    socket.once('error', (cause: NodeJS.ErrnoException) =>
-      done(cause.code === 'ENOENT' || cause.code === 'ECONNREFUSED' ? 'absent' : 'busy'),
-    )
+    socket.once('error', (cause: NodeJS.ErrnoException) => {
+      if (isDenied(cause)) reject(denied(path))
+      else done(cause.code === 'ENOENT' || cause.code === 'ECONNREFUSED' ? 'absent' : 'busy')
+    })
     socket.once('connect', () => socket.write('PING\r\n'))
     socket.once('data', data => done(data.toString().startsWith('+PONG') ? 'ready' : 'busy'))
   })
@@ -224,7 +235,8 @@ function lock(file: string, own: OwnProcess): (() => void) | undefined {
   try {
     writeFileSync(file, String(own.pid), { flag: 'wx', mode: 0o600 })
     return () => rmSync(file, { force: true })
-  } catch {
+  } catch (cause) {
+    if (isDenied(cause)) throw denied(file)
     if (isLeft(file, own)) breakOpen(file, own)
     return undefined
   }

@@ -6,7 +6,9 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { StoreConfig } from '../config/config.ts'
 import { describeAddress } from '../config/store-address.ts'
+import type { Environment } from '../lib/environment.ts'
 import { type FileLock, lockFile } from '../lib/file-lock.ts'
+import { findServer } from './managed.ts'
 
 /** Descriptions without credentials. */
 export interface Served {
@@ -22,27 +24,29 @@ const files = (data: string): { text: string; lock: string } => ({
   lock: join(data, 'serving.lock'),
 })
 
-/** Describes what a configuration uses. */
-export function servedBy({ address, data, records }: StoreConfig): Served {
+/** Describes what a configuration uses. @param env in which a redis-server is looked for */
+export function servedBy({ address, data, records }: StoreConfig, env: Environment['env']): Served {
   const url = records === undefined ? undefined : new URL(records)
+  const kind = findServer(env) === undefined ? 'embedded' : 'managed'
   return {
-    store: address ? describeAddress(address) : `the store in ${data}`,
+    store: address ? describeAddress(address) : `the ${kind} store in ${data}`,
     records: url ? `PostgreSQL at ${url.host}${url.pathname}` : `SQLite in ${data}`,
   }
 }
 
 /** Notes what this gateway uses, until it releases the lock or ends. */
-export function announce(config: StoreConfig): FileLock | undefined {
+export function announce(config: StoreConfig, { env }: Pick<Environment, 'env'>): FileLock | undefined {
   const { text, lock } = files(config.data)
   mkdirSync(config.data, { recursive: true, mode: 0o700 })
-  // Another gateway may share the folder and, with it, all settings of the store. A command has the lock for a moment.
+  // Another gateway may share the folder. If it uses another store, these records refuse one of them. A command has the
+  // lock for a moment.
   const held = lockFile(lock, PROBED_MS)
-  if (held) writeFileSync(text, JSON.stringify(servedBy(config)), { mode: 0o600 })
+  if (held) writeFileSync(text, JSON.stringify(servedBy(config, env)), { mode: 0o600 })
   return held
 }
 
 /** @throws Error for the operator if a running gateway of the data folder uses another store or other records */
-export function refuseOther(config: StoreConfig): void {
+export function refuseOther(config: StoreConfig, { env }: Pick<Environment, 'env'>): void {
   const { text, lock } = files(config.data)
   let running: Served
   try {
@@ -50,11 +54,11 @@ export function refuseOther(config: StoreConfig): void {
   } catch {
     return
   }
-  const own = servedBy(config)
+  const own = servedBy(config, env)
   if (running.store === own.store && running.records === own.records) return
   if (isFree(lock)) return
   throw new Error(
-    `the running gateway uses ${running.store} and ${running.records}, but this command would use ${own.store} and ${own.records}; give it the same environment, such as REDIS_URL and DATABASE_URL`,
+    `the running gateway uses ${running.store} and ${running.records}, but this command would use ${own.store} and ${own.records}; give it the same file and environment, such as REDIS_URL, DATABASE_URL and PATH; if the file has changed, restart the gateway`,
   )
 }
 

@@ -69,3 +69,21 @@ t.test('a top-up whose answer is lost is done once, by the command that is then 
   })
   t.match(await place.run('audit'), { code: 0, out: /0 with drift/ })
 })
+
+t.test('a key is disabled in the store while the database does not answer', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const place = new Place(t, ownPrefix, { REDIS_URL: redis.url })
+  const [one, other] = [await place.key('famC', '1'), await place.key('famC', '1')]
+  const away = new Place(t, ownPrefix, { REDIS_URL: redis.url, DATABASE_URL: 'postgres://me@127.0.0.1:1/gone' })
+  for (const key of [one.id, other.key])
+    t.match(await away.run('keys', 'disable', key), {
+      code: 0,
+      err: /disabled in the store\. The records do not answer/,
+    })
+  for (const { id } of [one, other]) {
+    const [account = ''] = (await redis.command('KEYS', `*:a:${id}`)) as string[]
+    t.equal(await redis.command('HGET', account, 'st'), 'disabled')
+  }
+  t.match(await away.run('keys', 'disable', 'key_none'), { code: 2, err: /no such key/ })
+  t.match(await away.run('keys', 'enable', one.id), { code: 1, err: /cannot be reached/ })
+})

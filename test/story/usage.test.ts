@@ -53,7 +53,7 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
   const mistakes: [string[], RegExp][] = [
     [['usage', '--by', 'modl'], /--by is one of key, model.*; did you mean model\?/],
     [['usage', '--since', 'monday'], /"monday" is not a day/],
-    [['usage', '--since', 'today', '--until', 'yesterday'], /--since is later than --until/],
+    [['usage', '--since', 'today', '--until', 'yesterday'], /--since \(today\) is later than --until \(yesterday\)/],
     [['usage', '--limit', '0'], /--limit is a whole number from 1/],
     [
       ['keys', 'create', '--type', 'famC', '--credits', '1', '--count', '1e3'],

@@ -1,0 +1,51 @@
+/** `tollgate keys disable` and `enable`. Disabling works while the records are away. */
+import type { Config } from '../config/config.ts'
+import { disableInStore } from '../ledger/key-changes.ts'
+import { digestOf } from '../ledger/key-secrets.ts'
+import type { Environment } from '../lib/environment.ts'
+import { RecordsError } from '../records/database.ts'
+import type { KeyRecord } from '../records/key-records.ts'
+import { describe, find, type Output, report } from './keys.ts'
+import { onLedger, onStore, StoreFailure, UsageError } from './shared.ts'
+
+const NOT_RECORDED =
+  'The key is disabled in the store. The records do not answer; a running gateway records it as soon as they do.'
+
+/** Disables or enables a key. */
+export async function setStatus(
+  environment: Environment,
+  config: Config,
+  id: string,
+  status: KeyRecord['status'],
+  options: Output,
+): Promise<void> {
+  const change = onLedger(environment, config, async (ledger, keys) => {
+    const key = await find(keys, id)
+    if (status === 'active') {
+      const reached = await keys.enable(key.id)
+      report(environment, reached)
+      // The store would say nothing else.
+      if (reached !== 'store') return undefined
+    } else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
+    return describe(ledger, { ...key, status }, config, environment.now())
+  })
+  const shown = await change.catch(async (thrown: unknown) => {
+    const isAway = thrown instanceof StoreFailure && thrown.cause instanceof RecordsError
+    if (!isAway || status !== 'disabled') throw thrown
+    await disableWithoutRecords(environment, config, id)
+    return undefined
+  })
+  if (!shown) return
+  environment.print(options.json ? JSON.stringify(shown) : `${shown.id} is now ${shown.status}.`)
+}
+
+/** Disables a key while the records are away. */
+async function disableWithoutRecords(environment: Environment, config: Config, id: string): Promise<void> {
+  await onStore(environment, config, async scripts => {
+    const pointer = id.startsWith('sk-') ? scripts.keys.pointer(digestOf(id)) : undefined
+    const found = pointer === undefined ? id : await scripts.redis.get(pointer)
+    if (found === null || !(await disableInStore(scripts, found)))
+      throw new UsageError('the store has no such key, and the records do not answer')
+  })
+  environment.complain(NOT_RECORDED)
+}

@@ -1,0 +1,26 @@
+/** Why a store cannot be used with these records, in words for the operator. */
+
+/** The store is empty although the records are not. */
+export const EMPTY_STORE =
+  'the store is empty, but the records have keys: if these are the right store (REDIS_URL, store.prefix) and the right records, run `npx tollgate rebuild`, which fills the store from the records'
+
+/** The store has the first layout. */
+export const EARLIER_VERSION =
+  'the store was made by an earlier version: stop all gateways and run `npx tollgate migrate`'
+
+/** The records are used with another store since. */
+export const OTHER_STORE =
+  'these records are used with another store now, which was filled from them later: use that store (REDIS_URL, store.prefix), or run `npx tollgate rebuild` to bring this one up to date and use it instead'
+
+/** A rebuild is not needed. */
+export const NOT_EMPTY = 'the store is not empty, and these records are used with it; a rebuild needs an empty store'
+
+/** The store has another layout. */
+export function otherLayout(found: string, known: string): string {
+  return `the store has ${found}; this version of Tollgate knows ${known}`
+}
+
+/** The store is used with other records. @param description of these records */
+export function otherRecords(description: string): string {
+  return `the store belongs to other records than ${description}: set store.records (or store.data, if it is SQLite) to those that were used with it`
+}

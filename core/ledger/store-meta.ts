@@ -1,0 +1,41 @@
+/** What the processes share about their store as a whole. */
+import { type Scripts, stored } from './scripts.ts'
+
+/** The state of a store, as its processes share it. */
+export interface SharedState {
+  /** Everything that the store acknowledged up to here is recorded, in milliseconds of the store's clock. */
+  readonly recordedUntil: number
+  /** Bytes of ended exchanges that wait to be recorded. */
+  readonly backlogBytes: number
+}
+
+/** The fields about one store. */
+export class StoreMeta {
+  readonly #scripts: Scripts
+
+  constructor(scripts: Scripts) {
+    this.#scripts = scripts
+  }
+
+  /** Returns fields; null for those that are missing. @throws GatewayError unavailable */
+  get(...names: readonly string[]): Promise<(string | null)[]> {
+    return stored(this.#scripts.redis.hmget(this.#key, ...names))
+  }
+
+  /** Writes fields, also to a full store. @throws GatewayError unavailable */
+  async set(fields: Readonly<Record<string, string>>): Promise<void> {
+    await this.#scripts.write('HSET', this.#key, ...Object.entries(fields).flat())
+  }
+
+  /** Shares how far the store is recorded. @throws GatewayError unavailable */
+  share({ recordedUntil, backlogBytes }: Partial<SharedState>): Promise<void> {
+    return this.set({
+      ...(recordedUntil !== undefined && { recordedUntil: String(recordedUntil) }),
+      ...(backlogBytes !== undefined && { backlog: String(backlogBytes) }),
+    })
+  }
+
+  get #key(): string {
+    return this.#scripts.keys.shared('meta')
+  }
+}
