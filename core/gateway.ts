@@ -31,6 +31,7 @@ import { Sender } from './upstream/send.ts'
 import { startSimulated, type SimulatedProvider } from './simulator/server.ts'
 import { MeterState } from './metering/meter-state.ts'
 import { Pool } from './pool/pool.ts'
+import { PoolSharing } from './pool/sharing.ts'
 import { checkChain } from './chain/check-chain.ts'
 import type { Environment } from './lib/environment.ts'
 
@@ -45,6 +46,7 @@ export class Gateway {
   readonly attempts: Attempts
   readonly meter = new MeterState()
   readonly pool: Pool
+  readonly #sharing: PoolSharing
   readonly memory: Shares
   readonly longJobs: LongJobs
   /** The port that the gateway listens on. */
@@ -90,6 +92,7 @@ export class Gateway {
         // A managed store refuses a second gateway.
         alone: role === 'gateway' && store.kind !== 'redis',
       })
+      await gateway.#sharing.start(config, records, environment.now())
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({
         current: () => gateway.#generation,
@@ -102,6 +105,7 @@ export class Gateway {
       })
       gateway.port = await gateway.#server.listen(config.listen.host, config.listen.port)
     } catch (thrown) {
+      await gateway.#sharing.stop()
       await gateway.ledger.close()
       simulated.close()
       await gateway.#closeStore()
@@ -130,6 +134,7 @@ export class Gateway {
     this.ledger = new Ledger(store, records, config, environment, join(config.store.data, 'outbox'))
     this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
     this.pool = new Pool(environment)
+    this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)
     this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
     this.attempts = new Attempts(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
@@ -177,6 +182,7 @@ export class Gateway {
     if (drainDelayMs > 0) await new Promise(resolve => setTimeout(resolve, drainDelayMs))
     await this.#server.drain(drainMs)
     await this.#generation.retire()
+    await this.#sharing.stop()
     await this.ledger.close()
     await this.longJobs.close()
     this.#sender.close()
@@ -238,7 +244,9 @@ export class Gateway {
 
   async #build(config: Config, number: number): Promise<Generation> {
     const { plugins } = await findPlugins(config.plugins)
-    return Generation.build(number, config, plugins, this.#host(config))
+    const generation = await Generation.build(number, config, plugins, this.#host(config))
+    this.pool.use(config.upstreams.values())
+    return generation
   }
 
   #host(config: Config): Host {

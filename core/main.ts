@@ -24,6 +24,7 @@ import { setStatus } from './commands/key-status.ts'
 import { printable } from './commands/printable.ts'
 import { runRebuild } from './commands/rebuild.ts'
 import { configured, UsageError } from './commands/shared.ts'
+import { changeAccount, listAccounts, testAccount } from './commands/upstreams.ts'
 import { showUsage, type UsageOptions } from './commands/usage.ts'
 import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
@@ -243,6 +244,25 @@ keys
   .description('give a key a new secret; balance and history stay')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+
+const upstreams = program
+  .command('upstreams')
+  .description('print the accounts of all upstreams with their health')
+  .option(...JSON_OPTION)
+  .action((options: Output) => onConfig(config => listAccounts(quiet, config, options)))
+for (const [action, description] of [
+  ['disable', 'ask an account no more'],
+  ['enable', 'ask a disabled account again'],
+  ['reset', 'ask an account again that failed or that its provider refused'],
+] as const)
+  upstreams
+    .command(`${action} <name>`)
+    .description(description)
+    .action((name: string) => onConfig(config => changeAccount(quiet, config, name, action)))
+upstreams
+  .command('test <name>')
+  .description('send one small request by an account, which its provider bills')
+  .action((name: string) => onConfig(config => testAccount(quiet, config, name)))
 
 /**
  * Commander would report a missing option before a misspelled one, so required options are checked here.

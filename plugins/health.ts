@@ -1,18 +1,24 @@
-import { definePlugin, Reply } from 'tollgate/plugin'
+import { definePlugin, type KeyType, Reply } from 'tollgate/plugin'
 
 /**
  * Probes without a key: `/health` and a plain `/` report that the process runs; `/health/ready` reports that it accepts
- * requests.
+ * requests, and which key types can be served.
  */
 export default definePlugin({
   name: 'health',
   summary: 'Answers GET /health and GET / (the process runs), and GET /health/ready (it accepts requests).',
   on: ['GET /health', 'GET /health/ready', 'GET /'],
-  setup(_options, { status }) {
+  setup(_options, { config, pool, status }) {
     const facts = (): object => ({
       store: status.store,
       ...(status.simulated.length > 0 && { simulated: status.simulated }),
     })
+    const isServed = ({ default: model }: KeyType): boolean => pool.waitMs(model.upstreams, model.sends) === 0
+    /** Which key types can be served now: an account of their default model may be asked. */
+    const keyTypes = (): object => {
+      const types = [...config.keyTypes.values()]
+      return Object.fromEntries(types.map(type => [type.name, isServed(type) ? 'served' : 'not served']))
+    }
     const ready = async (): Promise<Reply> => {
       if (status.draining) return notReady('draining')
       try {
@@ -20,7 +26,7 @@ export default definePlugin({
       } catch {
         return notReady('the store does not answer')
       }
-      return Reply.json({ status: 'ready', ...facts() }, NO_STORE)
+      return Reply.json({ status: 'ready', ...facts(), key_types: keyTypes() }, NO_STORE)
     }
     const notReady = (reason: string): Reply =>
       Reply.json({ status: 'not ready', reason, ...facts() }, { ...NO_STORE, 'retry-after': '5' }, 503)

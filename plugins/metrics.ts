@@ -1,5 +1,8 @@
 import { timingSafeEqual } from 'node:crypto'
-import { definePlugin, GatewayError, type Outcome, Reply } from 'tollgate/plugin'
+import { definePlugin, GatewayError, type Host, type Outcome, Reply } from 'tollgate/plugin'
+
+/** An account as the pool knows it. */
+type Member = Host['pool']['members'] extends ReadonlyMap<string, infer M> ? M : never
 
 /** Metrics for Prometheus. No metric has a label with a key. */
 export default definePlugin({
@@ -18,8 +21,10 @@ export default definePlugin({
       },
     },
   },
-  setup({ token }, { ledger, meter, status }) {
+  setup({ token }, { ledger, meter, now, pool, status }) {
     const outcomes = new Map<string, number>()
+    const accounts = (value: (member: Member) => number): (readonly [string, number])[] =>
+      [...pool.members].map(([name, member]) => [`{account="${name}"}`, value(member)])
     return {
       request(x) {
         if (x.path !== '/metrics') return
@@ -63,6 +68,24 @@ export default definePlugin({
             'counter',
             'Requests that were sent again because an upstream closed an idle connection.',
             [['', status.repeated]],
+          ),
+          ...metric(
+            'account_usable',
+            'gauge',
+            'Whether an account of an upstream may be asked.',
+            accounts(({ health }) => (health.outMs(now()) > 0 ? 0 : 1)),
+          ),
+          ...metric(
+            'account_requests_total',
+            'counter',
+            'Requests that this process sent by an account.',
+            accounts(({ health }) => health.counts.requests),
+          ),
+          ...metric(
+            'account_failures_total',
+            'counter',
+            'Those of them that the account failed to answer.',
+            accounts(({ health }) => health.counts.failures),
           ),
           ...metric(
             'exchanges_total',

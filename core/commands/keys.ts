@@ -136,11 +136,12 @@ export async function showHistory(
   )
   for (const entry of entries) {
     const shown = shownEntry(entry)
-    const { cost } = entry.notes
+    const { cost, attempts } = entry.notes
     const line = {
       ...shown,
       upstream: entry.notes.upstream ?? null,
       cost_to_operator_nano: cost ?? null,
+      attempts,
       cursor: entry.ordinal,
     }
     if (options.json) environment.print(JSON.stringify(line))

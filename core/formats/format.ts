@@ -61,6 +61,8 @@ export interface Format {
   readonly storesByDefault: boolean
   /** Whether the reply may leave something at its provider that later requests can refer to. */
   storesReply(body: Pick<Body, 'get'>): boolean
+  /** The body of a small request with a short answer, which finds out whether an account works. */
+  probe(model: string): Readonly<Record<string, unknown>>
   /** Whether a parsed event of a stream can only come before its content. */
   isOpening(json: unknown): boolean
   /** Whether a stream may have sent its last content. @param recent the text of the last events */

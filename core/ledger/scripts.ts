@@ -127,7 +127,11 @@ export class Scripts {
   }
 
   /** Runs one command on such a key, in the same way. @throws GatewayError unavailable */
-  write(command: 'SET' | 'SADD' | 'HSET', key: string, ...args: readonly (string | number)[]): Promise<unknown> {
+  write(
+    command: 'SET' | 'SADD' | 'HSET' | 'HINCRBY',
+    key: string,
+    ...args: readonly (string | number)[]
+  ): Promise<unknown> {
     return this.evaluate('return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))', key, command, ...args)
   }
 

@@ -1,8 +1,8 @@
 /** What a history entry records about its exchange, when it begins and when it has ended. */
-import type { Exchange, Outcome, With } from '../exchange/exchange.ts'
+import type { Attempt, Exchange, Outcome, With } from '../exchange/exchange.ts'
 import type { Bill } from './charge.ts'
 import { chargeNotes } from '../ledger/entries.ts'
-import type { Notes } from '../records/entry.ts'
+import type { NotedAttempt, Notes } from '../records/entry.ts'
 import { modelOf } from '../exchange/model.ts'
 
 type Known = With<'body' | 'model'>
@@ -46,6 +46,7 @@ export function notesAtEnd(
 ): Notes {
   const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
   const ended = result.failed ? 'failed' : 'ok'
+  const attempts = outcome.kind === 'answered' ? [] : outcome.attempts
   const status = by ? BROKEN_BY[by] : ended
   return {
     ...first,
@@ -60,5 +61,10 @@ export function notesAtEnd(
     price: x.model.entry.priceName,
     durationMs: now - x.startedAt,
     ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),
+    ...(attempts.length > 1 && { attempts: attempts.map(noted) }),
   }
+}
+
+function noted({ account, status, failure }: Attempt): NotedAttempt {
+  return { account, ...(status !== undefined && { status }), ...(failure !== undefined && { failure }) }
 }

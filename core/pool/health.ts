@@ -12,15 +12,27 @@ export interface Barred {
   readonly at: number
 }
 
+/** A failure, in words. */
+export interface Failed {
+  /** Milliseconds since the epoch. */
+  readonly at: number
+  readonly reason: string
+}
+
 /** The health of an account as processes share it. Times are in milliseconds since the epoch. */
 export interface HealthState {
+  /** When this was last changed. The latest change counts. */
+  readonly at: number
   /** Until when the account is not asked if another one can serve. */
   readonly coolUntil: number
   /** Until when the provider asks to wait. */
   readonly waitUntil: number
   /** How often in a row it was taken out. */
   readonly level: number
-  readonly barred: Barred | undefined
+  readonly barred?: Barred | undefined
+  /** Whether an operator has taken it out. */
+  readonly disabled: boolean
+  readonly lastFailure?: Failed | undefined
 }
 
 /** What is counted of an account since the process began. */
@@ -33,7 +45,9 @@ export interface Counts {
 export class Health {
   readonly counts: Counts = { requests: 0, failures: 0 }
   /** The last failure, in words. */
-  lastFailure: { readonly at: number; readonly reason: string } | undefined
+  lastFailure: Failed | undefined
+  #at = 0
+  #disabled = false
   #coolUntil = 0
   #waitUntil = 0
   #level = 0
@@ -52,7 +66,7 @@ export class Health {
 
   /** Milliseconds until the account may be asked if no other can serve; Infinity if somebody must bring it back. */
   waitMs(now: number): number {
-    return this.#barred ? Infinity : Math.max(0, this.#waitUntil - now)
+    return this.#barred || this.#disabled ? Infinity : Math.max(0, this.#waitUntil - now)
   }
 
   /** Milliseconds until the account should be asked. */
@@ -77,11 +91,15 @@ export class Health {
     this.#trying = false
   }
 
-  succeeded(now: number): void {
+  /** Notes a success. @returns whether it has brought the account back */
+  succeeded(now: number): boolean {
+    const back = this.#level > 0
     this.#trying = false
     this.#inARow = 0
     this.#level = 0
     this.#count(now, 0)
+    if (back) this.#at = now
+    return back
   }
 
   /**
@@ -105,6 +123,7 @@ export class Health {
     if (waitMs === undefined)
       this.#coolUntil = now + Math.min(config.cooldownMs * 2 ** (this.#level - 1), config.cooldownMaxMs)
     else this.#waitUntil = Math.max(this.#waitUntil, now + waitMs)
+    this.#at = now
     this.#inARow = 0
     this.#window = { from: now, requests: 0, failures: 0 }
     return true
@@ -117,11 +136,13 @@ export class Health {
     this.lastFailure = { at: now, reason }
     if (this.#barred) return false
     this.#barred = { status, at: now }
+    this.#at = now
     return true
   }
 
-  /** Brings the account back. */
-  reset(): void {
+  /** Brings the account back, unless an operator has disabled it. */
+  reset(now: number): void {
+    this.#at = now
     this.#barred = undefined
     this.#coolUntil = this.#waitUntil = 0
     this.#level = 0
@@ -129,16 +150,34 @@ export class Health {
     this.#trying = false
   }
 
-  get state(): HealthState {
-    return { coolUntil: this.#coolUntil, waitUntil: this.#waitUntil, level: this.#level, barred: this.#barred }
+  /** Takes the account out on behalf of an operator, or ends that. */
+  disable(now: number, disabled: boolean): void {
+    this.#at = now
+    this.#disabled = disabled
   }
 
-  /** Takes over what another process knows. */
-  adopt({ coolUntil, waitUntil, level, barred }: HealthState): void {
+  get state(): HealthState {
+    return {
+      at: this.#at,
+      coolUntil: this.#coolUntil,
+      waitUntil: this.#waitUntil,
+      level: this.#level,
+      barred: this.#barred,
+      disabled: this.#disabled,
+      lastFailure: this.lastFailure,
+    }
+  }
+
+  /** Takes over what another process knows, if it is newer. */
+  adopt({ at, coolUntil, waitUntil, level, barred, disabled, lastFailure }: HealthState): void {
+    if (at <= this.#at) return
+    this.#at = at
     this.#coolUntil = coolUntil
     this.#waitUntil = waitUntil
     this.#level = level
     this.#barred = barred
+    this.#disabled = disabled
+    if (lastFailure && lastFailure.at > (this.lastFailure?.at ?? 0)) this.lastFailure = lastFailure
   }
 
   #count(now: number, failures: number, windowMs = Infinity): void {

@@ -31,21 +31,41 @@ export class Pool {
   readonly #members = new Map<string, Member>()
   readonly #now: () => number
   readonly #log: Log
+  /** Called with the name of an account whose health has changed. */
+  onChange: (name: string) => void = () => {}
 
   constructor({ log, now }: { readonly log: Log; readonly now: () => number }) {
     this.#log = log
     this.#now = now
   }
 
-  /** The health of an account. A changed key brings the account back. */
-  health({ name, key }: Account): Health {
+  /** Takes over the accounts of a configuration. A changed key brings its account back. */
+  use(upstreams: Iterable<Pick<Upstream, 'accounts'>>): void {
+    for (const { accounts } of upstreams) {
+      for (const account of accounts) {
+        const member = this.#member(account)
+        if (member.key === account.key) continue
+        member.key = account.key
+        member.health.reset(this.#now())
+        this.onChange(account.name)
+      }
+    }
+  }
+
+  /** The health of an account. */
+  health(account: Account): Health {
+    return this.#member(account).health
+  }
+
+  #member({ name, key }: Account): Member {
     let member = this.#members.get(name)
     if (!member) this.#members.set(name, (member = { health: new Health(), key }))
-    if (member.key !== key) {
-      member.key = key
-      member.health.reset()
-    }
-    return member.health
+    return member
+  }
+
+  /** The accounts, with their keys, by name. */
+  get members(): ReadonlyMap<string, { readonly health: Health; readonly key: string }> {
+    return this.#members
   }
 
   /**
@@ -92,7 +112,11 @@ export class Pool {
 
   /** Brings an account back, or all of them. @param name such as `famA/main` */
   reset(name?: string): void {
-    for (const [each, { health }] of this.#members) if (name === undefined || each === name) health.reset()
+    for (const [each, { health }] of this.#members) {
+      if (name !== undefined && each !== name) continue
+      health.reset(this.#now())
+      this.onChange(each)
+    }
   }
 
   /** Notes that a request goes to an account. @returns false if the account cannot be asked any more */
@@ -100,15 +124,21 @@ export class Pool {
     return this.health(account).begin(this.#now(), lastResort)
   }
 
+  /** The health of an account that was asked. Undefined if its key has changed since: that tells nothing about it. */
+  #asked(account: Account): Health | undefined {
+    const { key, health } = this.#member(account)
+    return key === account.key ? health : undefined
+  }
+
   /** Notes that a request ended without telling anything about its account. */
   ended({ account }: Pick<PooledAccount, 'account'>): void {
-    this.health(account).ended()
+    this.#asked(account)?.ended()
   }
 
   succeeded({ account }: Pick<PooledAccount, 'account'>): void {
-    const health = this.health(account)
-    if (health.state.level > 0) this.#log.info({ account: account.name }, 'an account serves again')
-    health.succeeded(this.#now())
+    if (!this.#asked(account)?.succeeded(this.#now())) return
+    this.#log.info({ account: account.name }, 'an account serves again')
+    this.onChange(account.name)
   }
 
   /**
@@ -119,19 +149,22 @@ export class Pool {
    */
   failed({ upstream, account }: PooledAccount, status: number | undefined, reason: string, waitMs?: number): void {
     const now = this.#now()
-    const health = this.health(account)
+    const health = this.#asked(account)
+    if (!health) return
     if (refusesAccount(status)) {
-      if (health.bar(now, status as number, reason))
-        this.#log.error(
-          { upstream: upstream.name, account: account.name, reason },
-          'the provider refuses an account; it is not asked again until its key changes or `tollgate upstreams reset`',
-        )
+      if (!health.bar(now, status as number, reason)) return
+      this.#log.error(
+        { upstream: upstream.name, account: account.name, reason },
+        'the provider refuses an account; it is not asked again until its key changes, or `npx tollgate upstreams reset`',
+      )
+      this.onChange(account.name)
     } else if (health.failed(now, upstream.health, reason, waitMs)) {
       const forMs = health.outMs(now)
       this.#log.warn(
         { upstream: upstream.name, account: account.name, reason, forMs },
         'an account is not asked for now',
       )
+      this.onChange(account.name)
     }
   }
 }

@@ -16,6 +16,13 @@ export interface ChargePart {
   readonly model?: string
 }
 
+/** How one account answered: with a status, or why it did not. */
+export interface NotedAttempt {
+  readonly account: string
+  readonly status?: number
+  readonly failure?: string
+}
+
 /** What an entry records besides its amounts. */
 export interface Notes {
   readonly endpoint: string
@@ -43,6 +50,8 @@ export interface Notes {
   readonly cost?: string
   readonly durationMs?: number
   readonly ttftMs?: number
+  /** The accounts that were asked, if there were several. Never shown to customers. */
+  readonly attempts?: readonly NotedAttempt[]
   /** For a credit: the refunded entry, when it ended in milliseconds since the epoch, and the reason. */
   readonly entry?: string
   readonly endedAt?: number

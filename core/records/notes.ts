@@ -33,6 +33,7 @@ const RARE = [
   'entry',
   'endedAt',
   'reason',
+  'attempts',
 ] as const satisfies readonly (keyof Notes)[]
 
 type Text = string | number | null | readonly number[] | Partial<Notes>

@@ -90,6 +90,7 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
         if (thrown === BEING_TRIED) asked--
+        else noteFailure(x.attempts, thrown)
         const isLate = performance.now() - began >= totalMs
         const again = left && !isLate && !x.begun && !x.gone && !x.over && isRetried(thrown, on)
         if (!again) throw conclusion(x, up, thrown)
@@ -127,6 +128,12 @@ async function next(x: HttpExchange, up: ReplyHooks): Promise<boolean> {
   const failed = x.attempts.at(-1) ?? { upstream: x.route.upstream.name, account: x.route.account.name }
   while (await x.route.next()) if (await up.reroute(failed)) return true
   return false
+}
+
+/** Notes in the last attempt that its answer was no reply. */
+function noteFailure(attempts: Attempt[], { kind }: FailedAttempt): void {
+  const last = attempts.pop()
+  if (last) attempts.push(typeof kind === 'number' || last.failure !== undefined ? last : { ...last, failure: kind })
 }
 
 /** Whether a failure says nothing about the account: the request itself caused it. */

@@ -7,7 +7,9 @@ import { bodyOf } from '../body.ts'
 import { ReplyEvent } from '../../core/formats/events.ts'
 import { formatOf, PLAIN } from '../../core/formats/index.ts'
 import { type Exchange, type Facts, type Format, type Head, type Host, Route } from '../../core/plugin.ts'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { NANO } from '../../core/money/credits.ts'
+import { Pool } from '../../core/pool/pool.ts'
 
 const FILE = fileURLToPath(new URL('../../gateway.yaml', import.meta.url))
 
@@ -16,7 +18,14 @@ export const config: Config = await loadConfig(FILE, {}, checkChain).then(({ con
 
 /** A host with the configuration, and with what a test adds. */
 export function hostWith(more: Record<string, unknown> = {}): Partial<Host> {
-  return { config, now: () => NOW, ...more }
+  return { config, now: () => NOW, pool: poolOf(), ...more }
+}
+
+/** The accounts of the repository's configuration, which are all well. */
+export function poolOf(): Pool {
+  const pool = new Pool({ log: createLog(new Scrubber(), 'silent', process.stdout), now: () => NOW })
+  pool.use(config.upstreams.values())
+  return pool
 }
 
 export const NOW = Date.UTC(2030, 0, 1, 12)

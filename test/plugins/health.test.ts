@@ -19,7 +19,10 @@ t.test('liveness does not depend on the store', async t => {
 t.test('readiness needs a store that answers and a gateway that does not drain', async t => {
   const there = (): Promise<void> => Promise.resolve()
   const away = (): Promise<void> => Promise.reject(new Error('away'))
-  t.match(await ask('/health/ready', { probe: there }), { status: 200, body: { status: 'ready' } })
+  t.match(await ask('/health/ready', { probe: there }), {
+    status: 200,
+    body: { status: 'ready', key_types: { famA: 'served', editor: 'served' } },
+  })
   t.match(await ask('/health/ready', { probe: away }), { status: 503, body: { reason: 'the store does not answer' } })
   t.match(await ask('/health/ready', { probe: there, draining: true }), { status: 503, body: { reason: 'draining' } })
 })

@@ -1,15 +1,12 @@
 import t from 'tap'
 import router from '../../plugins/router.ts'
 import { drive } from '../drive.ts'
-import { at, bodyFrom, CHAT, hostWith, keyOf, MESSAGES, modelOf, NOW, RESPONSES } from './facts.ts'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
-import { Pool } from '../../core/pool/pool.ts'
+import { at, bodyFrom, CHAT, hostWith, keyOf, MESSAGES, modelOf, RESPONSES } from './facts.ts'
 
 const route = async (type: string, model: string, path: string): Promise<any> => {
   const body = bodyFrom({ model, messages: [{ role: 'user', content: 'a' }], input: 'a', max_tokens: 5 })
   const facts = { key: keyOf(type), body, model: modelOf(type, model) }
-  const log = createLog(new Scrubber(), 'silent', process.stdout)
-  const host = hostWith({ longJobs: { of: () => ({}) }, pool: new Pool({ log, now: () => NOW }) })
+  const host = hostWith({ longJobs: { of: () => ({}) } })
   return ((await drive(router, { exchange: at(path), facts, host })).given as any).route
 }
 

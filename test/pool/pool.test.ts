@@ -163,7 +163,10 @@ t.test(
     t.match(logged(), new RegExp(`"upstream":"u","account":"${name}","reason":"status 401"`))
     t.not(choose()[0], name)
     const changed = upstreamOf(upstream.accounts.map(each => (each.name === name ? { ...each, key: 'new' } : each)))
+    pool.use([changed])
     t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name)
+    pool.failed({ upstream, account: accountOf(name), lastResort: false }, 401, 'of the old key')
+    t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name, 'the old key says nothing about it')
   },
 )
 

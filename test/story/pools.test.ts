@@ -1,9 +1,17 @@
 import { readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
+import type { Account, Upstream } from '../../core/config/config.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { type Edit, GatewayFile } from '../gateway-file.ts'
+import { Place } from '../process.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+/** Several gateways need a store that all of them can reach. */
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
@@ -27,6 +35,14 @@ interface Scene {
   readonly spare: ScriptedUpstream
 }
 
+/** Lets famC use another provider beside its own. */
+function withSpare(file: GatewayFile, spare: ScriptedUpstream): GatewayFile {
+  const accounts = [{ name: 'one', key: 'spare-secret-0123456789' }]
+  return file
+    .set('upstreams.spare', { url: spare.url, speaks: ['chat-completions'], accounts })
+    .set('keyTypes.famC.upstream', ['famC', 'spare'])
+}
+
 /** A gateway whose key type famC uses one upstream, and a spare one with another provider. */
 async function scene(t: Test, edit: Edit = file => file, retry: object = {}): Promise<Scene> {
   const first = await ScriptedUpstream.start(t)
@@ -37,14 +53,8 @@ async function scene(t: Test, edit: Edit = file => file, retry: object = {}): Pr
     upstream: first.url,
     edit: file =>
       edit(
-        file
-          .set('upstreams.spare', {
-            url: spare.url,
-            speaks: ['chat-completions'],
-            accounts: [{ name: 'one', key: 'spare-secret-0123456789' }],
-          })
+        withSpare(file, spare)
           .set('upstreams.famC.timeouts', { connect: '300ms', firstByte: '400ms', idle: '300ms' })
-          .set('keyTypes.famC.upstream', ['famC', 'spare'])
           .set('keyTypes.famC.retry', { attempts: 3, ...retry }),
       ),
   })
@@ -89,7 +99,7 @@ t.test('a customer does not notice an account that fails before any content', as
   t.ok(spare.requests.every(({ headers }) => headers.authorization === 'Bearer spare-secret-0123456789'))
 })
 
-t.test('an account that cannot be reached is passed over, and every attempt is in the log', async t => {
+t.test('an account that cannot be reached is passed over, and every attempt is in the history', async t => {
   const { g, spare } = await scene(t, file => file.set('upstreams.famC.url', 'http://127.0.0.1:1'))
   const key = await g.key('famC')
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
@@ -97,6 +107,10 @@ t.test('an account that cannot be reached is passed over, and every attempt is i
   await g.settled(key)
   const [entry] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
   t.equal(entry?.notes.upstream, 'spare/one', 'the history names the account that served')
+  t.match(entry?.notes.attempts, [
+    { account: 'famC/1', failure: /provider/ },
+    { account: 'spare/one', status: 200 },
+  ])
 })
 
 t.test('nothing is repeated once content has gone to the client', async t => {
@@ -277,4 +291,111 @@ t.test('when no account is left, the error says truly when one will be', async t
   t.equal(late.headers.get('x-should-retry'), 'false', 'final')
   t.same([first.requests.length, spare.requests.length], [2, 2], 'neither is asked again')
   await g.settled(key)
+})
+
+t.test(
+  'gateways share what they know of an account, and continue with it while the store is away',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
+    answerWell(spare)
+    first.script = (_received, res) => json(res, {}, 401)
+    const env = { REDIS_URL: redis.url, ...recordsEnv(), ...upstreamEnv(first.url) }
+    const pooled: Edit = file => withSpare(ownPrefix(file), spare)
+    const one = await startGateway(t, { edit: pooled, env })
+    const shared: Edit = file => pooled(file).set('store.data', join(dirname(one.file), 'data'))
+    const two = await startGateway(t, { edit: shared, env })
+    const famC = one.gateway.config.upstreams.get('famC') as Upstream
+    const [account] = famC.accounts as [Account]
+    const isOut = ({ gateway }: TestGateway): boolean => gateway.pool.health(account).state.barred !== undefined
+    const key = await one.key('famC')
+    t.equal((await one.call(CHAT, { key, body: BODY })).status, 200)
+    t.equal(first.requests.length, 1)
+    await until(() => isOut(two))
+    t.equal((await two.call(CHAT, { key, body: BODY })).status, 200)
+    t.equal(first.requests.length, 1, 'the other gateway does not ask it')
+    two.gateway.pool.reset(account.name)
+    await until(() => !isOut(one))
+
+    t.comment('The store loses what was shared.')
+    one.gateway.pool.failed({ upstream: famC, account, lastResort: false }, 403, 'x')
+    await until(() => isOut(two))
+    await redis.command('DEL', one.gateway.ledger.scripts.keys.shared('pool'))
+    await until(async () => (await redis.command('HLEN', one.gateway.ledger.scripts.keys.shared('pool'))) === 1)
+    t.ok(isOut(one) && isOut(two))
+    await one.settled(key)
+  },
+)
+
+t.test('an operator lists accounts, tests one, takes it out and brings it back', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
+  answerWell(spare)
+  first.script = (_received, res) => json(res, { error: { message: 'no money left', type: 'billing' } }, 402)
+  const quota = { credits: 5, per: 'day' }
+  const place = new Place(
+    t,
+    file =>
+      withSpare(ownPrefix(file), spare).set('upstreams.famC.accounts', [
+        { name: 'main', key: 'main-secret-0123456789', quota },
+      ]),
+    { REDIS_URL: redis.url, ...upstreamEnv(first.url) },
+  )
+  const gateway = await place.start(t)
+  const { key } = await place.key('famC', '1')
+  const ask = async (): Promise<number> => {
+    const body = JSON.stringify(BODY)
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' }
+    return (await fetch(`${gateway.url}${CHAT}`, { method: 'POST', headers, body })).status
+  }
+  t.equal(await ask(), 200)
+  const lines = async (): Promise<Record<string, any>[]> =>
+    (await place.run('upstreams', '--json')).out
+      .trim()
+      .split('\n')
+      .map(line => JSON.parse(line))
+  const of = async (name: string): Promise<Record<string, any>> =>
+    (await lines()).find(({ account }) => account === name) ?? {}
+  await until(async () => (await of('famC/main'))['requests'] === 1)
+  t.match(await of('famC/main'), {
+    health: /^refused by the provider \(402\) since /,
+    failures: 1,
+    quota: '5',
+    quota_used: '0',
+    last_failure: 'upstream status 402 billing no money left',
+  })
+  t.match(await of('spare/one'), { health: 'ok', requests: 1, failures: 0, quota: null })
+  t.match((await place.run('upstreams')).out, /famC\/main +refused by the provider.*1 requests, 1 failed; quota 0 of 5/)
+  t.match(await place.run('upstreams', 'test', 'famC/main'), {
+    code: 1,
+    err: /failed after \d+ ms: upstream status 402/,
+  })
+  t.match(await place.run('upstreams', 'test', 'spare/one'), { code: 0, out: /spare\/one answered in \d+ ms/ })
+  t.match(await place.run('upstreams', 'test', 'spare/two'), {
+    code: 2,
+    err: /no account spare\/two; did you mean spare\/one/,
+  })
+
+  answerWell(first)
+  const asked = first.requests.length
+  t.match(await place.run('upstreams', 'reset', 'famC/main'), { code: 0, out: /is asked again/ })
+  await until(async () => {
+    t.equal(await ask(), 200)
+    return first.requests.length > asked
+  })
+  t.match(await place.run('upstreams', 'disable', 'famC/main'), { code: 0 })
+  const at = async (): Promise<number> => {
+    t.equal(await ask(), 200)
+    return first.requests.length
+  }
+  await until(async () => (await at()) === (await at()))
+  // A restart, and a store that has lost it, do not bring it back.
+  await gateway.stop('SIGTERM')
+  await redis.command('DEL', ...((await redis.command('KEYS', '*:pool')) as string[]))
+  const again = await place.start(t)
+  t.match(await of('famC/main'), { health: 'disabled' })
+  t.match(await place.run('upstreams', 'enable', 'famC/main'), { code: 0 })
+  t.match(await of('famC/main'), { health: 'ok' })
+  await again.stop('SIGTERM')
 })

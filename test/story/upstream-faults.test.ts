@@ -218,7 +218,7 @@ t.test("an upstream's words about the request pass; its words about the account 
     )
     t.equal(answer.headers.get('x-should-retry'), final ? 'false' : null)
     t.notMatch(answer.text, 'org-1')
-    health.reset()
+    health.reset(Date.now())
   }
   const limited = await chat(
     429,

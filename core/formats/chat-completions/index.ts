@@ -94,6 +94,7 @@ export const chatCompletions: Format = {
   reportsCalls: false,
   storesByDefault: false,
   limitCalls: () => {},
+  probe: model => ({ model, max_tokens: 16, messages: [{ role: 'user', content: 'Reply with OK.' }] }),
   isOpening,
   mayBeComplete: () => false,
   defaultHeaders: {},

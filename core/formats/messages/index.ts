@@ -84,6 +84,7 @@ export const messages: Format = {
         : tool,
     )
   },
+  probe: model => ({ model, max_tokens: 16, messages: [{ role: 'user', content: 'Reply with OK.' }] }),
   isOpening: json => ['message_start', 'ping'].includes(text(object(json)?.['type']) ?? ''),
   mayBeComplete: recent => recent.includes('"message_delta"'),
   limitOutput(body, tokens) {

@@ -119,6 +119,7 @@ export const responses: Format = {
       body.set('max_tool_calls', most)
   },
   // Each item ends with `.done` events, and the next one begins with others.
+  probe: model => ({ model, input: 'Reply with OK.', max_output_tokens: 16, store: false }),
   isOpening: json => OPENING.has(text(object(json)?.['type']) ?? ''),
   mayBeComplete: recent =>
     recent.lastIndexOf('.done"') > Math.max(recent.lastIndexOf('.delta"'), recent.lastIndexOf('.added"')),

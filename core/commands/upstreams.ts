@@ -1,0 +1,137 @@
+/** `tollgate upstreams`: the accounts of the upstreams, their health, and what an operator does about it. */
+import type { Account, Config, Upstream } from '../config/config.ts'
+import { suggest } from '../config/locate.ts'
+import { probe } from '../upstream/probe.ts'
+import { isoTime } from '../metering/account-views.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import type { Environment } from '../lib/environment.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { HealthState } from '../pool/health.ts'
+import { Pool } from '../pool/pool.ts'
+import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
+import type { Output } from './keys.ts'
+import { inOneLine } from './printable.ts'
+import { onLedger, StoreFailure, UsageError } from './shared.ts'
+
+/** What an operator can do with an account. */
+export type AccountAction = 'disable' | 'enable' | 'reset'
+
+/** Prints every account with its health, quota and counts. */
+export async function listAccounts(environment: Environment, config: Config, options: Output): Promise<void> {
+  const lines = await onLedger(environment, config, async ledger => {
+    const { pool, sharing } = await poolOf(environment, config, ledger)
+    const asked = await sharing.asked()
+    const shown = accountsOf(config).map(async ({ upstream, account }) => {
+      const { state } = pool.health(account)
+      const quota = account.quota && (await ledger.quotaUsed(account.name, account.quota, environment.now()))
+      return {
+        account: account.name,
+        upstream: upstream.name,
+        health: healthOf(state, environment.now()),
+        ...asked(account.name),
+        quota: account.quota ? formatCredits(account.quota.amount) : null,
+        quota_used: quota ? formatCredits(quota.used) : null,
+        quota_resets_at: quota ? isoTime(quota.resetsAt) : null,
+        weight: account.weight,
+        last_failure: state.lastFailure?.reason ?? null,
+        last_failure_at: isoTime(state.lastFailure?.at),
+      }
+    })
+    return Promise.all(shown)
+  })
+  for (const line of lines) {
+    if (options.json) environment.print(JSON.stringify(line))
+    else environment.print(inWords(line))
+  }
+}
+
+type Line = Readonly<Record<string, string | number | null>>
+
+function inWords(line: Line): string {
+  const of = (name: string): string => inOneLine(String(line[name] ?? ''))
+  const used =
+    line['quota'] === null ? '' : `; quota ${of('quota_used')} of ${of('quota')} until ${of('quota_resets_at')}`
+  const last = line['last_failure'] === null ? '' : `; last failure ${of('last_failure_at')}: ${of('last_failure')}`
+  const counts = `${of('requests')} requests, ${of('failures')} failed`
+  return `${of('account').padEnd(20)}  ${of('health').padEnd(24)}  ${counts}${used}${last}`
+}
+
+/** Returns the health of an account in words. */
+function healthOf({ disabled, barred, waitUntil, coolUntil, level }: HealthState, now: number): string {
+  if (disabled) return 'disabled'
+  if (barred) return `refused by the provider (${barred.status}) since ${isoTime(barred.at)}`
+  if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
+  if (coolUntil > now) return `failing, not asked until ${isoTime(coolUntil)}`
+  return level > 0 ? 'failing, tried by one request' : 'ok'
+}
+
+/** Disables an account, enables it again, or brings it back. */
+export async function changeAccount(
+  environment: Environment,
+  config: Config,
+  name: string,
+  action: AccountAction,
+): Promise<void> {
+  const { account } = findAccount(config, name)
+  await onLedger(environment, config, async ledger => {
+    const { pool, sharing } = await poolOf(environment, config, ledger)
+    const now = environment.now()
+    if (action === 'reset') pool.health(account).reset(now)
+    else {
+      // The records come first: a store may lose it.
+      await recordDisabled(ledger.records, account.name, action === 'disable')
+      pool.health(account).disable(now, action === 'disable')
+    }
+    await sharing.write(account.name)
+  })
+  environment.print(`${account.name} ${DONE[action]}. Running gateways follow within two seconds.`)
+}
+
+/** Sends one small request by an account, which its provider bills, and prints how it went. */
+export async function testAccount(environment: Environment, config: Config, name: string): Promise<void> {
+  const { upstream, account } = findAccount(config, name)
+  const model = cheapestOf(config, upstream, account)
+  if (model === undefined) throw new UsageError(`no key type has a model that ${account.name} serves`)
+  if (account.url === undefined) return environment.print(`${account.name} is simulated.`)
+  const { ms, failure } = await probe(upstream, account, model)
+  if (failure !== undefined) throw new StoreFailure(`${account.name} failed after ${ms} ms: ${failure}`)
+  environment.print(`${account.name} answered in ${ms} ms, asked for ${model}.`)
+}
+
+/** Returns the name of the cheapest model that an account serves. */
+function cheapestOf({ keyTypes }: Config, upstream: Upstream, { models }: Account): string | undefined {
+  return [...keyTypes.values()]
+    .flatMap(type => [...type.models.values()])
+    .filter(({ upstreams, sends }) => upstreams.includes(upstream) && (models?.has(sends) ?? true))
+    .sort((a, b) => Number(a.price.output - b.price.output))[0]?.sends
+}
+
+const DONE: Readonly<Record<AccountAction, string>> = {
+  disable: 'is disabled',
+  enable: 'is enabled',
+  reset: 'is asked again',
+}
+
+async function poolOf(
+  environment: Environment,
+  config: Config,
+  ledger: Ledger,
+): Promise<{ pool: Pool; sharing: PoolSharing }> {
+  const pool = new Pool(environment)
+  const sharing = new PoolSharing(pool, ledger.scripts, environment.log)
+  await sharing.load(config, ledger.records, environment.now())
+  return { pool, sharing }
+}
+
+function accountsOf(config: Config): { upstream: Upstream; account: Account }[] {
+  return [...config.upstreams.values()].flatMap(upstream => upstream.accounts.map(account => ({ upstream, account })))
+}
+
+/** Finds an account by its name. @throws UsageError if there is none */
+function findAccount(config: Config, name: string): { upstream: Upstream; account: Account } {
+  const found = accountsOf(config).find(({ account }) => account.name === name)
+  if (found) return found
+  const names = accountsOf(config).map(({ account }) => account.name)
+  const hint = suggest(name, names)
+  throw new UsageError(`there is no account ${inOneLine(name)}${hint === undefined ? '' : `; ${hint}`}`)
+}

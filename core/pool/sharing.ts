@@ -1,0 +1,160 @@
+/**
+ * Shares the health of accounts among the processes that use a store, and with commands. While the store is away, each
+ * process goes on with what it knows.
+ */
+import { createHash } from 'node:crypto'
+import type { Config } from '../config/config.ts'
+import { type Scripts, stored } from '../ledger/scripts.ts'
+import { type Log, reasonOf } from '../lib/log.ts'
+import { OnceInAWhile } from '../lib/once-in-a-while.ts'
+import { meta, setMeta } from '../records/migrations.ts'
+import type { Records } from '../records/records.ts'
+import type { HealthState } from './health.ts'
+import type { Pool } from './pool.ts'
+
+/** Interval of reading what other processes know, in milliseconds. */
+const EVERY_MS = 1000
+/** Where the records have the names of disabled accounts, as JSON: a store may lose them. */
+const DISABLED = 'disabled accounts'
+
+/** The health of an account with the key that it belongs to. */
+interface Shared extends HealthState {
+  readonly key: string
+}
+
+/** How often an account was asked, and how often that failed, since the store was created. */
+export interface Asked {
+  readonly requests: number
+  readonly failures: number
+}
+
+/** Shares one pool. */
+export class PoolSharing {
+  readonly #pool: Pool
+  readonly #scripts: Scripts
+  readonly #log: Log
+  readonly #reports = new OnceInAWhile()
+  /** What of each account has been added to the sums of all processes. */
+  readonly #added = new Map<string, Asked>()
+  #timer: NodeJS.Timeout | undefined
+  #running: Promise<void> | undefined
+
+  constructor(pool: Pool, scripts: Scripts, log: Log) {
+    this.#pool = pool
+    this.#scripts = scripts
+    this.#log = log
+  }
+
+  /** Learns what is known of the accounts of a configuration. @throws GatewayError unavailable */
+  async load({ upstreams }: Config, records: Records, now: number): Promise<void> {
+    this.#pool.use(upstreams.values())
+    const disabled = await disabledAccounts(records)
+    await this.#adopt()
+    for (const [name, { health }] of this.#pool.members)
+      if (health.state.disabled !== disabled.includes(name)) health.disable(now, disabled.includes(name))
+  }
+
+  /** Learns what is known, and shares every change from now on. @throws GatewayError unavailable */
+  async start(config: Config, records: Records, now: number): Promise<void> {
+    await this.load(config, records, now)
+    const failed = (cause: unknown): void => {
+      if (this.#reports.due('sharing', reasonOf(cause), performance.now()))
+        this.#log.warn({ err: cause }, 'the health of accounts cannot be shared')
+    }
+    this.#pool.onChange = name => void this.write(name).catch(failed)
+    this.#timer = setInterval(() => {
+      this.#running ??= this.#sync()
+        .catch(failed)
+        .finally(() => (this.#running = undefined))
+    }, EVERY_MS).unref()
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer)
+    this.#pool.onChange = () => {}
+    await this.#running
+  }
+
+  /** Writes the health of an account. @throws GatewayError unavailable */
+  async write(name: string): Promise<void> {
+    const member = this.#pool.members.get(name)
+    if (!member) return
+    const shared: Shared = { ...member.health.state, key: digestOf(member.key) }
+    await this.#scripts.write('HSET', this.#scripts.keys.shared('pool'), name, JSON.stringify(shared))
+  }
+
+  /** Returns how often the accounts were asked by all processes, by name. @throws GatewayError unavailable */
+  async asked(): Promise<(name: string) => Asked> {
+    const { redis, keys } = this.#scripts
+    const sums = await stored(redis.hgetall(keys.shared('asked')))
+    const sum = (name: string, kind: keyof Asked): number => Number(sums[`${name} ${kind}`] ?? 0)
+    return name => ({ requests: sum(name, 'requests'), failures: sum(name, 'failures') })
+  }
+
+  async #sync(): Promise<void> {
+    const states = await this.#adopt()
+    for (const [name, { health }] of this.#pool.members) {
+      // The store has never had it, or has lost it.
+      if ((states.get(name)?.at ?? 0) < health.state.at) await this.write(name)
+      await this.#add(name, health.counts)
+    }
+  }
+
+  /** Adopts what other processes know that is newer. @returns what the store has, by account */
+  async #adopt(): Promise<Map<string, Shared>> {
+    const { redis, keys } = this.#scripts
+    const texts = await stored(redis.hgetall(keys.shared('pool')))
+    const states = new Map<string, Shared>()
+    for (const [name, { health, key }] of this.#pool.members) {
+      const shared = parsed(texts[name])
+      // What is known of an earlier or a later key says nothing about this one.
+      if (!shared || shared.key !== digestOf(key)) continue
+      states.set(name, shared)
+      health.adopt(shared)
+    }
+    return states
+  }
+
+  /** Adds what was counted since the last time to the sums of all processes. */
+  async #add(name: string, counts: Asked): Promise<void> {
+    const added = this.#added.get(name) ?? { requests: 0, failures: 0 }
+    const { requests, failures } = counts
+    for (const [kind, more] of [
+      ['requests', requests - added.requests],
+      ['failures', failures - added.failures],
+    ] as const)
+      if (more > 0) await this.#scripts.write('HINCRBY', this.#scripts.keys.shared('asked'), `${name} ${kind}`, more)
+    this.#added.set(name, { requests, failures })
+  }
+}
+
+function digestOf(key: string): string {
+  return createHash('sha256').update(key).digest('hex').slice(0, 16)
+}
+
+function parsed(text: string | undefined): Shared | undefined {
+  if (text === undefined) return undefined
+  try {
+    return JSON.parse(text) as Shared
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns the names of the accounts that an operator has disabled. @throws GatewayError unavailable */
+export async function disabledAccounts({ database }: Records): Promise<readonly string[]> {
+  return namesIn(await stored(meta(database, DISABLED)))
+}
+
+/** Records that an account is disabled, or no longer. @throws GatewayError unavailable */
+export async function recordDisabled({ database }: Records, name: string, disabled: boolean): Promise<void> {
+  const change = database.transaction(async sql => {
+    const others = namesIn(await meta(sql, DISABLED)).filter(each => each !== name)
+    await setMeta(sql, DISABLED, JSON.stringify(disabled ? [...others, name] : others))
+  })
+  await stored(change)
+}
+
+function namesIn(text: string | undefined): string[] {
+  return text === undefined ? [] : (JSON.parse(text) as string[])
+}
