@@ -26,7 +26,12 @@ export async function setStatus(
       report(environment, reached)
       // The store would say nothing else.
       if (reached !== 'store') return undefined
-    } else if (!(await keys.disable(key.id))) environment.complain(NOT_RECORDED)
+    } else {
+      const reached = await keys.disable(key.id)
+      if (reached === 'unrecorded') environment.complain(NOT_RECORDED)
+      else report(environment, reached)
+      if (reached === 'records' || reached === 'unknown') return undefined
+    }
     return describe(ledger, { ...key, status }, config, environment.now())
   })
   const shown = await change.catch(async (thrown: unknown) => {

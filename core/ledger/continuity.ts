@@ -17,12 +17,14 @@ import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
 import { serversOf } from './servers.ts'
 import { SHARDS } from './store-keys.ts'
-import { type SharedState, StoreMeta } from './store-meta.ts'
+import { REPLACED, type SharedState, StoreMeta } from './store-meta.ts'
 
 /** The layout of the store's keys. */
 const LAYOUT = '2'
 /** Milliseconds between two attempts to check a store. */
 const RETRY_MS = 250
+/** Looks at the shared state after which the records are asked whether this is still their store. */
+const DOUBT_EVERY = 10
 /** Identities of servers that are remembered. */
 const SERVERS_MAX = 50
 
@@ -40,8 +42,6 @@ export class Continuity {
   #open = false
   #closed = false
   #retry: NodeJS.Timeout | undefined
-  /** Accounts that were compared with the records the last time. */
-  #compared = 0
   /** The number of times that the connection was interrupted. */
   #interruptions = 0
   #lostAt = 0
@@ -49,6 +49,7 @@ export class Continuity {
   /** The id of the store, which the records have too. Undefined if it has none. */
   #id: string | undefined
   readonly #newId: () => string
+  #looks = 0
   /** Whether the records may know of a later generation than the store, and whether they certainly do. */
   #doubted = true
   #outdated = false
@@ -126,6 +127,7 @@ export class Continuity {
     const interrupted = (): void => {
       this.#interruptions++
       this.#open = false
+      this.#doubted = true
     }
     for (const event of ['close', 'end', '-node']) redis.on(event as 'close', interrupted)
     for (const event of ['ready', '+node', '-node']) redis.on(event as 'ready', () => this.recheck())
@@ -158,6 +160,7 @@ export class Continuity {
         this.#repeated = this.#generation
       } catch (cause) {
         this.#open = false
+        if (this.#closed) return
         this.#report(cause)
         clearTimeout(this.#retry)
         this.#retry = setTimeout(() => this.recheck(), RETRY_MS).unref()
@@ -185,8 +188,8 @@ export class Continuity {
   async state(): Promise<SharedState> {
     const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog']
     const [owner, id, generation, until, backlog] = await this.meta.get(...names)
-    // Another process has learnt that the records are used with another store.
-    if ((id ?? undefined) !== this.#id) this.#doubted = true
+    // Another store may be used with the records, although nothing is recorded that would tell.
+    if ((id ?? undefined) !== this.#id || ++this.#looks % DOUBT_EVERY === 0) this.#doubted = true
     // Somebody has emptied the store, or restored it.
     const changed = owner === null || Number(generation) !== this.#generation
     if (changed) this.#open = false
@@ -215,12 +218,14 @@ export class Continuity {
       await this.#refuseEarlier()
       const lost = await stored(this.#records.keys.any())
       if (lost && !mayRebuild) throw new Error(EMPTY_STORE)
-      await this.#fill(identities, lost)
+      await this.#fill(lost)
       return
     }
     if (layout !== LAYOUT || Number(shards) !== SHARDS)
       throw new Error(otherLayout(`layout ${layout} with ${shards} shards`, `layout ${LAYOUT} with ${SHARDS}`))
     if (owner !== this.#records.id) throw new Error(otherRecords(this.#records.description))
+    // Another process may have learnt that the records are used with another store.
+    this.#doubted ||= (id ?? undefined) !== this.#id
     this.#id = id ?? undefined
     this.#lostAt = Number(lostAt ?? 0)
     if (Number(generation) < this.#generation) this.#outdated = true
@@ -245,12 +250,12 @@ export class Continuity {
       current = await stored(this.#records.store())
     } catch (cause) {
       // A mere doubt does not close a store while the records are away.
-      if (this.#outdated || changed) throw cause
+      if (this.#outdated || changed || this.#id === REPLACED) throw cause
       return false
     }
     if (current !== this.#id) {
       // All processes that use this store must learn of it.
-      await this.meta.set({ store: 'replaced' })
+      if (this.#id !== undefined) await this.meta.replace(this.#id)
       throw new Error(OTHER_STORE)
     }
     this.#doubted = false
@@ -263,29 +268,30 @@ export class Continuity {
   }
 
   /** Makes an empty store the store of these records. @param lost whether they have keys @returns the number of keys */
-  async #fill(servers: readonly string[], lost: boolean): Promise<number> {
+  async #fill(lost: boolean): Promise<number> {
     const id = this.#newId()
-    const { accounts, generation } = await this.#recovery.rebuild(id)
-    this.#generation = generation
-    this.#id = id
-    if (lost) this.#lostAt = this.now()
-    await this.meta.set({
-      records: this.#records.id,
-      store: id,
-      shards: String(SHARDS),
-      layout: LAYOUT,
-      servers: servers.join(' '),
-      lostAt: String(this.#lostAt),
-      generation: String(this.#generation),
-      beat: String(this.now()),
+    const isEmpty = async (): Promise<boolean> => (await this.meta.get('records'))[0] === null
+    return this.#recovery.rebuild(id, isEmpty, async generation => {
+      if (lost) this.#lostAt = this.now()
+      await this.meta.set({
+        records: this.#records.id,
+        store: id,
+        shards: String(SHARDS),
+        layout: LAYOUT,
+        servers: (await serversOf(this.#store.redis)).identities.join(' '),
+        lostAt: String(this.#lostAt),
+        generation: String(generation),
+        beat: String(this.now()),
+      })
+      // Versions before the records refuse a store that has this key.
+      await this.#scripts.write('SET', this.#scripts.keys.shared('rebuilding'), 1)
+      this.#generation = generation
+      this.#id = id
     })
-    // Versions before the records refuse a store that has this key.
-    await this.#scripts.write('SET', this.#scripts.keys.shared('rebuilding'), 1)
-    return accounts
   }
 
   /**
-   * Fills an empty store for `tollgate rebuild`, or brings one up to date that these records were used with before.
+   * Fills an empty store for `tollgate rebuild`.
    * @param migrating whether it is filled beside the keys of an earlier version
    * @returns the number of keys
    * @throws Error for the operator
@@ -294,15 +300,10 @@ export class Continuity {
     const [owner, id] = await this.meta.get('records', 'store')
     if (owner === null) {
       if (!migrating) await this.#refuseEarlier()
-      return this.#fill((await serversOf(this.#store.redis)).identities, true)
+      return this.#fill(true)
     }
     if (owner !== this.#records.id) throw new Error(otherRecords(this.#records.description))
-    if ((id ?? undefined) === (await stored(this.#records.store()))) throw new Error(NOT_EMPTY)
-    const own = this.#newId()
-    await stored(this.#records.nextGeneration(own))
-    await this.meta.set({ store: own })
-    await this.start(false)
-    return this.#compared
+    throw new Error((id ?? undefined) === (await stored(this.#records.store())) ? NOT_EMPTY : OTHER_STORE)
   }
 
   /** Restores what a store lost that was restarted, or whose place another server took. One process does it. */
@@ -323,7 +324,6 @@ export class Continuity {
       this.#doubted = false
       this.#outdated = false
     })
-    this.#compared = accounts
     this.#log.info({ accounts }, 'the server of the store has changed; compared it with the records')
   }
 }

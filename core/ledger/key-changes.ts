@@ -1,6 +1,7 @@
 /** Creates, changes and finds keys as operators do. A change goes to the records first, then to the store. */
 import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
+import { GatewayError } from '../errors.ts'
 import { CommitInDoubt, RecordsError } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestOf, newSecret } from './key-secrets.ts'
@@ -131,21 +132,22 @@ export class KeyChanges {
   /**
    * Disables a key. The store knows at once; the records follow, also if they are away now. Running requests learn of
    * it at their next renewal.
-   * @returns whether it is recorded; if not, a running gateway does so when the records answer
-   * @throws GatewayError unavailable; RangeError if the store has no such key
+   * @returns where the change is; `unrecorded` if it is in the store only, until a running gateway records it
+   * @throws GatewayError unavailable if it may not be in force; RangeError if there is no such key
    */
-  async disable(id: string): Promise<boolean> {
+  async disable(id: string): Promise<Reached | 'unrecorded'> {
     const { scripts, background } = this.ledger
     // The store may not have a new key yet.
     if (!(await disableInStore(scripts, id)))
-      return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached !== 'unknown'
+      return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached
     try {
       await background.recordDisabled(id)
-      return true
+      return 'store'
     } catch (thrown) {
+      const cause = causeOf(thrown)
       // If the store failed, it may have lost the change as well.
-      if (!(causeOf(thrown) instanceof RecordsError)) throw thrown
-      return false
+      if (thrown instanceof GatewayError && !(cause instanceof RecordsError)) throw thrown
+      return 'unrecorded'
     }
   }
 

@@ -59,11 +59,23 @@ export class Recovery {
   /**
    * Fills an empty store with every key that the records have.
    * @param store the id of the store
-   * @returns the number of keys, and the new generation
+   * @param isEmpty whether it is still empty
+   * @param finish writes to the store that it belongs to the records
+   * @returns the number of keys
+   * @throws BeingRestored if another process does so, or has done so
    */
-  async rebuild(store: string): Promise<{ accounts: number; generation: number }> {
-    const generation = await stored(this.#records.nextGeneration(store))
-    return { accounts: await this.#restore(this.#records.keys.pages(PAGE)), generation }
+  rebuild(
+    store: string,
+    isEmpty: () => Promise<boolean>,
+    finish: (generation: number) => Promise<unknown>,
+  ): Promise<number> {
+    return this.#alone(async isMine => {
+      if (!(await isEmpty())) throw new BeingRestored()
+      const generation = await stored(this.#records.nextGeneration(store))
+      const accounts = await this.#restore(this.#records.keys.pages(PAGE), undefined, isMine)
+      await finish(generation)
+      return accounts
+    })
   }
 
   /**
@@ -72,7 +84,23 @@ export class Recovery {
    * @returns the number of accounts that were compared
    * @throws BeingRestored if another process does so, or has begun to
    */
-  async restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (generation: number) => Promise<unknown>): Promise<number> {
+  restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (generation: number) => Promise<unknown>): Promise<number> {
+    return this.#alone(async isMine => {
+      // From here on, what was read from the store before cannot be recorded.
+      const generation = await stored(this.#records.nextGeneration())
+      const since = await this.#lostSince(beatMs)
+      // Outcomes of earlier exchanges may have expired, or may have been lost before.
+      const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
+      const accounts = await this.#restore(this.#records.keys.changedSince(since, PAGE), remembered, isMine)
+      const current = await stored(this.#records.generation())
+      if (!(await this.#duty.renew()) || current !== generation) throw new BeingRestored()
+      await finish(generation)
+      return accounts
+    })
+  }
+
+  /** Does something that one process at a time may do. @throws BeingRestored if another process does */
+  async #alone<T>(work: (isMine: () => boolean) => Promise<T>): Promise<T> {
     if (!(await this.#duty.take())) throw new BeingRestored()
     let mine = true
     const renewing = setInterval(() => {
@@ -82,17 +110,7 @@ export class Recovery {
       )
     }, RESTORING_MS / 3)
     try {
-      // From here on, what was read from the store before cannot be recorded.
-      const generation = await stored(this.#records.nextGeneration())
-      const since = await this.#lostSince(beatMs)
-      // Outcomes of earlier exchanges may have expired, or may have been lost before.
-      const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
-      const isMine = (): boolean => mine
-      const accounts = await this.#restore(this.#records.keys.changedSince(since, PAGE), remembered, isMine)
-      const current = await stored(this.#records.generation())
-      if (!(await this.#duty.renew()) || current !== generation) throw new BeingRestored()
-      await finish(generation)
-      return accounts
+      return await work(() => mine)
     } finally {
       clearInterval(renewing)
       await this.#duty.release().catch(() => {})

@@ -10,7 +10,7 @@ export const EARLIER_VERSION =
 
 /** The records are used with another store since. */
 export const OTHER_STORE =
-  'these records are used with another store now, which was filled from them later: use that store (REDIS_URL, store.prefix), or run `npx tollgate rebuild` to bring this one up to date and use it instead'
+  'these records are used with another store now: use that one (REDIS_URL, store.prefix). To use this one instead, empty it and run `npx tollgate rebuild`; what ended here and is not recorded is lost then'
 
 /** A rebuild is not needed. */
 export const NOT_EMPTY = 'the store is not empty, and these records are used with it; a rebuild needs an empty store'

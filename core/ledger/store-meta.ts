@@ -9,6 +9,14 @@ export interface SharedState {
   readonly backlogBytes: number
 }
 
+/** The id of a store whose records are used with another one. */
+export const REPLACED = 'replaced'
+
+const REPLACE = `if redis.call('HGET', KEYS[1], 'store') == ARGV[1] then
+  return redis.call('HSET', KEYS[1], 'store', ARGV[2])
+end
+return 0`
+
 /** The fields about one store. */
 export class StoreMeta {
   readonly #scripts: Scripts
@@ -33,6 +41,11 @@ export class StoreMeta {
       ...(recordedUntil !== undefined && { recordedUntil: String(recordedUntil) }),
       ...(backlogBytes !== undefined && { backlog: String(backlogBytes) }),
     })
+  }
+
+  /** Notes that the records are used with another store, unless this store has got another id meanwhile. */
+  async replace(id: string): Promise<void> {
+    await this.#scripts.evaluate(REPLACE, this.#key, id, REPLACED)
   }
 
   get #key(): string {

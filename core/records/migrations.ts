@@ -45,6 +45,9 @@ const STEPS: readonly (readonly string[])[] = [
   ],
 ]
 
+/** The version of an empty database. Tables of version 1 were never released. */
+const BEFORE = 2
+
 /** What is counted by day: numbers, and two histograms. */
 const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT NOT NULL, input BIGINT NOT NULL,
   cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
@@ -63,13 +66,17 @@ const WORDS = {
 export async function migrate(database: Database, newId: () => string): Promise<string> {
   return database.transaction(async sql => {
     await sql.all('CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)')
-    const version = Number((await meta(sql, 'version')) ?? 0)
-    if (version > STEPS.length)
-      throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${STEPS.length})`)
-    for (const step of STEPS.slice(version)) for (const text of step) await sql.all(spelled(text, database.dialect))
-    if (version < STEPS.length) await setMeta(sql, 'version', String(STEPS.length))
-    const known = await meta(sql, 'id')
-    if (known !== undefined) return known
+    const version = Number((await meta(sql, 'version')) ?? BEFORE)
+    const known = BEFORE + STEPS.length
+    if (version < BEFORE)
+      throw new Error('the records were made by a version that was never released; begin with new ones')
+    if (version > known)
+      throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${known})`)
+    for (const step of STEPS.slice(version - BEFORE))
+      for (const text of step) await sql.all(spelled(text, database.dialect))
+    if (version < known) await setMeta(sql, 'version', String(known))
+    const found = await meta(sql, 'id')
+    if (found !== undefined) return found
     const id = newId()
     await setMeta(sql, 'id', id)
     return id

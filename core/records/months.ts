@@ -38,7 +38,8 @@ export class Months {
 
 async function create(sql: Sql, from: number): Promise<void> {
   const name = partitionOf(from)
-  if ((await sql.all('SELECT 1 FROM pg_class WHERE relname = ? AND relispartition', [name])).length > 0) return
+  const [found] = await sql.all('SELECT to_regclass(?) IS NOT NULL AS exists', [name])
+  if (found?.['exists']) return
   const to = new Date(from)
   to.setUTCMonth(to.getUTCMonth() + 1)
   // Unlike CREATE TABLE … PARTITION OF, this waits for no reader, such as a backup.

@@ -47,7 +47,7 @@ t.test('a key that the store does not know yet can be disabled', async t => {
   const { keys, ledger } = g.gateway
   const end = failing(g)
   const [created] = await keys.createMany({ type: 'famC', name: '', credits: 5n, expiresAt: undefined }, 1)
-  t.equal(await keys.disable(created?.key.id ?? ''), true)
+  t.equal(await keys.disable(created?.key.id ?? ''), 'records')
   end()
   await ledger.background.applyPending()
   t.match(await keys.refind(created?.secret ?? ''), { status: 'disabled' })
@@ -62,7 +62,7 @@ t.test('a failure of the store while a key is disabled is no failure of the reco
   ledger.background.recordDisabled = () => Promise.reject(unavailable(new Error('the store has failed')))
   await t.rejects(keys.disable(id), { code: 'unavailable' })
   ledger.background.recordDisabled = () => Promise.reject(unavailable(new RecordsError('the database is away')))
-  t.equal(await keys.disable(id), false)
+  t.equal(await keys.disable(id), 'unrecorded')
   ledger.background.recordDisabled = recordDisabled
 })
 

@@ -5,6 +5,7 @@ import pg from 'pg'
 import t from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { setMeta } from '../../core/records/migrations.ts'
 import { openPostgres } from '../../core/records/postgres.ts'
 import { Records } from '../../core/records/records.ts'
 import { testEnvironment } from '../environment.ts'
@@ -286,6 +287,21 @@ onEachEngine('a search finds keys by parts of their names, whatever the case and
   t.same(await found('%'), ['100%_sure'])
   t.same(await found('PLAIN'), ['plain'])
   t.same(await found('nobody'), [])
+})
+
+t.test('records of a version that was never released are refused', async t => {
+  const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
+  t.teardown(() => rmSync(data, { recursive: true }))
+  const open = (): Promise<Records> => Records.open({ ...config.store, data, records: undefined }, testEnvironment())
+  const records = await open()
+  for (const [version, words] of [
+    [1, /never released/],
+    [99, /newer version/],
+  ] as const) {
+    await records.database.transaction(sql => setMeta(sql, 'version', String(version)))
+    await t.rejects(open(), { message: words })
+  }
+  await records.close()
 })
 
 t.test('PostgreSQL: a new month is recorded while a backup reads', async t => {
