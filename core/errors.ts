@@ -37,6 +37,11 @@ export const ERRORS = {
     words: 'Compressed request bodies are not supported. Send the body without content-encoding.',
   },
   not_found: { status: 404, retry: false, words: 'There is nothing at this path. Check the base URL of your client.' },
+  websocket_unsupported: {
+    status: 426,
+    retry: false,
+    words: 'WebSocket connections are not supported here. Send the request by HTTP.',
+  },
   method_not_allowed: { status: 405, retry: false, words: 'This path does not support this method.' },
   request_conflict: {
     status: 409,

@@ -219,7 +219,7 @@ export class GatewayServer {
     const meant = [bare, `/v1${bare}`, bare.replace('/v1/v1/', '/v1/')].find(
       path => path !== x.path && 'target' in generation.routes.find(x.method, path),
     )
-    return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow, meant)))
+    return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow, meant, req.headers.upgrade)))
   }
 
   /** Logs once that a refused address may be a proxy. */
@@ -266,17 +266,15 @@ export class GatewayServer {
  */
 const CHECKS: ReadonlySet<string> = new Set(['/health', '/health/ready'])
 
-/**
- * Returns the error for a request without an endpoint.
- * @param allow the methods that its path accepts
- * @param meant the path of an endpoint that a client with the wrong base URL meant
- */
-function unrouted(allow: readonly string[], meant: string | undefined): GatewayError {
+/** Returns the error for a request without an endpoint. @param meant the path that its client meant */
+function unrouted(allow: readonly string[], meant: string | undefined, upgrade = ''): GatewayError {
   if (meant !== undefined) {
     const message = `There is nothing at this path. Did you mean ${meant}? Check your client's base URL.`
     return new GatewayError('not_found', { message })
   }
   if (allow.length === 0) return new GatewayError('not_found')
+  // Some agents open a WebSocket first. After any other status they try again several times.
+  if (upgrade.toLowerCase() === 'websocket') return new GatewayError('websocket_unsupported')
   return new GatewayError('method_not_allowed', { headers: { allow: allow.join(', ') } })
 }
 

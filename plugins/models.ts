@@ -44,7 +44,10 @@ export default definePlugin({
         const models = await modelsFor(x)
         const id = x.path.slice('/v1/models/'.length)
         if (id !== '') return Reply.json(one(models, decoded(id)))
-        return Reply.json(page([...models.values()], x.query))
+        const list = page([...models.values()], x.query)
+        // Codex asks so, and cannot read a list without this member. What it would need of a model includes the
+        // instructions of the agent itself, so it keeps what it knows.
+        return Reply.json(x.query.has('client_version') ? { ...list, models: [] } : list)
       },
     }
   },
@@ -57,7 +60,7 @@ function listed(types: Iterable<KeyType>): Map<string, ListedModel> {
   return models
 }
 
-function describe({ id, context, maxOutput }: ModelEntry): ListedModel {
+function describe({ id, name, context, maxOutput }: ModelEntry): ListedModel {
   return {
     id,
     object: 'model',
@@ -65,7 +68,7 @@ function describe({ id, context, maxOutput }: ModelEntry): ListedModel {
     created: CREATED,
     created_at: new Date(CREATED * 1000).toISOString(),
     owned_by: id.includes('/') ? (id.split('/')[0] ?? 'tollgate') : 'tollgate',
-    display_name: id,
+    display_name: name,
     ...(context !== undefined && { max_input_tokens: context }),
     ...(maxOutput !== undefined && { max_tokens: maxOutput }),
   }

@@ -61,6 +61,8 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
     return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
   }
   const cause = failureCause(head.status, failure)
+  // The upstream knows that a retry is useless.
+  const final = head.headers['x-should-retry'] === 'false' ? { retry: false } : {}
   if (
     head.status === 429 ||
     head.status === 503 ||
@@ -69,10 +71,11 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
   ) {
     // An exhausted account of the operator looks like a rate limit, but it is not the customer's business.
     const retryAfterMs = Math.max(waitAsked(head.headers, now) ?? WAIT_MS, WAIT_MS)
-    return new GatewayError('overloaded', { cause, retryAfterMs, ...(retryAfterMs > NEAR_MS && { retry: false }) })
+    const isFar = retryAfterMs > NEAR_MS && { retry: false }
+    return new GatewayError('overloaded', { cause, retryAfterMs, ...isFar, ...final })
   }
-  if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause })
-  return new GatewayError('upstream_failed', { cause })
+  if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause, ...final })
+  return new GatewayError('upstream_failed', { cause, ...final })
 }
 
 /** Returns a rejection in the upstream's words, with its codes if the client uses the same format. */

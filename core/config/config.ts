@@ -82,6 +82,8 @@ export interface UpstreamTimeouts {
 /** A model of a key type, under the name that customers use. */
 export interface ModelEntry {
   readonly id: string
+  /** Its name for people. */
+  readonly name: string
   /** The upstreams that serve it, the preferred one first. */
   readonly upstreams: readonly Upstream[]
   /** The model name that is sent upstream. */

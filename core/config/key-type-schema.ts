@@ -32,6 +32,12 @@ const MODEL = {
   required: ['id'],
   properties: {
     id: MODEL_ID,
+    name: {
+      type: 'string',
+      minLength: 1,
+      maxLength: 200,
+      description: 'Name of the model for people, which `GET /v1/models` lists as `display_name`; the id by default.',
+    },
     as: { ...MODEL_ID, description: 'The model of this key type that this one is an alias of.' },
     sends: { ...MODEL_ID, description: "The upstream's name of the model; the id by default." },
     upstream: { ...UPSTREAMS, description: "Upstreams of this model, if they differ from the key type's." },

@@ -185,6 +185,7 @@ export class KeyTypeReader {
     }
     return {
       id: raw.id,
+      name: raw.name ?? raw.id,
       sends,
       price: price as Price,
       priceName: priceName ?? '',

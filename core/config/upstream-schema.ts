@@ -158,7 +158,7 @@ export const UPSTREAM = {
         description: "How long an idle connection is kept. Set it below the upstream's own limit.",
       },
       firstByte: { ...DURATION, default: '600s', description: 'Time limit for the first byte of an answer.' },
-      idle: { ...DURATION, default: '120s', description: 'Time limit for silence inside an answer.' },
+      idle: { ...DURATION, default: '600s', description: 'Time limit for silence inside an answer.' },
       total: { ...DURATION, default: '3600s', description: 'Time limit for a whole exchange.' },
       finish: {
         ...DURATION,

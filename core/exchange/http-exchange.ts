@@ -15,6 +15,7 @@ import { UpstreamClock } from './upstream-clock.ts'
 import { type ReplyRecipient, ClientReply } from './client-reply.ts'
 import { JoinedReply, Outlet, type ReplyOwner } from './outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
+import { failWaiting } from './waiting.ts'
 import type { Phase } from './phase.ts'
 import { ExchangeResources, type ServerResources } from './resources.ts'
 
@@ -50,6 +51,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
   phase: Phase = 'request'
+  /** The client of a stream has got the head and comments, and nothing of a reply. */
+  waiting = false
   /** Why the gateway ended the exchange before its reply began, if it did. */
   stopped: EndCause | undefined = undefined
   /** Decides whether the reply is read on when all clients have left. Without it, the reply is given up. */
@@ -69,7 +72,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   readonly #req: IncomingMessage
   /** The response to this exchange's own client. */
   readonly #reply: ClientReply
-  readonly #rawQuery: string
+  /** The query as it was sent, without the question mark. */
+  readonly rawQuery: string
   #address: string | undefined
   #addressGroup: string | undefined
   #query: URLSearchParams | undefined
@@ -89,7 +93,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.#addressGroup = setup.addressGroup
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
-    this.#rawQuery = mark === -1 ? '' : url.slice(mark + 1)
+    this.rawQuery = mark === -1 ? '' : url.slice(mark + 1)
     this.headers = req.headers
     const format = formatOf(this.path)
     this.format = format ?? formatAbove(this.path) ?? PLAIN
@@ -124,7 +128,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   get query(): URLSearchParams {
-    return (this.#query ??= new URLSearchParams(this.#rawQuery))
+    return (this.#query ??= new URLSearchParams(this.rawQuery))
   }
 
   get address(): string {
@@ -262,13 +266,14 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   begin(status: number, headers: Readonly<Record<string, string>>): void {
     if (!this.gone) this.firstByteAfter = this.#server.now() - this.startedAt
     if (!this.begun) this.phase = 'replying'
-    this.outlet.begin(status, headers)
+    if (!this.waiting) this.outlet.begin(status, headers)
   }
 
   /** Sends a stage's reply whole. */
   async answer(reply: Reply): Promise<Extract<Outcome, { status: number }>> {
     const joined = reply instanceof JoinedReply ? reply.outlet : undefined
     if (joined) await joined.join(this.#reply)
+    else if (this.waiting) throw new GatewayError('internal', { cause: new Error('a stage replied too late') })
     else await this.#sendWhole(reply.status, reply.headers, reply.bytes)
     const status = joined?.status ?? reply.status
     return this.#reply.gone
@@ -280,10 +285,11 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   async fail(error: GatewayError): Promise<Outcome> {
     const by = this.over && this.stopped !== undefined ? endReasonOf(this.stopped) : undefined
     // The client has not received what was delivered, and does not pay for it.
-    if (!this.outlet.headSent) this.delivered = 0
+    if (!this.outlet.headSent || this.waiting) this.delivered = 0
     if (this.gone) {
       // No client gets the error, but it is the outcome of the exchange.
-    } else if (this.outlet.headSent) {
+    } else if (this.waiting && !this.begun) await failWaiting(this, error)
+    else if (this.outlet.headSent) {
       // The code that began a reply must also end it. An error that arrives here is a defect, and only closing the
       // socket can show it.
       this.outlet.destroy()

@@ -30,6 +30,7 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   unsupported_encoding: invalid('unsupported_encoding'),
   not_found: invalid('not_found'),
   method_not_allowed: invalid('method_not_allowed'),
+  websocket_unsupported: invalid('websocket_unsupported'),
   request_conflict: invalid('request_conflict'),
   request_timeout: invalid('request_timeout'),
   url_too_long: invalid('url_too_long'),
@@ -53,4 +54,13 @@ export function openaiError(error: GatewayError): Spelling & { message: string; 
     // If the upstream gave no code, the client gets none: clients act on the codes they know.
     code: upstream === undefined ? code : (upstream.code ?? upstream.errorCode ?? code),
   }
+}
+
+/** Codes of the gateway's own failures, which the vendor's list of codes of a failed response lacks. */
+const OWN_FAILURES: ReadonlySet<string> = new Set(['upstream_failed', 'upstream_timeout', 'unavailable', 'internal'])
+
+/** The `error` member of a failed response. */
+export function failedResponseError(error: GatewayError): { code: string; message: string } {
+  const { code, message } = openaiError(error)
+  return { code: OWN_FAILURES.has(code) ? 'server_error' : code, message }
 }

@@ -7,13 +7,15 @@ import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { keepWaiting } from '../exchange/waiting.ts'
 import { isOfTheRequest } from '../formats/failures.ts'
 import { waitAsked } from '../formats/rate-limits.ts'
+import { deadline } from '../lib/deadline.ts'
 import { reasonOf } from '../lib/log.ts'
 import { noneLeft } from '../pool/none-left.ts'
 import { type Pool, refusesAccount } from '../pool/pool.ts'
 import { endedByClient, FailedAttempt } from './endings.ts'
-import { upwardHeaders } from './headers.ts'
+import { passedQuery, upwardHeaders } from './headers.ts'
 import { ReadOn } from './read-on.ts'
 import { relay } from './relay.ts'
 import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
@@ -37,7 +39,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
       const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
       const to = { url: account.url ?? simulated(), timeouts: upstream.timeouts }
-      reply = await sender.send(to, x.inference ? format.path : x.path, headers, bytes, x, () => {
+      const path = x.inference ? format.path : x.path
+      reply = await sender.send(to, path + (translation ? '' : passedQuery(x.rawQuery)), headers, bytes, x, () => {
         sender.repeated++
         up.log.info(
           { exchange: x.id, ...name },
@@ -114,9 +117,16 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     // Without a router there is no upstream; the path exists only because some stage is scoped to it. A request that is
     // not an inference can only go to an upstream of the same format.
     if (!x.route || (!x.inference && x.route.format !== x.format)) throw new GatewayError('not_found')
+    // Until the reply begins, the client may hear nothing from a slow upstream, or from several.
+    const silence = x.inference && x.body.get('stream') === true ? deadline(x.limits.keepaliveMs, wait) : undefined
+    function wait(): void {
+      keepWaiting(x)
+      silence?.refresh()
+    }
     try {
       return await askAll(x, up)
     } finally {
+      silence?.clear()
       x.upstreamClock.stop()
       x.endAbandonedReply()
     }

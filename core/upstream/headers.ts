@@ -34,6 +34,17 @@ export function upwardHeaders(
   return headers
 }
 
+/** Query parameters by which some providers take a credential: the client's own is not for them. */
+const CREDENTIALS = /^(?:key|api[-_]?key|(?:access[-_])?token|auth|secret|signature|sig)$/i
+
+/** Returns the query of a request to the upstream, with its question mark. @param query of the client's request */
+export function passedQuery(query: string): string {
+  if (query === '') return ''
+  const passed = new URLSearchParams(query)
+  for (const name of new Set(passed.keys())) if (CREDENTIALS.test(name)) passed.delete(name)
+  return passed.size === 0 ? '' : `?${passed.toString()}`
+}
+
 function merged(list: string, value: string): string {
   return list.split(',').some(item => item.trim() === value) ? list : `${list},${value}`
 }

@@ -48,6 +48,8 @@ export async function relay(
       x.endAbandonedReply()
       throw failedWith(makeHead(await readFailure(relayed)))
     }
+    if (x.waiting && !isStream && !clientGetsStream)
+      throw failedWith(makeHead({ message: 'a reply in one piece to a request for a stream' }))
     if (isStream && clientGetsStream) outcome = await new StreamRelay(relayed).run()
     else if (isStream || JSON_TYPE.test(type)) outcome = await relayWhole(relayed, isStream)
     else throw failedWith(makeHead({ message: `content-type ${type || 'missing'} under status 200` }))

@@ -123,7 +123,7 @@ export class Sender {
 }
 
 const NO_RESPONSE = {}
-const NORMAL_PATH = /^[\w/-]+$/
+const NORMAL_PATH = /^[\w/-]+(?:\?[\w=&%+.*~-]*)?$/
 
 const PROXY_OPTIONS = {
   selfHandleResponse: true,

@@ -6,6 +6,7 @@ import { GatewayError } from '../errors.ts'
 import { endReasonOf } from '../exchange/abandoned-reply.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
+import { KEEPALIVE } from '../exchange/waiting.ts'
 import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { deadline, type Deadline } from '../lib/deadline.ts'
@@ -17,8 +18,6 @@ import { eventsIn, firstEvent } from './sse.ts'
 import { StreamEnding } from './stream-ending.ts'
 import { PassThroughFilter, type StreamFilter, TranslatingFilter } from './stream-filter.ts'
 import { WholeEvents } from './whole-events.ts'
-
-const KEEPALIVE = Buffer.from(': keepalive\n\n')
 
 /** Relays one stream. */
 export class StreamRelay {

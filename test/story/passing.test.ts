@@ -26,7 +26,7 @@ t.test('the bytes of a request pass unchanged, except the model', async t => {
     body.replace('acme/famB-4.5-latest', 'acme/famB-4.5'),
     'spelling, spaces, big numbers and escapes survive',
   )
-  t.equal(upstream.last.path, '/v1/chat/completions', 'the query is not forwarded')
+  t.equal(upstream.last.path, '/v1/chat/completions?beta=true', 'with its query')
   t.equal(upstream.last.headers['content-length'], String(Buffer.byteLength(upstream.last.body)))
   t.equal(
     answer.text,

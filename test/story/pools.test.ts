@@ -399,3 +399,38 @@ t.test('an operator lists accounts, tests one, takes it out and brings it back',
   t.match(await of('famC/main'), { health: 'ok' })
   await again.stop('SIGTERM')
 })
+
+t.test('a client that waits for its first event gets comments, and then a reply or an error in its format', async t => {
+  const { g, first, spare } = await scene(t, file =>
+    file
+      .set('limits.keepalive', '100ms')
+      .set('upstreams.famC.timeouts', { connect: '300ms', firstByte: '5s', idle: '5s' }),
+  )
+  const key = await g.key('famC')
+  for (const [path, error] of [
+    [CHAT, /^data: \{"error":\{"message":".*"type":"server_error"/m],
+    ['/v1/responses', /^event: error\n[^]*^event: response\.failed\ndata: .*"error":\{"code":"server_error"/m],
+    ['/v1/messages', /^event: error\ndata: \{"type":"error","error":\{"type":"api_error"/m],
+  ] as const) {
+    const body = { ...STREAM, input: 'hi' }
+    let asked: ServerResponse | undefined
+    first.script = (_received, res) => void (asked = res)
+    answerWell(spare)
+    const good = await g.open(path, { key, body })
+    t.equal(good.status, 200, 'the head comes with a comment')
+    json(asked as unknown as ServerResponse, {}, 500)
+    const text = await good.text()
+    t.match(text, /^: keepalive\n\n/)
+    t.match(text, /good/, 'another account is asked all the same')
+    g.gateway.pool.reset()
+
+    asked = undefined
+    spare.script = (_received, res) => json(res, {}, 500)
+    const bad = await g.open(path, { key, body })
+    json(asked as unknown as ServerResponse, {}, 500)
+    t.match(await bad.text(), error, path)
+    g.gateway.pool.reset()
+  }
+  const history = await g.settled(key)
+  t.equal(history.filter(({ type }) => type === 'settle').length, 3)
+})

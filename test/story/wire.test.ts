@@ -64,7 +64,7 @@ t.test('malformed requests are refused and the connection closes', async t => {
     ['OPTIONS *', 'OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 404],
     ['an absolute URL', 'GET http://evil.example/v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 404],
     ['TRACE', 'TRACE /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 405],
-    ['an upgrade', 'GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n', 405],
+    ['an upgrade', 'GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n', 426],
   ]
   const before = upstream.requests.length
   for (const [name, bytes, expected] of cases) t.equal(status(await raw(bytes)), expected, name)

@@ -19,6 +19,7 @@ const TYPES: Readonly<Record<ErrorCode, string>> = {
   unsupported_encoding: 'invalid_request_error',
   not_found: 'not_found_error',
   method_not_allowed: 'invalid_request_error',
+  websocket_unsupported: 'invalid_request_error',
   request_conflict: 'conflict_error',
   request_timeout: 'timeout_error',
   url_too_long: 'invalid_request_error',

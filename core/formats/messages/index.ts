@@ -58,6 +58,16 @@ function encryptedIn(value: unknown): Reading {
   return encryptedBytes > 0 ? { encryptedBytes } : {}
 }
 
+/** Headers that choose or replace the operator's account, or are meant for a browser. */
+const OF_THE_ACCOUNT = [
+  'anthropic-api-key',
+  'anthropic-auth-token',
+  'anthropic-admin-key',
+  'anthropic-organization-id',
+  'anthropic-workspace-id',
+  'anthropic-dangerous-direct-browser-access',
+]
+
 /** The messages format. */
 export const messages: Format = {
   name: 'messages',
@@ -66,7 +76,7 @@ export const messages: Format = {
   required: { messages: 'array' },
   conversationMember: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count' },
-  forwards: forwarding(['anthropic-version', 'anthropic-beta', 'x-claude-code-session-id'], []),
+  forwards: forwarding([], ['anthropic-', 'x-claude-code-'], OF_THE_ACCOUNT),
   // Upstreams require it, but clients may omit it. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,

@@ -15,7 +15,7 @@ import type {
   ReplyContext,
 } from '../translate/neutral.ts'
 import { renameId, writtenSignature } from '../translate/passthrough.ts'
-import { openaiError } from '../openai-errors.ts'
+import { failedResponseError, openaiError } from '../openai-errors.ts'
 import { homeName } from './tools.ts'
 
 const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
@@ -186,7 +186,9 @@ class ResponsesEncoder implements Encoder {
     // SDKs throw on `error`. Agents that ignore it read `response.failed`.
     return [
       this.#event('error', { code, message, param: null }),
-      this.#event('response.failed', { response: this.#response({ status: 'failed', error: { code, message } }) }),
+      this.#event('response.failed', {
+        response: this.#response({ status: 'failed', error: failedResponseError(error) }),
+      }),
     ]
   }
 

@@ -3,7 +3,7 @@ import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Json, Pass, Reading } from '../terms.ts'
 import type { Format, RunningStream } from '../format.ts'
-import { openaiError } from '../openai-errors.ts'
+import { failedResponseError, openaiError } from '../openai-errors.ts'
 import { callOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
@@ -163,7 +163,7 @@ export const responses: Format = {
         status: 'failed',
         model,
         output,
-        error: { code, message },
+        error: failedResponseError(error),
         usage: null,
       },
     }
@@ -171,7 +171,7 @@ export const responses: Format = {
   errorEvent(error, _requestId, running) {
     const { message, code } = openaiError(error)
     const number = nextNumber(running)
-    const response = { ...begun(running), status: 'failed', error: { code, message }, usage: null }
+    const response = { ...begun(running), status: 'failed', error: failedResponseError(error), usage: null }
     // SDKs throw on `error`. Agents that ignore it read `response.failed`.
     return (
       frame('error', JSON.stringify({ type: 'error', code, message, param: null, sequence_number: number })) +
