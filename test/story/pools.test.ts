@@ -357,7 +357,7 @@ t.test('an operator lists accounts, tests one, takes it out and brings it back',
       .map(line => JSON.parse(line))
   const of = async (name: string): Promise<Record<string, any>> =>
     (await lines()).find(({ account }) => account === name) ?? {}
-  await until(async () => (await of('famC/main'))['requests'] === 1)
+  await until(async () => (await of('famC/main'))['failures'] === 1)
   t.match(await of('famC/main'), {
     health: /^refused by the provider \(402\) since /,
     failures: 1,
