@@ -3,7 +3,7 @@
 // The contract: what a plugin declares, what its hooks receive, and what they may return.
 export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
-export { type Candidate, Route } from './exchange/route.ts'
+export { type Candidate, candidateOf, Route } from './exchange/route.ts'
 export { GatewayError, invalidBody, Reply } from './errors.ts'
 export type { Config, KeyType, ModelEntry, Upstream } from './config/config.ts'
 export { Body } from './formats/body.ts'

@@ -1,6 +1,6 @@
 import {
   type Body,
-  type Candidate,
+  candidateOf,
   type Config,
   conversationKey,
   definePlugin,
@@ -34,12 +34,7 @@ export default definePlugin({
         const accounts = pool.candidates(upstreams, sends, () =>
           conversationKey(x.body, format.conversationMember, x.headers, key.id),
         )
-        const candidates = accounts.map(({ upstream, account, lastResort }): Candidate => ({
-          upstream,
-          account,
-          lastResort,
-          format: upstream.speaks.includes(format) ? format : (upstream.speaks[0] as Format),
-        }))
+        const candidates = accounts.map(each => candidateOf(each, format))
         const [first, ...others] = candidates
         if (!first) throw noneLeft(pool.waitMs(upstreams, sends))
         const translate = (spoken: Format): Promise<Translation> | Translation | undefined =>

@@ -1,4 +1,16 @@
-import { definePlugin, GatewayError, inputTokens, type Stored, storedIds, type StoredReference } from 'tollgate/plugin'
+import {
+  candidateOf,
+  definePlugin,
+  GatewayError,
+  inputTokens,
+  noneLeft,
+  type Stored,
+  storedIds,
+  type StoredReference,
+  type With,
+} from 'tollgate/plugin'
+
+type Known = With<'key' | 'body' | 'model' | 'route'>
 
 /** A request without references. */
 const NOTHING = { stored: { tokens: 0 } }
@@ -6,38 +18,65 @@ const NOTHING = { stored: { tokens: 0 } }
 const SHOWN = 64
 
 /**
- * Isolates customers' stored objects. All customers share an upstream account, and with it all earlier replies, items,
- * containers and files. A request may refer only to objects that its own key created. What a reply stores is recorded
- * with its size, so that later requests can be held for it.
+ * Isolates customers' stored objects. All customers share the upstream accounts, and with them all earlier replies,
+ * items, containers and files. A request may refer only to objects that its own key created, and goes to the account
+ * that has them. What a reply stores is recorded with its size, so that later requests can be held for it.
  */
 export default definePlugin({
   name: 'stored-state',
   summary: 'Allows references only to stored replies, items and files that the same key created.',
   on: ['inference', 'counting'],
-  needs: ['key', 'body', 'route'],
+  needs: ['key', 'body', 'model', 'route'],
   gives: ['stored'],
-  setup(_options, { ledger, log }) {
+  setup(_options, { ledger, log, now, pool }) {
     /**
      * Returns the total size of the referenced objects.
-     * @throws GatewayError invalid_body for objects that the account did not create
+     * @throws GatewayError invalid_body for objects that the key did not create; overloaded while their account is out
      */
-    async function recorded(account: string, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
+    async function recorded(x: Known, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
       const sizes = await ledger.storedSizes(
-        account,
+        x.key.id,
         references.map(({ id }) => id),
       )
       const unknown = references[sizes.indexOf(undefined)]
       if (unknown) throw refusal(unknown.param, unknown.id)
+      await pin(
+        x,
+        sizes.map(size => size?.at),
+        references,
+      )
       // The items of one reply together are no larger than the reply.
       const largest = new Map<string, number>()
       for (const size of sizes) if (size) largest.set(size.reply, Math.max(size.tokens, largest.get(size.reply) ?? 0))
       return { stored: { tokens: [...largest.values()].reduce((sum, tokens) => sum + tokens, 0) } }
     }
 
+    /** Sends the request to the account that has what it refers to. */
+    async function pin(
+      x: Known,
+      holders: readonly (string | undefined)[],
+      references: readonly StoredReference[],
+    ): Promise<void> {
+      const [first, ...others] = new Set(holders.filter(name => name !== undefined))
+      if (first === undefined) return
+      const other = references[holders.indexOf(others[0])]
+      if (others.length > 0 && other) throw refusal(other.param, other.id)
+      const found = x.model.entry.upstreams
+        .flatMap(upstream => upstream.accounts.map(account => ({ upstream, account, lastResort: true })))
+        .find(({ account }) => account.name === first)
+      // The account is no longer in the file, and its objects cannot be reached.
+      const [lost] = references
+      if (!found && lost) throw refusal(lost.param, lost.id)
+      if (!found) return
+      const waitMs = pool.health(found.account).waitMs(now())
+      if (waitMs > 0) throw noneLeft(waitMs)
+      await x.route.pin(candidateOf(found, x.format))
+    }
+
     return {
-      request({ key, body }) {
-        const { references } = body.contents
-        return references.length === 0 ? NOTHING : recorded(key.id, references)
+      request(x) {
+        const { references } = x.body.contents
+        return references.length === 0 ? NOTHING : recorded(x, references)
       },
       events: 'signals',
       event(x, { reading, json }) {
@@ -49,7 +88,7 @@ export default definePlugin({
         const output = usage?.output ?? 0
         const total = (usage ? inputTokens(usage) : 0) + output
         ledger
-          .noteStored(x.key.id, { reply: reply ?? x.id, total, output, others })
+          .noteStored(x.key.id, { reply: reply ?? x.id, total, output, others, at: x.route.account.name })
           .catch((cause: unknown) =>
             log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
           )

@@ -11,12 +11,18 @@ export interface Candidate {
   readonly lastResort: boolean
 }
 
+/** Returns an account as a candidate. It is asked in the client's format if its upstream speaks it. */
+export function candidateOf({ upstream, account, lastResort }: Omit<Candidate, 'format'>, client: Format): Candidate {
+  const { speaks } = upstream
+  return { upstream, account, lastResort, format: speaks.includes(client) ? client : (speaks[0] as Format) }
+}
+
 /** Translates the request into a format. Undefined if the client speaks it. */
 export type Translate = (format: Format) => Promise<Translation | undefined> | Translation | undefined
 
 /** The candidates of one request, in the order in which they are asked. */
 export class Route {
-  readonly candidates: readonly [Candidate, ...Candidate[]]
+  candidates: readonly [Candidate, ...Candidate[]]
   readonly retry: RetryPolicy
   /** Translates between the client and the current candidate, if their formats differ. */
   translation: Translation | undefined
@@ -59,6 +65,14 @@ export class Route {
   /** Whether another account can be asked. */
   get more(): boolean {
     return this.#at + 1 < this.candidates.length
+  }
+
+  /** Leaves only one account, because the request refers to something that it has. @throws GatewayError of the translation */
+  async pin(candidate: Candidate): Promise<void> {
+    const { format } = this
+    this.candidates = [candidate]
+    this.#at = 0
+    if (this.format !== format) this.translation = await this.#translate(this.format)
   }
 
   /** Goes on to the next candidate. @returns false if there is none @throws GatewayError of the translation */

@@ -24,6 +24,8 @@ export interface StoredByReply {
   readonly output: number
   /** Ids of its items, containers and similar objects. */
   readonly others: readonly string[]
+  /** The name of the upstream account that has them. */
+  readonly at: string
 }
 
 /** A name that this process has claimed. */
@@ -167,10 +169,10 @@ export class Accounts extends Reads {
   }
 
   /** Records what a reply stored at its provider, and its size in tokens. @throws GatewayError unavailable */
-  async noteStored(account: string, { reply, total, output, others }: StoredByReply): Promise<void> {
+  async noteStored(account: string, { reply, total, output, others, at }: StoredByReply): Promise<void> {
     const pipeline = this.scripts.redis.pipeline()
     const set = (id: string, tokens: number): unknown =>
-      pipeline.set(this.scripts.keys.stored(account, id), `${tokens} ${reply}`, 'PX', this.#stored)
+      pipeline.set(this.scripts.keys.stored(account, id), `${tokens} ${reply} ${at}`, 'PX', this.#stored)
     for (const id of others) set(id, output)
     set(reply, total)
     const before = this.noting.get(account)

@@ -26,6 +26,15 @@ const IDS_AT_ONCE = 250
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
 
+/** What is recorded of an object at a provider. */
+export interface StoredSize {
+  /** The reply that it belongs to. */
+  readonly reply: string
+  readonly tokens: number
+  /** The name of the upstream account that has it; undefined if it was recorded by an earlier version. */
+  readonly at: string | undefined
+}
+
 /** A ledger that can be read. */
 export class Reads {
   readonly scripts: Scripts
@@ -63,13 +72,10 @@ export class Reads {
   }
 
   /**
-   * Returns the recorded sizes of objects that an account stored at a provider, by id. Undefined for objects of other
-   * accounts.
+   * Returns the recorded sizes of objects that an account stored at a provider, by id, and the upstream account that has
+   * them. Undefined for objects of other accounts.
    */
-  async storedSizes(
-    account: string,
-    ids: readonly string[],
-  ): Promise<readonly ({ reply: string; tokens: number } | undefined)[]> {
+  async storedSizes(account: string, ids: readonly string[]): Promise<readonly (StoredSize | undefined)[]> {
     // Once a client can have seen the reply, its record must be visible.
     await this.noting.get(account)
     const found: (string | null)[] = []
@@ -78,8 +84,8 @@ export class Reads {
       found.push(...(await this.#lookUp(redis => redis.mget(keys))))
     }
     return found.map(value => {
-      const [tokens, reply = ''] = value?.split(' ') ?? []
-      return tokens === undefined ? undefined : { reply, tokens: Number(tokens) }
+      const [tokens, reply = '', at] = value?.split(' ') ?? []
+      return tokens === undefined ? undefined : { reply, tokens: Number(tokens), at }
     })
   }
 

@@ -1,14 +1,19 @@
 import t from 'tap'
 import storedState from '../../plugins/stored-state.ts'
 import { drive } from '../drive.ts'
-import { at, bodyFrom, event, hostWith, keyOf, RESPONSES, routeOf } from './facts.ts'
+import { at, bodyFrom, event, hostWith, keyOf, modelOf, RESPONSES, routeOf } from './facts.ts'
 
 const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unknown[] = []) => {
   const ledger = {
     storedSizes: () => Promise.resolve(sizes),
     noteStored: (_account: string, what: unknown) => Promise.resolve(noted.push(what)),
   }
-  const facts = { key: keyOf('famC'), body: bodyFrom({ input: 'a', ...value }), route: routeOf('famC', RESPONSES) }
+  const facts = {
+    key: keyOf('famC'),
+    body: bodyFrom({ input: 'a', ...value }),
+    route: routeOf('famC', RESPONSES),
+    model: modelOf('famC', 'acme/famC-5.5'),
+  }
   return drive(storedState, {
     exchange: at(RESPONSES),
     facts,
@@ -38,5 +43,5 @@ t.test('the size of a stored reply is recorded, unless the request forbids stori
   const noted: unknown[] = []
   await ask({}, [], [reply], noted)
   await ask({ store: false }, [], [reply], noted)
-  t.match(noted, [{ reply: 'resp_2', total: 7, output: 4 }])
+  t.match(noted, [{ reply: 'resp_2', total: 7, output: 4, at: 'famC/1' }])
 })

@@ -434,3 +434,44 @@ t.test('a client that waits for its first event gets comments, and then a reply 
   const history = await g.settled(key)
   t.equal(history.filter(({ type }) => type === 'settle').length, 3)
 })
+
+t.test('what a reply stored is asked for at the account that has it', async t => {
+  const providers = await Promise.all(
+    ['a', 'b', 'c', 'd'].map(async name => ({ name, at: await ScriptedUpstream.start(t) })),
+  )
+  let made = 0
+  for (const { at } of providers)
+    at.script = (_received, res) => {
+      const usage = { input_tokens: 1, output_tokens: 1 }
+      json(res, { id: `resp_${++made}`, object: 'response', status: 'completed', output: [], usage })
+    }
+  const accounts = providers.map(({ name, at }) => ({ name, key: `secret-of-${name}-0123456789`, url: at.url }))
+  const g = await startGateway(t, {
+    upstream: providers[0]?.at.url ?? '',
+    edit: file => file.set('upstreams.famC.accounts', accounts),
+  })
+  const key = await g.key('famC')
+  const ask = (more: object): Promise<{ status: number; json: any }> =>
+    g.call('/v1/responses', { key, body: { model: BODY.model, input: `hi ${++made}`, ...more } })
+  const asked = (): string => providers.map(({ name, at }) => `${name}${at.requests.length}`).join(' ')
+  for (let nth = 0; nth < 10; nth++) {
+    const before = providers.map(({ at }) => at.requests.length)
+    const { json: reply } = await ask({ store: true })
+    const holder = providers.findIndex(({ at }, index) => at.requests.length > (before[index] ?? 0))
+    // Another conversation, as far as the client says.
+    t.equal((await ask({ previous_response_id: reply.id, prompt_cache_key: `other ${nth}` })).status, 200)
+    t.equal(providers[holder]?.at.requests.length, (before[holder] ?? 0) + 2, asked())
+  }
+
+  const { json: reply } = await ask({ store: true })
+  for (const account of g.gateway.config.upstreams.get('famC')?.accounts ?? [])
+    g.gateway.pool.failed(
+      { upstream: g.gateway.config.upstreams.get('famC') as Upstream, account, lastResort: false },
+      429,
+      'x',
+      5000,
+    )
+  const refused = await ask({ previous_response_id: reply.id })
+  t.match(refused, { status: 503 }, 'the others cannot know it')
+  await g.settled(key)
+})
