@@ -4,6 +4,7 @@ import {
   definePlugin,
   isoTime,
   type KeyType,
+  type Quota,
   policyOf,
   PRIVATE,
   Reply,
@@ -17,21 +18,27 @@ export default definePlugin({
   on: 'GET /api/v1/key-info',
   needs: ['key'],
   setup(_options, { config, keys, ledger, now }) {
-    /** Returns the quota of the upstream account that the key's requests use, if it has one. */
-    async function accountQuota(type: KeyType): Promise<object> {
-      const account = type.upstreams.flatMap(({ accounts }) => accounts).find(({ quota }) => quota)
-      if (!account?.quota) return {}
-      const { used, resetsAt } = await ledger.quotaUsed(account.name, account.quota, now())
-      const limit = account.quota.amount
-      const left = limit > used ? limit - used : 0n
-      return {
-        [account.quota.per === 'week' ? 'weekly_quota' : 'daily_quota']: {
-          limit: credits(limit),
-          used: credits(used),
-          remaining: credits(left),
-          reset_at: isoTime(resetsAt),
-        },
+    /** Returns the quotas of the upstream accounts that the key's requests use, added up by their windows. */
+    async function accountQuotas(type: KeyType): Promise<object> {
+      const quotas = type.upstreams
+        .flatMap(({ accounts }) => accounts)
+        .flatMap(account => account.quotas.map(quota => ({ account: account.name, quota })))
+      const sums = new Map<string, { limit: bigint; used: bigint; resetsAt: number }>()
+      for (const { account, quota } of quotas) {
+        const { used, resetsAt } = await ledger.quotaUsed(account, quota, now())
+        const name = memberOf(quota)
+        const sum = sums.get(name) ?? { limit: 0n, used: 0n, resetsAt }
+        sum.limit += quota.amount
+        sum.used += used < quota.amount ? used : quota.amount
+        sum.resetsAt = Math.min(sum.resetsAt, resetsAt)
+        sums.set(name, sum)
       }
+      return Object.fromEntries(
+        [...sums].map(([name, { limit, used, resetsAt }]) => [
+          name,
+          { limit: credits(limit), used: credits(used), remaining: credits(limit - used), reset_at: isoTime(resetsAt) },
+        ]),
+      )
     }
 
     return {
@@ -41,7 +48,7 @@ export default definePlugin({
           keys.record(key.id),
           balanceOf(ledger, key, now()),
           ledger.summary(key.id, now()),
-          accountQuota(type),
+          accountQuotas(type),
         ])
         const info = {
           object: 'key_info',
@@ -59,3 +66,10 @@ export default definePlugin({
     }
   },
 })
+
+const MEMBERS = { day: 'daily_quota', week: 'weekly_quota', month: 'monthly_quota' } as const
+
+/** Returns the member of a key info that shows a quota. */
+function memberOf({ name, window }: Quota): string {
+  return 'rollingMs' in window ? `quota_of_${name}` : MEMBERS[window.per]
+}

@@ -53,11 +53,11 @@ export default definePlugin({
         if (x.body.contents.attachments.length > 0)
           await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
         const terms = termsOf(x)
-        const [keyHold, quotaHold] = await holder.hold(holdRequest(x, host, terms), x, x.secret, typeOf(x, host))
+        const [keyHold, quotaHolds] = await holder.hold(holdRequest(x, host, terms), x, x.secret, typeOf(x, host))
         const choices = x.format.choices(x.body)
         const ahead = typeOf(x, host).holdAhead * choices
         // Another account may have been chosen for its quota, which may speak another format.
-        const runningHold = new metering.RunningHold(keyHold, quotaHold, host.ledger, termsOf(x), ahead)
+        const runningHold = new metering.RunningHold(keyHold, quotaHolds, host.ledger, termsOf(x), ahead)
         if (runningHold.underfunded && lowers(x, host))
           x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))
         if (!streams(x) && terms.extras.tools.length + terms.extras.advisors.length > 0)
@@ -70,16 +70,16 @@ export default definePlugin({
       },
       async reroute(x, failed) {
         const { runningHold } = x
-        const { quotaHold } = runningHold
+        const { quotaHolds } = runningHold
         // The upstream account pays for what the failed attempt used. The customer does not.
         const used = usedBy(x)
         const upstream = host.config.upstreams.get(failed.upstream)
         if (upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
-        runningHold.quotaHold = undefined
-        if (quotaHold) holder.endQuota(quotaHold, used)
-        const answer = await holder.holdQuota(runningHold.keyHold.request, x)
-        if (answer && answer.kind !== 'held') return false
-        runningHold.quotaHold = answer?.hold
+        runningHold.quotaHolds = []
+        holder.endQuotas(quotaHolds, used)
+        const answer = await holder.holdQuotas(runningHold.keyHold.request, x)
+        if (answer.kind !== 'held') return false
+        runningHold.quotaHolds = answer.holds
         runningHold.terms = termsOf(x)
         return true
       },

@@ -23,15 +23,17 @@ export async function listAccounts(environment: Environment, config: Config, opt
     const asked = await sharing.asked()
     const shown = accountsOf(config).map(async ({ upstream, account }) => {
       const { state } = pool.health(account)
-      const quota = account.quota && (await ledger.quotaUsed(account.name, account.quota, environment.now()))
+      const quotas = account.quotas.map(async quota => {
+        const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, environment.now())
+        const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
+        return { window: quota.name, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
+      })
       return {
         account: account.name,
         upstream: upstream.name,
         health: healthOf(state, environment.now()),
         ...asked(account.name),
-        quota: account.quota ? formatCredits(account.quota.amount) : null,
-        quota_used: quota ? formatCredits(quota.used) : null,
-        quota_resets_at: quota ? isoTime(quota.resetsAt) : null,
+        quotas: await Promise.all(quotas),
         weight: account.weight,
         last_failure: state.lastFailure?.reason ?? null,
         last_failure_at: isoTime(state.lastFailure?.at),
@@ -45,15 +47,22 @@ export async function listAccounts(environment: Environment, config: Config, opt
   }
 }
 
-type Line = Readonly<Record<string, string | number | null>>
+/** An account as it is printed. */
+interface Line {
+  readonly account: string
+  readonly health: string
+  readonly requests: number
+  readonly failures: number
+  readonly quotas: readonly { window: string; credits: string; used: string; resets_at: string | null }[]
+  readonly last_failure: string | null
+  readonly last_failure_at: string | null
+}
 
-function inWords(line: Line): string {
-  const of = (name: string): string => inOneLine(String(line[name] ?? ''))
-  const used =
-    line['quota'] === null ? '' : `; quota ${of('quota_used')} of ${of('quota')} until ${of('quota_resets_at')}`
-  const last = line['last_failure'] === null ? '' : `; last failure ${of('last_failure_at')}: ${of('last_failure')}`
-  const counts = `${of('requests')} requests, ${of('failures')} failed`
-  return `${of('account').padEnd(20)}  ${of('health').padEnd(24)}  ${counts}${used}${last}`
+function inWords({ account, health, requests, failures, quotas, last_failure, last_failure_at }: Line): string {
+  const used = quotas.map(each => `${each.used} of ${each.credits} credits per ${each.window} until ${each.resets_at}`)
+  const last = last_failure === null ? [] : [`last failure ${last_failure_at}: ${inOneLine(last_failure)}`]
+  const rest = [`${requests} requests, ${failures} failed`, ...used, ...last].join('; ')
+  return `${account.padEnd(20)}  ${health.padEnd(24)}  ${rest}`
 }
 
 /** Returns the health of an account in words. */

@@ -20,14 +20,30 @@ export interface Account {
   /** The models that it can serve, by the names that are sent. Undefined for all. */
   readonly models: ReadonlySet<string> | undefined
   readonly header: 'authorization' | 'x-api-key'
-  readonly quota?: Quota | undefined
+  readonly quotas: readonly Quota[]
 }
 
 /** What an account may spend in each time window. */
 export interface Quota {
+  /** Describes the window, without spaces. */
+  readonly name: string
   /** Nano-credits. */
   readonly amount: bigint
-  readonly per: 'day' | 'week'
+  /** Windows of a calendar, or the last so many milliseconds. */
+  readonly window: CalendarWindow | { readonly rollingMs: number }
+}
+
+/** Windows that begin at a local time of every day, week or month. */
+export interface CalendarWindow {
+  readonly per: 'day' | 'week' | 'month'
+  /** An IANA time zone. */
+  readonly zone: string
+  /** From 1 for Monday. */
+  readonly weekday: number
+  /** Of the month. */
+  readonly day: number
+  readonly hour: number
+  readonly minute: number
 }
 
 /** A provider the operator buys from. */

@@ -75,7 +75,7 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       return source.problem([...path, name], `"${name}" is missing`, missingHint(name, schema.properties?.[name]))
     }
     case 'enum': {
-      const allowed = (error.params['allowedValues'] as unknown[]).map(String)
+      const allowed = [...new Set((error.params['allowedValues'] as unknown[]).map(String))]
       const near = typeof error.data === 'string' ? nearest(error.data, allowed) : undefined
       return source.problem(path, `expected one of ${allowed.join(', ')}`, didYouMean(near))
     }

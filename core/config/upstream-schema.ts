@@ -3,6 +3,34 @@
 import { FORMAT_LIST, section } from './section-schema.ts'
 import { DURATION, TOKENS_MAX } from './units.ts'
 
+/** The members of a quota. */
+const QUOTA_SHAPE = {
+  additionalProperties: false,
+  required: ['credits', 'per'],
+  properties: {
+    credits: { type: 'number', exclusiveMinimum: 0, description: 'Credits at the prices of this file.' },
+    per: {
+      type: 'string',
+      pattern: '^(?:day|week|month|[1-9]\\d{0,4}[mhd])$',
+      expected: 'day, week, month, or a duration such as 5h for a rolling window',
+      description: '`day`, `week` or `month` of a calendar, or a duration such as `5h` for a rolling window.',
+    },
+    anchor: {
+      type: 'string',
+      pattern: '^(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|[1-9]|1\\d|2[0-8]) )?(?:[01]\\d|2[0-3]):[0-5]\\d$',
+      expected: "a time such as '00:00', 'Mon 00:00' for a week or '15 08:00' for a month",
+      description: "When a window of the calendar begins: `'00:00'`, `'Mon 00:00'`, `'1 00:00'`.",
+    },
+    zone: {
+      type: 'string',
+      minLength: 1,
+      description: 'Time zone of the calendar, such as `Europe/Berlin`; UTC by default.',
+    },
+  },
+} as const
+
+const QUOTA = { type: 'object', description: 'A quota.', ...QUOTA_SHAPE } as const
+
 const ACCOUNT = {
   type: 'object',
   description: 'An account at the provider.',
@@ -49,18 +77,14 @@ const ACCOUNT = {
       description: 'Models that this account can serve, by the names that are sent; all by default.',
     },
     quota: {
-      type: 'object',
-      description: 'Maximum spending of this account, shared by all keys that use it.',
-      additionalProperties: false,
-      required: ['credits', 'per'],
-      properties: {
-        credits: {
-          type: 'number',
-          exclusiveMinimum: 0,
-          description: 'Credits at the prices of this file.',
-        },
-        per: { type: 'string', enum: ['day', 'week'], description: 'Time window, in UTC. Weeks begin on Monday.' },
-      },
+      type: ['object', 'array'],
+      minItems: 1,
+      maxItems: 10,
+      items: QUOTA,
+      ...QUOTA_SHAPE,
+      expected: 'a quota such as { credits: 500, per: week }, or a list of them',
+      description:
+        'Maximum spending of this account, shared by all keys that use it; several for several windows. When it is reached, the next account serves.',
     },
   },
 } as const

@@ -6,6 +6,7 @@ import { costFromFile } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { formatsNamed, type SectionReader } from './section-reader.ts'
 import { asksTheShell } from './syntax.ts'
+import { quotasFromFile } from './quotas.ts'
 import { duration } from './units.ts'
 
 type RawUpstream = RawConfig['upstreams'][string]
@@ -90,9 +91,9 @@ function accountFromFile(
   path: Path,
   reader: SectionReader,
 ): Account {
-  const quota = raw.quota && { amount: reader.amount([...path, 'quota', 'credits']), per: raw.quota.per }
+  const quotas = quotasFromFile(raw.quota, [...path, 'quota'], reader)
   const models = raw.models && new Set(raw.models)
-  return { name, url, key: raw.key, header: raw.header, weight: raw.weight, models, quota }
+  return { name, url, key: raw.key, header: raw.header, weight: raw.weight, models, quotas }
 }
 
 /** Reads a base address. Undefined for the simulated provider, and for an invalid URL. */

@@ -27,6 +27,10 @@ type Settings = Pick<Config, 'store' | 'ledger'>
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
 
+/** How often the next window of a quota is tried, and how much later each time, in milliseconds. */
+const WINDOW_TRIES = 5
+const WINDOW_STEP_MS = 1000
+
 /** The ledger of one process. */
 export class Ledger extends Accounts {
   readonly continuity: Continuity
@@ -129,7 +133,7 @@ export class Ledger extends Accounts {
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]
     try {
-      answer = await this.scripts.run(holdOperation(request, bucket, this.#config.leaseMs, this.scripts.keys))
+      answer = await this.#requested(request, bucket)
     } catch (thrown) {
       const end: End = { charge: 0n, kind: 'void', notes: request.notes }
       this.#doubtful.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
@@ -143,6 +147,17 @@ export class Ledger extends Accounts {
     }
     if (kind === 'insufficient') return { kind, balance: BigInt(sum), resetsAt: Number(other) }
     return { kind: kind as 'busy' }
+  }
+
+  /** Asks the store for a hold. The clock of this process may be a little behind the end of a quota's window. */
+  async #requested(request: HoldRequest, bucket: string): Promise<readonly string[]> {
+    const { leaseMs } = this.#config
+    for (let tries = 0; ; tries++) {
+      const now = this.continuity.now() + tries * WINDOW_STEP_MS
+      const answer = await this.scripts.run(holdOperation(request, bucket, { leaseMs, now }, this.scripts.keys))
+      if (answer[0] !== 'window') return answer
+      if (tries === WINDOW_TRIES) throw unavailable(new Error('the window of a quota is unclear'))
+    }
   }
 
   /**

@@ -1,7 +1,7 @@
 /** The operations on holds, with their keys and arguments in the order that the script expects. */
 import { notesText } from '../records/notes.ts'
 import type { Hold, HoldName, HoldRequest } from './hold.ts'
-import { WINDOW_MS } from './reads.ts'
+import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
 import type { Operation } from './scripts.ts'
 import type { Settlement } from './settlement.ts'
 import type { StoreKeys } from './store-keys.ts'
@@ -21,15 +21,27 @@ export function leaseOf({ account, id }: HoldName, bucket: string): string {
   return `${account} ${id} ${bucket}`
 }
 
-/** Returns the operation that requests a hold, on a key or on a quota. */
-export function holdOperation(request: HoldRequest, bucket: string, leaseMs: number, keys: StoreKeys): Operation {
+/** Returns the operation that requests a hold, on a key or on a quota. @param now by the store's clock */
+export function holdOperation(
+  request: HoldRequest,
+  bucket: string,
+  { leaseMs, now }: { leaseMs: number; now: number },
+  keys: StoreKeys,
+): Operation {
   const { account, id, amount, least, version, quota, concurrency = 0, half, notes } = request
   const own = keys.of(account)
   const names = [own.account, keys.hold(account, id), own.leases]
   const wanted = [leaseOf(request, bucket), String(amount), String(least), String(leaseMs)]
   if (quota) {
-    const args = [...wanted, String(quota.amount), String(WINDOW_MS[quota.per]), bucket, notesText(notes)]
-    return { name: 'quota', account, keys: names, args }
+    const { window } = quota
+    const ends = [...wanted, String(quota.amount)]
+    const last = [bucket, notesText(notes)]
+    if ('rollingMs' in window) {
+      const args = [...ends, String(partMs(window.rollingMs)), String(ROLLING_PARTS), ...last]
+      return { name: 'rolling', account, keys: names, args }
+    }
+    const { from, until } = windowAt(window, now)
+    return { name: 'quota', account, keys: names, args: [...ends, String(from), String(until), ...last] }
   }
   const args = [...wanted, version, String(concurrency), half ? '1' : '', bucket, notesText(notes)]
   return { name: 'hold', account, keys: names, args }

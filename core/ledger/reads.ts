@@ -1,24 +1,13 @@
 /** Read access to the ledger: sums in the store, and entries in the store and in the records, which are merged. */
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
-import {
-  type Balance,
-  type Count,
-  counted,
-  countedDay,
-  DAY_MS,
-  type HistoryEntry,
-  type Summary,
-} from '../records/entry.ts'
+import { partMs, quotaAccount, ROLLING_PARTS, windowAt } from './quota-windows.ts'
+import { type Balance, type Count, counted, countedDay, type HistoryEntry, type Summary } from '../records/entry.ts'
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import { PriceBook } from './price-book.ts'
 import { type Scripts, stored } from './scripts.ts'
-import { OF_QUOTAS } from './store-keys.ts'
 import { type StreamEntry, unrecorded } from './stream.ts'
-
-/** Lengths of the quota windows, in milliseconds. */
-export const WINDOW_MS = { day: DAY_MS, week: 7 * DAY_MS } as const
 
 /** Maximum ids per query. */
 const IDS_AT_ONCE = 250
@@ -89,16 +78,26 @@ export class Reads {
     })
   }
 
-  /** Returns how much of its quota an upstream account has used in the current window. */
+  /** Returns how much of a quota an upstream account has used, and when that begins to change. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const [win, granted, balance] = await this.#lookUp(redis =>
-      redis.hmget(this.scripts.keys.of(quotaAccount(account)).account, 'win', 'gra', 'bal'),
+    const fields = await this.#lookUp(redis =>
+      redis.hgetall(this.scripts.keys.of(quotaAccount(account, quota)).account),
     )
-    const length = WINDOW_MS[quota.per]
-    const shift = quota.per === 'week' ? 3 * WINDOW_MS.day : 0
-    const current = Math.floor((now + shift) / length)
-    const used = win === String(current) ? BigInt(granted ?? 0) - BigInt(balance ?? 0) : 0n
-    return { used, resetsAt: (current + 1) * length - shift }
+    const held = BigInt(fields['rsv'] ?? 0)
+    const spent = BigInt(fields['gra'] ?? 0) - BigInt(fields['bal'] ?? 0) - held
+    const { window } = quota
+    if (!('rollingMs' in window)) {
+      const { from, until } = windowAt(window, now)
+      return { used: held + (fields['win'] === String(from) ? spent : 0n), resetsAt: until }
+    }
+    const length = partMs(window.rollingMs)
+    const first = Math.floor(now / length) - ROLLING_PARTS + 1
+    const parts = Object.keys(fields)
+      .map(name => Number(/^s(\d+)$/.exec(name)?.[1]))
+      .filter(part => part > 0)
+    const over = parts.filter(part => part < first).reduce((sum, part) => sum + BigInt(fields[`s${part}`] ?? 0), 0n)
+    const oldest = Math.min(...parts.filter(part => part >= first), Infinity)
+    return { used: held + spent - over, resetsAt: ((oldest === Infinity ? first : oldest) + ROLLING_PARTS) * length }
   }
 
   /** Returns entries of an account's history, newest first. @throws GatewayError unavailable */
@@ -196,9 +195,4 @@ function plus(one: Count = { requests: 0, input: 0, output: 0, charge: 0n }, oth
     output: one.output + other.output,
     charge: one.charge + other.charge,
   }
-}
-
-/** Returns the ledger's account name for an upstream account's quota. */
-export function quotaAccount(account: string): string {
-  return `${OF_QUOTAS}${account}`
 }

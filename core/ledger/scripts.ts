@@ -13,6 +13,7 @@ import { StoreKeys } from './store-keys.ts'
 export type OperationName =
   | 'hold'
   | 'quota'
+  | 'rolling'
   | 'extend'
   | 'renew'
   | 'abandon'
@@ -56,7 +57,7 @@ const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
  * Operations that are refused when the store is out of memory. All others are accepted, also those that write what the
  * records know already.
  */
-const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'extend', 'claim'])
+const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'rolling', 'extend', 'claim'])
 
 type Run = (count: number, keys: readonly string[], args: readonly string[]) => Promise<string[]>
 

@@ -1,4 +1,4 @@
-/** The holds of a request: on its key's account, and on the quota of the upstream account that it asks. */
+/** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { KeyType } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
@@ -6,7 +6,7 @@ import type { Exchange, With } from '../exchange/exchange.ts'
 import type { Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { quotaAccount } from '../ledger/reads.ts'
+import { quotaAccount } from '../ledger/quota-windows.ts'
 import { addTo } from '../lib/add-to.ts'
 import { formatCredits } from '../money/credits.ts'
 import { chargeAll } from '../money/price.ts'
@@ -30,6 +30,12 @@ interface Host {
   readonly config: { readonly limits: { readonly stageMs: number } }
 }
 
+/** The holds on the quotas of an account, or when the first of its windows that is used up changes. */
+export type QuotaHolds =
+  { readonly kind: 'held'; readonly holds: readonly Hold[] } | { readonly kind: 'used up'; readonly resetsAt: number }
+
+const NO_QUOTAS: QuotaHolds = { kind: 'held', holds: [] }
+
 /** Requests and ends the holds of requests. */
 export class Holder {
   readonly #host: Host
@@ -41,7 +47,7 @@ export class Holder {
   }
 
   /**
-   * Holds on the key's account, and on the quota of the first account that has something left.
+   * Holds on the key's account, and on the quotas of the first account that has something left in each.
    * @param secret of the key, by which it is found again if its record has changed
    * @throws GatewayError if the key may not hold, or if no account has anything left
    */
@@ -50,45 +56,71 @@ export class Holder {
     x: Known,
     secret: string,
     type: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
-  ): Promise<readonly [key: Hold, quota: Hold | undefined]> {
-    // Both are in one call to the store.
-    const [key, first] = await Promise.allSettled([this.#holdOwn(own, x, secret, type), this.holdQuota(own, x)])
-    const answers = [key, first].flatMap(result =>
-      result.status === 'fulfilled' && result.value ? [result.value] : [],
-    )
+  ): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
+    // All are in one call to the store.
+    const [key, first] = await Promise.allSettled([this.#holdOwn(own, x, secret, type), this.holdQuotas(own, x)])
+    const held = [
+      ...(key.status === 'fulfilled' && key.value.kind === 'held' ? [key.value.hold] : []),
+      ...(first.status === 'fulfilled' && first.value.kind === 'held' ? first.value.holds : []),
+    ]
     try {
       if (key.status === 'rejected') throw key.reason
       if (key.value.kind !== 'held') throw refusal(key.value, own)
       if (first.status === 'rejected') throw first.reason
-      let quota = first.value
+      let quotas = first.value
       let resetsAt = Infinity
-      while (quota && quota.kind !== 'held') {
-        if (quota.kind === 'insufficient') resetsAt = Math.min(resetsAt, quota.resetsAt)
+      while (quotas.kind !== 'held') {
+        resetsAt = Math.min(resetsAt, quotas.resetsAt)
         if (!(await x.route.next())) throw usedUp(resetsAt, this.#host.now())
-        quota = await this.holdQuota(own, x)
+        quotas = await this.holdQuotas(own, x)
       }
-      return [key.value.hold, quota?.hold]
+      return [key.value.hold, quotas.holds]
     } catch (thrown) {
-      this.#giveBack(answers, GatewayError.from(thrown))
+      this.#giveBack(held, GatewayError.from(thrown))
       throw thrown
     }
   }
 
   /**
-   * Requests a hold on the quota of the account that is asked. Undefined if it has none.
+   * Requests holds on all quotas of the account that is asked. If one of them is used up, the others are given back.
    * @param own the request for the hold on the key's account, which says how much
+   * @throws GatewayError unavailable
    */
-  holdQuota({ id, amount, least, notes, floor }: HoldRequest, { route }: Known): Promise<HoldAnswer> | undefined {
-    const { name, quota } = route.account
-    if (!quota) return undefined
-    return this.#host.ledger.hold({ id, amount, least, notes, floor, account: quotaAccount(name), version: '', quota })
+  async holdQuotas({ id, amount, least, notes, floor }: HoldRequest, { route }: Known): Promise<QuotaHolds> {
+    const { name, quotas } = route.account
+    if (quotas.length === 0) return NO_QUOTAS
+    const answers = await Promise.allSettled(
+      quotas.map(quota =>
+        this.#host.ledger.hold({
+          id,
+          amount,
+          least,
+          notes,
+          floor,
+          account: quotaAccount(name, quota),
+          version: '',
+          quota,
+        }),
+      ),
+    )
+    const given = answers.flatMap(answer => (answer.status === 'fulfilled' ? [answer.value] : []))
+    const holds = given.flatMap(answer => (answer.kind === 'held' ? [answer.hold] : []))
+    if (holds.length === quotas.length) return { kind: 'held', holds }
+    this.#giveBack(holds, new GatewayError('quota_exhausted'))
+    const failed = answers.find(answer => answer.status === 'rejected')
+    if (failed) throw failed.reason
+    // All of them must have something left.
+    const resets = given.flatMap(answer => (answer.kind === 'insufficient' ? [answer.resetsAt] : []))
+    return { kind: 'used up', resetsAt: Math.max(...resets) }
   }
 
-  /** Ends the hold on the quota of an account that is no longer asked. @param used what its attempt has used */
-  endQuota(hold: Hold, used: Bill['parts']): void {
+  /** Ends the holds on the quotas of an account that is no longer asked. @param used what its attempt has used */
+  endQuotas(holds: readonly Hold[], used: Bill['parts']): void {
     const charge = chargeAll(used)
-    const notes: Notes = { ...hold.request.notes, status: 'failed' }
-    this.#host.ledger.settle(hold, { charge, kind: charge === 0n ? 'void' : 'settle', notes })
+    for (const hold of holds) {
+      const notes: Notes = { ...hold.request.notes, status: 'failed' }
+      this.#host.ledger.settle(hold, { charge, kind: charge === 0n ? 'void' : 'settle', notes })
+    }
   }
 
   /**
@@ -123,10 +155,8 @@ export class Holder {
   }
 
   /** Voids the holds of a request that is not sent. */
-  #giveBack(answers: readonly HoldAnswer[], error: GatewayError): void {
-    for (const answer of answers) {
-      if (answer.kind !== 'held') continue
-      const { hold } = answer
+  #giveBack(holds: readonly Hold[], error: GatewayError): void {
+    for (const hold of holds) {
       const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
       this.#host.ledger.settle(hold, { charge: 0n, kind: 'void', notes })
     }

@@ -23,8 +23,8 @@ export class RunningHold implements Indexed {
   silent: HeldReply | undefined
   /** The hold on the customer's account. */
   readonly keyHold: Hold
-  /** The hold on the quota of the upstream account that is asked now, if it has one. */
-  quotaHold: Hold | undefined
+  /** The holds on the quotas of the upstream account that is asked now. */
+  quotaHolds: readonly Hold[]
   terms: Terms
   /** What attempts at other accounts cost the operator, in nano-credits. */
   lostCost = 0n
@@ -38,9 +38,9 @@ export class RunningHold implements Indexed {
   /** Whether the balance covered less than requested. The hold must be used up before the balance is asked again. */
   #underfunded: boolean
 
-  constructor(keyHold: Hold, quotaHold: Hold | undefined, ledger: Ledger, terms: Terms, ahead: number) {
+  constructor(keyHold: Hold, quotaHolds: readonly Hold[], ledger: Ledger, terms: Terms, ahead: number) {
     this.keyHold = keyHold
-    this.quotaHold = quotaHold
+    this.quotaHolds = quotaHolds
     this.terms = terms
     this.#ledger = ledger
     this.#aheadTokens = ahead
@@ -53,7 +53,7 @@ export class RunningHold implements Indexed {
   }
 
   get holds(): readonly Hold[] {
-    return this.quotaHold ? [this.keyHold, this.quotaHold] : [this.keyHold]
+    return this.quotaHolds.length > 0 ? [this.keyHold, ...this.quotaHolds] : [this.keyHold]
   }
 
   /** The notes from the beginning of the exchange. */
@@ -63,8 +63,9 @@ export class RunningHold implements Indexed {
 
   /** Held nano-credits. */
   get amount(): bigint {
-    const { keyHold, quotaHold } = this
-    return quotaHold && quotaHold.amount < keyHold.amount ? quotaHold.amount : keyHold.amount
+    let least = this.keyHold.amount
+    for (const { amount } of this.quotaHolds) if (amount < least) least = amount
+    return least
   }
 
   /** Returns the reply's cost so far, and the customer's balance after settlement, in nano-credits. */

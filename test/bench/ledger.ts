@@ -148,7 +148,8 @@ async function current(url: string): Promise<Side> {
   })
   return {
     redis,
-    hold: (account, id, bucket) => scripts.run(holdOperation(requestOf(account, id), bucket, 60_000, scripts.keys)),
+    hold: (account, id, bucket) =>
+      scripts.run(holdOperation(requestOf(account, id), bucket, { leaseMs: 60_000, now: Date.now() }, scripts.keys)),
     settle: (account, id, bucket) => {
       const hold = new Hold(requestOf(account, id), bucket, 0n, 0n)
       const settlement = settlementOf(hold, { charge: 4_321_000n, kind: 'settle', notes: NOTES_AT_END }, 0)

@@ -235,7 +235,7 @@ export class Simulation {
       notes: NOTES,
       floor: () => ({ charge: live.floor, notes: {} }),
     }
-    const operation = holdOperation(request, bucket, LEASE_MS, gateway.scripts.keys)
+    const operation = holdOperation(request, bucket, { leaseMs: LEASE_MS, now: Date.now() }, gateway.scripts.keys)
     const answer = await this.#try(gateway.scripts.run(operation))
     if (!answer) {
       // A gateway without an answer voids the hold. If that is lost too, the lease ends the hold.

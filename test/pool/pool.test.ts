@@ -17,6 +17,7 @@ function accountOf(name: string, more: Partial<Account> = {}): Account {
     url: undefined,
     weight: 1,
     models: undefined,
+    quotas: [],
     ...more,
   }
 }

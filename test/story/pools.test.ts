@@ -13,6 +13,8 @@ import { json, ScriptedUpstream, sse } from '../upstream.ts'
 /** Several gateways need a store that all of them can reach. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
+const DAY = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 } as const
+
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const STREAM = { ...BODY, stream: true }
@@ -213,7 +215,7 @@ t.test('a failed attempt counts into the quota and the cost of its account, not 
   t.ok(once > 0n)
   t.equal(recorded?.notes.cost, String(2n * once), 'the operator pays for both')
   for (const name of ['famC/main', 'spare/one']) {
-    const used = await g.gateway.ledger.quotaUsed(name, { amount: 10n ** 9n, per: 'day' }, Date.now())
+    const used = await g.gateway.ledger.quotaUsed(name, { name: 'day', amount: 10n ** 9n, window: DAY }, Date.now())
     t.equal(used.used, once, name)
   }
   t.equal(spare.requests.length, 1)
@@ -361,12 +363,14 @@ t.test('an operator lists accounts, tests one, takes it out and brings it back',
   t.match(await of('famC/main'), {
     health: /^refused by the provider \(402\) since /,
     failures: 1,
-    quota: '5',
-    quota_used: '0',
+    quotas: [{ window: 'day', credits: '5', used: '0' }],
     last_failure: 'upstream status 402 billing no money left',
   })
-  t.match(await of('spare/one'), { health: 'ok', requests: 1, failures: 0, quota: null })
-  t.match((await place.run('upstreams')).out, /famC\/main +refused by the provider.*1 requests, 1 failed; quota 0 of 5/)
+  t.match(await of('spare/one'), { health: 'ok', requests: 1, failures: 0, quotas: [] })
+  t.match(
+    (await place.run('upstreams')).out,
+    /famC\/main +refused by the provider.*1 requests, 1 failed; 0 of 5 credits per day until /,
+  )
   t.match(await place.run('upstreams', 'test', 'famC/main'), {
     code: 1,
     err: /failed after \d+ ms: upstream status 402/,
@@ -474,4 +478,30 @@ t.test('what a reply stored is asked for at the account that has it', async t =>
   const refused = await ask({ previous_response_id: reply.id })
   t.match(refused, { status: 503 }, 'the others cannot know it')
   await g.settled(key)
+})
+
+t.test('an account serves while all of its quotas have something left', async t => {
+  const quotas = [
+    { credits: 1, per: 'month', anchor: '15 08:00', zone: 'Europe/Berlin' },
+    { credits: 0.005, per: '5h' },
+  ]
+  const { g, first, spare } = await scene(t, file =>
+    file.set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota: quotas }]),
+  )
+  const key = await g.key('famC')
+  const body = { ...BODY, max_tokens: 10 }
+  t.equal((await g.call(CHAT, { key, body })).status, 200)
+  await g.settled(key)
+  t.match((await g.call('/api/v1/key-info', { key })).json, {
+    monthly_quota: { limit: 1 },
+    quota_of_5h: { limit: 0.005 },
+  })
+  const longer = { ...BODY, max_tokens: 1000 }
+  for (let nth = 0; nth < 3; nth++) t.equal((await g.call(CHAT, { key, body: longer })).status, 200)
+  t.same([first.requests.length, spare.requests.length], [1, 3])
+  await g.settled(key)
+  const { ledger, config } = g.gateway
+  const [account] = config.upstreams.get('famC')?.accounts ?? []
+  const used = await Promise.all(account?.quotas.map(quota => ledger.quotaUsed('famC/main', quota, Date.now())) ?? [])
+  t.equal(used[0]?.used, used[1]?.used, 'each of them counts every charge, and nothing is held')
 })

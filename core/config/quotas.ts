@@ -1,0 +1,64 @@
+/** Converts the quotas of an account. */
+import { IANAZone } from 'luxon'
+import type { Quota } from './config.ts'
+import type { Path } from './locate.ts'
+import type { SectionReader } from './section-reader.ts'
+import { duration } from './units.ts'
+
+/** A quota as the file has it. */
+export interface RawQuota {
+  readonly per: string
+  readonly anchor?: string
+  readonly zone?: string
+}
+
+const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
+const CALENDAR = ['day', 'week', 'month'] as const
+
+/** Converts one quota, or a list. @param raw undefined for none */
+export function quotasFromFile(raw: unknown, path: Path, reader: SectionReader): Quota[] {
+  if (raw === undefined) return []
+  const isList = Array.isArray(raw)
+  const list = (isList ? raw : [raw]) as readonly RawQuota[]
+  const quotas = list.map((quota, index) => quotaFromFile(quota, isList ? [...path, index] : path, reader))
+  quotas.forEach(({ name }, index) => {
+    if (quotas.findIndex(quota => quota.name === name) < index)
+      reader.add([...path, index], 'two quotas have the same window', 'remove one of them')
+  })
+  return quotas
+}
+
+function quotaFromFile({ per, anchor, zone }: RawQuota, path: Path, reader: SectionReader): Quota {
+  const amount = reader.amount([...path, 'credits'])
+  const calendar = CALENDAR.find(word => word === per)
+  if (!calendar) {
+    for (const [member, value] of Object.entries({ anchor, zone }))
+      if (value !== undefined)
+        reader.add(
+          [...path, member],
+          `a rolling window has no ${member}`,
+          'set per to day, week or month, or remove it',
+        )
+    return { name: per, amount, window: { rollingMs: duration(per) } }
+  }
+  if (zone !== undefined && !IANAZone.isValidZone(zone))
+    reader.add([...path, 'zone'], `there is no time zone "${zone}"`, 'use a name such as Europe/Berlin')
+  const [, on = '', hour = '0', minute = '0'] = /^(?:(\w+) )?(\d\d):(\d\d)$/.exec(anchor ?? '00:00') ?? []
+  const weekday = WEEKDAYS.indexOf(on) + 1
+  const fits = on === '' || (calendar === 'week' ? weekday > 0 : calendar === 'month' && weekday === 0)
+  if (!fits)
+    reader.add([...path, 'anchor'], `"${anchor}" is no beginning of a ${calendar}`, `write ${ANCHORS[calendar]}`)
+  const name = [per, anchor?.replace(' ', '-'), zone].filter(part => part !== undefined).join('@')
+  const day = calendar === 'month' && on !== '' ? Number(on) : 1
+  const window = {
+    per: calendar,
+    zone: zone ?? 'UTC',
+    weekday: weekday || 1,
+    day,
+    hour: Number(hour),
+    minute: Number(minute),
+  }
+  return { name, amount, window }
+}
+
+const ANCHORS = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const

@@ -1,0 +1,134 @@
+import t, { type Test } from 'tap'
+import type { CalendarWindow, Quota } from '../../core/config/config.ts'
+import type { Hold, HoldAnswer } from '../../core/ledger/hold.ts'
+import type { Ledger } from '../../core/ledger/ledger.ts'
+import { quotaAccount, windowAt } from '../../core/ledger/quota-windows.ts'
+import { timedId } from '../../core/lib/ids.ts'
+import { expireHolds, startGateway, until } from '../gateway.ts'
+
+const CALENDAR: CalendarWindow = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 }
+const NOTES = { endpoint: '/x', model: 'm', stream: true }
+
+/** Returns the window of a local time, as local times with their distances from UTC, and its hours. */
+function windowOf(calendar: Partial<CalendarWindow>, at: string): string {
+  const { from, until } = windowAt({ ...CALENDAR, ...calendar }, Date.parse(at))
+  return `${new Date(from).toISOString().slice(0, 16)} ${(until - from) / 3_600_000}`
+}
+
+t.test('windows begin at the same local time, also when clocks are changed', t => {
+  const zone = 'Europe/Berlin'
+  for (const [calendar, at, expected] of [
+    [{}, '2026-11-26T23:59:59Z', '2026-11-26T00:00 24'],
+    [{ per: 'week' }, '2026-11-26T12:00:00Z', '2026-11-23T00:00 168'],
+    [{ per: 'week', weekday: 4, hour: 12 }, '2026-11-26T11:59:59Z', '2026-11-19T12:00 168'],
+    [{ per: 'week', weekday: 4, hour: 12 }, '2026-11-26T12:00:00Z', '2026-11-26T12:00 168'],
+    [{ per: 'week', zone }, '2026-03-28T12:00:00Z', '2026-03-22T23:00 167'],
+    [{ per: 'week', zone }, '2026-10-25T12:00:00Z', '2026-10-18T22:00 169'],
+    [{ zone }, '2026-03-29T12:00:00Z', '2026-03-28T23:00 23'],
+    [{ zone }, '2026-10-25T12:00:00Z', '2026-10-24T22:00 25'],
+    // There is no half past two on this day.
+    [{ zone, hour: 2, minute: 30 }, '2026-03-29T12:00:00Z', '2026-03-29T01:30 23'],
+    [{ per: 'month' }, '2026-02-28T23:59:59Z', '2026-02-01T00:00 672'],
+    [{ per: 'month', day: 15, hour: 8, zone: 'America/New_York' }, '2026-03-14T00:00:00Z', '2026-02-15T13:00 671'],
+    [{ zone: 'Asia/Kathmandu' }, '2026-11-26T18:14:59Z', '2026-11-25T18:15 24'],
+  ] as const)
+    t.equal(windowOf(calendar, at), expected, JSON.stringify([calendar, at]))
+  // Each moment belongs to one window.
+  const calendar = { ...CALENDAR, zone, hour: 2, minute: 30 }
+  let next = Date.parse('2026-03-25T00:00:00Z')
+  for (let days = 0; days < 400; days++) {
+    const { from, until: end } = windowAt({ ...calendar }, next)
+    t.ok(from <= next && next < end)
+    t.same(windowAt({ ...calendar }, end - 1), { from, until: end })
+    next = end
+  }
+  t.end()
+})
+
+interface Scene {
+  readonly ledger: Ledger
+  readonly hold: (amount: bigint, least?: bigint) => Promise<HoldAnswer>
+  readonly charge: (amount: bigint) => Promise<void>
+  readonly used: () => Promise<bigint>
+}
+
+async function scene(t: Test, quota: Quota): Promise<Scene> {
+  const { ledger } = (await startGateway(t)).gateway
+  const hold = (amount: bigint, least = amount): Promise<HoldAnswer> =>
+    ledger.hold({
+      account: quotaAccount('u/1', quota),
+      id: timedId(Date.now()),
+      amount,
+      least,
+      version: '',
+      quota,
+      notes: NOTES,
+      floor: () => ({ charge: 3n, notes: {} }),
+    })
+  return {
+    ledger,
+    hold,
+    charge: async amount => {
+      const answer = (await hold(10n, 1n)) as { hold: Hold }
+      ledger.settle(answer.hold, { charge: amount, kind: 'settle', notes: NOTES })
+      await ledger.scripts.answered()
+    },
+    used: async () => (await ledger.quotaUsed('u/1', quota, Date.now())).used,
+  }
+}
+
+t.test('a quota of a calendar is granted anew in the next window, less what is held', async t => {
+  const quota = { name: 'day', amount: 100n, window: CALENDAR }
+  const { ledger, hold, charge, used } = await scene(t, quota)
+  await charge(60n)
+  t.equal(await used(), 60n)
+  const running = await hold(30n)
+  t.equal(running.kind, 'held')
+  t.match(await hold(20n), { kind: 'insufficient', balance: 10n })
+  // As if all this had been yesterday.
+  const { redis, keys } = ledger.scripts
+  const yesterday = windowAt(CALENDAR, Date.now()).from - 86_400_000
+  await redis.hset(keys.of(quotaAccount('u/1', quota)).account, 'win', String(yesterday))
+  t.equal(await used(), 30n)
+  t.equal((await hold(70n)).kind, 'held')
+  t.match(await hold(1n), { kind: 'insufficient', balance: 0n })
+  // A process whose clock is behind asks for the new window too.
+  await redis.hset(keys.of(quotaAccount('u/1', quota)).account, 'win', String(yesterday + 2 * 86_400_000))
+  await t.rejects(hold(1n), { code: 'unavailable' })
+})
+
+t.test('what was used in a rolling window comes back when it is over', async t => {
+  const quota = { name: '3s', amount: 100n, window: { rollingMs: 3000 } }
+  const { ledger, hold, charge, used } = await scene(t, quota)
+  await charge(60n)
+  await charge(30n)
+  t.equal(await used(), 90n)
+  const refused = await hold(20n)
+  t.match(refused, { kind: 'insufficient', balance: 10n })
+  const waitMs = refused.kind === 'insufficient' ? refused.resetsAt - Date.now() : 0
+  t.ok(waitMs > 0 && waitMs <= 3100, String(waitMs))
+  await until(async () => (await used()) === 0n)
+  t.equal((await hold(100n)).kind, 'held')
+  t.match(await hold(1n), { kind: 'insufficient', balance: 0n })
+
+  t.comment('A hold whose gateway died counts what was delivered.')
+  const account = quotaAccount('u/1', quota)
+  await ledger.background.archiveAll()
+  for (const lease of await ledger.scripts.redis.zrange(ledger.scripts.keys.of(account).leases, '0', '-1'))
+    await ledger.scripts.run({
+      name: 'renew',
+      account,
+      keys: [
+        ledger.scripts.keys.of(account).account,
+        ledger.scripts.keys.hold(account, lease.split(' ')[1] ?? ''),
+        ledger.scripts.keys.of(account).leases,
+        ledger.scripts.keys.of(account).places,
+      ],
+      args: [lease, lease.split(' ')[1] ?? '', '3', '60000', '', '', '[1]'],
+    })
+  await expireHolds(ledger, account)
+  await ledger.background.reap()
+  t.equal(await used(), 3n)
+  await until(async () => (await used()) === 0n)
+  t.equal((await hold(100n)).kind, 'held')
+})
