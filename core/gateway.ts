@@ -1,6 +1,5 @@
 /** The gateway: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { statSync } from 'node:fs'
-import type { IncomingHttpHeaders } from 'node:http'
 import { join } from 'node:path'
 import { Attempts } from './exchange/attempts.ts'
 import type { Config } from './config/config.ts'
@@ -101,7 +100,7 @@ export class Gateway {
         now: environment.now,
         log: environment.log,
         memory: gateway.memory,
-        recognises: headers => recognised(gateway.keys, headers),
+        recognises: headers => gateway.keys.recognises(presented(headers) ?? ''),
       })
       gateway.port = await gateway.#server.listen(config.listen.host, config.listen.port)
     } catch (thrown) {
@@ -115,7 +114,13 @@ export class Gateway {
     gateway.#auditing.unref()
     gateway.#warning = setInterval(() => gateway.#server.warn(), WARN_MS).unref()
     if (role === 'gateway')
-      gateway.#unwatch = watchFile(config.file, text, environment.log, () => void gateway.reload())
+      gateway.#unwatch = watchFile(
+        config.file,
+        text,
+        environment.log,
+        () => void gateway.reload(),
+        () => gateway.config.secretFiles,
+      )
     return gateway
   }
 
@@ -295,12 +300,6 @@ export async function openRecords(environment: Environment, config: Config, stor
     await store.close()
     throw thrown
   }
-}
-
-/** Returns whether the headers contain a key that was valid at its last look-up. */
-function recognised(keys: Keys, headers: IncomingHttpHeaders): boolean {
-  const secret = presented(headers)
-  return secret !== undefined && keys.recognises(secret)
 }
 
 /** Loads the file. Logs the problems and returns undefined if it cannot be put in force. */

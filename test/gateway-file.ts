@@ -32,6 +32,15 @@ export class GatewayFile {
     return this
   }
 
+  /** Sets a setting to the content of a file. */
+  fromFile(path: Path, file: string): this {
+    const node = this.#document.createNode(file)
+    node.tag = '!file'
+    this.changes++
+    this.#document.setIn(namesOf(path), node)
+    return this
+  }
+
   /** Sets several settings of one section. */
   setAll(section: Path, settings: Settings): this {
     for (const [name, value] of Object.entries(settings)) this.set([...namesOf(section), name], value)

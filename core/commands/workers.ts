@@ -47,6 +47,7 @@ export class Workers {
   #serving: FileLock | undefined
   /** The configuration's text at the start, which determines address and store, and the text in force. */
   readonly #first: string
+  #secretFiles: readonly string[]
   #current: string
   #unwatch: () => void = () => {}
   /** Serializes reloads, so that an older file never comes into force after a newer one. */
@@ -71,7 +72,13 @@ export class Workers {
       throw thrown
     }
     cluster.on('exit', (worker, code, signal) => workers.#replace(worker, signal ?? code))
-    workers.#unwatch = watchFile(valid.config.file, valid.text, environment.log, () => void workers.reload())
+    workers.#unwatch = watchFile(
+      valid.config.file,
+      valid.text,
+      environment.log,
+      () => void workers.reload(),
+      () => workers.#secretFiles,
+    )
     return workers
   }
 
@@ -84,6 +91,7 @@ export class Workers {
   ) {
     this.#environment = environment
     this.config = config
+    this.#secretFiles = config.secretFiles
     this.#first = text
     this.#current = text
     this.store = store
@@ -107,6 +115,7 @@ export class Workers {
     if (!found || this.#stopping) return
     configureLog(this.#environment, found.config)
     this.#current = found.text
+    this.#secretFiles = found.config.secretFiles
     for (const worker of all()) send(worker, { kind: 'reload', text: found.text })
   }
 

@@ -261,6 +261,8 @@ export interface LedgerConfig {
 export interface Config {
   /** Absolute path of the configuration file. */
   readonly file: string
+  /** Absolute paths of the files that it reads values from. */
+  readonly secretFiles: readonly string[]
   readonly listen: { readonly host: string; readonly port: number }
   /** Number of processes that share the port. */
   readonly workers: number

@@ -4,7 +4,7 @@
  */
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { dirname, resolve } from 'node:path'
 import type { ChainEntry, Config } from './config.ts'
 import type { Problem, Source } from './locate.ts'
 import { Resolver } from './resolve.ts'
@@ -71,7 +71,7 @@ function textOf(path: string): string {
 }
 
 async function loadText(shown: string, path: string, text: string, env: Env, checkChain: CheckChain): Promise<Loaded> {
-  const { source, problems, lost } = readYaml(shown, text, env)
+  const { source, problems, lost, files } = readYaml(shown, dirname(path), text, env)
   if (lost) return failed(problems, text)
   let raw: RawConfig
   try {
@@ -89,7 +89,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded
   try {
-    loaded = await resolveReferences(source, path, raw, shape, env, checkChain)
+    loaded = await resolveReferences(source, path, raw, shape, env, checkChain, [...files])
   } catch (cause) {
     // Resolving expects the right shape, so an exception after a shape problem is only a consequence.
     if (shape.length + problems.length === 0) throw cause
@@ -114,6 +114,7 @@ async function resolveReferences(
   shape: readonly Problem[],
   env: Env,
   checkChain: CheckChain,
+  secretFiles: readonly string[],
 ): Promise<Loaded> {
   const resolver = new Resolver(source, path, env)
   const config = resolver.resolve(raw)
@@ -125,7 +126,7 @@ async function resolveReferences(
   ]
   if (all.length > 0) return failed(all, source.text)
   return {
-    config: deepFreeze({ ...config, chain: chain.entries }),
+    config: deepFreeze({ ...config, chain: chain.entries, secretFiles }),
     problems: [],
     warnings: resolver.warnings,
     text: source.text,

@@ -20,10 +20,10 @@ export interface Problem {
   readonly hint?: string | undefined
 }
 
-/** A scalar tagged `!env`. Its value is never shown. */
+/** A scalar tagged `!env` or `!file`. Its value is never shown. */
 export class EnvScalar extends Scalar {
   readonly text: string
-  /** The variable's name, if the variable was set. */
+  /** Where its value comes from, in words: a variable that was set, or a file. */
   readonly from: string | undefined
 
   constructor(text: string, value: unknown, from: string | undefined) {
@@ -70,13 +70,7 @@ export class Source {
     if (!(messageOf instanceof EnvScalar) || messageOf.from === undefined)
       return this.at(start, end, message, hint, path)
     const hidden = message.replaceAll(` "${messageOf.text}"`, '').replaceAll(`"${messageOf.text}"`, 'this')
-    return this.at(
-      start,
-      end,
-      `${hidden} (${messageOf.from} in the environment)`,
-      hint,
-      at === 'key' ? path.slice(0, -1) : path,
-    )
+    return this.at(start, end, `${hidden} (${messageOf.from})`, hint, at === 'key' ? path.slice(0, -1) : path)
   }
 
   /** Creates a problem at a range of characters. */

@@ -20,8 +20,8 @@ interface Node extends Shape {
   readonly [keyword: string]: unknown
 }
 
-/** Schema of a value with the tag `!env`. An editor sees only the text after the tag. */
-const FROM_ENVIRONMENT = { type: 'string', pattern: '^[A-Za-z_][A-Za-z0-9_]*( .*)?$' } as const
+/** Schema of a value with the tag `!env` or `!file`. An editor sees only the text after the tag. */
+const FROM_ELSEWHERE = { type: 'string', pattern: '^[A-Za-z_./~][^\\n]*$' } as const
 
 /**
  * Types whose values may all come from the environment. Strings may too if they have a rule; a plain string accepts the
@@ -67,7 +67,7 @@ function published(schema: unknown): unknown {
   }
   const { type, pattern, enum: words } = others
   const isScalar = pattern !== undefined || words !== undefined || SCALARS.has(type ?? '')
-  return type !== undefined && isScalar ? { ...notes, anyOf: [rules, FROM_ENVIRONMENT] } : { ...notes, ...rules }
+  return type !== undefined && isScalar ? { ...notes, anyOf: [rules, FROM_ELSEWHERE] } : { ...notes, ...rules }
 }
 
 function mapValues(record: Readonly<Record<string, unknown>>, change: (value: unknown) => unknown): object {
@@ -107,11 +107,13 @@ Every option of \`gateway.yaml\`, with its default. \`npm run docs\` writes this
 
 - \`npx tollgate check\` prints all problems of a file, with line and remedy.
 - \`!env NAME fallback\` as a value reads an environment variable. An empty variable counts as unset.
+- \`!file PATH\` as a value reads a file, without its last line break. A changed file is read again within two seconds. A path is relative
+  to the folder of gateway.yaml.
 - Durations have a unit: \`ms\`, \`s\`, \`m\`, \`h\` or \`d\`. A time limit on a request never ends it early. It may end it late by up to an eighth.
 - Sizes have a unit: \`B\`, \`KiB\`, \`MiB\` or \`GiB\`.
 - Amounts and rates are plain decimals with up to nine decimal places.
 - A running gateway applies a changed file at once, except \`listen\`, \`workers\`, \`store\` and \`ledger\`, which need a restart.
-- \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\`, set \`yaml.customTags: ["!env scalar"]\` in your editor. An editor
+- \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\` and \`!file\`, set \`yaml.customTags: ["!env scalar", "!file scalar"]\` in your editor. An editor
   accepts a little more than Tollgate does, so \`check\` decides.`
 
 /** Returns the tables of a section whose members have names of the operator's choice. */

@@ -48,6 +48,7 @@ export class Resolver {
     this.#warn(upstreams, keyTypes)
     return {
       file: this.#file,
+      secretFiles: [],
       listen: raw.listen,
       workers: raw.workers,
       log: raw.log,

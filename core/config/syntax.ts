@@ -2,6 +2,9 @@
 import { visit, type YAMLError } from 'yaml'
 import { EnvScalar, type Problem, type Source } from './locate.ts'
 
+/** The beginning of the message about a file that cannot be read. */
+export const UNREADABLE = 'this file cannot be read'
+
 /** Beginning of the message about an unset variable. */
 export const NOT_SET = 'this environment variable is not set'
 
@@ -93,7 +96,8 @@ function variableProblem(source: Source, start: number, end: number, name: strin
 }
 
 function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAMLError): Problem {
-  const hint = message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : HINTS[code]
+  const remedy = message.startsWith(UNREADABLE) ? 'write !file PATH, relative to the folder of this file' : HINTS[code]
+  const hint = message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : remedy
   if (code === 'DUPLICATE_KEY') {
     const name = /^["']?[^\s:"']+/.exec(source.text.slice(start))?.[0] ?? ''
     return source.at(start, start + name.length, `${name} appears a second time here`, hint)

@@ -48,7 +48,7 @@ const ACCOUNT = {
       type: 'string',
       pattern: '^[!-~]+$',
       expected: 'a credential without spaces or line breaks',
-      description: 'Credential of the account, best written as `!env NAME`.',
+      description: 'Credential of the account, best written as `!env NAME` or `!file PATH`.',
     },
     header: {
       type: 'string',

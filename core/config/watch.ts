@@ -1,4 +1,5 @@
 /** Watches a configuration file for changes. */
+import { createHash } from 'node:crypto'
 import { readFileSync, stat, statSync, watch } from 'node:fs'
 import { basename, dirname } from 'node:path'
 import type { Log } from '../lib/log.ts'
@@ -12,9 +13,16 @@ const STATUS_MS = 1000
  * Watches a file through its folder, since editors and deployments replace a file instead of writing into it. A change
  * of a symbolic link's target may cause no event in the folder, so the file's status is checked as well.
  * @param text the content when the file was last read
+ * @param others the files that it reads values from at this moment
  * @returns a function that stops watching
  */
-export function watchFile(file: string, text: string, log: Log, changed: () => void): () => void {
+export function watchFile(
+  file: string,
+  text: string,
+  log: Log,
+  changed: () => void,
+  others: () => readonly string[] = () => [],
+): () => void {
   let lastRead: Buffer | undefined = Buffer.from(text)
   let debounce: NodeJS.Timeout | undefined
   const scheduleRead = (): void => {
@@ -37,7 +45,15 @@ export function watchFile(file: string, text: string, log: Log, changed: () => v
   )
   // The first status check schedules a read too: the file may have changed since it was read.
   let status: string | undefined
+  let known = contentsOf(others())
+  let otherDebounce: NodeJS.Timeout | undefined
   const statusTimer = setInterval(() => {
+    const now = contentsOf(others())
+    if (now !== known) {
+      known = now
+      clearTimeout(otherDebounce)
+      otherDebounce = setTimeout(changed, DEBOUNCE_MS)
+    }
     stat(file, (failed, found) => {
       const now = failed ? 'away' : `${found.ino} ${found.size} ${found.ctimeMs}`
       if (now === status) return
@@ -48,8 +64,19 @@ export function watchFile(file: string, text: string, log: Log, changed: () => v
   return () => {
     clearInterval(statusTimer)
     clearTimeout(debounce)
+    clearTimeout(otherDebounce)
     watcher.close()
   }
+}
+
+/** What tells the contents of files apart. A secret's file is small. */
+function contentsOf(files: readonly string[]): string {
+  const hash = createHash('sha256')
+  for (const file of files) {
+    const bytes = bytesOf(file)
+    hash.update(`${file} ${typeof bytes === 'object'} `).update(typeof bytes === 'object' ? bytes : '')
+  }
+  return hash.digest('base64')
 }
 
 /** Reads a file; undefined if it is missing. A pipe is never read again: its writer has already finished. */

@@ -1,4 +1,5 @@
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
@@ -504,4 +505,26 @@ t.test('an account serves while all of its quotas have something left', async t 
   const [account] = config.upstreams.get('famC')?.accounts ?? []
   const used = await Promise.all(account?.quotas.map(quota => ledger.quotaUsed('famC/main', quota, Date.now())) ?? [])
   t.equal(used[0]?.used, used[1]?.used, 'each of them counts every charge, and nothing is held')
+})
+
+t.test('a key from a file is read again when the file changes, and brings its account back', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-secret-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const secret = join(folder, 'famC')
+  writeFileSync(secret, 'old-secret-0123456789\n')
+  const { g, first, spare } = await scene(t, file => file.fromFile('upstreams.famC.accounts.0.key', secret))
+  const keys = (): unknown => [...new Set(first.requests.map(({ headers }) => headers.authorization))]
+  first.script = ({ headers }, res) =>
+    headers.authorization === 'Bearer new-secret-0123456789' ? json(res, REPLY) : json(res, {}, 401)
+  const key = await g.key('famC')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.same([first.requests.length, spare.requests.length], [1, 1])
+  t.same(keys(), ['Bearer old-secret-0123456789'])
+  writeFileSync(secret, 'new-secret-0123456789\n')
+  await until(async () => {
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+    return first.requests.length === 2
+  })
+  t.same(keys(), ['Bearer old-secret-0123456789', 'Bearer new-secret-0123456789'])
+  await g.settled(key)
 })
