@@ -21,6 +21,7 @@ export const ERRORS = {
   invalid_key: { status: 401, retry: false, words: 'This API key is unknown or has been disabled.' },
   key_disabled: { status: 401, retry: false, words: 'This API key is unknown or has been disabled.' },
   key_expired: { status: 401, retry: false, words: 'This API key has expired.' },
+  address_refused: { status: 403, retry: false, words: 'This API key may not be used from this address.' },
   bad_request: { status: 400, retry: false, words: 'The request is malformed.' },
   invalid_body: { status: 400, retry: false, words: 'The request body is not valid.' },
   member_refused: { status: 400, retry: false, words: 'The request asks for something that is not offered here.' },

@@ -17,6 +17,7 @@ import { type ErrorCode, errorHeaders, GatewayError } from './errors.ts'
 import { PLAIN } from './formats/index.ts'
 import type { Generation } from './chain/generation.ts'
 import type { Log } from './lib/log.ts'
+import { readProxyHeaders } from './exchange/proxied-connections.ts'
 import { HttpExchange } from './exchange/http-exchange.ts'
 import type { ServerResources } from './exchange/resources.ts'
 import { connectionsMax } from './exchange/memory.ts'
@@ -83,7 +84,7 @@ export class GatewayServer {
     })
     // One more than allowed: Node drops headers beyond its limit silently, and such a request must be refused.
     this.#server.maxHeadersCount = HEADER_COUNT_MAX + 1
-    this.#server.on('connection', (socket: Socket) => this.#connections.open(socket))
+    readProxyHeaders(this.#server, this.#connections)
     this.#server.on('request', (req, res) => this.#take(req, res))
     // The stages decide whether a client may send its body.
     this.#server.on('checkContinue', (req, res) => this.#take(req, res))
@@ -174,7 +175,7 @@ export class GatewayServer {
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#options.current()
     this.#resources.places.total = Math.max(PLACES_MIN, connectionsMax(generation.config.limits.connections))
-    const setup = { id: this.#options.newId(), limits: generation.config.limits, addressGroup: connection.address }
+    const setup = { id: this.#options.newId(), limits: generation.config.limits, connection }
     const x = new HttpExchange(req, res, setup, this.#resources)
     if (this.#draining) res.setHeader('connection', 'close')
     void this.#serve(generation, req, x)

@@ -5,7 +5,14 @@ export default definePlugin({
   name: 'access-log',
   summary: 'Logs one line for each finished exchange.',
   on: 'all',
-  setup(_options, host) {
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      address: { type: 'boolean', default: true, description: "Whether the line has the client's address." },
+    },
+  },
+  setup({ address }, host) {
     return {
       settle(x, outcome) {
         const attempts = outcome.kind === 'answered' || outcome.attempts.length === 0 ? undefined : outcome.attempts
@@ -14,6 +21,7 @@ export default definePlugin({
           exchange: x.id,
           method: x.method,
           path: (x.inference ? x.path : legible(x.path)).slice(0, 200),
+          address: address ? x.address : undefined,
           key: x.key?.id,
           model: x.model?.entry.id,
           outcome: outcome.kind,

@@ -45,6 +45,7 @@ export default definePlugin({
       const counts = x.path === x.format.counting
       if (!x.inference && !counts) return undefined
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
+      if (type.addresses?.has(x.address) === false) return new GatewayError('address_refused')
       if (counts) return undefined
       const least = leastOf(type)
       // A retry may get the reply that exhausted the key. Whether it does is known only after its body has been read.

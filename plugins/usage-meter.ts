@@ -53,7 +53,12 @@ export default definePlugin({
         if (x.body.contents.attachments.length > 0)
           await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
         const terms = termsOf(x)
-        const [keyHold, quotaHolds] = await holder.hold(holdRequest(x, host, terms), x, x.secret, typeOf(x, host))
+        const [keyHold, quotaHolds] = await holder.hold(
+          holdRequest(x, host, terms, rates.address),
+          x,
+          x.secret,
+          typeOf(x, host),
+        )
         const choices = x.format.choices(x.body)
         const ahead = typeOf(x, host).holdAhead * choices
         // Another account may have been chosen for its quota, which may speak another format.
@@ -195,8 +200,8 @@ function quarantine(x: Metered, model: string, suspended: boolean, { meter, log,
   )
 }
 
-/** Returns the request for the hold on the key's account. */
-function holdRequest(x: Exchange & Known, host: Host, terms: metering.Terms): HoldRequest {
+/** Returns the request for the hold on the key's account. @param address whether to note the client's address */
+function holdRequest(x: Exchange & Known, host: Host, terms: metering.Terms, address: boolean): HoldRequest {
   const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
   const limit = metering.outputLimit(x)
   const stream = streams(x)
@@ -214,7 +219,7 @@ function holdRequest(x: Exchange & Known, host: Host, terms: metering.Terms): Ho
     id: x.id,
     amount,
     least,
-    notes: metering.notesAtStart(x),
+    notes: metering.notesAtStart(x, address),
     floor,
     account: id,
     version,

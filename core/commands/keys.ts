@@ -136,10 +136,11 @@ export async function showHistory(
   )
   for (const entry of entries) {
     const shown = shownEntry(entry)
-    const { cost, attempts } = entry.notes
+    const { address, cost, attempts } = entry.notes
     const line = {
       ...shown,
       upstream: entry.notes.upstream ?? null,
+      address: address ?? null,
       cost_to_operator_nano: cost ?? null,
       attempts,
       cursor: entry.ordinal,

@@ -5,7 +5,7 @@
 import type { Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../money/price.ts'
-import type { TrustedProxies } from '../lib/addresses.ts'
+import type { AddressRanges } from '../lib/addresses.ts'
 import type { Address } from './store-address.ts'
 
 /** One credential of an upstream. */
@@ -152,6 +152,8 @@ export interface KeyType {
   readonly concurrency: number
   /** How long a request above `concurrency` waits for others of its key to end, in milliseconds. */
   readonly concurrencyWaitMs: number
+  /** The addresses from which its keys may buy; undefined for all. */
+  readonly addresses: AddressRanges | undefined
   /** Maximum replies of one key that are read to the end at the same time after their clients left. */
   readonly abandoned: number
   /** Whether running streams end when their key is disabled, expires or is rotated. */
@@ -209,8 +211,10 @@ export interface Limits {
   readonly idlePerAddress: number
   /** Maximum requests without a valid key per minute from one client address. */
   readonly anonymous: number
-  /** The operator's own proxies. Their `x-forwarded-for` is trusted. */
-  readonly trustedProxies: TrustedProxies
+  /** The operator's own proxies. What they say about a client's address is trusted. */
+  readonly trustedProxies: AddressRanges
+  /** Whether their connections begin with a header of the PROXY protocol. */
+  readonly proxyProtocol: boolean
   readonly stageMs: number
   readonly drainDelayMs: number
   readonly drainMs: number

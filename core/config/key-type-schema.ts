@@ -1,7 +1,7 @@
 /** JSON Schema of a key type and its models. */
 
 import { POLICY } from './price-schema.ts'
-import { FORMAT_LIST, section } from './section-schema.ts'
+import { FORMAT_LIST, RANGE, section } from './section-schema.ts'
 import { DURATION, TOKENS_MAX, PAUSE } from './units.ts'
 
 const MODEL_ID = {
@@ -145,6 +145,12 @@ export const KEY_TYPE = {
       default: '2s',
       description:
         'How long a request above `concurrency` waits for another one to end; at most half of `limits.stage`.',
+    },
+    addresses: {
+      type: 'array',
+      minItems: 1,
+      items: RANGE,
+      description: 'Addresses and subnets from which its keys may buy, such as `[198.51.100.0/24]`; by default all.',
     },
     abandoned: {
       type: 'integer',

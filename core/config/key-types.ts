@@ -1,5 +1,6 @@
 /** Reads the `keyTypes:` section: models, aliases and their prices. */
 
+import { AddressRanges, isRange } from '../lib/addresses.ts'
 import type { Price } from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import { suggest, didYouMean, type Path } from './locate.ts'
@@ -60,6 +61,8 @@ export class KeyTypeReader {
       fillDefault: raw.fillDefault,
       concurrency: raw.concurrency,
       concurrencyWaitMs: duration(raw.concurrencyWait),
+      // Invalid ranges have already been reported.
+      addresses: raw.addresses && new AddressRanges(raw.addresses.filter(isRange)),
       abandoned: raw.abandoned,
       onDisabled: raw.onDisabled,
       holdAhead: raw.holdAhead,

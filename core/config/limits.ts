@@ -1,5 +1,5 @@
 /** Converts the `limits:` section. */
-import { isRange, TrustedProxies } from '../lib/addresses.ts'
+import { isRange, AddressRanges } from '../lib/addresses.ts'
 import type { Limits } from './config.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
@@ -24,7 +24,8 @@ export function limits(raw: RawConfig['limits']): Limits {
     idlePerAddress: raw.idlePerAddress,
     anonymous: raw.anonymous,
     // Invalid ranges have already been reported.
-    trustedProxies: new TrustedProxies(raw.trustedProxies.filter(isRange)),
+    trustedProxies: new AddressRanges(raw.trustedProxies.filter(isRange)),
+    proxyProtocol: raw.proxyProtocol,
     unreadBytes: size(raw.unreadBody),
     unreadMs: duration(raw.unreadTime),
     unreadBodies: raw.unreadBodies,

@@ -1,6 +1,6 @@
 /** Resolves references in gateway.yaml (upstreams, prices, models, aliases) and checks rules that span settings. */
 import { resolve as resolvePath } from 'node:path'
-import type { Config, KeyType, Upstream } from './config.ts'
+import type { Config, KeyType, Limits, Upstream } from './config.ts'
 import { limits } from './limits.ts'
 import { parseAddress, type Address } from './store-address.ts'
 import type { Problem, Source } from './locate.ts'
@@ -77,7 +77,7 @@ export class Resolver {
         auditEveryMs: duration(raw.ledger.auditEvery),
         keyCacheMs: duration(raw.ledger.keyCache),
       },
-      limits: limits(raw.limits),
+      limits: this.#limits(raw.limits),
       upstreams,
       keyTypes,
       chain: [],
@@ -100,6 +100,16 @@ export class Resolver {
         'key',
       )
     }
+  }
+
+  #limits(raw: RawConfig['limits']): Limits {
+    if (raw.proxyProtocol && raw.trustedProxies.length === 0)
+      this.#reader.add(
+        ['limits', 'proxyProtocol'],
+        'no proxy is trusted to send headers of the PROXY protocol',
+        'list the addresses of your load balancer in limits.trustedProxies',
+      )
+    return limits(raw)
   }
 
   #address({ redis: url, replicas }: RawConfig['store']): Address | undefined {

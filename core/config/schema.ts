@@ -5,7 +5,7 @@
 import type { FromSchema } from 'json-schema-to-ts'
 import { PRICE_ENTRY } from './price-schema.ts'
 import { AGE, DURATION, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
-import { section } from './section-schema.ts'
+import { RANGE, section } from './section-schema.ts'
 import { UPSTREAM } from './upstream-schema.ts'
 import { KEY_TYPE } from './key-type-schema.ts'
 
@@ -227,9 +227,15 @@ export const SCHEMA = {
       trustedProxies: {
         type: 'array',
         default: [],
-        items: { type: 'string', format: 'range', expected: 'an address, or a subnet such as 10.0.0.0/8' },
+        items: RANGE,
         description:
-          'Addresses and subnets of your own proxies, such as `[10.0.0.0/8]`; only their `x-forwarded-for` is trusted.',
+          "Addresses and subnets of your own proxies, such as `[10.0.0.0/8]`; only what they say about a client's address is trusted.",
+      },
+      proxyProtocol: {
+        type: 'boolean',
+        default: false,
+        description:
+          'Whether each connection from `trustedProxies` begins with a header of the PROXY protocol, version 1 or 2. One without it is closed.',
       },
       unreadBody: {
         ...SIZE,

@@ -6,6 +6,13 @@ import { FORMAT_NAMES } from '../formats/terms.ts'
 export const section = <const P>(description: string, properties: P) =>
   ({ type: 'object', description, additionalProperties: false, default: {}, properties }) as const
 
+/** Schema of an address or a subnet. */
+export const RANGE = {
+  type: 'string',
+  format: 'range',
+  expected: 'an address, or a subnet such as 10.0.0.0/8',
+} as const
+
 /** Schema of a list of wire formats. */
 export const FORMAT_LIST = {
   type: 'array',

@@ -4,7 +4,8 @@
  * that has been idle longest is closed.
  */
 import type { Socket } from 'node:net'
-import { groupOf, type TrustedProxies } from '../lib/addresses.ts'
+import { groupOf, type AddressRanges } from '../lib/addresses.ts'
+import type { ProxyHeader } from '../lib/proxy-header.ts'
 import { connectionsMax } from './memory.ts'
 
 /** Limits on connections. */
@@ -14,7 +15,11 @@ export interface ConnectionLimits {
   /** Most idle connections of one address. */
   readonly idlePerAddress: number
   /** Proxies that keep connections for many clients. Their idle connections are not limited. */
-  readonly trustedProxies: TrustedProxies
+  readonly trustedProxies: AddressRanges
+  /** Whether their connections begin with a header of the PROXY protocol. */
+  readonly proxyProtocol: boolean
+  /** Time limit for the headers of a request, and for that header. */
+  readonly headersMs: number
 }
 
 /** Requests that a client may send ahead. If it sends more, the connection is closed after them. */
@@ -23,8 +28,12 @@ const AHEAD_MAX = 10
 /** One client's connection. */
 export class ClientConnection {
   readonly socket: Socket
-  /** The address that it counts for; undefined for a trusted proxy. */
-  readonly address: string | undefined
+  /** The address at its other end, or the one that its PROXY protocol header names. */
+  remote: string
+  /** The group of addresses that it counts for; undefined for a trusted proxy. */
+  group: string | undefined
+  /** Bytes of its PROXY protocol header. */
+  headerBytes = 0
   /** The connections before and after it among the idle ones of its address. */
   previous: ClientConnection | undefined
   next: ClientConnection | undefined
@@ -40,9 +49,11 @@ export class ClientConnection {
   /** Ends the connection after the requests that were sent ahead. */
   #end: (() => void) | undefined
 
-  constructor(socket: Socket, address: string | undefined) {
+  /** @param group undefined for a trusted proxy */
+  constructor(socket: Socket, remote: string, group: string | undefined) {
     this.socket = socket
-    this.address = address
+    this.remote = remote
+    this.group = group
   }
 
   /** Remembers a request that arrived while another is served, and pauses the socket. */
@@ -126,7 +137,7 @@ export class ClientConnections {
   open(socket: Socket): void {
     const { connections, trustedProxies } = this.#limits()
     const remote = socket.remoteAddress ?? ''
-    const connection = new ClientConnection(socket, trustedProxies.has(remote) ? undefined : groupOf(remote))
+    const connection = new ClientConnection(socket, remote, trustedProxies.has(remote) ? undefined : groupOf(remote))
     if (this.#all.size >= connectionsMax(connections)) {
       const oldest = this.#longestIdle()
       if (!oldest) {
@@ -138,6 +149,28 @@ export class ClientConnections {
     }
     this.#all.set(socket, connection)
     socket.on('close', () => this.#forget(connection))
+    this.#rest(connection)
+  }
+
+  /**
+   * Returns the time limit for the header of the PROXY protocol with which a connection begins, in milliseconds.
+   * Undefined if it begins with none.
+   */
+  headerLimitMs(socket: Socket): number | undefined {
+    const { proxyProtocol, trustedProxies, headersMs } = this.#limits()
+    return proxyProtocol && trustedProxies.has(socket.remoteAddress ?? '') ? headersMs : undefined
+  }
+
+  /** Notes what the header says about whose connection this is. */
+  identify(socket: Socket, { source, bytes }: ProxyHeader): void {
+    const connection = this.#all.get(socket)
+    if (!connection) return
+    connection.headerBytes = bytes
+    if (source === undefined) return
+    const { trustedProxies } = this.#limits()
+    this.#idle.get(connection.group)?.remove(connection)
+    connection.remote = source
+    connection.group = trustedProxies.has(source) ? undefined : groupOf(source)
     this.#rest(connection)
   }
 
@@ -153,7 +186,7 @@ export class ClientConnections {
   take(connection: ClientConnection, start: () => void): void {
     if (connection.busy) return connection.wait(start)
     connection.busy = true
-    this.#idle.get(connection.address)?.remove(connection)
+    this.#idle.get(connection.group)?.remove(connection)
     start()
   }
 
@@ -170,9 +203,9 @@ export class ClientConnections {
     }
   }
 
-  /** Closes connections that have never sent anything. */
+  /** Closes connections whose clients have never sent anything. */
   closeSilent(): void {
-    for (const socket of this.#all.keys()) if (socket.bytesRead === 0) socket.destroy()
+    for (const { socket, headerBytes } of this.#all.values()) if (socket.bytesRead <= headerBytes) socket.destroy()
   }
 
   /**
@@ -180,12 +213,12 @@ export class ClientConnections {
    * closed.
    */
   #rest(connection: ClientConnection): void {
-    const { address } = connection
-    let idle = this.#idle.get(address)
-    if (!idle) this.#idle.set(address, (idle = new Idle()))
+    const { group } = connection
+    let idle = this.#idle.get(group)
+    if (!idle) this.#idle.set(group, (idle = new Idle()))
     connection.idleSince = performance.now()
     idle.push(connection)
-    if (address !== undefined && idle.first && idle.size > this.#limits().idlePerAddress) this.#close(idle.first)
+    if (group !== undefined && idle.first && idle.size > this.#limits().idlePerAddress) this.#close(idle.first)
   }
 
   #longestIdle(): ClientConnection | undefined {
@@ -202,9 +235,9 @@ export class ClientConnections {
 
   #forget(connection: ClientConnection): void {
     if (!this.#all.delete(connection.socket)) return
-    const { address } = connection
-    const idle = this.#idle.get(address)
+    const { group } = connection
+    const idle = this.#idle.get(group)
     if (!connection.busy) idle?.remove(connection)
-    if (idle?.size === 0) this.#idle.delete(address)
+    if (idle?.size === 0) this.#idle.delete(group)
   }
 }

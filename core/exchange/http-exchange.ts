@@ -5,7 +5,7 @@ import { discarded, hasBody, readBody } from './read-body.ts'
 import { errorHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
-import { groupOf } from '../lib/addresses.ts'
+import { clientAddress, groupOf } from '../lib/addresses.ts'
 import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from './memory.ts'
@@ -17,14 +17,14 @@ import { JoinedReply, Outlet, type ReplyOwner } from './outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { failWaiting } from './waiting.ts'
 import type { Phase } from './phase.ts'
+import type { ClientConnection } from './client-connections.ts'
 import { ExchangeResources, type ServerResources } from './resources.ts'
 
 /** What the server knows about a request before its exchange begins. */
 export interface RequestSetup {
   readonly id: string
   readonly limits: Limits
-  /** Group of the connection's address. Undefined for a trusted proxy, whose connections belong to many clients. */
-  readonly addressGroup: string | undefined
+  readonly connection: Pick<ClientConnection, 'remote' | 'group'>
 }
 
 /**
@@ -37,6 +37,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   readonly method: string
   readonly path: string
   readonly headers: IncomingHttpHeaders
+  readonly address: string
   readonly format: Format
   readonly inference: boolean
   readonly startedAt: number
@@ -74,7 +75,6 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   readonly #reply: ClientReply
   /** The query as it was sent, without the question mark. */
   readonly rawQuery: string
-  #address: string | undefined
   #addressGroup: string | undefined
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
@@ -90,7 +90,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.limits = setup.limits
     this.#server = server
     this.resources = new ExchangeResources(server, () => ({ key: this.key?.id, address: this.addressGroup }))
-    this.#addressGroup = setup.addressGroup
+    this.address = clientAddress(setup.limits.trustedProxies, setup.connection.remote, req.headers['x-forwarded-for'])
+    this.#addressGroup = setup.connection.group
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
     this.rawQuery = mark === -1 ? '' : url.slice(mark + 1)
@@ -129,10 +130,6 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
 
   get query(): URLSearchParams {
     return (this.#query ??= new URLSearchParams(this.rawQuery))
-  }
-
-  get address(): string {
-    return (this.#address ??= this.limits.trustedProxies.clientOf(this.#req))
   }
 
   /** The group of addresses that limits per address count for. */

@@ -17,6 +17,7 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   invalid_key: KEY,
   key_disabled: KEY,
   key_expired: KEY,
+  address_refused: invalid('address_refused'),
   bad_request: invalid('bad_request'),
   invalid_body: invalid('invalid_request_body'),
   member_refused: invalid('unsupported_parameter'),

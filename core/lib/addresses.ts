@@ -1,9 +1,8 @@
 /** The addresses that requests come from. */
-import type { IncomingMessage } from 'node:http'
 import { BlockList, isIP, isIPv6 } from 'node:net'
 
-/** Proxies whose `x-forwarded-for` is believed. */
-export class TrustedProxies {
+/** A set of addresses and subnets. */
+export class AddressRanges {
   readonly #list = new BlockList()
 
   /** @param ranges addresses, or subnets such as 10.0.0.0/8; each must pass `isRange` */
@@ -16,28 +15,32 @@ export class TrustedProxies {
     }
   }
 
-  /** Whether this is the address of a trusted proxy. */
+  /** Whether an address is one of them. */
   has(address: string): boolean {
     const own = plain(address)
     return isIP(own) > 0 && this.#list.check(own, isIPv6(own) ? 'ipv6' : 'ipv4')
   }
+}
 
-  /**
-   * The address of the client that sent a request. Behind trusted proxies it is the last address of `x-forwarded-for`
-   * that is not a trusted proxy itself. A client can invent the addresses before that one.
-   */
-  clientOf({ socket, headers }: Pick<IncomingMessage, 'socket' | 'headers'>): string {
-    let client = plain(socket.remoteAddress ?? '')
-    const forwarded = headers['x-forwarded-for']
-    if (typeof forwarded !== 'string' || !this.has(client)) return client
-    for (const hop of forwarded.split(',').reverse()) {
-      const address = plain(hop.trim())
-      if (isIP(address) === 0) return client
-      client = address
-      if (!this.has(client)) return client
-    }
-    return client
+/**
+ * The address of the client that sent a request. Behind trusted proxies it is the last address of `x-forwarded-for`
+ * that is not a trusted proxy itself. A client can invent the addresses before that one.
+ * @param remote the address at the other end of the connection, or the one that a PROXY protocol header names
+ */
+export function clientAddress(
+  trusted: AddressRanges,
+  remote: string,
+  forwarded: string | readonly string[] | undefined,
+): string {
+  let client = plain(remote)
+  if (typeof forwarded !== 'string' || !trusted.has(client)) return client
+  for (const hop of forwarded.split(',').reverse()) {
+    const address = plain(hop.trim())
+    if (isIP(address) === 0) return client
+    client = address
+    if (!trusted.has(client)) return client
   }
+  return client
 }
 
 /** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8. A subnet of all addresses is refused. */

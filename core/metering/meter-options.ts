@@ -3,6 +3,11 @@ export const METER_OPTIONS = {
   type: 'object',
   additionalProperties: false,
   properties: {
+    address: {
+      type: 'boolean',
+      default: true,
+      description: "Whether the history records the client's address, which only the operator sees.",
+    },
     leastOutput: {
       type: 'integer',
       minimum: 1,

@@ -7,8 +7,11 @@ import { modelOf } from '../exchange/model.ts'
 
 type Known = With<'body' | 'model'>
 
-/** Returns what is known before a request is sent. */
-export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extras'>): Notes {
+/**
+ * Returns what is known before a request is sent.
+ * @param withAddress whether to note the client's address
+ */
+export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extras'>, withAddress: boolean): Notes {
   const { entry, asked } = x.model
   return {
     type: x.key.type,
@@ -16,6 +19,7 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
     endpoint: x.path,
     model: modelOf(x),
     stream: x.body.get('stream') === true,
+    ...(withAddress && { address: x.address }),
     ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
     ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),
   }

@@ -31,6 +31,8 @@ export interface Notes {
   /** The key's type, and the upstream account that served the request. */
   readonly type?: string
   readonly upstream?: string
+  /** The client's address. Never shown to customers. */
+  readonly address?: string
   readonly requestedModel?: string
   readonly status?: Status
   readonly httpStatus?: number

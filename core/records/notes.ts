@@ -59,6 +59,7 @@ export function notesText(notes: Notes): string {
     notes.durationMs ?? null,
     notes.ttftMs ?? null,
     rareOf(notes) ?? null,
+    notes.address ?? null,
   ]
   return JSON.stringify(values)
 }
@@ -67,7 +68,7 @@ export function notesText(notes: Notes): string {
 export function notesFromText(text: string): Partial<Notes> {
   const values = JSON.parse(text) as (Text | undefined)[]
   const [, endpoint, model, stream, type, upstream, status, httpStatus, errorCode, counts] = values
-  const [usageSource, price, priceVersion, cost, durationMs, ttftMs, rare] = values.slice(10)
+  const [usageSource, price, priceVersion, cost, durationMs, ttftMs, rare, address] = values.slice(10)
   return present({
     endpoint,
     model,
@@ -84,6 +85,7 @@ export function notesFromText(text: string): Partial<Notes> {
     cost,
     durationMs,
     ttftMs,
+    address,
     ...(rare as Partial<Notes> | null),
   })
 }
@@ -112,6 +114,7 @@ const HAS = {
   type: 8192,
   upstream: 16_384,
   again: 32_768,
+  address: 65_536,
 } as const
 
 /** The members of an entry that are packed. */
@@ -123,7 +126,7 @@ export function packDetails(
   names: Pick<NameNumbers, 'numberOf'>,
 ): Uint8Array {
   const rare = rareOf(notes)
-  const { usage, cost, durationMs, ttftMs, httpStatus, errorCode, price, priceVersion, type, upstream } = notes
+  const { usage, cost, durationMs, ttftMs, httpStatus, errorCode, price, priceVersion, type, upstream, address } = notes
   const has =
     (notes.stream ? HAS.stream : 0) |
     (notes.usageSource === 'upstream' ? HAS.upstreamSource : 0) |
@@ -140,7 +143,8 @@ export function packDetails(
     (rare ? HAS.rare : 0) |
     (type === undefined ? 0 : HAS.type) |
     (upstream === undefined ? 0 : HAS.upstream) |
-    (againMs === undefined ? 0 : HAS.again)
+    (againMs === undefined ? 0 : HAS.again) |
+    (address === undefined ? 0 : HAS.address)
   const packed = new Packer().number(VERSION).number(has)
   const [hour = 0, part = 0] = bucket.split('.').map(Number)
   packed.number(hour).number(part)
@@ -162,6 +166,7 @@ export function packDetails(
   if (durationMs !== undefined) packed.number(Math.max(0, Math.round(durationMs)))
   if (ttftMs !== undefined) packed.number(Math.max(0, Math.round(ttftMs)))
   if (againMs !== undefined) packed.number(againMs)
+  if (address !== undefined) packed.text(address)
   if (rare) packed.text(JSON.stringify(rare))
   return packed.bytes()
 }
@@ -200,6 +205,7 @@ export function unpackDetails(bytes: Uint8Array, names: Pick<NameNumbers, 'nameO
   const durationMs = when(HAS.duration, () => packed.number())
   const ttftMs = when(HAS.firstByte, () => packed.number())
   const againMs = when(HAS.again, () => packed.number())
+  const address = when(HAS.address, () => packed.text())
   const rare = when(HAS.rare, () => JSON.parse(packed.text()) as Partial<Notes>)
   const source = when<Notes['usageSource'] & string>(HAS.upstreamSource, () => 'upstream')
   const notes = present({
@@ -212,6 +218,7 @@ export function unpackDetails(bytes: Uint8Array, names: Pick<NameNumbers, 'nameO
     httpStatus,
     errorCode,
     usage,
+    address,
     usageSource: source ?? when(HAS.estimatedSource, () => 'estimated' as const),
     price,
     priceVersion,

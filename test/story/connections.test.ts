@@ -1,6 +1,6 @@
 import net from 'node:net'
 import t, { type Test } from 'tap'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
@@ -119,7 +119,8 @@ t.test('above idlePerAddress the connection that is idle longest closes, never o
   t.notOk(served.socket.closed)
   replies[0]?.end('data: [DONE]\n\n')
   for (const client of [...idle, served]) client.socket.destroy()
-  await g.settled(key)
+  const [entry] = await g.settled(key)
+  t.notMatch(JSON.stringify(entry), '203.0.113.77', 'a customer sees no address')
 })
 
 t.test('idlePerAddress also holds after many connections were served at the same time', async t => {
@@ -136,7 +137,8 @@ t.test('idlePerAddress also holds after many connections were served at the same
   await until(() => clients.filter(({ socket }) => socket.closed).length >= 3)
   t.equal(clients.filter(({ socket }) => socket.closed).length, 3)
   for (const { socket } of clients) socket.destroy()
-  await g.settled(key)
+  const [entry] = await g.settled(key)
+  t.notMatch(JSON.stringify(entry), '203.0.113.77', 'a customer sees no address')
 })
 
 t.test('above limits.connections the connection that is idle longest makes room for a new client', async t => {
@@ -318,4 +320,66 @@ t.test('the rest of a body after an early answer is discarded within limits', as
   slow.send('x'.repeat(200_000))
   await slow.closed
   t.equal(slow.replies, 1, 'so it is beyond so many bytes')
+})
+
+t.test('behind a load balancer with the PROXY protocol each client counts as an address', async t => {
+  const edit: Edit = file =>
+    file
+      .set('limits.anonymous', 1)
+      .set('limits.trustedProxies', ['127.0.0.0/8', '10.0.0.9'])
+      .set('limits.proxyProtocol', true)
+  const { g, key } = await start(t, edit)
+  const from = async (header: Buffer | string, request: string): Promise<string> => {
+    const client = new RawClient(g.gateway.port)
+    // The header may arrive in pieces, and the request with it or later.
+    const bytes = Buffer.concat([Buffer.from(header), Buffer.from(request)])
+    client.send(bytes.toString('latin1', 0, 5))
+    await new Promise(resolve => setImmediate(resolve))
+    client.send(bytes.toString('latin1', 5))
+    await client.closed
+    return client.answer.slice(9, 12)
+  }
+  const line = (address: string): string => `PROXY TCP4 ${address} 10.0.0.1 50000 443\r\n`
+  const close = 'connection: close\r\n'
+  t.equal(await from(line('203.0.113.1'), get('/v1/models', close)), '200')
+  t.equal(await from(line('203.0.113.1'), get('/v1/models', close)), '429')
+  t.equal(await from(line('203.0.113.2'), get('/v1/models', close)), '200')
+  const binary = Buffer.from('0d0a0d0a000d0a515549540a2111000ccb0071020a000001c35001bb', 'hex')
+  t.equal(await from(binary, get('/v1/models', close)), '429', 'version 2 names the same address')
+  const forwarded = `x-forwarded-for: 203.0.113.1\r\n${close}`
+  t.equal(await from(line('203.0.113.3'), get('/v1/models', forwarded)), '200', 'a client’s own words do not count')
+  t.equal(await from(line('10.0.0.9'), get('/v1/models', forwarded)), '429', 'those of a second trusted proxy do')
+  t.equal(await from(line('203.0.113.4'), post(key, BODY, close)), '200')
+  // The gateway under test takes no look-ups without a header.
+  const id = await g.id(key)
+  const entries = (): ReturnType<typeof g.gateway.ledger.history> => g.gateway.ledger.history(id, { count: 2 })
+  await until(async () => (await entries()).length === 1)
+  t.match(await entries(), [{ kind: 'settle', notes: { address: '203.0.113.4' } }])
+  for (const header of ['', 'PROXY TCP4 nonsense\r\n', 'PROXY UNKNOWN'.repeat(20)])
+    t.equal(await from(header, get('/health', close)), '', 'a connection without a valid header is closed')
+  t.equal(await from('PROXY UNKNOWN\r\n', get('/health', close)), '200')
+})
+
+t.test('a connection from elsewhere speaks HTTP, and cannot name another address', async t => {
+  const edit: Edit = file => file.set('limits.trustedProxies', ['192.0.2.1']).set('limits.proxyProtocol', true)
+  const { g } = await start(t, edit)
+  t.equal((await g.call('/health')).status, 200)
+  const client = new RawClient(g.gateway.port, `PROXY TCP4 203.0.113.1 10.0.0.1 1 2\r\n${get('/health')}`)
+  await client.closed
+  t.match(client.answer, /^HTTP\/1\.1 400 /)
+})
+
+t.test('a key type with addresses sells to these only', async t => {
+  const edit: Edit = file =>
+    file.set('keyTypes.famC.addresses', ['203.0.113.0/24']).set('limits.trustedProxies', ['127.0.0.1'])
+  const { g, key } = await start(t, edit)
+  const from = (address: string, path: string, body?: string): Promise<Answer> =>
+    g.call(path, { key, headers: { 'x-forwarded-for': address }, ...(body !== undefined && { body }) })
+  const refused = await from('198.51.100.1', '/v1/chat/completions', BODY)
+  t.equal(refused.status, 403)
+  t.match(refused.json, { error: { code: 'address_refused' } })
+  t.equal((await from('198.51.100.1', '/api/v1/key-info')).status, 200)
+  t.equal((await from('203.0.113.77', '/v1/chat/completions', BODY)).status, 200)
+  const [entry] = await g.settled(key)
+  t.notMatch(JSON.stringify(entry), '203.0.113.77', 'a customer sees no address')
 })

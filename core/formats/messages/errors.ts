@@ -6,6 +6,7 @@ const TYPES: Readonly<Record<ErrorCode, string>> = {
   invalid_key: 'authentication_error',
   key_disabled: 'authentication_error',
   key_expired: 'authentication_error',
+  address_refused: 'permission_error',
   bad_request: 'invalid_request_error',
   invalid_body: 'invalid_request_error',
   member_refused: 'policy_blocked',
