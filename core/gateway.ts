@@ -91,7 +91,7 @@ export class Gateway {
         // A managed store refuses a second gateway.
         alone: role === 'gateway' && store.kind !== 'redis',
       })
-      await gateway.#sharing.start(config, records, environment.now())
+      await gateway.#sharing.start(config, records)
       gateway.#generation = await gateway.#build(config, 1)
       gateway.#server = new GatewayServer({
         current: () => gateway.#generation,

@@ -1,11 +1,13 @@
 import {
   type Body,
+  type Candidate,
   candidateOf,
   type Config,
   conversationKey,
   definePlugin,
   type Exchange,
   type Format,
+  type Given,
   invalidBody,
   type KeyType,
   noneLeft,
@@ -34,16 +36,32 @@ export default definePlugin({
         const accounts = pool.candidates(upstreams, sends, () =>
           conversationKey(x.body, format.conversationMember, x.headers, key.id),
         )
-        const candidates = accounts.map(each => candidateOf(each, format))
-        const [first, ...others] = candidates
-        if (!first) throw noneLeft(pool.waitMs(upstreams, sends))
+        const all = accounts.map(each => candidateOf(each, format))
+        // What is not an inference is not translated.
+        const fit = x.inference ? all : all.filter(each => each.format === format)
+        const candidates = fit.length > 0 ? fit : all
         const translate = (spoken: Format): Promise<Translation> | Translation | undefined =>
           spoken === format || !x.inference ? undefined : translated(x, spoken)
-        const routed = (translation?: Translation): { route: Route } => ({
-          route: new Route([first, ...others], retry, translate, translation),
-        })
-        const translation = translate(first.format)
-        return translation instanceof Promise ? translation.then(routed) : routed(translation)
+        return routeOf(candidates)
+
+        /** @param reason why the request cannot be translated for the candidates before these */
+        function routeOf([first, ...others]: Candidate[], reason?: unknown): Given<'route'> | Promise<Given<'route'>> {
+          if (!first) throw reason ?? noneLeft(pool.waitMs(upstreams, sends))
+          const routed = (translation?: Translation): Given<'route'> => ({
+            route: new Route([first, ...others], retry, translate, translation),
+          })
+          const skip = (thrown: unknown): ReturnType<typeof routeOf> =>
+            routeOf(
+              others.filter(({ format: spoken }) => spoken !== first.format),
+              reason ?? thrown,
+            )
+          try {
+            const translation = translate(first.format)
+            return translation instanceof Promise ? translation.then(routed, skip) : routed(translation)
+          } catch (thrown) {
+            return skip(thrown)
+          }
+        }
       },
     }
 

@@ -77,13 +77,19 @@ export default definePlugin({
         const { runningHold } = x
         const { quotaHolds } = runningHold
         // The upstream account pays for what the failed attempt used. The customer does not.
-        const used = usedBy(x)
-        const upstream = host.config.upstreams.get(failed.upstream)
-        if (upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
-        runningHold.quotaHolds = []
-        holder.endQuotas(quotaHolds, used)
-        const answer = await holder.holdQuotas(runningHold.keyHold.request, x)
-        if (answer.kind !== 'held') return false
+        if (runningHold.lastFailed !== failed) {
+          runningHold.lastFailed = failed
+          const used = usedBy(x)
+          const upstream = host.config.upstreams.get(failed.upstream)
+          if (upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
+          runningHold.quotaHolds = []
+          holder.endQuotas(quotaHolds, used)
+        }
+        const answer = await holder.holdQuotas(runningHold.keyHold.request, x).catch((cause: unknown) => {
+          host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
+          return undefined
+        })
+        if (answer?.kind !== 'held') return false
         runningHold.quotaHolds = answer.holds
         runningHold.terms = termsOf(x)
         return true

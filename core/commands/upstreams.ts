@@ -6,7 +6,7 @@ import { isoTime } from '../metering/account-views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
 import { formatCredits } from '../money/credits.ts'
-import type { HealthState } from '../pool/health.ts'
+import type { Health } from '../pool/health.ts'
 import { Pool } from '../pool/pool.ts'
 import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
 import type { Output } from './keys.ts'
@@ -22,7 +22,8 @@ export async function listAccounts(environment: Environment, config: Config, opt
     const { pool, sharing } = await poolOf(environment, config, ledger)
     const asked = await sharing.asked()
     const shown = accountsOf(config).map(async ({ upstream, account }) => {
-      const { state } = pool.health(account)
+      const health = pool.health(account)
+      const { state } = health
       const quotas = account.quotas.map(async quota => {
         const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, environment.now())
         const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
@@ -31,7 +32,7 @@ export async function listAccounts(environment: Environment, config: Config, opt
       return {
         account: account.name,
         upstream: upstream.name,
-        health: healthOf(state, environment.now()),
+        health: healthOf(health, environment.now()),
         ...asked(account.name),
         quotas: await Promise.all(quotas),
         weight: account.weight,
@@ -66,7 +67,8 @@ function inWords({ account, health, requests, failures, quotas, last_failure, la
 }
 
 /** Returns the health of an account in words. */
-function healthOf({ disabled, barred, waitUntil, coolUntil, level }: HealthState, now: number): string {
+function healthOf({ disabled, state }: Health, now: number): string {
+  const { barred, waitUntil, coolUntil, level } = state
   if (disabled) return 'disabled'
   if (barred) return `refused by the provider (${barred.status}) since ${isoTime(barred.at)}`
   if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
@@ -84,14 +86,13 @@ export async function changeAccount(
   const { account } = findAccount(config, name)
   await onLedger(environment, config, async ledger => {
     const { pool, sharing } = await poolOf(environment, config, ledger)
-    const now = environment.now()
-    if (action === 'reset') pool.health(account).reset(now)
-    else {
+    if (action === 'reset') {
+      pool.health(account).reset(environment.now())
+      await sharing.write(account.name)
+    } else {
       // The records come first: a store may lose it.
-      await recordDisabled(ledger.records, account.name, action === 'disable')
-      pool.health(account).disable(now, action === 'disable')
+      await sharing.disable(await recordDisabled(ledger.records, account.name, action === 'disable'))
     }
-    await sharing.write(account.name)
   })
   environment.print(`${account.name} ${DONE[action]}. Running gateways follow within two seconds.`)
 }
@@ -127,8 +128,8 @@ async function poolOf(
   ledger: Ledger,
 ): Promise<{ pool: Pool; sharing: PoolSharing }> {
   const pool = new Pool(environment)
-  const sharing = new PoolSharing(pool, ledger.scripts, environment.log)
-  await sharing.load(config, ledger.records, environment.now())
+  const sharing = new PoolSharing(pool, ledger.scripts, environment.log, true)
+  await sharing.load(config, ledger.records)
   return { pool, sharing }
 }
 

@@ -54,6 +54,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   phase: Phase = 'request'
   /** The client of a stream has got the head and comments, and nothing of a reply. */
   waiting = false
+  /** The reply comes in one piece, so no comments may precede it. */
+  inOnePiece = false
   /** Why the gateway ended the exchange before its reply began, if it did. */
   stopped: EndCause | undefined = undefined
   /** Decides whether the reply is read on when all clients have left. Without it, the reply is given up. */

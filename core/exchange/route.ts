@@ -75,12 +75,19 @@ export class Route {
     if (this.format !== format) this.translation = await this.#translate(this.format)
   }
 
-  /** Goes on to the next candidate. @returns false if there is none @throws GatewayError of the translation */
+  /** Goes on to the next candidate that the request can be translated for. @returns false if there is none */
   async next(): Promise<boolean> {
-    if (!this.more) return false
     const { format } = this
-    this.#at++
-    if (this.format !== format) this.translation = await this.#translate(this.format)
-    return true
+    for (let at = this.#at + 1; at < this.candidates.length; at++) {
+      const candidate = this.candidates[at] as Candidate
+      try {
+        if (candidate.format !== format) this.translation = await this.#translate(candidate.format)
+      } catch {
+        continue
+      }
+      this.#at = at
+      return true
+    }
+    return false
   }
 }

@@ -16,11 +16,12 @@ interface WaitingExchange {
   readonly gone: boolean
   readonly begun: boolean
   waiting: boolean
+  readonly inOnePiece: boolean
 }
 
 /** Sends a comment to the client of a stream. The first one sends the head, so that an error must be an event then. */
 export function keepWaiting(x: WaitingExchange): void {
-  if (x.gone || x.begun) return
+  if (x.gone || x.begun || x.inOnePiece) return
   if (!x.waiting) x.outlet.begin(200, HEADERS)
   x.waiting = true
   x.outlet.write(KEEPALIVE)

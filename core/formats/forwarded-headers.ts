@@ -2,17 +2,21 @@
 
 const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])
 
+/** Words in names of headers that have a credential or name an account: the client's own are not for the provider. */
+const OF_AN_ACCOUNT = /key|token|auth|secret|cookie|credential|jwt|(?:^|-)org|account|workspace|project/
+
 /**
  * A test for header names: those that every format forwards, further names, and prefixes.
- * @param blocked names with such a prefix that are not forwarded
+ * @param blocked a name with such a prefix that is not forwarded
  */
 export function forwarding(
   names: readonly string[],
   prefixes: readonly string[],
-  blocked: readonly string[] = [],
+  blocked?: string,
 ): (header: string) => boolean {
   const all = new Set([...COMMON_HEADERS, ...names])
   const starts = ['x-stainless-', ...prefixes]
   return header =>
-    all.has(header) || (starts.some(prefix => header.startsWith(prefix)) && !blocked.some(name => header === name))
+    all.has(header) ||
+    (starts.some(prefix => header.startsWith(prefix)) && !OF_AN_ACCOUNT.test(header) && header !== blocked)
 }

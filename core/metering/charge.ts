@@ -2,7 +2,7 @@
  * The charge of an exchange: the usage that its upstream reported, or a marked estimate if it reported no plausible
  * one.
  */
-import type { Outcome } from '../exchange/exchange.ts'
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import {
   asInput,
@@ -148,8 +148,8 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
   const quarantined = !plausibleCalls(x.tally, terms)
   if (!ownFailure && believable && final)
     return { ...nothing, ...priced(reported.usage, x, terms, reported), source: 'upstream', quarantined }
-  // A request that reached no upstream, and a reply that failed before any content, cost nothing.
-  if (owed && outcome.attempts.length === 0) return nothing
+  // A request that no upstream was working on, and a reply that failed before any content, cost nothing.
+  if (owed && !outcome.attempts.some(isOpen)) return nothing
   if (cut && !owed && x.delivered === 0) return nothing
   if (!cut && !reported && x.delivered === 0) return nothing
   const estimate = owed ? cutUsage(x, terms) : observed(x, terms)
@@ -158,6 +158,11 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
   const least = priced(estimate, x, terms)
   const most = reported.valid ? priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms) : least
   return { ...nothing, ...(most.charge > least.charge ? most : least), source: 'estimated', quarantined: true }
+}
+
+/** Whether an attempt was answered well, or not at all. */
+function isOpen({ status = 200, failure }: Attempt): boolean {
+  return status === 200 && failure === undefined
 }
 
 /** Returns a usage as billed while no final report exists. */

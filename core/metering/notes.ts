@@ -54,7 +54,7 @@ export function notesAtEnd(
   const status = by ? BROKEN_BY[by] : ended
   return {
     ...first,
-    upstream: x.route.account.name,
+    upstream: attempts.at(-1)?.account ?? x.route.account.name,
     status,
     httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
     ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),

@@ -1,6 +1,7 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
 import { billFor, outputRateOf, runningCharge } from './charge.ts'
 import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
+import type { Attempt } from '../exchange/exchange.ts'
 import type { Hold } from '../ledger/hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -26,6 +27,8 @@ export class RunningHold implements Indexed {
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
   terms: Terms
+  /** The failed attempt that was accounted for last. */
+  lastFailed: Attempt | undefined
   /** What attempts at other accounts cost the operator, in nano-credits. */
   lostCost = 0n
   readonly #ledger: Ledger

@@ -30,10 +30,13 @@ export interface HealthState {
   /** How often in a row it was taken out. */
   readonly level: number
   readonly barred?: Barred | undefined
-  /** Whether an operator has taken it out. */
-  readonly disabled: boolean
+  /** When somebody brought it back last. That ends what barred it before. */
+  readonly resetAt: number
   readonly lastFailure?: Failed | undefined
 }
+
+/** By how much a wait must change for other processes, and the log, to hear of it, in milliseconds. */
+const NOTABLE_MS = 1000
 
 /** What is counted of an account since the process began. */
 export interface Counts {
@@ -46,8 +49,10 @@ export class Health {
   readonly counts: Counts = { requests: 0, failures: 0 }
   /** The last failure, in words. */
   lastFailure: Failed | undefined
+  /** Whether an operator has taken it out. Processes share that apart from what requests tell. */
+  disabled = false
   #at = 0
-  #disabled = false
+  #resetAt = 0
   #coolUntil = 0
   #waitUntil = 0
   #level = 0
@@ -66,7 +71,7 @@ export class Health {
 
   /** Milliseconds until the account may be asked if no other can serve; Infinity if somebody must bring it back. */
   waitMs(now: number): number {
-    return this.#barred || this.#disabled ? Infinity : Math.max(0, this.#waitUntil - now)
+    return this.#barred || this.disabled ? Infinity : Math.max(0, this.#waitUntil - now)
   }
 
   /** Milliseconds until the account should be asked. */
@@ -98,51 +103,67 @@ export class Health {
     this.#inARow = 0
     this.#level = 0
     this.#count(now, 0)
-    if (back) this.#at = now
+    if (back) this.#change(now)
     return back
   }
 
   /**
    * Notes a failure.
    * @param waitMs how long the provider asks to wait, if it does
-   * @returns whether the account has been taken out
+   * @returns whether the account has been taken out, or for notably longer
    */
   failed(now: number, config: HealthConfig, reason: string, waitMs?: number): boolean {
     const wasTrial = this.#trying
     this.#trying = false
-    this.counts.failures++
-    this.lastFailure = { at: now, reason }
-    this.#inARow++
+    this.#note(now, reason)
     this.#count(now, 1, config.windowMs)
+    if (waitMs !== undefined) {
+      const notably = now + waitMs > this.#waitUntil + NOTABLE_MS
+      this.#waitUntil = Math.max(this.#waitUntil, now + waitMs)
+      if (notably) this.#change(now)
+      return notably
+    }
     const { requests, failures } = this.#window
     const often = requests >= config.least && failures / requests >= config.rate
-    if (waitMs === undefined && !wasTrial && this.#inARow < config.failures && !often) return false
+    if (!wasTrial && this.#inARow < config.failures && !often) return false
     // Requests that were under way when it was taken out tell nothing new.
-    if (waitMs === undefined && now < this.#coolUntil) return false
+    if (now < this.#coolUntil) return false
     this.#level++
-    if (waitMs === undefined)
-      this.#coolUntil = now + Math.min(config.cooldownMs * 2 ** (this.#level - 1), config.cooldownMaxMs)
-    else this.#waitUntil = Math.max(this.#waitUntil, now + waitMs)
-    this.#at = now
+    this.#coolUntil = now + Math.min(config.cooldownMs * 2 ** (this.#level - 1), config.cooldownMaxMs)
+    this.#change(now)
     this.#inARow = 0
     this.#window = { from: now, requests: 0, failures: 0 }
     return true
   }
 
-  /** Takes the account out until somebody brings it back. @returns whether that is new */
-  bar(now: number, status: number, reason: string): boolean {
+  /** Notes that the provider refused the account. @returns whether that has taken it out */
+  refused(now: number, status: number, reason: string): boolean {
     this.#trying = false
+    this.#note(now, reason)
+    return this.bar(now, status)
+  }
+
+  #note(now: number, reason: string): void {
     this.counts.failures++
     this.lastFailure = { at: now, reason }
+    this.#inARow++
+  }
+
+  /** Takes the account out until somebody brings it back. @returns whether that is new */
+  bar(now: number, status: number): boolean {
     if (this.#barred) return false
-    this.#barred = { status, at: now }
-    this.#at = now
+    this.#barred = { status, at: this.#change(now) }
     return true
+  }
+
+  /** Whether so many requests failed in a row that it is out of order. */
+  isOutOfOrder({ failures }: HealthConfig): boolean {
+    return this.#level > 0 || this.#inARow >= failures
   }
 
   /** Brings the account back, unless an operator has disabled it. */
   reset(now: number): void {
-    this.#at = now
+    this.#resetAt = this.#change(now)
     this.#barred = undefined
     this.#coolUntil = this.#waitUntil = 0
     this.#level = 0
@@ -150,10 +171,9 @@ export class Health {
     this.#trying = false
   }
 
-  /** Takes the account out on behalf of an operator, or ends that. */
-  disable(now: number, disabled: boolean): void {
-    this.#at = now
-    this.#disabled = disabled
+  /** Notes a change. The clocks of processes differ, so it is always later than the last one that is known. */
+  #change(now: number): number {
+    return (this.#at = Math.max(now, this.#at + 1))
   }
 
   get state(): HealthState {
@@ -163,20 +183,24 @@ export class Health {
       waitUntil: this.#waitUntil,
       level: this.#level,
       barred: this.#barred,
-      disabled: this.#disabled,
+      resetAt: this.#resetAt,
       lastFailure: this.lastFailure,
     }
   }
 
-  /** Takes over what another process knows, if it is newer. */
-  adopt({ at, coolUntil, waitUntil, level, barred, disabled, lastFailure }: HealthState): void {
+  /**
+   * Takes over what another process knows, if it is newer. That an account is barred is kept until it is brought back:
+   * a process that does not know it yet may write later.
+   */
+  adopt({ at, coolUntil, waitUntil, level, barred, resetAt, lastFailure }: HealthState): void {
+    this.#resetAt = Math.max(this.#resetAt, resetAt)
+    const latest = (this.#barred?.at ?? 0) >= (barred?.at ?? 0) ? this.#barred : barred
+    this.#barred = latest && latest.at > this.#resetAt ? latest : undefined
     if (at <= this.#at) return
     this.#at = at
     this.#coolUntil = coolUntil
     this.#waitUntil = waitUntil
     this.#level = level
-    this.#barred = barred
-    this.#disabled = disabled
     if (lastFailure && lastFailure.at > (this.lastFailure?.at ?? 0)) this.lastFailure = lastFailure
   }
 

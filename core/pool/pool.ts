@@ -1,7 +1,7 @@
 /** The accounts of all upstreams: in which order a request asks them, and what is known of their health. */
 import type { Account, Upstream } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
-import { scoreOf } from './affinity.ts'
+import { digestOf, scoreOf } from './affinity.ts'
 import { Health } from './health.ts'
 
 /** An account with its upstream. */
@@ -69,35 +69,26 @@ export class Pool {
   }
 
   /**
-   * Returns the accounts that can serve a model now, in the order in which a request asks them: by upstream, and among
-   * the accounts of an upstream by the conversation. If all of them fail, they are asked all the same, except those whose
-   * provider asks to wait.
+   * Returns the accounts that can serve a model, in the order in which a request asks them: by upstream, and among the
+   * accounts of an upstream by the conversation. Those that fail come last. Those whose provider asks to wait are not
+   * asked.
    * @param model the name that is sent
    */
   candidates(upstreams: readonly Upstream[], model: string, conversation: () => string): PooledAccount[] {
     const now = this.#now()
-    const ready = this.#ordered(upstreams, model, conversation, false, account => this.health(account).ready(now))
-    if (ready.length > 0) return ready
-    return this.#ordered(upstreams, model, conversation, true, account => this.health(account).waitMs(now) === 0)
-  }
-
-  #ordered(
-    upstreams: readonly Upstream[],
-    model: string,
-    conversation: () => string,
-    lastResort: boolean,
-    usable: (account: Account) => boolean,
-  ): PooledAccount[] {
     let known: string | undefined
-    return upstreams.flatMap(upstream => {
-      const accounts = upstream.accounts.filter(account => (account.models?.has(model) ?? true) && usable(account))
+    const usable = upstreams.flatMap(upstream => {
+      const accounts = upstream.accounts.filter(
+        account => (account.models?.has(model) ?? true) && this.health(account).waitMs(now) === 0,
+      )
       if (accounts.length > 1) {
-        const of = (known ??= conversation())
+        const of = (known ??= digestOf(conversation()))
         const scores = new Map(accounts.map(({ name, weight }) => [name, scoreOf(of, name, weight)]))
         accounts.sort((a, b) => (scores.get(b.name) ?? 0) - (scores.get(a.name) ?? 0))
       }
-      return accounts.map(account => ({ upstream, account, lastResort }))
+      return accounts.map(account => ({ upstream, account, lastResort: !this.health(account).ready(now) }))
     })
+    return [...usable.filter(({ lastResort }) => !lastResort), ...usable.filter(({ lastResort }) => lastResort)]
   }
 
   /** Milliseconds until an account can serve a model; Infinity if somebody must bring all of them back. */
@@ -119,9 +110,13 @@ export class Pool {
     }
   }
 
-  /** Notes that a request goes to an account. @returns false if the account cannot be asked any more */
-  begin({ account, lastResort }: PooledAccount): boolean {
-    return this.health(account).begin(this.#now(), lastResort)
+  /**
+   * Notes that a request goes to an account.
+   * @param last whether the request can ask no other account after it
+   * @returns false if the account cannot be asked any more
+   */
+  begin({ account, lastResort }: PooledAccount, last: boolean): boolean {
+    return this.health(account).begin(this.#now(), lastResort || last)
   }
 
   /** The health of an account that was asked. Undefined if its key has changed since: that tells nothing about it. */
@@ -142,22 +137,22 @@ export class Pool {
   }
 
   /**
-   * Notes that a request failed.
+   * Notes that a request failed. A status 403 may be about the request, so it takes the account out at once only if
+   * another account answers the same request: see `forbade`.
    * @param status the provider's status, if it answered
-   * @param reason for the log and the operator
+   * @param said for the log and the operator
    * @param waitMs how long the provider asks to wait, if it does
+   * @param isOfAccount whether another account has answered the same request well
    */
-  failed({ upstream, account }: PooledAccount, status: number | undefined, reason: string, waitMs?: number): void {
+  failed({ upstream, account }: PooledAccount, status: number | undefined, said: string, waitMs?: number): void {
     const now = this.#now()
     const health = this.#asked(account)
     if (!health) return
-    if (refusesAccount(status)) {
-      if (!health.bar(now, status as number, reason)) return
-      this.#log.error(
-        { upstream: upstream.name, account: account.name, reason },
-        'the provider refuses an account; it is not asked again until its key changes, or `npx tollgate upstreams reset`',
-      )
-      this.onChange(account.name)
+    // A provider may repeat the credential that it refuses.
+    const reason = said.replaceAll(account.key, '***')
+    const refused = refusesAccount(status) && (status !== 403 || health.isOutOfOrder(upstream.health))
+    if (refused) {
+      if (health.refused(now, status as number, reason)) this.#barred(upstream, account)
     } else if (health.failed(now, upstream.health, reason, waitMs)) {
       const forMs = health.outMs(now)
       this.#log.warn(
@@ -166,5 +161,19 @@ export class Pool {
       )
       this.onChange(account.name)
     }
+  }
+
+  /** Notes that an account answered a request with status 403 that another account has answered well. */
+  forbade({ upstream, account }: PooledAccount): void {
+    if (this.#asked(account)?.bar(this.#now(), 403)) this.#barred(upstream, account)
+  }
+
+  #barred(upstream: Upstream, account: Account): void {
+    const reason = this.health(account).lastFailure?.reason
+    this.#log.error(
+      { upstream: upstream.name, account: account.name, reason },
+      'the provider refuses an account; it is not asked again until its key changes, or `npx tollgate upstreams reset`',
+    )
+    this.onChange(account.name)
   }
 }

@@ -16,6 +16,8 @@ import type { Pool } from './pool.ts'
 const EVERY_MS = 1000
 /** Where the records have the names of disabled accounts, as JSON: a store may lose them. */
 const DISABLED = 'disabled accounts'
+/** The member of the store's hash that has the same list. No account has such a name. */
+const DISABLED_MEMBER = 'disabled'
 
 /** The health of an account with the key that it belongs to. */
 interface Shared extends HealthState {
@@ -36,27 +38,43 @@ export class PoolSharing {
   readonly #reports = new OnceInAWhile()
   /** What of each account has been added to the sums of all processes. */
   readonly #added = new Map<string, Asked>()
+  /** The accounts that an operator has disabled, as far as is known. */
+  #disabled: readonly string[] | undefined
+  readonly #ofOperator: boolean
+  /** The digests of the keys that the gateways use, which a command takes over. */
+  readonly #digests = new Map<string, string>()
   #timer: NodeJS.Timeout | undefined
   #running: Promise<void> | undefined
 
-  constructor(pool: Pool, scripts: Scripts, log: Log) {
+  /** @param ofOperator whether a command shares it: its environment may have other keys than that of the gateways */
+  constructor(pool: Pool, scripts: Scripts, log: Log, ofOperator = false) {
+    this.#ofOperator = ofOperator
     this.#pool = pool
     this.#scripts = scripts
     this.#log = log
   }
 
   /** Learns what is known of the accounts of a configuration. @throws GatewayError unavailable */
-  async load({ upstreams }: Config, records: Records, now: number): Promise<void> {
+  async load({ upstreams }: Config, records: Records): Promise<void> {
     this.#pool.use(upstreams.values())
-    const disabled = await disabledAccounts(records)
     await this.#adopt()
-    for (const [name, { health }] of this.#pool.members)
-      if (health.state.disabled !== disabled.includes(name)) health.disable(now, disabled.includes(name))
+    await this.disable(await disabledAccounts(records))
+  }
+
+  /** Writes which accounts an operator has disabled. @throws GatewayError unavailable */
+  async disable(names: readonly string[]): Promise<void> {
+    this.#obey(names)
+    await this.#scripts.write('HSET', this.#scripts.keys.shared('pool'), DISABLED_MEMBER, JSON.stringify(names))
+  }
+
+  #obey(disabled: readonly string[]): void {
+    this.#disabled = disabled
+    for (const [name, { health }] of this.#pool.members) health.disabled = disabled.includes(name)
   }
 
   /** Learns what is known, and shares every change from now on. @throws GatewayError unavailable */
-  async start(config: Config, records: Records, now: number): Promise<void> {
-    await this.load(config, records, now)
+  async start(config: Config, records: Records): Promise<void> {
+    await this.load(config, records)
     const failed = (cause: unknown): void => {
       if (this.#reports.due('sharing', reasonOf(cause), performance.now()))
         this.#log.warn({ err: cause }, 'the health of accounts cannot be shared')
@@ -79,7 +97,7 @@ export class PoolSharing {
   async write(name: string): Promise<void> {
     const member = this.#pool.members.get(name)
     if (!member) return
-    const shared: Shared = { ...member.health.state, key: digestOf(member.key) }
+    const shared: Shared = { ...member.health.state, key: this.#digest(name, member.key) }
     await this.#scripts.write('HSET', this.#scripts.keys.shared('pool'), name, JSON.stringify(shared))
   }
 
@@ -94,8 +112,10 @@ export class PoolSharing {
   async #sync(): Promise<void> {
     const states = await this.#adopt()
     for (const [name, { health }] of this.#pool.members) {
-      // The store has never had it, or has lost it.
-      if ((states.get(name)?.at ?? 0) < health.state.at) await this.write(name)
+      // The store has never had it, has lost it, or another process has written over it.
+      const [known, { at, barred, resetAt }] = [states.get(name), health.state]
+      const isKnown = known && known.at >= at && known.barred?.at === barred?.at && known.resetAt === resetAt
+      if (!isKnown && at > 0) await this.write(name)
       await this.#add(name, health.counts)
     }
   }
@@ -105,14 +125,22 @@ export class PoolSharing {
     const { redis, keys } = this.#scripts
     const texts = await stored(redis.hgetall(keys.shared('pool')))
     const states = new Map<string, Shared>()
+    const disabled = parsed(texts[DISABLED_MEMBER]) as readonly string[] | undefined
+    if (disabled) this.#obey(disabled)
+    else if (this.#disabled) await this.disable(this.#disabled)
     for (const [name, { health, key }] of this.#pool.members) {
-      const shared = parsed(texts[name])
+      const shared = parsed(texts[name]) as Shared | undefined
+      if (this.#ofOperator && shared) this.#digests.set(name, shared.key)
       // What is known of an earlier or a later key says nothing about this one.
-      if (!shared || shared.key !== digestOf(key)) continue
+      if (!shared || shared.key !== this.#digest(name, key)) continue
       states.set(name, shared)
       health.adopt(shared)
     }
     return states
+  }
+
+  #digest(name: string, key: string): string {
+    return this.#digests.get(name) ?? digestOf(key)
   }
 
   /** Adds what was counted since the last time to the sums of all processes. */
@@ -132,10 +160,11 @@ function digestOf(key: string): string {
   return createHash('sha256').update(key).digest('hex').slice(0, 16)
 }
 
-function parsed(text: string | undefined): Shared | undefined {
+/** Reads what this or another process wrote. */
+function parsed(text: string | undefined): unknown {
   if (text === undefined) return undefined
   try {
-    return JSON.parse(text) as Shared
+    return JSON.parse(text)
   } catch {
     return undefined
   }
@@ -146,13 +175,22 @@ export async function disabledAccounts({ database }: Records): Promise<readonly 
   return namesIn(await stored(meta(database, DISABLED)))
 }
 
-/** Records that an account is disabled, or no longer. @throws GatewayError unavailable */
-export async function recordDisabled({ database }: Records, name: string, disabled: boolean): Promise<void> {
+/**
+ * Records that an account is disabled, or no longer.
+ * @returns the names of all disabled accounts @throws GatewayError unavailable
+ */
+export async function recordDisabled(
+  { database }: Records,
+  name: string,
+  disabled: boolean,
+): Promise<readonly string[]> {
   const change = database.transaction(async sql => {
     const others = namesIn(await meta(sql, DISABLED)).filter(each => each !== name)
-    await setMeta(sql, DISABLED, JSON.stringify(disabled ? [...others, name] : others))
+    const names = disabled ? [...others, name] : others
+    await setMeta(sql, DISABLED, JSON.stringify(names))
+    return names
   })
-  await stored(change)
+  return stored(change)
 }
 
 function namesIn(text: string | undefined): string[] {

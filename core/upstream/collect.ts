@@ -66,7 +66,10 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
 /** Reads what an upstream says about its failure. An answer that cannot be read is a failure without a message. */
 export async function readFailure(relayed: Relayed): Promise<Failure> {
   try {
-    const bytes = await collect(relayed, ERROR_BYTES_MAX)
+    const patienceMs = relayed.x.limits.keepaliveMs
+    // Another account may answer meanwhile.
+    const patience = { idleMs: patienceMs, totalMs: patienceMs }
+    const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX)
     const json: unknown = JSON.parse(bytes ? textOf(bytes) : '')
     return relayed.x.route.format.read(json).failure ?? { message: '' }
   } catch {

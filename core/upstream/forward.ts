@@ -3,9 +3,10 @@
  * answer. Once anything of a reply has gone to the client, no other account is asked.
  */
 import type { Forward } from '../chain/chain.ts'
-import type { ReplyHooks } from '../chain/reply-hooks.ts'
+import { known, type ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
-import type { Attempt, Outcome } from '../exchange/exchange.ts'
+import type { Attempt, Failure, Outcome } from '../exchange/exchange.ts'
+import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { keepWaiting } from '../exchange/waiting.ts'
 import { isOfTheRequest } from '../formats/failures.ts'
@@ -13,15 +14,15 @@ import { waitAsked } from '../formats/rate-limits.ts'
 import { deadline } from '../lib/deadline.ts'
 import { reasonOf } from '../lib/log.ts'
 import { noneLeft } from '../pool/none-left.ts'
-import { type Pool, refusesAccount } from '../pool/pool.ts'
+import { type Pool, type PooledAccount, refusesAccount } from '../pool/pool.ts'
 import { endedByClient, FailedAttempt } from './endings.ts'
 import { passedQuery, upwardHeaders } from './headers.ts'
 import { ReadOn } from './read-on.ts'
 import { relay } from './relay.ts'
 import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
-/** The error for an account that another request is trying at this moment. */
-const BEING_TRIED = new FailedAttempt('connect', new GatewayError('overloaded'))
+/** The failure of an account that cannot be asked at this moment: another request tries it, or it must wait. */
+const NOT_ASKED = new FailedAttempt('connect', new GatewayError('overloaded'))
 
 /**
  * Creates the function at the end of every chain.
@@ -40,7 +41,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
       const to = { url: account.url ?? simulated(), timeouts: upstream.timeouts }
       const path = x.inference ? format.path : x.path
-      reply = await sender.send(to, path + (translation ? '' : passedQuery(x.rawQuery)), headers, bytes, x, () => {
+      const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
+      reply = await sender.send(to, path + query, headers, bytes, x, () => {
         sender.repeated++
         up.log.info(
           { exchange: x.id, ...name },
@@ -62,10 +64,12 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
   /** Asks the current account, and notes what that tells about its health. */
   async function attempt(x: HttpExchange, up: ReplyHooks, mayAskAnother: boolean): Promise<Outcome> {
     const asked = x.route.current
-    if (!pool.begin(asked)) throw BEING_TRIED
+    if (!pool.begin(asked, !x.route.more)) throw NOT_ASKED
     try {
       const outcome = await ask(x, up, mayAskAnother)
       if (outcome.kind === 'broken' && outcome.by === 'upstream') pool.failed(asked, undefined, 'the reply broke off')
+      else if (outcome.kind === 'relayed' && isFailed(known(x).tally?.failure))
+        pool.failed(asked, undefined, 'the reply ended with an error')
       else if (outcome.kind === 'relayed') pool.succeeded(asked)
       else pool.ended(asked)
       return outcome
@@ -76,7 +80,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
         const wait = head && waitAsked(head.headers, now())
         const takesOut = kind === 429 || kind === 503 || kind === 529
         const status = typeof kind === 'number' ? kind : undefined
-        pool.failed(asked, status, reasonOf(thrown.error.details.cause ?? thrown.error), takesOut ? wait : undefined)
+        const reason = reasonOf(thrown.error.details.cause ?? thrown.error)
+        pool.failed(asked, status, reason, takesOut && wait ? wait : undefined)
       }
       throw thrown
     }
@@ -86,17 +91,22 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     const { route } = x
     const { attempts, totalMs, on, openingMs } = route.retry
     const began = performance.now()
+    const forbade: PooledAccount[] = []
     for (let asked = 1; ; asked++) {
       const left = asked < attempts && route.more
       try {
-        return await attempt(x, up, left && openingMs > 0 && on.has('empty'))
+        const outcome = await attempt(x, up, left && openingMs > 0 && on.has('empty'))
+        if (outcome.kind === 'relayed') for (const each of forbade) pool.forbade(each)
+        return outcome
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
-        if (thrown === BEING_TRIED) asked--
-        else noteFailure(x.attempts, thrown)
-        const isLate = performance.now() - began >= totalMs
-        const again = left && !isLate && !x.begun && !x.gone && !x.over && isRetried(thrown, on)
-        if (!again) throw conclusion(x, up, thrown)
+        if (thrown !== NOT_ASKED) noteFailure(x.attempts, thrown)
+        if (thrown.kind === 403) forbade.push(route.current)
+        // An account that was not asked, or that is refused, costs no time and is no try.
+        const isNoTry = thrown === NOT_ASKED || (refusesAccount(thrown.kind) && isRetried(thrown, on))
+        if (isNoTry) asked--
+        const may = isNoTry ? route.more : left && performance.now() - began < totalMs && isRetried(thrown, on)
+        if (!may || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
         x.forgetAttempt()
         if (!(await next(x, up))) throw conclusion(x, up, thrown)
       }
@@ -104,10 +114,11 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
   }
 
   /** Returns what the client is told. The stages see the failure first, and may throw an error of their own for it. */
-  function conclusion(x: HttpExchange, up: ReplyHooks, { kind, error, head }: FailedAttempt): unknown {
+  function conclusion(x: HttpExchange, up: ReplyHooks, failure: FailedAttempt): unknown {
+    const { kind, error, head } = failure
     const { upstreams, sends } = x.model.entry
     // The client's next request would fail as well, until an account can serve again.
-    if (refusesAccount(kind) && pool.waitMs(upstreams, sends) > 0)
+    if ((refusesAccount(kind) || failure === NOT_ASKED) && pool.waitMs(upstreams, sends) > 0)
       return noneLeft(pool.waitMs(upstreams, sends), error.details.cause)
     if (head) up.response(head)
     return error
@@ -136,7 +147,10 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
 /** Goes on to the next account that the stages accept. @returns false if there is none */
 async function next(x: HttpExchange, up: ReplyHooks): Promise<boolean> {
   const failed = x.attempts.at(-1) ?? { upstream: x.route.upstream.name, account: x.route.account.name }
-  while (await x.route.next()) if (await up.reroute(failed)) return true
+  while (x.route.more) {
+    if (!(await x.route.next()) || x.over || x.gone) return false
+    if (await up.reroute(failed)) return true
+  }
   return false
 }
 
@@ -148,14 +162,18 @@ function noteFailure(attempts: Attempt[], { kind }: FailedAttempt): void {
 
 /** Whether a failure says nothing about the account: the request itself caused it. */
 function isFaultless({ kind, head }: FailedAttempt): boolean {
-  if (typeof kind === 'number' && kind >= 400 && kind < 500)
-    return kind !== 408 && kind !== 429 && !refusesAccount(kind)
-  return head !== undefined && isOfTheRequest(head.status, head.failure)
+  if (kind === 'unfit' || (head && isOfTheRequest(head.status, head.failure))) return true
+  return typeof kind === 'number' && kind >= 400 && kind < 500 && kind !== 408 && kind !== 429 && !refusesAccount(kind)
+}
+
+/** Whether a reply ended with a failure that the request did not cause. */
+function isFailed(failure: Failure | undefined): boolean {
+  return failure !== undefined && !isOfTheRequest(200, failure)
 }
 
 /** Whether another account is asked after a failure. */
 function isRetried({ kind, head }: FailedAttempt, on: ReadonlySet<string>): boolean {
-  if (refusesAccount(kind)) return true
   if (head && isOfTheRequest(head.status, head.failure)) return false
+  if (refusesAccount(kind)) return true
   return on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx'))
 }

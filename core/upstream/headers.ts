@@ -1,5 +1,6 @@
 /** Allow-lists of headers in both directions. A header that neither this file nor the format names is dropped. */
 import type { IncomingHttpHeaders } from 'node:http'
+import { presented } from '../exchange/credential.ts'
 import type { Account } from '../config/config.ts'
 import type { Format, Translation } from '../formats/index.ts'
 
@@ -21,9 +22,11 @@ export function upwardHeaders(
   translated: boolean,
 ): Record<string, string> {
   const headers: Record<string, string> = { ...format.defaultHeaders }
+  const secret = presented(client)
   for (const name in client) {
     const value = client[name]
-    if (typeof value === 'string' && (translated ? OF_ANY(name) : format.forwards(name))) headers[name] = value
+    const passes = translated ? OF_ANY(name) : format.forwards(name)
+    if (passes && typeof value === 'string' && !contains(value, secret)) headers[name] = value
   }
   for (const [name, value] of Object.entries(extra)) {
     if (format.forwards(name)) headers[name] = headers[name] === undefined ? value : merged(headers[name], value)
@@ -34,15 +37,25 @@ export function upwardHeaders(
   return headers
 }
 
-/** Query parameters by which some providers take a credential: the client's own is not for them. */
-const CREDENTIALS = /^(?:key|api[-_]?key|(?:access[-_])?token|auth|secret|signature|sig)$/i
+/** Query parameters by which providers take a credential or an account: the client's own are not for them. */
+const OF_AN_ACCOUNT =
+  /key|token|auth|secret|password|bearer|jwt|cookie|credential|signature|^sig$|customer|account|org|project|workspace/i
 
-/** Returns the query of a request to the upstream, with its question mark. @param query of the client's request */
-export function passedQuery(query: string): string {
+/**
+ * Returns the query of a request to the upstream, with its question mark.
+ * @param query of the client's request
+ * @param secret the client's key, which is passed on nowhere
+ */
+export function passedQuery(query: string, secret: string | undefined): string {
   if (query === '') return ''
-  const passed = new URLSearchParams(query)
-  for (const name of new Set(passed.keys())) if (CREDENTIALS.test(name)) passed.delete(name)
+  const passed = new URLSearchParams()
+  for (const [name, value] of new URLSearchParams(query))
+    if (!OF_AN_ACCOUNT.test(name) && !contains(name, secret) && !contains(value, secret)) passed.append(name, value)
   return passed.size === 0 ? '' : `?${passed.toString()}`
+}
+
+function contains(text: string, secret: string | undefined): boolean {
+  return secret !== undefined && secret !== '' && text.includes(secret)
 }
 
 function merged(list: string, value: string): string {

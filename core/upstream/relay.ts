@@ -3,17 +3,22 @@
  * until then the client can still get an error with a status of its own.
  */
 import type { ReplyHooks } from '../chain/reply-hooks.ts'
-import type { Attempt, Outcome } from '../exchange/exchange.ts'
+import type { Attempt, Head, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed } from './decompress.ts'
-import { failedWith, type MakeHead, type Relayed, type UpstreamPatience } from './endings.ts'
+import { FailedAttempt, failedWith, type MakeHead, type Relayed, type UpstreamPatience } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
 import { relayWhole } from './whole-reply.ts'
 
 const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
+
+/** The failure of an attempt whose reply is not what its client has been promised. */
+function unfit(head: Head): FailedAttempt {
+  return new FailedAttempt('unfit', failedWith(head).error, head)
+}
 
 /**
  * Relays an answer to its end.
@@ -48,8 +53,11 @@ export async function relay(
       x.endAbandonedReply()
       throw failedWith(makeHead(await readFailure(relayed)))
     }
-    if (x.waiting && !isStream && !clientGetsStream)
-      throw failedWith(makeHead({ message: 'a reply in one piece to a request for a stream' }))
+    if (!isStream && !clientGetsStream) {
+      if (x.waiting) throw unfit(makeHead({ message: 'a reply in one piece to a request for a stream' }))
+      // Nothing but this reply may be sent to the client from now on.
+      x.inOnePiece = true
+    }
     if (isStream && clientGetsStream) outcome = await new StreamRelay(relayed).run()
     else if (isStream || JSON_TYPE.test(type)) outcome = await relayWhole(relayed, isStream)
     else throw failedWith(makeHead({ message: `content-type ${type || 'missing'} under status 200` }))

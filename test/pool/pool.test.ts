@@ -3,6 +3,7 @@ import t from 'tap'
 import type { Account, Upstream } from '../../core/config/config.ts'
 import { waitAsked } from '../../core/formats/rate-limits.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { Health } from '../../core/pool/health.ts'
 import { noneLeft } from '../../core/pool/none-left.ts'
 import { Pool } from '../../core/pool/pool.ts'
 import { until } from '../gateway.ts'
@@ -49,7 +50,7 @@ function poolOf(names: readonly string[]): {
     choose: conversation => candidates(conversation).map(({ account }) => account.name),
     ask: conversation => {
       const [asked] = candidates(conversation)
-      if (!asked || !pool.begin(asked)) throw new Error('no account can be asked')
+      if (!asked || !pool.begin(asked, false)) throw new Error('no account can be asked')
       return {
         fail: (status, waitMs) => pool.failed(asked, status, `status ${status}`, waitMs),
         succeed: () => pool.succeeded(asked),
@@ -106,13 +107,13 @@ t.test('the time for which an account is out doubles up to a limit, and ends wit
   const other = name === 'a' ? 'b' : 'a'
   for (let nth = 0; nth < 3; nth++) ask().fail(500)
   for (const ms of [1000, 2000, 4000, 8000, 8000]) {
-    t.same(choose(), [other])
+    t.same(choose(), [other, name])
     clock.now += ms - 1
-    t.same(choose(), [other], `out for ${ms} ms`)
+    t.same(choose(), [other, name], `out for ${ms} ms`)
     clock.now += 1
     t.same(choose(), [name, other])
     const trial = ask()
-    t.same(choose(), [other], 'one request tries it')
+    t.same(choose(), [other, name], 'one request tries it')
     trial.fail(500)
   }
   clock.now += 8000
@@ -211,5 +212,60 @@ t.test('the error for a model that nobody can serve is final if it lasts', t => 
   const forever = noneLeft(Infinity)
   t.equal(forever.retry, false)
   t.equal(forever.details.retryAfterMs, undefined)
+  t.end()
+})
+
+t.test('a wait that is asked for again and again neither grows nor is logged each time', async t => {
+  const { clock, choose, ask, logged } = poolOf(['a'])
+  const asked = Array.from({ length: 20 }, () => ask())
+  for (const each of asked) each.fail(429, 5000)
+  await until(() => logged() !== '')
+  t.equal(logged().match(/is not asked/g)?.length, 1)
+  clock.now += 5000
+  t.same(choose(), ['a'])
+  ask().fail(500)
+  t.same(choose(), ['a'], 'one failure takes no account out')
+  t.end()
+})
+
+t.test('a 403 bars an account only if another account answers the request, or if it comes time after time', t => {
+  const { pool, upstream, ask, choose } = poolOf(['a'])
+  for (let nth = 0; nth < 4; nth++) {
+    ask().fail(403)
+    ask().succeed()
+  }
+  t.same(choose(), ['a'])
+  for (let nth = 0; nth < 4; nth++) if (choose().length > 0) ask().fail(403)
+  t.same(choose(), [])
+  pool.reset('a')
+  t.same(choose(), ['a'])
+  const [account] = upstream.accounts as [Account]
+  pool.forbade({ upstream, account, lastResort: false })
+  t.same(choose(), [])
+  t.end()
+})
+
+t.test('what one process bars is kept if another one writes later, and a reset ends it in spite of clocks', t => {
+  const one = new Health()
+  const two = new Health()
+  one.refused(1000, 401, 'revoked')
+  two.failed(2000, HEALTH, 'slow', 60_000)
+  one.adopt(two.state)
+  t.equal(one.waitMs(3000), Infinity, 'still barred')
+  two.adopt(one.state)
+  t.equal(two.waitMs(3000), Infinity, 'the other one learns it')
+  const early = new Health()
+  early.adopt(two.state)
+  early.reset(10)
+  two.adopt(early.state)
+  t.equal(two.waitMs(3000), 0, 'a reset by a process whose clock is behind')
+  t.end()
+})
+
+t.test('a credential that a provider repeats is not kept', t => {
+  const { pool, upstream, logged } = poolOf(['a'])
+  const [account] = upstream.accounts as [Account]
+  pool.failed({ upstream, account, lastResort: false }, 401, `the key ${account.key} is wrong`)
+  t.notMatch(JSON.stringify(pool.health(account).state) + logged(), account.key)
   t.end()
 })

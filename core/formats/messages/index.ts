@@ -58,15 +58,8 @@ function encryptedIn(value: unknown): Reading {
   return encryptedBytes > 0 ? { encryptedBytes } : {}
 }
 
-/** Headers that choose or replace the operator's account, or are meant for a browser. */
-const OF_THE_ACCOUNT = [
-  'anthropic-api-key',
-  'anthropic-auth-token',
-  'anthropic-admin-key',
-  'anthropic-organization-id',
-  'anthropic-workspace-id',
-  'anthropic-dangerous-direct-browser-access',
-]
+/** A header that is meant for a browser. */
+const OF_A_BROWSER = 'anthropic-dangerous-direct-browser-access'
 
 /** The messages format. */
 export const messages: Format = {
@@ -76,7 +69,7 @@ export const messages: Format = {
   required: { messages: 'array' },
   conversationMember: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count' },
-  forwards: forwarding([], ['anthropic-', 'x-claude-code-'], OF_THE_ACCOUNT),
+  forwards: forwarding([], ['anthropic-', 'x-claude-code-'], OF_A_BROWSER),
   // Upstreams require it, but clients may omit it. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,

@@ -1,0 +1,182 @@
+import t, { type Test } from 'tap'
+import type { Account, Upstream } from '../../core/config/config.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { RawClient } from '../raw.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+/** What one failing account, or one hostile request, does to everybody else. */
+
+const CHAT = '/v1/chat/completions'
+const RESPONSES = '/v1/responses'
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
+const REPLY = { choices: [{ message: { content: 'good' }, finish_reason: 'stop' }], usage: USAGE }
+
+interface Scene {
+  readonly g: TestGateway
+  readonly first: ScriptedUpstream
+  readonly spare: ScriptedUpstream
+}
+
+/** A gateway whose key type famC uses its own upstream, and then another one that speaks chat completions only. */
+async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
+  const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
+  for (const each of [first, spare]) each.script = (_received, res) => json(res, REPLY)
+  const accounts = [{ name: 'one', key: 'spare-secret-0123456789' }]
+  const g = await startGateway(t, {
+    upstream: first.url,
+    edit: file =>
+      edit(
+        file
+          .set('upstreams.spare', { url: spare.url, speaks: ['chat-completions'], accounts })
+          .set('keyTypes.famC.upstream', ['famC', 'spare']),
+      ),
+  })
+  return { g, first, spare }
+}
+
+/** The account of the first upstream. */
+function mainOf(g: TestGateway): Account {
+  return (g.gateway.config.upstreams.get('famC') as Upstream).accounts[0] as Account
+}
+
+t.test('while one request tries the only account, the others are sent to it as well', async t => {
+  const edit: Edit = file =>
+    file.set('keyTypes.famC.upstream', 'famC').set('upstreams.famC.health', { failures: 1, cooldown: '20ms' })
+  const { g, first } = await scene(t, edit)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 500)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
+  const health = g.gateway.pool.health(mainOf(g))
+  await until(() => health.ready(Date.now()))
+  const waiting: (() => void)[] = []
+  first.script = (_received, res) => void waiting.push(() => json(res, REPLY))
+  const calls = Array.from({ length: 20 }, () => g.call(CHAT, { key, body: BODY }))
+  await until(() => waiting.length === 20)
+  for (const answer of waiting) answer()
+  for (const { status } of await Promise.all(calls)) t.equal(status, 200)
+  await g.settled(key)
+})
+
+t.test('a client that leaves between two accounts pays nothing', async t => {
+  const edit: Edit = file =>
+    file.set('upstreams.spare.accounts', [
+      { name: 'one', key: 'spare-secret-0123456789', quota: { credits: 5, per: 'day' } },
+    ])
+  const { g, first, spare } = await scene(t, edit)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 500)
+  const text = JSON.stringify(BODY)
+  const { ledger } = g.gateway
+  const hold = ledger.hold.bind(ledger)
+  let left = false
+  ledger.hold = async request => {
+    if (request.quota && !left) {
+      left = true
+      const open = g.gateway.connections
+      client.socket.destroy()
+      await until(() => g.gateway.connections < open)
+    }
+    return hold(request)
+  }
+  const client = new RawClient(
+    g.gateway.port,
+    `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+  )
+  await client.closed
+  t.match(await g.settled(key), [{ type: 'void' }])
+  t.equal(spare.requests.length, 0)
+  t.match(await g.balance(key), { held: '0' })
+})
+
+t.test('an account that an operator has disabled stays out, whatever requests tell about it', async t => {
+  const { g, first } = await scene(t)
+  const key = await g.key('famC')
+  const main = mainOf(g)
+  const health = g.gateway.pool.health(main)
+  health.disabled = true
+  health.failed(Date.now(), (g.gateway.config.upstreams.get('famC') as Upstream).health, 'late', 5000)
+  g.gateway.pool.reset(main.name)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.equal(first.requests.length, 0)
+  await g.settled(key)
+})
+
+t.test('a prompt that a provider forbids takes no account out', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  const forbid = { error: { message: 'flagged', type: 'forbidden', code: 'content_filter' } }
+  for (const each of [first, spare]) each.script = (_received, res) => json(res, forbid, 403)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
+  for (const each of [first, spare]) each.script = (_received, res) => json(res, { error: { message: 'x' } }, 403)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
+  for (const each of [first, spare]) each.script = (_received, res) => json(res, REPLY)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, 'the next customer is served')
+  t.equal(first.requests.length, 3)
+  await g.settled(key)
+})
+
+t.test('refused accounts are no tries', async t => {
+  const { g, first, spare } = await scene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 402)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.equal(spare.requests.length, 1)
+  await g.settled(key)
+})
+
+t.test('an account that cannot get the request is passed over, and does not hide why the first one failed', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 500)
+  const image = { type: 'input_file', file_url: 'https://files.example/a.pdf' }
+  const body = { model: BODY.model, max_output_tokens: 100, input: [{ role: 'user', content: [image] }] }
+  t.match(await g.call(RESPONSES, { key, body }), { status: 502 })
+  t.equal(spare.requests.length, 0)
+  const swapped = await scene(t, file => file.set('keyTypes.famC.upstream', ['spare', 'famC']))
+  const other = await swapped.g.key('famC')
+  const reply = { object: 'response', status: 'completed', output: [], usage: { input_tokens: 10, output_tokens: 5 } }
+  swapped.first.script = (_received, res) => json(res, reply)
+  t.match(
+    await swapped.g.call(RESPONSES, { key: other, body }),
+    { status: 200 },
+    'the account that can get it is asked',
+  )
+  await g.settled(key)
+  await swapped.g.settled(other)
+})
+
+t.test('a reply in one piece is not preceded by comments', async t => {
+  const { g, first } = await scene(t, file =>
+    file.set('limits.keepalive', '50ms').set('keyTypes.famC.upstream', 'famC'),
+  )
+  const key = await g.key('famC')
+  first.script = async (_received, res) => {
+    res.writeHead(200, { 'content-type': 'application/json' })
+    res.flushHeaders()
+    await new Promise(resolve => setTimeout(resolve, 200))
+    res.end(JSON.stringify(REPLY))
+  }
+  const answer = await g.call(CHAT, { key, body: { ...BODY, stream: true } })
+  t.match(answer.headers.get('content-type'), /^application\/json/)
+  t.match(answer.json, REPLY)
+  await g.settled(key)
+})
+
+t.test('a client’s credentials reach no provider by the query or by a header of its agent', async t => {
+  const { g, first } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) =>
+    sse(res, `data: {"choices":[],"usage":${JSON.stringify(USAGE)}}\n\ndata: [DONE]\n\n`)
+  const names = ['x-api-key', 'api_token', 'password', 'customer', 'key[]', 'jwt']
+  const query = `${names.map(name => `${name}=abc`).join('&')}&beta=${key}&beta=true`
+  const headers = { 'x-stainless-api-key': 'abc', 'x-stainless-note': `Bearer ${key}`, 'x-stainless-lang': 'js' }
+  await g.call(`${CHAT}?${query}`, { key, headers, body: { ...BODY, stream: true } })
+  const { path, headers: sent } = first.requests[0] as { path: string; headers: Record<string, string> }
+  t.equal(path, `${CHAT}?beta=true`)
+  t.notMatch(JSON.stringify(sent), /abc/)
+  t.notMatch(JSON.stringify(sent), key)
+  t.match(sent, { 'x-stainless-lang': 'js' })
+  await g.settled(key)
+})
