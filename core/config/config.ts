@@ -16,6 +16,8 @@ export interface Account {
   readonly url: URL | undefined
   readonly key: string
   /** Its share of the conversations, relative to other accounts. */
+  /** The proxy by which the gateway connects to this account's provider. */
+  readonly proxy: URL | undefined
   readonly weight: number
   /** The models that it can serve, by the names that are sent. Undefined for all. */
   readonly models: ReadonlySet<string> | undefined

@@ -2,7 +2,7 @@
 import { resolve as resolvePath } from 'node:path'
 import type { Config, KeyType, Limits, Upstream } from './config.ts'
 import { limits } from './limits.ts'
-import { parseAddress, type Address } from './store-address.ts'
+import { isDecodable, parseAddress, type Address } from './store-address.ts'
 import type { Problem, Source } from './locate.ts'
 import { priceFromFile, unsentCosts, untiered } from './prices.ts'
 import type { RawConfig } from './schema.ts'
@@ -140,15 +140,6 @@ export class Resolver {
     else if (!isDecodable(url))
       this.#reader.add(['store', 'records'], 'a % in this URL is not the beginning of a code', 'write % as %25')
     return records
-  }
-}
-
-function isDecodable({ username, password, pathname }: URL): boolean {
-  try {
-    decodeURIComponent(`${username}${password}${pathname}`)
-    return true
-  } catch {
-    return false
   }
 }
 

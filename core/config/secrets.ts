@@ -19,6 +19,7 @@ export function credentialsOf({ upstreams, store }: Config): string[] {
   const records = store.records !== undefined && URL.canParse(store.records) ? new URL(store.records).password : ''
   return [
     ...accounts.map(({ key }) => key),
+    ...accounts.flatMap(({ proxy }) => (proxy?.password ? [proxy.password, decodeURIComponent(proxy.password)] : [])),
     ...(password === undefined ? [] : [password, encodeURIComponent(password)]),
     ...(records === '' ? [] : [records, decodeURIComponent(records)]),
   ].filter(key => key !== 'simulated')

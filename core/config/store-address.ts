@@ -68,3 +68,13 @@ function node(text: string, standard: number): Node | undefined {
   const port = Number(match?.[2] ?? standard)
   return match && port > 0 && port < 65_536 ? { host: (match[1] ?? '').replace(/^\[|\]$/g, ''), port } : undefined
 }
+
+/** Whether the escapes in a URL's user, password and path are valid. */
+export function isDecodable({ username, password, pathname }: URL): boolean {
+  try {
+    decodeURIComponent(`${username}${password}${pathname}`)
+    return true
+  } catch {
+    return false
+  }
+}

@@ -61,6 +61,12 @@ const ACCOUNT = {
       minLength: 1,
       description: "Base address of this account, if it differs from the upstream's.",
     },
+    proxy: {
+      type: 'string',
+      minLength: 1,
+      description:
+        "Proxy by which the gateway connects to the provider for this account, such as `http://host:3128` or `socks5://host:1080`; it resolves the provider's name.",
+    },
     weight: {
       type: 'integer',
       minimum: 1,

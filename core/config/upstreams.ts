@@ -5,6 +5,7 @@ import type { Path } from './locate.ts'
 import { costFromFile } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { formatsNamed, type SectionReader } from './section-reader.ts'
+import { isDecodable } from './store-address.ts'
 import { asksTheShell } from './syntax.ts'
 import { quotasFromFile } from './quotas.ts'
 import { duration } from './units.ts'
@@ -93,7 +94,32 @@ function accountFromFile(
 ): Account {
   const quotas = quotasFromFile(raw.quota, [...path, 'quota'], reader)
   const models = raw.models && new Set(raw.models)
-  return { name, url, key: raw.key, header: raw.header, weight: raw.weight, models, quotas }
+  return {
+    name,
+    url,
+    proxy: proxyFromFile(raw.proxy, path, reader),
+    key: raw.key,
+    header: raw.header,
+    weight: raw.weight,
+    models,
+    quotas,
+  }
+}
+
+/** The proxies that an account can connect by. */
+const PROXIES: ReadonlySet<string> = new Set(['http:', 'https:', 'socks5:'])
+
+function proxyFromFile(text: string | undefined, path: Path, reader: SectionReader): URL | undefined {
+  if (text === undefined) return undefined
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  if (url && PROXIES.has(url.protocol) && url.hostname !== '' && isDecodable(url) && /^\/?$/.test(url.pathname))
+    return url
+  reader.add(
+    [...path, 'proxy'],
+    'expected the address of a proxy, without a path',
+    'http://host:3128 or socks5://host:1080; user and password come before the host',
+  )
+  return undefined
 }
 
 /** Reads a base address. Undefined for the simulated provider, and for an invalid URL. */

@@ -3,7 +3,8 @@
  * many exist.
  */
 import type { Socket } from 'node:net'
-import { buildConnector, Client } from 'undici'
+import { type buildConnector, Client } from 'undici'
+import { connectorBy } from './egress.ts'
 import { Wire } from './wire.ts'
 
 /** Maximum idle connections per upstream. */
@@ -34,12 +35,16 @@ export interface ConnectionInUse extends IdleConnection {
 
 /** A pool of connections to all upstreams. */
 export class Connections {
-  /** By the upstream's origin, then by its times. */
+  /** By the upstream's origin, then by its times and the proxy. */
   readonly #idle = new Map<string, Map<string, IdleConnection[]>>()
 
-  /** Takes a connection. @param fresh whether to ignore idle connections */
-  take(origin: string, times: ConnectionTimes, fresh: boolean): ConnectionInUse {
-    const idle = this.#of(origin, `${times.connectMs} ${times.keepAliveMs}`)
+  /**
+   * Takes a connection.
+   * @param proxy the egress proxy to connect by, if there is one
+   * @param fresh whether to ignore idle connections
+   */
+  take(origin: string, proxy: URL | undefined, times: ConnectionTimes, fresh: boolean): ConnectionInUse {
+    const idle = this.#of(origin, `${times.connectMs} ${times.keepAliveMs} ${proxy?.href ?? ''}`)
     const kept = fresh ? undefined : idle.pop()
     if (kept) {
       kept.wire.begin()
@@ -55,7 +60,7 @@ export class Connections {
       maxHeaderSize: HEADER_BYTES_MAX,
       keepAliveTimeout: times.keepAliveMs,
       keepAliveMaxTimeout: times.keepAliveMs,
-      connect: watched(wire, times.connectMs),
+      connect: watched(wire, connectorBy(proxy, times.connectMs)),
     }
     return { client: new Client(origin, options), wire, idle }
   }
@@ -83,8 +88,7 @@ export class Connections {
 }
 
 /** Connects and lets the wire observe each new connection. */
-function watched(wire: Wire, connectMs: number): buildConnector.connector {
-  const connect = buildConnector({ allowH2: false, timeout: connectMs })
+function watched(wire: Wire, connect: buildConnector.connector): buildConnector.connector {
   return (options, callback) => {
     const began = performance.now()
     connect(options, (...made: [Error, null] | [null, Socket]) => {

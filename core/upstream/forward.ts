@@ -39,7 +39,7 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     try {
       const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
       const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
-      const to = { url: account.url ?? simulated(), timeouts: upstream.timeouts }
+      const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts: upstream.timeouts }
       const path = x.inference ? format.path : x.path
       const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
       reply = await sender.send(to, path + query, headers, bytes, x, () => {

@@ -1,8 +1,10 @@
 /** A small request that finds out whether an account works. */
+import { Agent, fetch } from 'undici'
 import type { Account, Upstream } from '../config/config.ts'
 import { failureCause } from '../formats/failures.ts'
 import type { Format } from '../formats/index.ts'
 import { reasonOf } from '../lib/log.ts'
+import { connectorBy } from './egress.ts'
 import { upwardHeaders } from './headers.ts'
 
 /** How an account answered. */
@@ -21,12 +23,14 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
     ms: Math.round(performance.now() - began),
     ...(failure !== undefined && { failure }),
   })
+  const dispatcher = new Agent({ connect: connectorBy(account.proxy, timeouts.connectMs) })
   try {
     const reply = await fetch(`${base}${format.path}`, {
       method: 'POST',
       headers: upwardHeaders({}, format, account, {}, false),
       body: JSON.stringify(format.probe(model)),
       redirect: 'manual',
+      dispatcher,
       signal: AbortSignal.timeout(timeouts.firstByteMs),
     })
     const { failure } = format.read(jsonFrom(await reply.text()))
@@ -34,6 +38,8 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
     return answered(failureCause(reply.status, failure).message)
   } catch (cause) {
     return answered(reasonOf((cause as Error).cause ?? cause))
+  } finally {
+    await dispatcher.destroy()
   }
 }
 

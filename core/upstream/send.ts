@@ -17,6 +17,8 @@ import { UpstreamBody } from './reply-body.ts'
 /** The address of a request and the time limits of each step, in milliseconds. */
 export interface Destination {
   readonly url: URL
+  /** The egress proxy, if there is one. */
+  readonly proxy: URL | undefined
   readonly timeouts: ConnectionTimes & Pick<UpstreamTimeouts, 'firstByteMs'>
 }
 
@@ -95,7 +97,7 @@ export class Sender {
     const { timeouts } = to
     const origin = this.#origin(to.url)
     return new Promise((resolve, reject) => {
-      const connection = this.#connections.take(origin, timeouts, fresh)
+      const connection = this.#connections.take(origin, to.proxy, timeouts, fresh)
       const giveBack = (): void => this.#connections.give(connection)
       const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByteMs, {
         resolve,

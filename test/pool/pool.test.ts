@@ -16,6 +16,7 @@ function accountOf(name: string, more: Partial<Account> = {}): Account {
     key: `key-of-${name}`,
     header: 'authorization',
     url: undefined,
+    proxy: undefined,
     weight: 1,
     models: undefined,
     quotas: [],

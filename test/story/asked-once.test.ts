@@ -84,7 +84,11 @@ t.test(
     })
     const sender = new Sender()
     t.teardown(() => sender.close())
-    const to = { url: new URL(upstream.url), timeouts: { connectMs: 1000, keepAliveMs: 4000, firstByteMs: 10_000 } }
+    const to = {
+      proxy: undefined,
+      url: new URL(upstream.url),
+      timeouts: { connectMs: 1000, keepAliveMs: 4000, firstByteMs: 10_000 },
+    }
     const client: Client = { over: false, whenOver: () => () => {}, sent: () => {} }
     const send = (body: string): ReturnType<Sender['send']> =>
       sender.send(to, '/', {}, Buffer.from(body), client, () => t.fail('it was sent again'))
