@@ -61,12 +61,13 @@ export class Health {
   #inARow = 0
   /** Results of the current window and of the one before. */
   #window = { from: 0, requests: 0, failures: 0 }
-  #trying = false
+  /** The request that tries the account, after it was taken out. */
+  #trial: object | undefined
 
   /** Returns whether the account should be asked now. One that was taken out is tried by one request at a time. */
   ready(now: number): boolean {
     if (this.waitMs(now) > 0 || now < this.#coolUntil) return false
-    return this.#level === 0 || !this.#trying
+    return this.#level === 0 || !this.#trial
   }
 
   /** Milliseconds until the account may be asked if no other can serve; Infinity if somebody must bring it back. */
@@ -81,40 +82,53 @@ export class Health {
 
   /**
    * Notes that a request goes to the account.
+   * @param request stands for the request
    * @param lastResort whether no other account can serve
    * @returns false if it cannot be asked any more
    */
-  begin(now: number, lastResort: boolean): boolean {
+  begin(now: number, request: object, lastResort: boolean): boolean {
     if (lastResort ? this.waitMs(now) > 0 : !this.ready(now)) return false
-    if (this.#level > 0) this.#trying = true
+    if (this.#level > 0) this.#trial ??= request
     this.counts.requests++
     return true
   }
 
   /** Notes that a request ended without telling anything about the account, such as one whose client left. */
-  ended(): void {
-    this.#trying = false
+  ended(request: object): void {
+    this.#takesTrial(request)
   }
 
-  /** Notes a success. @returns whether it has brought the account back */
-  succeeded(now: number): boolean {
+  /** Ends the trial if this request is the one that tries the account. @returns whether it was */
+  #takesTrial(request: object): boolean {
+    if (this.#trial !== request) return false
+    this.#trial = undefined
+    return true
+  }
+
+  /** Notes that a reply has begun well. @returns whether that has brought the account back */
+  answers(now: number): boolean {
     const back = this.#level > 0
-    this.#trying = false
+    this.#trial = undefined
     this.#inARow = 0
     this.#level = 0
-    this.#count(now, 0)
     if (back) this.#change(now)
     return back
   }
 
+  /** Notes a success. @returns whether it has brought the account back */
+  succeeded(now: number): boolean {
+    this.#count(now, 0)
+    return this.answers(now)
+  }
+
   /**
    * Notes a failure.
+   * @param request the one that failed
    * @param waitMs how long the provider asks to wait, if it does
    * @returns whether the account has been taken out, or for notably longer
    */
-  failed(now: number, config: HealthConfig, reason: string, waitMs?: number): boolean {
-    const wasTrial = this.#trying
-    this.#trying = false
+  failed(now: number, request: object, config: HealthConfig, reason: string, waitMs?: number): boolean {
+    const wasTrial = this.#takesTrial(request)
     this.#note(now, reason)
     this.#count(now, 1, config.windowMs)
     if (waitMs !== undefined) {
@@ -137,8 +151,8 @@ export class Health {
   }
 
   /** Notes that the provider refused the account. @returns whether that has taken it out */
-  refused(now: number, status: number, reason: string): boolean {
-    this.#trying = false
+  refused(now: number, request: object, status: number, reason: string): boolean {
+    this.#takesTrial(request)
     this.#note(now, reason)
     return this.bar(now, status)
   }
@@ -168,7 +182,7 @@ export class Health {
     this.#coolUntil = this.#waitUntil = 0
     this.#level = 0
     this.#inARow = 0
-    this.#trying = false
+    this.#trial = undefined
   }
 
   /** Notes a change. The clocks of processes differ, so it is always later than the last one that is known. */

@@ -115,8 +115,8 @@ export class Pool {
    * @param last whether the request can ask no other account after it
    * @returns false if the account cannot be asked any more
    */
-  begin({ account, lastResort }: PooledAccount, last: boolean): boolean {
-    return this.health(account).begin(this.#now(), lastResort || last)
+  begin(asked: PooledAccount, last: boolean): boolean {
+    return this.health(asked.account).begin(this.#now(), asked, asked.lastResort || last)
   }
 
   /** The health of an account that was asked. Undefined if its key has changed since: that tells nothing about it. */
@@ -126,12 +126,20 @@ export class Pool {
   }
 
   /** Notes that a request ended without telling anything about its account. */
-  ended({ account }: Pick<PooledAccount, 'account'>): void {
-    this.#asked(account)?.ended()
+  ended(asked: PooledAccount): void {
+    this.#asked(asked.account)?.ended(asked)
   }
 
-  succeeded({ account }: Pick<PooledAccount, 'account'>): void {
-    if (!this.#asked(account)?.succeeded(this.#now())) return
+  /** Notes that a stream has begun, which may take long. */
+  answers({ account }: PooledAccount): void {
+    if (this.#asked(account)?.answers(this.#now())) this.#servesAgain(account)
+  }
+
+  succeeded({ account }: PooledAccount): void {
+    if (this.#asked(account)?.succeeded(this.#now())) this.#servesAgain(account)
+  }
+
+  #servesAgain(account: Account): void {
     this.#log.info({ account: account.name }, 'an account serves again')
     this.onChange(account.name)
   }
@@ -142,9 +150,9 @@ export class Pool {
    * @param status the provider's status, if it answered
    * @param said for the log and the operator
    * @param waitMs how long the provider asks to wait, if it does
-   * @param isOfAccount whether another account has answered the same request well
    */
-  failed({ upstream, account }: PooledAccount, status: number | undefined, said: string, waitMs?: number): void {
+  failed(asked: PooledAccount, status: number | undefined, said: string, waitMs?: number): void {
+    const { upstream, account } = asked
     const now = this.#now()
     const health = this.#asked(account)
     if (!health) return
@@ -152,8 +160,8 @@ export class Pool {
     const reason = said.replaceAll(account.key, '***')
     const refused = refusesAccount(status) && (status !== 403 || health.isOutOfOrder(upstream.health))
     if (refused) {
-      if (health.refused(now, status as number, reason)) this.#barred(upstream, account)
-    } else if (health.failed(now, upstream.health, reason, waitMs)) {
+      if (health.refused(now, asked, status as number, reason)) this.#barred(upstream, account)
+    } else if (health.failed(now, asked, upstream.health, reason, waitMs)) {
       const forMs = health.outMs(now)
       this.#log.warn(
         { upstream: upstream.name, account: account.name, reason, forMs },

@@ -27,6 +27,8 @@ export interface Relayed {
   readonly patience: UpstreamPatience
   /** Whether another account would be asked if the stream fails before its first content. */
   readonly mayAskAnother: boolean
+  /** Called when a stream begins. */
+  readonly begun: () => void
   /** Closes the connection to the upstream. */
   readonly abort: () => void
 }

@@ -32,7 +32,7 @@ const NOT_ASKED = new FailedAttempt('connect', new GatewayError('overloaded'))
 export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now: () => number): Forward {
   /** Asks the current account. @throws FailedAttempt while nothing has gone to the client; what a stage throws */
   async function ask(x: HttpExchange, up: ReplyHooks, mayAskAnother: boolean): Promise<Outcome> {
-    const { upstream, account, format, translation } = x.route
+    const { current, upstream, account, format, translation } = x.route
     const name = { upstream: upstream.name, account: account.name }
     x.abandonedReply = new ReadOn(x, up, upstream)
     let reply: UpstreamReply | TakenBack
@@ -58,7 +58,9 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     if (reply === 'unsent') return endedByClient(x)
     const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
     x.attempts.push(attempt)
-    return reply === 'sent' ? endedByClient(x) : relay(x, up, reply, attempt, upstream.timeouts, mayAskAnother)
+    if (reply === 'sent') return endedByClient(x)
+    const begun = (): void => pool.answers(current)
+    return relay(x, up, reply, { attempt, patience: upstream.timeouts, mayAskAnother, begun })
   }
 
   /** Asks the current account, and notes what that tells about its health. */

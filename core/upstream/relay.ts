@@ -7,7 +7,7 @@ import type { Attempt, Head, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed } from './decompress.ts'
-import { FailedAttempt, failedWith, type MakeHead, type Relayed, type UpstreamPatience } from './endings.ts'
+import { FailedAttempt, failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
@@ -28,9 +28,7 @@ export async function relay(
   x: HttpExchange,
   hooks: ReplyHooks,
   reply: UpstreamReply,
-  attempt: Attempt,
-  patience: UpstreamPatience,
-  mayAskAnother: boolean,
+  { attempt, ...how }: Pick<Relayed, 'patience' | 'mayAskAnother' | 'begun'> & { readonly attempt: Attempt },
 ): Promise<Outcome> {
   const { translation } = x.route
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
@@ -46,7 +44,7 @@ export async function relay(
     attempt,
   })
   const body = decompressed(reply)
-  const relayed: Relayed = { x, hooks, body, makeHead, patience, mayAskAnother, abort: () => reply.abort() }
+  const relayed: Relayed = { x, hooks, body, makeHead, abort: () => reply.abort(), ...how }
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {

@@ -170,8 +170,9 @@ export class StreamRelay {
 
   /** Begins the reply with what has been held back. */
   #begin(): void {
-    const { x, hooks, body, makeHead } = this.#relayed
+    const { x, hooks, body, makeHead, begun } = this.#relayed
     this.#opening?.clear()
+    begun()
     if (x.route.format.reportsInputFirst) x.upstreamClock.restart()
     const head = makeHead(undefined, this.#ending.opening)
     hooks.response(head)

@@ -249,8 +249,8 @@ t.test('a 403 bars an account only if another account answers the request, or if
 t.test('what one process bars is kept if another one writes later, and a reset ends it in spite of clocks', t => {
   const one = new Health()
   const two = new Health()
-  one.refused(1000, 401, 'revoked')
-  two.failed(2000, HEALTH, 'slow', 60_000)
+  one.refused(1000, {}, 401, 'revoked')
+  two.failed(2000, {}, HEALTH, 'slow', 60_000)
   one.adopt(two.state)
   t.equal(one.waitMs(3000), Infinity, 'still barred')
   two.adopt(one.state)
@@ -268,5 +268,25 @@ t.test('a credential that a provider repeats is not kept', t => {
   const [account] = upstream.accounts as [Account]
   pool.failed({ upstream, account, lastResort: false }, 401, `the key ${account.key} is wrong`)
   t.notMatch(JSON.stringify(pool.health(account).state) + logged(), account.key)
+  t.end()
+})
+
+t.test('only the request that tries an account decides about the trial', t => {
+  const health = new Health()
+  const [old, trial, other] = [{}, {}, {}]
+  health.begin(0, old, false)
+  for (let nth = 0; nth < 3; nth++) health.failed(0, {}, HEALTH, 'x')
+  t.notOk(health.ready(999))
+  t.ok(health.begin(1000, trial, false))
+  health.ended(old)
+  t.notOk(health.ready(1000), 'an older request ends no trial')
+  t.ok(health.begin(1000, other, true), 'a last resort')
+  health.failed(1000, other, HEALTH, 'x')
+  t.equal(health.state.level, 1, 'its failure is not that of the trial')
+  health.failed(1000, trial, HEALTH, 'x')
+  t.equal(health.state.level, 2)
+  t.ok(health.begin(3000, trial, false))
+  t.ok(health.answers(3000), 'a stream that begins ends the trial')
+  t.ok(health.ready(3000))
   t.end()
 })
