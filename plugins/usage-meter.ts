@@ -90,6 +90,11 @@ export default definePlugin({
           return undefined
         })
         if (answer?.kind !== 'held') return false
+        // The store answered so late that the exchange has ended.
+        if (runningHold.settled) {
+          holder.endQuotas(answer.holds, [])
+          return false
+        }
         runningHold.quotaHolds = answer.holds
         runningHold.terms = termsOf(x)
         return true
@@ -121,6 +126,7 @@ export default definePlugin({
       },
       settle(x, outcome) {
         silent.delete(x.runningHold)
+        x.runningHold.settled = true
         const model = modelOf(x)
         const suspended = host.meter.learned.suspended(model, host.now())
         const result = metering.billFor(x, outcome, x.runningHold.terms, suspended)

@@ -27,6 +27,8 @@ export class RunningHold implements Indexed {
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
   terms: Terms
+  /** Whether the exchange has ended and its holds have been settled. */
+  settled = false
   /** The failed attempt that was accounted for last. */
   lastFailed: Attempt | undefined
   /** What attempts at other accounts cost the operator, in nano-credits. */

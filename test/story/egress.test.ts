@@ -214,3 +214,18 @@ t.test('a proxy that refuses, or is not there, fails the attempt and is not pass
   }
   t.equal(upstream.requests.length, 0)
 })
+
+t.test('a provider is reached by IPv6', async t => {
+  const server = createServer((req, res) => void req.resume().on('end', () => json(res, REPLY)))
+  stopped(t, server)
+  const hasIPv6 = await new Promise<boolean>(resolve => {
+    server.once('error', () => resolve(false))
+    server.listen(0, '::1', () => resolve(true))
+  })
+  if (!hasIPv6) return t.comment('this machine has no IPv6')
+  const { port } = server.address() as AddressInfo
+  const g = await gatewayFor(t, `http://[::1]:${port}`)
+  const key = await g.key('famC')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  await g.settled(key)
+})

@@ -530,3 +530,39 @@ t.test('a key from a file is read again when the file changes, and brings its ac
   t.same(keys(), ['Bearer old-secret-0123456789', 'Bearer new-secret-0123456789'])
   await g.settled(key)
 })
+
+t.test('two gateways share the quotas of an account, and every credit is accounted for', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
+  for (const each of [first, spare]) answerWell(each)
+  const env = { REDIS_URL: redis.url, ...recordsEnv(), ...upstreamEnv(first.url) }
+  const quota = { credits: 0.005, per: 'day' }
+  const pooled: Edit = file =>
+    withSpare(ownPrefix(file), spare).set('upstreams.famC.accounts', [
+      { name: 'main', key: 'main-secret-0123456789', quota },
+    ])
+  const one = await startGateway(t, { edit: pooled, env })
+  const two = await startGateway(t, {
+    edit: file => pooled(file).set('store.data', join(dirname(one.file), 'data')),
+    env,
+  })
+  const key = await one.key('famC')
+  const asks = Array.from({ length: 80 }, (_, nth) => (nth % 2 === 0 ? one : two).call(CHAT, { key, body: BODY }))
+  for (const { status } of await Promise.all(asks)) t.equal(status, 200)
+  await one.settled(key)
+  await two.settled(key)
+  t.equal(first.requests.length + spare.requests.length, 80, 'nothing was asked twice')
+  t.ok(first.requests.length > 0 && spare.requests.length > 0)
+  const history = await one.gateway.ledger.history(await one.id(key), { count: 100 })
+  t.equal(history.length, 80)
+  const charge = history[0]?.charge ?? 0n
+  t.ok(history.every(entry => entry.charge === charge && entry.kind === 'settle'))
+  const used = await one.gateway.ledger.quotaUsed(
+    'famC/main',
+    { name: 'day', amount: 10n ** 9n, window: DAY },
+    Date.now(),
+  )
+  t.equal(used.used, charge * BigInt(first.requests.length))
+  t.ok(used.used <= 5_000_000n)
+  t.match(await one.balance(key), { held: '0' })
+})
