@@ -76,15 +76,15 @@ export default definePlugin({
       async reroute(x, failed) {
         const { runningHold } = x
         const { quotaHolds } = runningHold
-        // The upstream account pays for what the failed attempt used. The customer does not.
-        if (runningHold.lastFailed !== failed) {
-          runningHold.lastFailed = failed
-          const used = usedBy(x)
-          const upstream = host.config.upstreams.get(failed.upstream)
-          if (upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
-          runningHold.quotaHolds = []
-          holder.endQuotas(quotaHolds, used)
-        }
+        // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
+        // asked after all has used nothing.
+        const isNew = runningHold.lastFailed !== failed
+        const used = isNew ? usedBy(x) : []
+        const upstream = host.config.upstreams.get(failed.upstream)
+        if (isNew && upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
+        runningHold.lastFailed = failed
+        runningHold.quotaHolds = []
+        holder.endQuotas(quotaHolds, used)
         const answer = await holder.holdQuotas(runningHold.keyHold.request, x).catch((cause: unknown) => {
           host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
           return undefined

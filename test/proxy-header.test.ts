@@ -1,4 +1,5 @@
 import t from 'tap'
+import { AddressRanges, clientAddress, groupOf } from '../core/lib/addresses.ts'
 import { proxyHeaderIn } from '../core/lib/proxy-header.ts'
 
 const SIGNATURE = '0d0a0d0a000d0a515549540a'
@@ -46,4 +47,22 @@ t.test('everything else is no header', async t => {
     Buffer.from(`${SIGNATURE}2111ffff`, 'hex'),
   ]
   for (const bytes of invalid) t.equal(proxyHeaderIn(Buffer.from(bytes)), 'none', String(bytes))
+})
+
+t.test('an IPv4 address in a form of IPv6 is the same client', t => {
+  const trusted = new AddressRanges(['10.0.0.0/8'])
+  for (const form of [
+    '203.0.113.9',
+    '::ffff:203.0.113.9',
+    '::FFFF:203.0.113.9',
+    '::ffff:cb00:7109',
+    '0:0:0:0:0:ffff:cb00:7109',
+  ]) {
+    t.equal(clientAddress(trusted, form, undefined), '203.0.113.9', form)
+    t.equal(clientAddress(trusted, '10.0.0.1', form), '203.0.113.9', form)
+    t.equal(groupOf(form), '203.0.113.9', form)
+  }
+  t.equal(groupOf('2001:DB8:0:0:1::7'), '2001:db8:0:0::/64')
+  t.equal(groupOf('2001:db8::7'), '2001:db8:0:0::/64')
+  t.end()
 })

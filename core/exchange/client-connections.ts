@@ -3,8 +3,9 @@
  * ahead wait. Each address may have a limited number of idle connections. If there are too many connections, the one
  * that has been idle longest is closed.
  */
+import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
-import { groupOf, type AddressRanges } from '../lib/addresses.ts'
+import { clientAddress, groupOf, type AddressRanges } from '../lib/addresses.ts'
 import type { ProxyHeader } from '../lib/proxy-header.ts'
 import { connectionsMax } from './memory.ts'
 
@@ -32,8 +33,10 @@ export class ClientConnection {
   remote: string
   /** The group of addresses that it counts for; undefined for a trusted proxy. */
   group: string | undefined
-  /** Bytes of its PROXY protocol header. */
-  headerBytes = 0
+  /** Bytes of its PROXY protocol header; undefined while it is awaited. */
+  headerBytes: number | undefined = 0
+  /** Whether the proxy has said that this connection is its own, or has not said whose it is. */
+  ofProxyItself = false
   /** The connections before and after it among the idle ones of its address. */
   previous: ClientConnection | undefined
   next: ClientConnection | undefined
@@ -54,6 +57,11 @@ export class ClientConnection {
     this.socket = socket
     this.remote = remote
     this.group = group
+  }
+
+  /** The client's address of a request on this connection. A proxy's own requests are not its clients'. */
+  clientOf(headers: IncomingHttpHeaders, trusted: AddressRanges): string {
+    return clientAddress(trusted, this.remote, this.ofProxyItself ? undefined : headers['x-forwarded-for'])
   }
 
   /** Remembers a request that arrived while another is served, and pauses the socket. */
@@ -153,12 +161,15 @@ export class ClientConnections {
   }
 
   /**
-   * Returns the time limit for the header of the PROXY protocol with which a connection begins, in milliseconds.
-   * Undefined if it begins with none.
+   * Notes whether a connection begins with a header of the PROXY protocol.
+   * @returns the time limit for the header in milliseconds; undefined if there is none
    */
-  headerLimitMs(socket: Socket): number | undefined {
+  awaitHeader(socket: Socket): number | undefined {
     const { proxyProtocol, trustedProxies, headersMs } = this.#limits()
-    return proxyProtocol && trustedProxies.has(socket.remoteAddress ?? '') ? headersMs : undefined
+    const connection = this.#all.get(socket)
+    if (!connection || !proxyProtocol || !trustedProxies.has(connection.remote)) return undefined
+    connection.headerBytes = undefined
+    return headersMs
   }
 
   /** Notes what the header says about whose connection this is. */
@@ -166,6 +177,7 @@ export class ClientConnections {
     const connection = this.#all.get(socket)
     if (!connection) return
     connection.headerBytes = bytes
+    connection.ofProxyItself = source === undefined
     if (source === undefined) return
     const { trustedProxies } = this.#limits()
     this.#idle.get(connection.group)?.remove(connection)
@@ -205,7 +217,8 @@ export class ClientConnections {
 
   /** Closes connections whose clients have never sent anything. */
   closeSilent(): void {
-    for (const { socket, headerBytes } of this.#all.values()) if (socket.bytesRead <= headerBytes) socket.destroy()
+    for (const { socket, headerBytes = Infinity } of this.#all.values())
+      if (socket.bytesRead <= headerBytes) socket.destroy()
   }
 
   /**

@@ -5,7 +5,7 @@ import { discarded, hasBody, readBody } from './read-body.ts'
 import { errorHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
-import { clientAddress, groupOf } from '../lib/addresses.ts'
+import { groupOf } from '../lib/addresses.ts'
 import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from './memory.ts'
@@ -24,7 +24,7 @@ import { ExchangeResources, type ServerResources } from './resources.ts'
 export interface RequestSetup {
   readonly id: string
   readonly limits: Limits
-  readonly connection: Pick<ClientConnection, 'remote' | 'group'>
+  readonly connection: Pick<ClientConnection, 'clientOf' | 'group'>
 }
 
 /**
@@ -92,7 +92,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.limits = setup.limits
     this.#server = server
     this.resources = new ExchangeResources(server, () => ({ key: this.key?.id, address: this.addressGroup }))
-    this.address = clientAddress(setup.limits.trustedProxies, setup.connection.remote, req.headers['x-forwarded-for'])
+    this.address = setup.connection.clientOf(req.headers, setup.limits.trustedProxies)
     this.#addressGroup = setup.connection.group
     this.method = req.method ?? 'GET'
     this.path = mark === -1 ? url : url.slice(0, mark)
@@ -229,8 +229,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.delivered = 0
     this.recent = undefined
     this.usageIsFinal = false
-    this.abandonedReply?.over()
-    this.abandonedReply = undefined
+    this.inOnePiece = false
+    this.endAbandonedReply()
     this.upstreamClock = new UpstreamClock()
   }
 

@@ -16,7 +16,7 @@ export function readProxyHeaders(server: Server, connections: ClientConnections)
   server.on('connection', (socket: Socket) => {
     const serve = (): void => listeners.forEach(listener => listener.call(server, socket))
     connections.open(socket)
-    const limitMs = connections.headerLimitMs(socket)
+    const limitMs = connections.awaitHeader(socket)
     if (limitMs === undefined) return serve()
     readHeader(socket, limitMs, header => {
       connections.identify(socket, header)

@@ -75,6 +75,12 @@ export class Route {
     if (this.format !== format) this.translation = await this.#translate(this.format)
   }
 
+  /** Lets the account that is asked now be asked once more after all others, whatever its state. */
+  postpone(): void {
+    const { current, candidates } = this
+    if (!current.lastResort && this.more) this.candidates = [...candidates, { ...current, lastResort: true }]
+  }
+
   /** Goes on to the next candidate that the request can be translated for. @returns false if there is none */
   async next(): Promise<boolean> {
     const { format } = this

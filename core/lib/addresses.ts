@@ -1,5 +1,5 @@
 /** The addresses that requests come from. */
-import { BlockList, isIP, isIPv6 } from 'node:net'
+import { BlockList, isIP, isIPv6, SocketAddress } from 'node:net'
 
 /** A set of addresses and subnets. */
 export class AddressRanges {
@@ -51,8 +51,10 @@ export function isRange(text: string): boolean {
   return prefix === undefined || (/^[1-9]\d{0,2}$/.test(prefix) && Number(prefix) <= (version === 4 ? 32 : 128))
 }
 
-/** An address without the IPv6 form of an IPv4 address. */
+/** The usual form of an address. An IPv4 address in the form of IPv6, of which there are several, becomes IPv4. */
 function plain(address: string): string {
+  if (!address.includes(':')) return address
+  if (isIPv6(address) && !address.includes('%')) address = new SocketAddress({ address, family: 'ipv6' }).address
   return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address
 }
 
@@ -60,11 +62,12 @@ function plain(address: string): string {
  * The group that an address counts in where addresses have limits: for IPv6 the /64 network, which one customer gets.
  */
 export function groupOf(address: string): string {
-  if (!address.includes(':')) return plain(address)
-  const [head = '', tail = ''] = plain(address).split('::')
+  const own = plain(address)
+  if (!own.includes(':')) return own
+  const [head = '', tail = ''] = own.split('::')
   const before = head === '' ? [] : head.split(':')
   const after = tail === '' ? [] : tail.split(':')
-  const groups = address.includes('::')
+  const groups = own.includes('::')
     ? [...before, ...Array.from({ length: 8 - before.length - after.length }, () => '0'), ...after]
     : before
   return `${groups.slice(0, 4).join(':')}::/64`

@@ -170,11 +170,6 @@ export class Health {
     return true
   }
 
-  /** Whether so many requests failed in a row that it is out of order. */
-  isOutOfOrder({ failures }: HealthConfig): boolean {
-    return this.#level > 0 || this.#inARow >= failures
-  }
-
   /** Brings the account back, unless an operator has disabled it. */
   reset(now: number): void {
     this.#resetAt = this.#change(now)

@@ -145,8 +145,8 @@ export class Pool {
   }
 
   /**
-   * Notes that a request failed. A status 403 may be about the request, so it takes the account out at once only if
-   * another account answers the same request: see `forbade`.
+   * Notes that a request failed. A status 403 may be about the request, or about one model, so it takes no account out
+   * for good: one customer could do that to all.
    * @param status the provider's status, if it answered
    * @param said for the log and the operator
    * @param waitMs how long the provider asks to wait, if it does
@@ -158,8 +158,7 @@ export class Pool {
     if (!health) return
     // A provider may repeat the credential that it refuses.
     const reason = said.replaceAll(account.key, '***')
-    const refused = refusesAccount(status) && (status !== 403 || health.isOutOfOrder(upstream.health))
-    if (refused) {
+    if (refusesAccount(status) && status !== 403) {
       if (health.refused(now, asked, status as number, reason)) this.#barred(upstream, account)
     } else if (health.failed(now, asked, upstream.health, reason, waitMs)) {
       const forMs = health.outMs(now)
@@ -169,11 +168,6 @@ export class Pool {
       )
       this.onChange(account.name)
     }
-  }
-
-  /** Notes that an account answered a request with status 403 that another account has answered well. */
-  forbade({ upstream, account }: PooledAccount): void {
-    if (this.#asked(account)?.bar(this.#now(), 403)) this.#barred(upstream, account)
   }
 
   #barred(upstream: Upstream, account: Account): void {

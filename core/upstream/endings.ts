@@ -33,11 +33,8 @@ export interface Relayed {
   readonly abort: () => void
 }
 
-/**
- * How an attempt failed: `connect`, `timeout` (sent and not answered), `empty` (a 200 without content), `unfit` (a reply
- * that the client can no longer take), or a status.
- */
-export type FailureKind = 'connect' | 'timeout' | 'empty' | 'unfit' | number
+/** How an attempt failed: `connect`, `timeout` (sent and not answered), `empty` (a 200 without content), or a status. */
+export type FailureKind = 'connect' | 'timeout' | 'empty' | number
 
 /** An attempt failed before anything of its reply went to the client, so that another account may be asked. */
 export class FailedAttempt extends Error {

@@ -14,7 +14,7 @@ import { waitAsked } from '../formats/rate-limits.ts'
 import { deadline } from '../lib/deadline.ts'
 import { reasonOf } from '../lib/log.ts'
 import { noneLeft } from '../pool/none-left.ts'
-import { type Pool, type PooledAccount, refusesAccount } from '../pool/pool.ts'
+import { type Pool, refusesAccount } from '../pool/pool.ts'
 import { endedByClient, FailedAttempt } from './endings.ts'
 import { passedQuery, upwardHeaders } from './headers.ts'
 import { ReadOn } from './read-on.ts'
@@ -93,22 +93,21 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     const { route } = x
     const { attempts, totalMs, on, openingMs } = route.retry
     const began = performance.now()
-    const forbade: PooledAccount[] = []
     for (let asked = 1; ; asked++) {
       const left = asked < attempts && route.more
       try {
         const outcome = await attempt(x, up, left && openingMs > 0 && on.has('empty'))
-        if (outcome.kind === 'relayed') for (const each of forbade) pool.forbade(each)
         return outcome
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
-        if (thrown !== NOT_ASKED) noteFailure(x.attempts, thrown)
-        if (thrown.kind === 403) forbade.push(route.current)
-        // An account that was not asked, or that is refused, costs no time and is no try.
+        if (thrown === NOT_ASKED) route.postpone()
+        else noteFailure(x.attempts, thrown)
+        // An account that was not asked, or that is refused, is no try.
         const isNoTry = thrown === NOT_ASKED || (refusesAccount(thrown.kind) && isRetried(thrown, on))
         if (isNoTry) asked--
-        const may = isNoTry ? route.more : left && performance.now() - began < totalMs && isRetried(thrown, on)
-        if (!may || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
+        const isLate = thrown !== NOT_ASKED && performance.now() - began >= totalMs
+        const may = isNoTry ? route.more : left && isRetried(thrown, on)
+        if (!may || isLate || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
         x.forgetAttempt()
         if (!(await next(x, up))) throw conclusion(x, up, thrown)
       }
@@ -120,8 +119,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     const { kind, error, head } = failure
     const { upstreams, sends } = x.model.entry
     // The client's next request would fail as well, until an account can serve again.
-    if ((refusesAccount(kind) || failure === NOT_ASKED) && pool.waitMs(upstreams, sends) > 0)
-      return noneLeft(pool.waitMs(upstreams, sends), error.details.cause)
+    const waitMs = pool.waitMs(upstreams, sends)
+    if (failure === NOT_ASKED || (refusesAccount(kind) && waitMs > 0)) return noneLeft(waitMs, error.details.cause)
     if (head) up.response(head)
     return error
   }
@@ -164,7 +163,7 @@ function noteFailure(attempts: Attempt[], { kind }: FailedAttempt): void {
 
 /** Whether a failure says nothing about the account: the request itself caused it. */
 function isFaultless({ kind, head }: FailedAttempt): boolean {
-  if (kind === 'unfit' || (head && isOfTheRequest(head.status, head.failure))) return true
+  if (head && isOfTheRequest(head.status, head.failure)) return true
   return typeof kind === 'number' && kind >= 400 && kind < 500 && kind !== 408 && kind !== 429 && !refusesAccount(kind)
 }
 

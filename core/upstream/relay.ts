@@ -3,22 +3,17 @@
  * until then the client can still get an error with a status of its own.
  */
 import type { ReplyHooks } from '../chain/reply-hooks.ts'
-import type { Attempt, Head, Outcome } from '../exchange/exchange.ts'
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed } from './decompress.ts'
-import { FailedAttempt, failedWith, type MakeHead, type Relayed } from './endings.ts'
+import { failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
 import { relayWhole } from './whole-reply.ts'
 
 const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
-
-/** The failure of an attempt whose reply is not what its client has been promised. */
-function unfit(head: Head): FailedAttempt {
-  return new FailedAttempt('unfit', failedWith(head).error, head)
-}
 
 /**
  * Relays an answer to its end.
@@ -52,7 +47,7 @@ export async function relay(
       throw failedWith(makeHead(await readFailure(relayed)))
     }
     if (!isStream && !clientGetsStream) {
-      if (x.waiting) throw unfit(makeHead({ message: 'a reply in one piece to a request for a stream' }))
+      if (x.waiting) throw failedWith(makeHead({ message: 'a reply in one piece to a request for a stream' }))
       // Nothing but this reply may be sent to the client from now on.
       x.inOnePiece = true
     }

@@ -358,6 +358,12 @@ t.test('behind a load balancer with the PROXY protocol each client counts as an 
   for (const header of ['', 'PROXY TCP4 nonsense\r\n', 'PROXY UNKNOWN'.repeat(20)])
     t.equal(await from(header, get('/health', close)), '', 'a connection without a valid header is closed')
   t.equal(await from('PROXY UNKNOWN\r\n', get('/health', close)), '200')
+  const own = 'x-forwarded-for: 203.0.113.1\r\n'
+  t.equal(await from('PROXY UNKNOWN\r\n', get('/v1/models', own + close)), '200', 'nobody’s address counts for it')
+  const silent = new RawClient(g.gateway.port, 'PROXY TC')
+  await until(() => g.gateway.connections === 1)
+  await g.gateway.stop()
+  await silent.closed
 })
 
 t.test('a connection from elsewhere speaks HTTP, and cannot name another address', async t => {

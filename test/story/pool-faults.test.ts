@@ -180,3 +180,35 @@ t.test('a client’s credentials reach no provider by the query or by a header o
   t.match(sent, { 'x-stainless-lang': 'js' })
   await g.settled(key)
 })
+
+t.test('an account that is passed over keeps no hold, and is asked again if no other can serve', async t => {
+  const edit: Edit = file =>
+    file
+      .set('upstreams.spare.accounts', [
+        { name: 'one', key: 'spare-secret-0123456789', quota: { credits: 5, per: 'day' } },
+      ])
+      .set('upstreams.spare.health', { failures: 1, cooldown: '20ms' })
+      .set('upstreams.third', {
+        url: 'http://127.0.0.1:9',
+        speaks: ['chat-completions'],
+        accounts: [{ name: 'one', key: 'third-secret-0123456789', quota: { credits: 0.000001, per: 'day' } }],
+      })
+      .set('keyTypes.famC.upstream', ['famC', 'spare', 'third'])
+  const { g, first, spare } = await scene(t, edit)
+  const key = await g.key('famC')
+  for (const each of [first, spare]) each.script = (_received, res) => json(res, {}, 500)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
+  const { accounts } = g.gateway.config.upstreams.get('spare') as Upstream
+  const [account] = accounts as [Account]
+  const health = g.gateway.pool.health(account)
+  await until(() => health.ready(Date.now()))
+  const waiting: (() => void)[] = []
+  spare.script = (_received, res) => void waiting.push(() => json(res, REPLY))
+  const calls = Array.from({ length: 10 }, () => g.call(CHAT, { key, body: BODY }))
+  await until(() => waiting.length === 10)
+  for (const answer of waiting) answer()
+  for (const { status } of await Promise.all(calls)) t.equal(status, 200)
+  await g.settled(key)
+  const [quota] = account.quotas as [Account['quotas'][number]]
+  await until(async () => (await g.gateway.ledger.quotaUsed(account.name, quota, Date.now())).used === 10n * 105_000n)
+})
