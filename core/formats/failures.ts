@@ -22,6 +22,14 @@ export function failureOf(error: unknown): Failure {
 const OF_THE_REQUEST =
   /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
 
+/** Failures that concern a provider's account, by the vendors' `type` or `code`. */
+const OF_THE_ACCOUNT = /authentication|api_key|deactivated|suspended|billing|quota|credit|balance/
+
+/** Whether a failure says that the account itself is refused, and not the request. */
+export function isOfTheAccount({ type = '', code = '' }: Failure): boolean {
+  return OF_THE_ACCOUNT.test(`${type} ${code}`)
+}
+
 /** Whether the request itself caused a failure, so that any account would refuse it. */
 export function isOfTheRequest(status: number, failure: Failure | undefined): boolean {
   if (status !== 200) return status === 400 || status === 413 || status === 422

@@ -145,8 +145,7 @@ export class Pool {
   }
 
   /**
-   * Notes that a request failed. A status 403 may be about the request, or about one model, so it takes no account out
-   * for good: one customer could do that to all.
+   * Notes that a request failed.
    * @param status the provider's status, if it answered
    * @param said for the log and the operator
    * @param waitMs how long the provider asks to wait, if it does
@@ -158,7 +157,7 @@ export class Pool {
     if (!health) return
     // A provider may repeat the credential that it refuses.
     const reason = said.replaceAll(account.key, '***')
-    if (refusesAccount(status) && status !== 403) {
+    if (refusesAccount(status)) {
       if (health.refused(now, asked, status as number, reason)) this.#barred(upstream, account)
     } else if (health.failed(now, asked, upstream.health, reason, waitMs)) {
       const forMs = health.outMs(now)

@@ -9,7 +9,7 @@ import type { Attempt, Failure, Outcome } from '../exchange/exchange.ts'
 import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { keepWaiting } from '../exchange/waiting.ts'
-import { isOfTheRequest } from '../formats/failures.ts'
+import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
 import { waitAsked } from '../formats/rate-limits.ts'
 import { deadline } from '../lib/deadline.ts'
 import { reasonOf } from '../lib/log.ts'
@@ -81,7 +81,9 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
         const { head, kind } = thrown
         const wait = head && waitAsked(head.headers, now())
         const takesOut = kind === 429 || kind === 503 || kind === 529
-        const status = typeof kind === 'number' ? kind : undefined
+        // A 403 may be about the request, or about one model: one customer could take every account out.
+        const isUnclear = kind === 403 && !(head?.failure && isOfTheAccount(head.failure))
+        const status = typeof kind === 'number' && !isUnclear ? kind : undefined
         const reason = reasonOf(thrown.error.details.cause ?? thrown.error)
         pool.failed(asked, status, reason, takesOut && wait ? wait : undefined)
       }

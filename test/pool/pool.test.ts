@@ -229,18 +229,6 @@ t.test('a wait that is asked for again and again neither grows nor is logged eac
   t.end()
 })
 
-t.test('a 403 takes an account out for a while, as other failures do', t => {
-  const { clock, ask, choose } = poolOf(['a', 'b'])
-  const [name = ''] = choose()
-  ask().fail(403)
-  t.equal(choose()[0], name)
-  for (let nth = 0; nth < 2; nth++) ask().fail(403)
-  t.not(choose()[0], name)
-  clock.now += 1000
-  t.equal(choose()[0], name, 'it is tried again')
-  t.end()
-})
-
 t.test('what one process bars is kept if another one writes later, and a reset ends it in spite of clocks', t => {
   const one = new Health()
   const two = new Health()

@@ -114,6 +114,9 @@ t.test('a prompt that a provider forbids takes no account out', async t => {
   for (const each of [first, spare]) each.script = (_received, res) => json(res, REPLY)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, 'the next customer is served')
   t.equal(first.requests.length, 3)
+  first.script = (_received, res) => json(res, { error: { message: 'x', code: 'account_deactivated' } }, 403)
+  for (let nth = 0; nth < 2; nth++) t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.equal(first.requests.length, 4, 'an account that is blocked is not asked again')
   await g.settled(key)
 })
 
