@@ -143,9 +143,9 @@ export class ClientConnections {
    * idle.
    */
   open(socket: Socket): void {
-    const { connections, trustedProxies } = this.#limits()
+    const { connections } = this.#limits()
     const remote = socket.remoteAddress ?? ''
-    const connection = new ClientConnection(socket, remote, trustedProxies.has(remote) ? undefined : groupOf(remote))
+    const connection = new ClientConnection(socket, remote, this.#groupOf(remote))
     if (this.#all.size >= connectionsMax(connections)) {
       const oldest = this.#longestIdle()
       if (!oldest) {
@@ -179,10 +179,9 @@ export class ClientConnections {
     connection.headerBytes = bytes
     connection.ofProxyItself = source === undefined
     if (source === undefined) return
-    const { trustedProxies } = this.#limits()
     this.#idle.get(connection.group)?.remove(connection)
     connection.remote = source
-    connection.group = trustedProxies.has(source) ? undefined : groupOf(source)
+    connection.group = this.#groupOf(source)
     this.#rest(connection)
   }
 
@@ -232,6 +231,11 @@ export class ClientConnections {
     connection.idleSince = performance.now()
     idle.push(connection)
     if (group !== undefined && idle.first && idle.size > this.#limits().idlePerAddress) this.#close(idle.first)
+  }
+
+  /** The group that a connection from an address counts for; undefined for a trusted proxy. */
+  #groupOf(address: string): string | undefined {
+    return this.#limits().trustedProxies.has(address) ? undefined : groupOf(address)
   }
 
   #longestIdle(): ClientConnection | undefined {

@@ -24,7 +24,7 @@ export function connectorBy(proxy: URL | undefined, connectMs: number): buildCon
   if (!proxy) return connect
   return (options, callback) => {
     const secure = options.protocol === 'https:'
-    const goal = { host: options.hostname.replace(/^\[|\]$/g, ''), port: Number(options.port) || (secure ? 443 : 80) }
+    const goal = { host: hostOf(options), port: Number(options.port) || (secure ? 443 : 80) }
     const tunnel = proxy.protocol === 'socks5:' ? bySocks : byConnect
     callbackify(tunnel)(proxy, goal, connectMs, (cause, socket) => {
       if (cause) return callback(new Error(`the egress proxy failed: ${cause.message}`, { cause }), null)
@@ -85,7 +85,8 @@ function byConnect(proxy: URL, { host, port }: Goal, limitMs: number): Promise<S
   })
 }
 
-function hostOf({ hostname }: URL): string {
+/** Returns a host's name without the brackets of an IPv6 address. */
+function hostOf({ hostname }: { readonly hostname: string }): string {
   return hostname.replace(/^\[|\]$/g, '')
 }
 

@@ -98,8 +98,7 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     for (let asked = 1; ; asked++) {
       const left = asked < attempts && route.more
       try {
-        const outcome = await attempt(x, up, left && openingMs > 0 && on.has('empty'))
-        return outcome
+        return await attempt(x, up, left && openingMs > 0 && on.has('empty'))
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
         if (thrown === NOT_ASKED) route.postpone()

@@ -29,7 +29,7 @@ function settle(ledger: Ledger, account: string): void {
 }
 
 t.test(
-  'after a store was emptied or replaced, every gateway sends again what is not recorded, whoever restored the store',
+  'after a store was emptied or replaced, every gateway sends again what is not recorded, even if another one restored the store',
   { skip },
   async t => {
     const redis = await RealRedis.start(t)

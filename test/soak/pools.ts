@@ -6,14 +6,12 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import t, { type Test } from 'tap'
 import { startGateway } from '../gateway.ts'
+import { CHAT, REPLY, USAGE } from '../pooled.ts'
 import { json, sse } from '../upstream.ts'
 
 const SOAK_MS = Number(process.env['SOAK_MS'] ?? 120_000)
 const CUSTOMERS = 32
-const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100 }
-const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
-const REPLY = { choices: [{ message: { content: 'good' }, finish_reason: 'stop' }], usage: USAGE }
 const EVENTS = [
   '{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}',
   '{"choices":[{"index":0,"delta":{"content":"good"}}]}',

@@ -5,14 +5,11 @@ import { getCACertificates, setDefaultCACertificates, type TLSSocket } from 'nod
 import { generate } from 'selfsigned'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
+import { BODY, CHAT, REPLY } from '../pooled.ts'
 import { ScriptedUpstream, json, listening } from '../upstream.ts'
 
 /** The connections to providers: TLS as in production, and the egress proxies of accounts. */
 
-const CHAT = '/v1/chat/completions'
-const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
-const REPLY = { choices: [{ message: { content: 'good' }, finish_reason: 'stop' }], usage: USAGE }
 const DAY_MS = 86_400_000
 
 interface Pems {

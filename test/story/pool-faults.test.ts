@@ -3,15 +3,12 @@ import type { Account, Upstream } from '../../core/config/config.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { RawClient } from '../raw.ts'
+import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** What one failing account, or one hostile request, does to everybody else. */
 
-const CHAT = '/v1/chat/completions'
 const RESPONSES = '/v1/responses'
-const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
-const REPLY = { choices: [{ message: { content: 'good' }, finish_reason: 'stop' }], usage: USAGE }
 
 interface Scene {
   readonly g: TestGateway
@@ -23,16 +20,7 @@ interface Scene {
 async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
   const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
   for (const each of [first, spare]) each.script = (_received, res) => json(res, REPLY)
-  const accounts = [{ name: 'one', key: 'spare-secret-0123456789' }]
-  const g = await startGateway(t, {
-    upstream: first.url,
-    edit: file =>
-      edit(
-        file
-          .set('upstreams.spare', { url: spare.url, speaks: ['chat-completions'], accounts })
-          .set('keyTypes.famC.upstream', ['famC', 'spare']),
-      ),
-  })
+  const g = await startGateway(t, { upstream: first.url, edit: file => edit(withSpare(file, spare)) })
   return { g, first, spare }
 }
 

@@ -9,6 +9,7 @@ import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '
 import { type Edit, GatewayFile } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
+import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** Several gateways need a store that all of them can reach. */
@@ -16,13 +17,9 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const DAY = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 } as const
 
-const CHAT = '/v1/chat/completions'
-const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const STREAM = { ...BODY, stream: true }
 const MESSAGES = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }], stream: true }
 
-const USAGE = { prompt_tokens: 10, completion_tokens: 5 }
-const REPLY = { choices: [{ message: { content: 'good' }, finish_reason: 'stop' }], usage: USAGE }
 const ROLE = 'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
 const TEXT = 'data: {"choices":[{"index":0,"delta":{"content":"good"}}]}\n\n'
 const FINISH = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: ${JSON.stringify({ choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`
@@ -36,14 +33,6 @@ interface Scene {
   readonly g: TestGateway
   readonly first: ScriptedUpstream
   readonly spare: ScriptedUpstream
-}
-
-/** Lets famC use another provider beside its own. */
-function withSpare(file: GatewayFile, spare: ScriptedUpstream): GatewayFile {
-  const accounts = [{ name: 'one', key: 'spare-secret-0123456789' }]
-  return file
-    .set('upstreams.spare', { url: spare.url, speaks: ['chat-completions'], accounts })
-    .set('keyTypes.famC.upstream', ['famC', 'spare'])
 }
 
 /** A gateway whose key type famC uses one upstream, and a spare one with another provider. */
