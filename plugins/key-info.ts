@@ -18,25 +18,29 @@ export default definePlugin({
   on: 'GET /api/v1/key-info',
   needs: ['key'],
   setup(_options, { config, keys, ledger, now }) {
-    /** Returns the quotas of the upstream accounts that the key's requests use, added up by their windows. */
-    async function accountQuotas(type: KeyType): Promise<object> {
+    /**
+     * Returns the quotas of the upstream accounts that the key's requests use, added up by their windows, each with the
+     * key's share if some of them are shared fairly.
+     */
+    async function accountQuotas(type: KeyType, key: string): Promise<object> {
       const quotas = type.upstreams
         .flatMap(({ accounts }) => accounts)
         .flatMap(account => account.quotas.map(quota => ({ account: account.name, quota })))
-      const sums = new Map<string, { limit: bigint; used: bigint; resetsAt: number }>()
+      const sums = new Map<string, { all: Use; share?: Use; resetsAt: number }>()
       for (const { account, quota } of quotas) {
         const { used, resetsAt } = await ledger.quotaUsed(account, quota, now())
         const name = memberOf(quota)
-        const sum = sums.get(name) ?? { limit: 0n, used: 0n, resetsAt }
-        sum.limit += quota.amount
-        sum.used += used < quota.amount ? used : quota.amount
+        const sum = sums.get(name) ?? { all: { limit: 0n, used: 0n }, resetsAt }
+        add(sum.all, { limit: quota.amount, used })
+        if (quota.fairShare)
+          add((sum.share ??= { limit: 0n, used: 0n }), await ledger.quotaShare(account, quota, key, now()))
         sum.resetsAt = Math.min(sum.resetsAt, resetsAt)
         sums.set(name, sum)
       }
       return Object.fromEntries(
-        [...sums].map(([name, { limit, used, resetsAt }]) => [
+        [...sums].map(([name, { all, share, resetsAt }]) => [
           name,
-          { limit: credits(limit), used: credits(used), remaining: credits(limit - used), reset_at: isoTime(resetsAt) },
+          { ...shown(all, resetsAt), ...(share && { share: shown(share, resetsAt) }) },
         ]),
       )
     }
@@ -48,7 +52,7 @@ export default definePlugin({
           keys.record(key.id),
           balanceOf(ledger, key, now()),
           ledger.summary(key.id, now()),
-          accountQuotas(type),
+          accountQuotas(type, key.id),
         ])
         const info = {
           object: 'key_info',
@@ -66,6 +70,22 @@ export default definePlugin({
     }
   },
 })
+
+/** A part of quotas, in nano-credits. */
+interface Use {
+  limit: bigint
+  used: bigint
+}
+
+function add(sum: Use, { limit, used }: Use): void {
+  sum.limit += limit
+  // A key that was lent something has used more than its share, which takes nothing from its share of another account.
+  sum.used += used < limit ? used : limit
+}
+
+function shown({ limit, used }: Use, resetsAt: number): object {
+  return { limit: credits(limit), used: credits(used), remaining: credits(limit - used), reset_at: isoTime(resetsAt) }
+}
 
 const MEMBERS = { day: 'daily_quota', week: 'weekly_quota', month: 'monthly_quota' } as const
 

@@ -33,6 +33,8 @@ export interface Quota {
   readonly amount: bigint
   /** Windows of a calendar, or the last so many milliseconds. */
   readonly window: CalendarWindow | { readonly rollingMs: number }
+  /** Whether one key is kept from using it up. */
+  readonly fairShare: boolean
 }
 
 /** Windows that begin at a local time of every day, week or month. */

@@ -10,6 +10,7 @@ export interface RawQuota {
   readonly per: string
   readonly anchor?: string
   readonly zone?: string
+  readonly fairShare: boolean
 }
 
 const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
@@ -28,7 +29,7 @@ export function quotasFromFile(raw: unknown, path: Path, reader: SectionReader):
   return quotas
 }
 
-function quotaFromFile({ per, anchor, zone }: RawQuota, path: Path, reader: SectionReader): Quota {
+function quotaFromFile({ per, anchor, zone, fairShare }: RawQuota, path: Path, reader: SectionReader): Quota {
   const amount = reader.amount([...path, 'credits'])
   const calendar = CALENDAR.find(word => word === per)
   if (!calendar) {
@@ -39,7 +40,7 @@ function quotaFromFile({ per, anchor, zone }: RawQuota, path: Path, reader: Sect
           `a rolling window has no ${member}`,
           'set per to day, week or month, or remove it',
         )
-    return { name: per, amount, window: { rollingMs: duration(per) } }
+    return { name: per, amount, window: { rollingMs: duration(per) }, fairShare }
   }
   if (zone !== undefined && !IANAZone.isValidZone(zone))
     reader.add([...path, 'zone'], `there is no time zone "${zone}"`, 'use a name such as Europe/Berlin')
@@ -58,7 +59,7 @@ function quotaFromFile({ per, anchor, zone }: RawQuota, path: Path, reader: Sect
     hour: Number(hour),
     minute: Number(minute),
   }
-  return { name, amount, window }
+  return { name, amount, window, fairShare }
 }
 
 const ANCHORS = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const

@@ -26,6 +26,11 @@ const QUOTA_SHAPE = {
       minLength: 1,
       description: 'Time zone of the calendar, such as `Europe/Berlin`; UTC by default.',
     },
+    fairShare: {
+      type: 'boolean',
+      default: false,
+      description: 'Whether each key has an equal share, so that one key cannot use up the quota.',
+    },
   },
 } as const
 

@@ -45,8 +45,9 @@ local function affordable(balance, wanted, least)
   if balance > 0 and balance >= least then return balance end
 end
 
--- A hold is one text: amount, floor, bucket of its outcome, the charge of an earlier end or '-', whether it was given a
--- place for a reply whose client left, and the notes of its floor.
+-- A hold is one text: amount, floor, bucket of its outcome, the charge of an earlier end or '-', '1' if it was given a
+-- place for a reply whose client left, otherwise '0', and the notes of its floor. A hold on a quota that is shared fairly
+-- has the key whose share it is instead of the '0'.
 local function writeHold(key, held, floor, bucket, before, placed, notes, condition)
   local text = string.format('%.0f %.0f %s %s %s %s', held, floor, bucket, before, placed, notes)
   if condition then return redis.call('SET', key, text, condition) end
@@ -54,7 +55,7 @@ local function writeHold(key, held, floor, bucket, before, placed, notes, condit
 end
 
 local function readHold(text)
-  local held, floor, bucket, before, placed, notes = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%d) (.*)$')
+  local held, floor, bucket, before, placed, notes = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
   return tonumber(held), tonumber(floor), bucket, before, placed, notes
 end
 

@@ -6,7 +6,8 @@ import type { Notes } from '../records/entry.ts'
 /** The answer to a hold request. */
 export type HoldAnswer =
   | { readonly kind: 'held'; readonly hold: Hold }
-  | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number }
+  /** `ofShare`: the quota has something left, but nothing for this key. */
+  | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number; readonly ofShare: boolean }
   | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' }
 
 /** A request for a hold, and how its cost so far is known while it runs. */
@@ -24,6 +25,8 @@ export interface HoldRequest extends HoldName {
   readonly concurrency?: number | undefined
   /** For an upstream account: its allocation per window. */
   readonly quota?: Quota | undefined
+  /** For a quota that is shared fairly: the key whose share is used. */
+  readonly sharer?: string | undefined
   /** Stored with the hold, for the entry that is written if the gateway dies. */
   readonly notes: Notes
   /** Returns the charge for what the customer has received so far, in nano-credits, with its notes. */

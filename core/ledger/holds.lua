@@ -32,79 +32,11 @@ operations['hold'] = { 3, 9, function(k, a)
   return 'held ' .. whole(held) .. ' ' .. whole(balance)
 end }
 
--- Holds an amount on a quota whose balance is known, and writes the fields that its window needs as well.
-local function holdQuota(k, a, quota, balance, heldBefore, count, resets, bucket, notes, fields)
-  local held = affordable(balance, amount(ARGV[a + 1]), amount(ARGV[a + 2]))
-  if held and not writeHold(KEYS[k + 1], held, 0, bucket, '-', '0', notes, 'NX') then
-    return 'held ' .. string.match(redis.call('GET', KEYS[k + 1]), '^%d+') .. ' ' .. whole(balance)
-  end
-  if held then
-    redis.call('ZADD', KEYS[k + 2], whole(now() + tonumber(ARGV[a + 3])), ARGV[a])
-  end
-  redis.call('HSET', KEYS[k], 'gra', whole(quota), 'bal', whole(balance - (held or 0)), 'rsv',
-    whole(heldBefore + (held or 0)), 'n', whole(count + (held and 1 or 0)), 'sq', '0', unpack(fields))
-  if not held then return 'insufficient ' .. whole(balance) .. ' ' .. resets end
-  return 'held ' .. whole(held) .. ' ' .. whole(balance - held)
-end
-
--- quota(account, hold, leases; lease's name, amount, least amount, lease ms, quota, beginning and end of the window,
--- bucket, notes)
--- Holds an amount of an upstream account's quota, which is granted anew in each window. Holds that are still running
--- count towards the new window. Returns 'window' if the window is not the current one.
-operations['quota'] = { 3, 9, function(k, a)
-  local quota, from = amount(ARGV[a + 4]), tonumber(ARGV[a + 5])
-  local found = redis.call('HMGET', KEYS[k], 'win', 'gra', 'bal', 'rsv', 'n')
-  if now() >= tonumber(ARGV[a + 6]) or tonumber(found[1] or '0') > from then return 'window' end
-  local held, count = tonumber(found[4] or '0'), tonumber(found[5] or '0')
-  -- What was used in a window is granted - balance - held.
-  local balance = tonumber(found[3] or '0') + quota - tonumber(found[2] or '0')
-  if found[1] ~= ARGV[a + 5] then balance = quota - held end
-  return holdQuota(k, a, quota, balance, held, count, ARGV[a + 6], ARGV[a + 7], ARGV[a + 8], { 'win', ARGV[a + 5] })
-end }
-
--- rolling(account, hold, leases; lease's name, amount, least amount, lease ms, quota, length of a part in ms, number of
--- parts, bucket, notes)
--- Like quota, for what was used in the last parts. The charges of each part are kept, and come back when it is over.
-operations['rolling'] = { 3, 9, function(k, a)
-  local quota, length, parts = amount(ARGV[a + 4]), tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
-  local part = math.floor(now() / length)
-  local found = redis.call('HMGET', KEYS[k], 'gra', 'bal', 'rsv', 'n', 'lo', 'part')
-  local held, count = tonumber(found[3] or '0'), tonumber(found[4] or '0')
-  local balance = tonumber(found[2] or '0') + quota - tonumber(found[1] or '0')
-  local first = part - parts + 1
-  -- Parts of another length say nothing about this window.
-  local low = found[6] == ARGV[a + 5] and tonumber(found[5]) or first
-  if found[6] and found[6] ~= ARGV[a + 5] then balance = quota - held end
-  local over = {}
-  if first - low <= parts then
-    for at = low, first - 1 do over[#over + 1] = 's' .. whole(at) end
-  else
-    -- Nothing was asked for a long time.
-    for _, name in ipairs(redis.call('HKEYS', KEYS[k])) do
-      local at = tonumber(string.match(name, '^s(%d+)$'))
-      if at and at < first then over[#over + 1] = name end
-    end
-  end
-  if #over > 0 then
-    for _, used in ipairs(redis.call('HMGET', KEYS[k], unpack(over))) do balance = balance + tonumber(used or '0') end
-    redis.call('HDEL', KEYS[k], unpack(over))
-  end
-  local resets = whole((math.max(low, first) + parts) * length)
-  return holdQuota(k, a, quota, balance, held, count, resets, ARGV[a + 7], ARGV[a + 8],
-    { 'lo', whole(math.max(low, first)), 'part', ARGV[a + 5] })
-end }
-
--- Notes what was charged to a quota with a rolling window.
-local function noteUse(account, charge)
-  local length = tonumber(redis.call('HGET', account, 'part') or '0')
-  if length > 0 then redis.call('HINCRBY', account, 's' .. whole(math.floor(now() / length)), whole(charge)) end
-end
-
--- extend(account, hold, leases, outcomes; lease's name, id, amount, lease ms, rotation, floor, bucket, notes, verdict as
--- for settle)
+-- extend(account, hold, leases, outcomes, places; lease's name, id, amount, lease ms, rotation, floor, bucket, notes,
+-- verdict as for settle)
 -- Extends a live hold to an amount, or as far as the balance allows. A hold that was reaped, or lost with a failed
 -- store, is restored. Repeating it changes nothing. A disabled key gets nothing more.
-operations['extend'] = { 4, 9, function(k, a)
+operations['extend'] = { 5, 9, function(k, a)
   local wanted = amount(ARGV[a + 2])
   local reason = off(KEYS[k], ARGV[a + 4])
   if reason then return 'off ' .. reason end
@@ -117,6 +49,7 @@ operations['extend'] = { 4, 9, function(k, a)
     if more > 0 then
       writeHold(KEYS[k + 1], held + more, floor, bucket, before, placed, notes)
       redis.call('HSET', KEYS[k], 'bal', whole(balance - more), 'rsv', whole(reserved + more))
+      noteShare(KEYS[k + 4], placed, 0, more)
     end
     return 'held ' .. whole(held + more) .. ' ' .. whole(balance - more)
   end
@@ -234,7 +167,10 @@ operations['settle'] = { 7, 11, function(k, a)
   local listed = not silent and not quota
   if listed then ordinal = ordinal + 1 end
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count), 'sq', whole(ordinal))
-  if quota and charge ~= (before or 0) then noteUse(account, charge - (before or 0)) end
+  if quota then
+    noteShare(KEYS[k + 5], placed, charge - (before or 0), -held)
+    if charge ~= (before or 0) then noteUse(account, charge - (before or 0)) end
+  end
   if silent then return 'ok ' .. whole(balance) end
   -- Nothing that is not recorded yet may expire.
   if forgotten then redis.call('PERSIST', KEYS[k + 4]) end
@@ -271,7 +207,10 @@ operations['reap'] = { 6, 3, function(k, a)
   if not over and not quota then ordinal = ordinal + 1 end
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved - held), 'n', whole(count - 1), 'sq',
     whole(ordinal))
-  if quota and floor ~= before then noteUse(account, floor - before) end
+  if quota then
+    noteShare(KEYS[k + 5], placed, floor - before, -held)
+    if floor ~= before then noteUse(account, floor - before) end
+  end
   if over then return 'released' end
   redis.call('HSET', KEYS[k + 4], id, 'R' .. whole(floor) .. ':' .. whole(ordinal))
   if quota then

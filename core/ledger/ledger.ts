@@ -139,13 +139,14 @@ export class Ledger extends Accounts {
       this.#doubtful.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
       throw thrown
     }
-    const [kind, sum = '0', other = '0'] = answer
+    const [kind, sum = '0', other = '0', which] = answer
     if (kind === 'held') {
       const hold = new Hold(request, bucket, BigInt(sum), BigInt(other))
       this.#live.add(hold)
       return { kind, hold }
     }
-    if (kind === 'insufficient') return { kind, balance: BigInt(sum), resetsAt: Number(other) }
+    if (kind === 'insufficient')
+      return { kind, balance: BigInt(sum), resetsAt: Number(other), ofShare: which === 'share' }
     return { kind: kind as 'busy' }
   }
 

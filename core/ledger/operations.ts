@@ -28,14 +28,15 @@ export function holdOperation(
   { leaseMs, now }: { leaseMs: number; now: number },
   keys: StoreKeys,
 ): Operation {
-  const { account, id, amount, least, version, quota, concurrency = 0, half, notes } = request
+  const { account, id, amount, least, version, quota, sharer = '', concurrency = 0, half, notes } = request
   const own = keys.of(account)
   const names = [own.account, keys.hold(account, id), own.leases]
   const wanted = [leaseOf(request, bucket), String(amount), String(least), String(leaseMs)]
   if (quota) {
     const { window } = quota
     const ends = [...wanted, String(quota.amount)]
-    const last = [bucket, notesText(notes)]
+    const last = [sharer, bucket, notesText(notes)]
+    names.push(own.places)
     if ('rollingMs' in window) {
       const args = [...ends, String(partMs(window.rollingMs)), String(ROLLING_PARTS), ...last]
       return { name: 'rolling', account, keys: names, args }
@@ -59,7 +60,7 @@ export function extendOperation(
   return {
     name: 'extend',
     account,
-    keys: [own.account, keys.hold(account, id), own.leases, keys.outcomes(account, bucket)],
+    keys: [own.account, keys.hold(account, id), own.leases, keys.outcomes(account, bucket), own.places],
     args: [
       leaseOf(hold, bucket),
       id,

@@ -50,3 +50,28 @@ export function partMs(rollingMs: number): number {
 export function quotaAccount(account: string, { name }: Pick<Quota, 'name'>): string {
   return `${OF_QUOTAS}${account}:${name}`
 }
+
+/**
+ * Returns how much of a quota the share of a key is, and how much of it is used, in nano-credits. The store calculates
+ * likewise when it holds.
+ * @param shares number of keys that have one
+ * @param own what the store has of the key; undefined if it has not asked
+ */
+export function shareOf(
+  { amount, window }: Quota,
+  shares: number,
+  own: string | undefined,
+  now: number,
+): { limit: bigint; used: bigint } {
+  const limit = amount / BigInt(shares + (own === undefined ? 2 : 1))
+  const [began = 0, used = 0, before = 0, held = 0] = own?.split(' ').map(Number) ?? []
+  if (!('rollingMs' in window)) {
+    const isCurrent = began >= windowAt(window, now).from
+    return { limit, used: BigInt(held + (isCurrent ? used : 0)) }
+  }
+  const length = partMs(window.rollingMs) * ROLLING_PARTS
+  const from = Math.floor(now / length) * length
+  const left = 1 - (now - from) / length
+  if (began >= from) return { limit, used: BigInt(held + used + Math.floor(before * left)) }
+  return { limit, used: BigInt(held + (began >= from - length ? Math.floor(used * left) : 0)) }
+}

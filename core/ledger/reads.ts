@@ -1,7 +1,7 @@
 /** Read access to the ledger: sums in the store, and entries in the store and in the records, which are merged. */
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
-import { partMs, quotaAccount, ROLLING_PARTS, windowAt } from './quota-windows.ts'
+import { partMs, quotaAccount, ROLLING_PARTS, shareOf, windowAt } from './quota-windows.ts'
 import { type Balance, type Count, counted, countedDay, type HistoryEntry, type Summary } from '../records/entry.ts'
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
@@ -98,6 +98,13 @@ export class Reads {
     const over = parts.filter(part => part < first).reduce((sum, part) => sum + BigInt(fields[`s${part}`] ?? 0), 0n)
     const oldest = Math.min(...parts.filter(part => part >= first), Infinity)
     return { used: held + spent - over, resetsAt: ((oldest === Infinity ? first : oldest) + ROLLING_PARTS) * length }
+  }
+
+  /** Returns a key's share of a quota that is shared fairly, and how much of it is used. @throws GatewayError unavailable */
+  async quotaShare(account: string, quota: Quota, key: string, now: number): Promise<{ limit: bigint; used: bigint }> {
+    const { places: shares } = this.scripts.keys.of(quotaAccount(account, quota))
+    const [count, own] = await this.#lookUp(redis => Promise.all([redis.hlen(shares), redis.hget(shares, key)]))
+    return shareOf(quota, count, own ?? undefined, now)
   }
 
   /** Returns entries of an account's history, newest first. @throws GatewayError unavailable */

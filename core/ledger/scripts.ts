@@ -43,7 +43,7 @@ interface Queued extends Operation {
 }
 
 /** The files that are concatenated into one script, in order. */
-const PARTS_OF_THE_SCRIPT = ['common.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
+const PARTS_OF_THE_SCRIPT = ['common.lua', 'quotas.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
 
 /** How long an operation without a waiting caller may wait for others, in milliseconds. */
 const LAZY_MS = 2

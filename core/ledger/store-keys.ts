@@ -21,7 +21,7 @@ export interface AccountKeys {
   readonly shard: number
   /** The record and the sums. */
   readonly account: string
-  /** The places for replies whose clients left. */
+  /** The places for replies whose clients left; of a quota that is shared fairly, the shares of keys. */
   readonly places: string
   /** The ends of the leases in the shard. */
   readonly leases: string

@@ -30,9 +30,13 @@ interface Host {
   readonly config: { readonly limits: { readonly stageMs: number } }
 }
 
-/** The holds on the quotas of an account, or when the first of its windows that is used up changes. */
+/**
+ * The holds on the quotas of an account, or when all of its windows that are used up have changed.
+ * `ofShare`: only the key's share is used up.
+ */
 export type QuotaHolds =
-  { readonly kind: 'held'; readonly holds: readonly Hold[] } | { readonly kind: 'used up'; readonly resetsAt: number }
+  | { readonly kind: 'held'; readonly holds: readonly Hold[] }
+  | { readonly kind: 'used up'; readonly resetsAt: number; readonly ofShare: boolean }
 
 const NO_QUOTAS: QuotaHolds = { kind: 'held', holds: [] }
 
@@ -69,9 +73,11 @@ export class Holder {
       if (first.status === 'rejected') throw first.reason
       let quotas = first.value
       let resetsAt = Infinity
+      let ofShare = false
       while (quotas.kind !== 'held') {
         resetsAt = Math.min(resetsAt, quotas.resetsAt)
-        if (!(await x.route.next())) throw usedUp(resetsAt, this.#host.now())
+        ofShare ||= quotas.ofShare
+        if (!(await x.route.next())) throw usedUp(resetsAt, ofShare, this.#host.now())
         quotas = await this.holdQuotas(own, x)
       }
       return [key.value.hold, quotas.holds]
@@ -86,7 +92,7 @@ export class Holder {
    * @param own the request for the hold on the key's account, which says how much
    * @throws GatewayError unavailable
    */
-  async holdQuotas({ id, amount, least, notes, floor }: HoldRequest, { route }: Known): Promise<QuotaHolds> {
+  async holdQuotas({ id, amount, least, notes, floor }: HoldRequest, { route, key }: Known): Promise<QuotaHolds> {
     const { name, quotas } = route.account
     if (quotas.length === 0) return NO_QUOTAS
     const answers = await Promise.allSettled(
@@ -100,6 +106,7 @@ export class Holder {
           account: quotaAccount(name, quota),
           version: '',
           quota,
+          sharer: quota.fairShare ? key.id : undefined,
         }),
       ),
     )
@@ -110,8 +117,12 @@ export class Holder {
     const failed = answers.find(answer => answer.status === 'rejected')
     if (failed) throw failed.reason
     // All of them must have something left.
-    const resets = given.flatMap(answer => (answer.kind === 'insufficient' ? [answer.resetsAt] : []))
-    return { kind: 'used up', resetsAt: Math.max(...resets) }
+    const refusals = given.flatMap(answer => (answer.kind === 'insufficient' ? [answer] : []))
+    return {
+      kind: 'used up',
+      resetsAt: Math.max(...refusals.map(({ resetsAt }) => resetsAt)),
+      ofShare: refusals.every(({ ofShare }) => ofShare),
+    }
   }
 
   /** Ends the holds on the quotas of an account that is no longer asked. @param used what its attempt has used */
@@ -163,11 +174,16 @@ export class Holder {
   }
 }
 
-/** The error for quotas that are used up. @param resetsAt when the first of them begins anew */
-function usedUp(resetsAt: number, now: number): GatewayError {
+/**
+ * The error for quotas that are used up.
+ * @param resetsAt when the first of them begins anew
+ * @param ofShare whether one of them has something left for other keys
+ */
+function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
   const wait = resetsAt - now
+  const what = ofShare ? "This key's share of the quota of this model" : 'The quota of this model'
   return new GatewayError('quota_exhausted', {
-    message: `The quota of this model is used up until ${new Date(resetsAt).toISOString()}.`,
+    message: `${what} is used up until ${new Date(resetsAt).toISOString()}.`,
     retryAfterMs: Math.max(wait, 1000),
     ...(wait > NEAR_MS && { retry: false }),
   })

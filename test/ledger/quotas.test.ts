@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import type { CalendarWindow, Quota } from '../../core/config/config.ts'
-import type { Hold, HoldAnswer } from '../../core/ledger/hold.ts'
+import type { HoldAnswer } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { quotaAccount, windowAt } from '../../core/ledger/quota-windows.ts'
 import { timedId } from '../../core/lib/ids.ts'
@@ -47,14 +47,15 @@ t.test('windows begin at the same local time, also when clocks are changed', t =
 
 interface Scene {
   readonly ledger: Ledger
-  readonly hold: (amount: bigint, least?: bigint) => Promise<HoldAnswer>
-  readonly charge: (amount: bigint) => Promise<void>
+  readonly hold: (amount: bigint, least?: bigint, sharer?: string) => Promise<HoldAnswer>
+  readonly charge: (amount: bigint, sharer?: string) => Promise<void>
   readonly used: () => Promise<bigint>
+  readonly share: (key: string) => Promise<string>
 }
 
 async function scene(t: Test, quota: Quota): Promise<Scene> {
   const { ledger } = (await startGateway(t)).gateway
-  const hold = (amount: bigint, least = amount): Promise<HoldAnswer> =>
+  const hold = (amount: bigint, least = amount, sharer?: string): Promise<HoldAnswer> =>
     ledger.hold({
       account: quotaAccount('u/1', quota),
       id: timedId(Date.now()),
@@ -62,23 +63,29 @@ async function scene(t: Test, quota: Quota): Promise<Scene> {
       least,
       version: '',
       quota,
+      sharer,
       notes: NOTES,
       floor: () => ({ charge: 3n, notes: {} }),
     })
   return {
     ledger,
     hold,
-    charge: async amount => {
-      const answer = (await hold(10n, 1n)) as { hold: Hold }
+    charge: async (amount, sharer) => {
+      const answer = await hold(10n, 1n, sharer)
+      if (answer.kind !== 'held') throw new Error(answer.kind)
       ledger.settle(answer.hold, { charge: amount, kind: 'settle', notes: NOTES })
       await ledger.scripts.answered()
+    },
+    share: async key => {
+      const { limit, used } = await ledger.quotaShare('u/1', quota, key, Date.now())
+      return `${used} of ${limit}`
     },
     used: async () => (await ledger.quotaUsed('u/1', quota, Date.now())).used,
   }
 }
 
 t.test('a quota of a calendar is granted anew in the next window, less what is held', async t => {
-  const quota = { name: 'day', amount: 100n, window: CALENDAR }
+  const quota = { name: 'day', amount: 100n, window: CALENDAR, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
   await charge(60n)
   t.equal(await used(), 60n)
@@ -98,7 +105,7 @@ t.test('a quota of a calendar is granted anew in the next window, less what is h
 })
 
 t.test('what was used in a rolling window comes back when it is over', async t => {
-  const quota = { name: '3s', amount: 100n, window: { rollingMs: 3000 } }
+  const quota = { name: '3s', amount: 100n, window: { rollingMs: 3000 }, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
   await charge(60n)
   await charge(30n)
@@ -131,4 +138,75 @@ t.test('what was used in a rolling window comes back when it is over', async t =
   t.equal(await used(), 3n)
   await until(async () => (await used()) === 0n)
   t.equal((await hold(100n)).kind, 'held')
+})
+
+/** Moves the beginning of the shares of keys, as if they had asked earlier. */
+async function shiftShares(ledger: Ledger, quota: Quota, ms: number): Promise<void> {
+  const { redis, keys } = ledger.scripts
+  const { places: shares } = keys.of(quotaAccount('u/1', quota))
+  for (const [key, text] of Object.entries(await redis.hgetall(shares)))
+    await redis.hset(
+      shares,
+      key,
+      text.replace(/^\d+/, began => String(Number(began) - ms)),
+    )
+}
+
+t.test('one key cannot use up a quota that is shared fairly', async t => {
+  // A window of a million hours, so that nothing of it passes during the test.
+  const quota = { name: '1000000h', amount: 1200n, window: { rollingMs: 3_600_000_000_000 }, fairShare: true }
+  const { ledger, hold, charge, share } = await scene(t, quota)
+  t.equal(await share('a'), '0 of 600', 'a share is kept for a key that has not asked')
+
+  t.comment('Half of what others have not used is lent.')
+  await charge(600n, 'a')
+  t.equal(await share('a'), '600 of 600')
+  t.match(await hold(301n, 301n, 'a'), { kind: 'insufficient', balance: 600n, ofShare: true })
+  const lent = await hold(400n, 1n, 'a')
+  t.match(lent, { kind: 'held', hold: { amount: 300n } })
+
+  t.comment('It comes back when it was not spent, and a new key gets what is left.')
+  if (lent.kind === 'held') ledger.settle(lent.hold, { charge: 0n, kind: 'void', notes: NOTES })
+  await charge(100n, 'b')
+  t.equal(await share('b'), '100 of 400')
+  t.equal(await share('a'), '600 of 400')
+  t.match(await hold(200n, 200n, 'a'), { kind: 'insufficient', balance: 500n, ofShare: true })
+  const many = await Promise.all(Array.from({ length: 50 }, () => hold(10n, 10n, 'b')))
+  t.equal(many.filter(({ kind }) => kind === 'held').length, 30, 'the whole share, and no more at once')
+  t.match(await hold(1n, 1n, 'c'), { kind: 'held' })
+
+  t.comment('A hold that grows counts, and so does one whose gateway died.')
+  const [first] = many
+  if (first?.kind === 'held') await ledger.extend(first.hold, 60n)
+  t.equal(await share('b'), '450 of 300')
+  const account = quotaAccount('u/1', quota)
+  await expireHolds(ledger, account)
+  await ledger.background.reap()
+  t.equal(await share('b'), '100 of 300')
+})
+
+t.test('what a calendar window keeps for others is lent as the window passes', async t => {
+  const quota = { name: 'day', amount: 3_000_000_000n, window: CALENDAR, fairShare: true }
+  const { ledger, hold, charge, share } = await scene(t, quota)
+  await charge(1n, 'b')
+  const { from, until: ends } = windowAt(CALENDAR, Date.now())
+  /** What a key may hold at a moment of which the other keys have used nothing to speak of. */
+  const most = (shares: number, at: number): number => {
+    const each = Number(quota.amount) / shares
+    return each + (Number(quota.amount) - each) * ((at - from) / (ends - from))
+  }
+  const [before, answer, after] = [Date.now(), await hold(quota.amount, 1n, 'a'), Date.now()]
+  if (answer.kind !== 'held') throw new Error(answer.kind)
+  t.ok(Number(answer.hold.amount) >= most(3, before) - 10, `${answer.hold.amount} of ${most(3, before)}`)
+  t.ok(Number(answer.hold.amount) <= most(3, after) + 10, `${answer.hold.amount} of ${most(3, after)}`)
+  ledger.settle(answer.hold, { charge: 5n, kind: 'settle', notes: NOTES })
+  t.match(await share('a'), '5 of 1000000000')
+
+  t.comment('In the next window both keep their shares. In the one after it, only those who asked.')
+  await shiftShares(ledger, quota, ends - from)
+  t.match(await share('a'), '0 of 1000000000')
+  t.match(await hold(1_000_000_000n, 1_000_000_000n, 'a'), { kind: 'held' })
+  await shiftShares(ledger, quota, ends - from)
+  t.match(await hold(1_500_000_000n, 1n, 'a'), { kind: 'held' })
+  t.match(await share('a'), / of 1500000000$/, 'the other key has none any more')
 })
