@@ -1,4 +1,7 @@
 import {
+  type Account,
+  type Attempt,
+  type Hold,
   floorOf,
   metering,
   modelOf,
@@ -79,26 +82,26 @@ export default definePlugin({
         // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
         // asked after all has used nothing.
         const isNew = runningHold.lastFailed !== failed
-        const used = isNew ? usedBy(x) : []
+        const used = isNew ? usedBy(x, failed) : []
         const upstream = host.config.upstreams.get(failed.upstream)
         if (isNew && upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
         runningHold.lastFailed = failed
         runningHold.quotaHolds = []
         holder.endQuotas(quotaHolds, used)
-        const answer = await holder.holdQuotas(runningHold.keyHold.request, x).catch((cause: unknown) => {
-          host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
-          return undefined
-        })
-        if (answer?.kind !== 'held') return false
-        // The store answered so late that the exchange has ended.
-        if (runningHold.settled) {
-          holder.endQuotas(answer.holds, [])
-          return false
-        }
-        runningHold.quotaHolds = answer.holds
+        const { hedge } = runningHold
+        const holds = hedge?.account === x.route.account ? hedge.holds : await heldFor(x, x.route.account)
+        if (!holds) return false
+        if (holds === hedge?.holds) runningHold.hedge = undefined
+        runningHold.quotaHolds = holds
         runningHold.terms = termsOf(x)
         return true
       },
+      async hedge(x, { account, upstream }) {
+        const holds = await heldFor(x, account)
+        if (holds) x.runningHold.hedge = { account, upstream, holds }
+        return holds !== undefined
+      },
+      unhedge: (x, lost) => endHedge(x, lost),
       response(x, head) {
         // A header tells the client about a lowered output limit.
         if (x.runningHold.underfunded && lowers(x, host))
@@ -127,6 +130,7 @@ export default definePlugin({
       settle(x, outcome) {
         silent.delete(x.runningHold)
         x.runningHold.settled = true
+        endHedge(x, CANCELLED)
         const model = modelOf(x)
         const suspended = host.meter.learned.suspended(model, host.now())
         const result = metering.billFor(x, outcome, x.runningHold.terms, suspended)
@@ -145,6 +149,32 @@ export default definePlugin({
       },
       close: () => clearInterval(ticking),
     }
+
+    /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */
+    async function heldFor(x: Metered, account: Account): Promise<readonly Hold[] | undefined> {
+      const { runningHold, key } = x
+      const { request } = runningHold.keyHold
+      const answer = await holder.holdQuotas(request, account, key.id).catch((cause: unknown) => {
+        host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
+        return undefined
+      })
+      if (answer?.kind !== 'held') return undefined
+      if (!runningHold.settled) return answer.holds
+      // The store answered so late that the exchange has ended.
+      holder.endQuotas(answer.holds, [])
+      return undefined
+    }
+
+    /** Ends the holds of the account that was asked at the same time, and counts what it may have cost. */
+    function endHedge(x: Metered, lost: Pick<Attempt, 'cancelled'>): void {
+      const { runningHold } = x
+      const { hedge } = runningHold
+      if (!hedge) return
+      runningHold.hedge = undefined
+      const used = lost.cancelled ? metering.cancelled(x, runningHold.terms) : []
+      runningHold.lostCost += costOf(x, used, hedge.upstream) ?? 0n
+      holder.endQuotas(hedge.holds, used)
+    }
   },
 })
 
@@ -159,8 +189,12 @@ function lowers(x: Known, host: Host): boolean {
 
 type Parts = metering.Bill['parts']
 
+/** A second attempt of which nobody has said how it ended. */
+const CANCELLED = { cancelled: true } as const
+
 /** Returns what an attempt has used, as far as its reply reports it. */
-function usedBy(x: Metered): Parts {
+function usedBy(x: Metered, { cancelled }: Pick<Attempt, 'cancelled'>): Parts {
+  if (cancelled) return metering.cancelled(x, x.runningHold.terms)
   const reported = x.tally.usage()
   return reported?.valid ? metering.billedSoFar(x, reported.usage, x.runningHold.terms) : []
 }
@@ -175,7 +209,7 @@ function costOf(x: Metered, used: Parts, upstream: Upstream): bigint | undefined
 /** Returns what the exchange costs the operator, in nano-credits, if known; also for a reply without a charge. */
 function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
   const { lostCost } = x.runningHold
-  const cost = costOf(x, parts.length === 0 ? usedBy(x) : parts, x.route.upstream)
+  const cost = costOf(x, parts.length === 0 ? usedBy(x, {}) : parts, x.route.upstream)
   return lostCost === 0n ? cost : lostCost + (cost ?? 0n)
 }
 

@@ -2,10 +2,11 @@
 import { checkHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Fact, Head, Outcome, Rewriter, With } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
+import type { Candidate } from '../exchange/route.ts'
 import { type OutgoingEvent, ReplyEvent } from '../formats/events.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
-import type { Plugin, Stage } from './stage.ts'
+import type { Awaitable, Plugin, Stage } from './stage.ts'
 
 /** A stage with the plugin that it was set up by. */
 export interface PlacedStage {
@@ -24,6 +25,8 @@ export function known(x: HttpExchange): Known {
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */
 export class HookLists {
   readonly reroute: readonly PlacedStage[]
+  readonly hedge: readonly PlacedStage[]
+  readonly unhedge: readonly PlacedStage[]
   readonly response: readonly PlacedStage[]
   readonly rewrite: readonly PlacedStage[]
   readonly event: readonly PlacedStage[]
@@ -35,6 +38,8 @@ export class HookLists {
     const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] =>
       stages.filter(({ stage }) => hook in stage).reverse()
     this.reroute = having('reroute')
+    this.hedge = having('hedge')
+    this.unhedge = having('unhedge')
     this.response = having('response')
     this.rewrite = having('rewrite')
     this.event = having('event')
@@ -74,14 +79,39 @@ export class ReplyHooks {
    * @returns false if a stage refuses the new account
    * @throws GatewayError of a stage
    */
-  async reroute(failed: Attempt): Promise<boolean> {
-    let usable = true
-    for (const { plugin, stage } of this.#hooks.reroute) {
+  reroute(failed: Attempt): Promise<boolean> {
+    return this.#accept('reroute', ({ stage }) => stage.reroute?.(known(this.#x), failed))
+  }
+
+  /**
+   * Runs the hedge hooks.
+   * @param other the account that is about to be asked at the same time
+   * @returns false if a stage refuses it
+   * @throws GatewayError of a stage
+   */
+  hedge(other: Candidate): Promise<boolean> {
+    return this.#accept('hedge', ({ stage }) => stage.hedge?.(known(this.#x), other))
+  }
+
+  /** Tells the stages that the other account is no longer asked. */
+  unhedge(lost: Attempt): void {
+    for (const placed of this.#hooks.unhedge) {
       try {
-        const answer = stage.reroute?.(known(this.#x), failed)
-        if ((await withTimeout(answer, this.#limit, 'its reroute hook')) === false) usable = false
+        placed.stage.unhedge?.(known(this.#x), lost)
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'unhedge hook failed')
+      }
+    }
+  }
+
+  /** Asks the stages whether an account can be used. */
+  async #accept(hook: 'reroute' | 'hedge', ask: (placed: PlacedStage) => Awaitable<boolean | void>): Promise<boolean> {
+    let usable = true
+    for (const placed of this.#hooks[hook]) {
+      try {
+        if ((await withTimeout(ask(placed), this.#limit, `its ${hook} hook`)) === false) usable = false
       } catch (thrown) {
-        throw ofStage(plugin, thrown)
+        throw ofStage(placed.plugin, thrown)
       }
     }
     return usable

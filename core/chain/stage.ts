@@ -7,6 +7,7 @@ import type { Config } from '../config/config.ts'
 import type { Reply } from '../errors.ts'
 import type { Attempts } from '../exchange/attempts.ts'
 import type { Attempt, Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
+import type { Candidate } from '../exchange/route.ts'
 import type { LongJobs } from '../jobs/long-jobs.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -46,6 +47,14 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    */
   reroute?(x: With<N | G>, failed: Attempt): Awaitable<boolean | void>
   /**
+   * When the account that is asked is late: another one is about to be asked at the same time. Returns false if it cannot
+   * be used. The gateway waits for a promise for at most `limits.stage`. If the other account answers first, `reroute`
+   * follows, with the cancelled attempt as the failed one; otherwise `unhedge`.
+   */
+  hedge?(x: With<N | G>, other: Candidate): Awaitable<boolean | void>
+  /** The other account is no longer asked: it failed, or it was cancelled. */
+  unhedge?(x: With<N | G>, lost: Attempt): void
+  /**
    * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply
    * that it returns, replaces the upstream's answer. The gateway waits for a promise for at most `limits.stage`.
    */
@@ -82,6 +91,8 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
 export const HOOKS = [
   'request',
   'reroute',
+  'hedge',
+  'unhedge',
   'response',
   'rewrite',
   'event',

@@ -77,6 +77,8 @@ export interface Attempt {
   readonly status?: number
   /** Why the try failed, for the log. */
   readonly failure?: string
+  /** Set if another account answered first. The provider may bill the input. */
+  readonly cancelled?: true
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { KeyType } from '../config/config.ts'
+import type { Account, KeyType } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
 import type { Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
@@ -62,7 +62,10 @@ export class Holder {
     type: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
   ): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
     // All are in one call to the store.
-    const [key, first] = await Promise.allSettled([this.#holdOwn(own, x, secret, type), this.holdQuotas(own, x)])
+    const [key, first] = await Promise.allSettled([
+      this.#holdOwn(own, x, secret, type),
+      this.holdQuotas(own, x.route.account, x.key.id),
+    ])
     const held = [
       ...(key.status === 'fulfilled' && key.value.kind === 'held' ? [key.value.hold] : []),
       ...(first.status === 'fulfilled' && first.value.kind === 'held' ? first.value.holds : []),
@@ -78,7 +81,7 @@ export class Holder {
         resetsAt = Math.min(resetsAt, quotas.resetsAt)
         ofShare ||= quotas.ofShare
         if (!(await x.route.next())) throw usedUp(resetsAt, ofShare, this.#host.now())
-        quotas = await this.holdQuotas(own, x)
+        quotas = await this.holdQuotas(own, x.route.account, x.key.id)
       }
       return [key.value.hold, quotas.holds]
     } catch (thrown) {
@@ -88,12 +91,16 @@ export class Holder {
   }
 
   /**
-   * Requests holds on all quotas of the account that is asked. If one of them is used up, the others are given back.
+   * Requests holds on all quotas of an account. If one of them is used up, the others are given back.
    * @param own the request for the hold on the key's account, which says how much
+   * @param sharer the key whose share is used, if they are shared fairly
    * @throws GatewayError unavailable
    */
-  async holdQuotas({ id, amount, least, notes, floor }: HoldRequest, { route, key }: Known): Promise<QuotaHolds> {
-    const { name, quotas } = route.account
+  async holdQuotas(
+    { id, amount, least, notes, floor }: HoldRequest,
+    { name, quotas }: Account,
+    sharer: string,
+  ): Promise<QuotaHolds> {
     if (quotas.length === 0) return NO_QUOTAS
     const answers = await Promise.allSettled(
       quotas.map(quota =>
@@ -106,7 +113,7 @@ export class Holder {
           account: quotaAccount(name, quota),
           version: '',
           quota,
-          sharer: quota.fairShare ? key.id : undefined,
+          sharer: quota.fairShare ? sharer : undefined,
         }),
       ),
     )

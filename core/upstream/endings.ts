@@ -33,8 +33,11 @@ export interface Relayed {
   readonly abort: () => void
 }
 
-/** How an attempt failed: `connect`, `timeout` (sent and not answered), `empty` (a 200 without content), or a status. */
-export type FailureKind = 'connect' | 'timeout' | 'empty' | number
+/**
+ * How an attempt failed: `connect`, `timeout` (sent and not answered), `empty` (a 200 without content), `slower` (another
+ * account answered first), or a status.
+ */
+export type FailureKind = 'connect' | 'timeout' | 'empty' | 'slower' | number
 
 /** An attempt failed before anything of its reply went to the client, so that another account may be asked. */
 export class FailedAttempt extends Error {

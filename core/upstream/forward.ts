@@ -8,6 +8,7 @@ import { GatewayError } from '../errors.ts'
 import type { Attempt, Failure, Outcome } from '../exchange/exchange.ts'
 import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
+import type { Candidate } from '../exchange/route.ts'
 import { keepWaiting } from '../exchange/waiting.ts'
 import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
 import { waitAsked } from '../formats/rate-limits.ts'
@@ -17,12 +18,19 @@ import { noneLeft } from '../pool/none-left.ts'
 import { type Pool, refusesAccount } from '../pool/pool.ts'
 import { endedByClient, FailedAttempt } from './endings.ts'
 import { passedQuery, upwardHeaders } from './headers.ts'
+import { Hedge, Slower } from './hedge.ts'
 import { ReadOn } from './read-on.ts'
 import { relay } from './relay.ts'
-import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
+import { type Client, type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
 /** The failure of an account that cannot be asked at this moment: another request tries it, or it must wait. */
 const NOT_ASKED = new FailedAttempt('connect', new GatewayError('overloaded'))
+
+/** Which other accounts an attempt may be given up for: a second one at the same time, or the next one. */
+interface Others {
+  readonly mayHedge: boolean
+  readonly mayAsk: boolean
+}
 
 /**
  * Creates the function at the end of every chain.
@@ -30,26 +38,45 @@ const NOT_ASKED = new FailedAttempt('connect', new GatewayError('overloaded'))
  * @param now milliseconds since the epoch
  */
 export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now: () => number): Forward {
+  /** Sends the request to an account. @throws GatewayError */
+  async function send(
+    x: HttpExchange,
+    up: ReplyHooks,
+    { upstream, account, format }: Candidate,
+    client: Client,
+  ): Promise<UpstreamReply | TakenBack> {
+    const { translation } = x.route
+    const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
+    const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
+    const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts: upstream.timeouts }
+    const path = x.inference ? format.path : x.path
+    const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
+    return sender.send(to, path + query, headers, bytes, client, () => {
+      sender.repeated++
+      up.log.info(
+        { exchange: x.id, upstream: upstream.name, account: account.name },
+        'request sent again: the upstream closed an idle connection as the request was sent',
+      )
+    })
+  }
+
   /** Asks the current account. @throws FailedAttempt while nothing has gone to the client; what a stage throws */
-  async function ask(x: HttpExchange, up: ReplyHooks, mayAskAnother: boolean): Promise<Outcome> {
-    const { current, upstream, account, format, translation } = x.route
+  async function ask(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined, others: Others): Promise<Outcome> {
+    const { current, upstream, account } = x.route
     const name = { upstream: upstream.name, account: account.name }
     x.abandonedReply = new ReadOn(x, up, upstream)
     let reply: UpstreamReply | TakenBack
     try {
-      const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
-      const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
-      const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts: upstream.timeouts }
-      const path = x.inference ? format.path : x.path
-      const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
-      reply = await sender.send(to, path + query, headers, bytes, x, () => {
-        sender.repeated++
-        up.log.info(
-          { exchange: x.id, ...name },
-          'request sent again: the upstream closed an idle connection as the request was sent',
-        )
-      })
+      reply = await (hedge
+        ? hedge.ask(others.mayHedge ? x.route.retry.hedgeAfterMs : undefined)
+        : send(x, up, current, x))
     } catch (thrown) {
+      if (thrown instanceof Slower) {
+        // A client that has left is not served by the other account. It owes what it asked for.
+        x.attempts.push(x.gone ? name : { ...name, ...thrown.attempt })
+        if (x.gone) return endedByClient(x)
+        throw thrown
+      }
       const error = GatewayError.from(thrown)
       x.attempts.push({ ...name, failure: error.message })
       if (!error.code.startsWith('upstream_')) throw error
@@ -60,15 +87,15 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     x.attempts.push(attempt)
     if (reply === 'sent') return endedByClient(x)
     const begun = (): void => pool.answers(current)
-    return relay(x, up, reply, { attempt, patience: upstream.timeouts, mayAskAnother, begun })
+    return relay(x, up, reply, { attempt, patience: upstream.timeouts, mayAskAnother: others.mayAsk, begun })
   }
 
   /** Asks the current account, and notes what that tells about its health. */
-  async function attempt(x: HttpExchange, up: ReplyHooks, mayAskAnother: boolean): Promise<Outcome> {
+  async function attempt(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined, others: Others): Promise<Outcome> {
     const asked = x.route.current
-    if (!pool.begin(asked, !x.route.more)) throw NOT_ASKED
+    if (!hedge?.isAsking(asked) && !pool.begin(asked, !x.route.more)) throw NOT_ASKED
     try {
-      const outcome = await ask(x, up, mayAskAnother)
+      const outcome = await ask(x, up, hedge, others)
       if (outcome.kind === 'broken' && outcome.by === 'upstream') pool.failed(asked, undefined, 'the reply broke off')
       else if (outcome.kind === 'relayed' && isFailed(known(x).tally?.failure))
         pool.failed(asked, undefined, 'the reply ended with an error')
@@ -91,14 +118,15 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     }
   }
 
-  async function askAll(x: HttpExchange, up: ReplyHooks): Promise<Outcome> {
+  async function askAll(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined): Promise<Outcome> {
     const { route } = x
     const { attempts, totalMs, on, openingMs } = route.retry
     const began = performance.now()
     for (let asked = 1; ; asked++) {
-      const left = asked < attempts && route.more
+      const left = (): boolean => asked + (hedge?.lost ?? 0) < attempts && route.more
+      const others = { mayHedge: left(), mayAsk: left() && openingMs > 0 && on.has('empty') }
       try {
-        return await attempt(x, up, left && openingMs > 0 && on.has('empty'))
+        return await attempt(x, up, hedge, others)
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
         if (thrown === NOT_ASKED) route.postpone()
@@ -107,8 +135,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
         const isNoTry = thrown === NOT_ASKED || (refusesAccount(thrown.kind) && isRetried(thrown, on))
         if (isNoTry) asked--
         const isLate = thrown !== NOT_ASKED && performance.now() - began >= totalMs
-        const may = isNoTry ? route.more : left && isRetried(thrown, on)
-        if (!may || isLate || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
+        const may = hedge?.runs || (isNoTry ? route.more : left() && isRetried(thrown, on))
+        if (!may || (isLate && !hedge?.runs) || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
         x.forgetAttempt()
         if (!(await next(x, up))) throw conclusion(x, up, thrown)
       }
@@ -136,9 +164,15 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       keepWaiting(x)
       silence?.refresh()
     }
+    // The first byte of a reply in one piece comes with its last one, so that it says nothing.
+    const hedge =
+      silence && x.route.retry.hedgeAfterMs !== undefined
+        ? new Hedge({ x, up, pool, start: (candidate, client) => send(x, up, candidate, client) })
+        : undefined
     try {
-      return await askAll(x, up)
+      return await askAll(x, up, hedge)
     } finally {
+      if (hedge) await hedge.end()
       silence?.clear()
       x.upstreamClock.stop()
       x.endAbandonedReply()
@@ -164,6 +198,7 @@ function noteFailure(attempts: Attempt[], { kind }: FailedAttempt): void {
 
 /** Whether a failure says nothing about the account: the request itself caused it. */
 function isFaultless({ kind, head }: FailedAttempt): boolean {
+  if (kind === 'slower') return true
   if (head && isOfTheRequest(head.status, head.failure)) return true
   return typeof kind === 'number' && kind >= 400 && kind < 500 && kind !== 408 && kind !== 429 && !refusesAccount(kind)
 }

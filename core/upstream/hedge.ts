@@ -1,0 +1,242 @@
+/**
+ * Hedging: when the account that is asked is late with its answer, another one is asked at the same time. The first
+ * good answer counts. The other attempt is cancelled, and the stages count what it may have cost.
+ */
+import type { ReplyHooks } from '../chain/reply-hooks.ts'
+import { GatewayError } from '../errors.ts'
+import type { Attempt } from '../exchange/exchange.ts'
+import type { HttpExchange } from '../exchange/http-exchange.ts'
+import type { Candidate } from '../exchange/route.ts'
+import { deadline } from '../lib/deadline.ts'
+import { reasonOf } from '../lib/log.ts'
+import type { Pool } from '../pool/pool.ts'
+import { FailedAttempt } from './endings.ts'
+import type { Client, TakenBack, UpstreamReply } from './send.ts'
+
+/** Sends a request to an account. @throws GatewayError */
+export type Start = (candidate: Candidate, client: Client) => Promise<UpstreamReply | TakenBack>
+
+/** An attempt that runs beside another one. */
+interface Running {
+  readonly candidate: Candidate
+  readonly reply: Promise<UpstreamReply | TakenBack>
+  cancel(): void
+}
+
+/** Why an attempt was cancelled, for the history. */
+const SLOWER = 'another account answered first'
+
+/** The failure of an attempt that was cancelled, because the other account had answered. */
+export class Slower extends FailedAttempt {
+  /** How the attempt ended. */
+  readonly attempt: Pick<Attempt, 'failure' | 'cancelled'>
+
+  /** @param taken whether the account may have begun to work */
+  constructor(taken: TakenBack) {
+    super('slower', new GatewayError('upstream_timeout', { message: SLOWER }))
+    this.attempt = cancelledAttempt(taken)
+  }
+}
+
+function cancelledAttempt(taken: TakenBack): Pick<Attempt, 'failure' | 'cancelled'> {
+  return { failure: SLOWER, ...(taken === 'sent' && { cancelled: true }) }
+}
+
+/** What an exchange's attempts at two accounts need. */
+interface Parts {
+  readonly x: HttpExchange
+  readonly up: ReplyHooks
+  readonly pool: Pool
+  readonly start: Start
+}
+
+/** The attempts of one exchange that run at the same time: the one at the route's current account, and a second one. */
+export class Hedge {
+  /** How many second accounts were asked and lost. */
+  lost = 0
+  readonly #parts: Parts
+  /** The second attempt, while it may still win or take over. */
+  #second: Running | undefined
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+  }
+
+  /** Whether a second attempt runs, which the route goes to next. */
+  get runs(): boolean {
+    return this.#second !== undefined
+  }
+
+  /**
+   * Returns whether an account is being asked already.
+   * @param candidate the account that the route has gone on to
+   */
+  isAsking(candidate: Candidate): boolean {
+    return this.#second?.candidate === candidate
+  }
+
+  /**
+   * Asks the route's current account, and a second one if no answer has come after some time.
+   * @param afterMs undefined if no second one may be asked
+   * @throws Slower if the second one has answered first; GatewayError if the attempt failed. In both cases the
+   * second attempt may still run
+   */
+  async ask(afterMs: number | undefined): Promise<UpstreamReply | TakenBack> {
+    const { x } = this.#parts
+    const { current } = x.route
+    const second = this.#second
+    if (second?.candidate === current) {
+      this.#second = undefined
+      x.sent()
+      return second.reply
+    }
+    const first = this.#begin(current)
+    if (afterMs === undefined || (await isInTime(first.reply, afterMs))) return first.reply
+    const hedge = await this.#hedge(first)
+    if (!hedge) return first.reply
+    const isFirst = await Promise.race([settled(first.reply), this.#answer(hedge)])
+    if (!isFirst) {
+      first.cancel()
+      throw new Slower(await takenBack(first))
+    }
+    const reply = await first.reply
+    if (typeof reply === 'string' || reply.status === 200) await this.end()
+    return reply
+  }
+
+  /** Cancels the second attempt, if one runs. */
+  async end(): Promise<void> {
+    const second = this.#second
+    if (!second) return
+    second.cancel()
+    this.#drop(second, cancelledAttempt(await takenBack(second)))
+    this.#parts.pool.ended(second.candidate)
+  }
+
+  #begin(candidate: Candidate): Running {
+    const client = new CancellableClient(this.#parts.x)
+    const reply = this.#parts.start(candidate, client)
+    // It may fail while nobody waits for it.
+    reply.catch(() => {})
+    return { candidate, reply, cancel: () => client.cancel() }
+  }
+
+  /** Asks the next account that is well, if the first one has not answered meanwhile. */
+  async #hedge(first: Running): Promise<Running | undefined> {
+    const { x, up, pool } = this.#parts
+    let answered = false
+    void settled(first.reply).then(() => (answered = true))
+    for (const candidate of x.route.beside()) {
+      if (x.over || x.gone || answered) return undefined
+      if (!pool.begin(candidate, false)) continue
+      const accepted = await up.hedge(candidate).catch((cause: unknown) => {
+        up.log.error({ exchange: x.id, err: cause }, 'hedge hook failed; the account is not asked')
+        return false
+      })
+      if (!accepted) pool.ended(candidate)
+      else if (x.over || x.gone || answered) {
+        pool.ended(candidate)
+        up.unhedge({ ...nameOf(candidate), failure: SLOWER })
+      } else {
+        x.route.bring(candidate)
+        return (this.#second = this.#begin(candidate))
+      }
+    }
+    return undefined
+  }
+
+  /** Resolves with false when the second account has answered well. If it fails, the first one is waited for. */
+  #answer(second: Running): Promise<false> {
+    return new Promise(resolve => {
+      second.reply.then(
+        reply => {
+          if (typeof reply === 'string' || this.#second !== second) return
+          if (reply.status === 200) return resolve(false)
+          reply.abort()
+          this.#failed(second, { status: reply.status }, reply.status, `status ${reply.status}`)
+        },
+        (thrown: unknown) => {
+          const reason = reasonOf(GatewayError.from(thrown).details.cause ?? thrown)
+          if (this.#second === second) this.#failed(second, { failure: reason }, undefined, reason)
+        },
+      )
+    })
+  }
+
+  #failed(second: Running, how: Partial<Attempt>, status: number | undefined, reason: string): void {
+    this.#drop(second, how)
+    // Without its text, a 403 says nothing about the account.
+    this.#parts.pool.failed(second.candidate, status === 403 ? undefined : status, reason)
+  }
+
+  #drop(second: Running, how: Partial<Attempt>): void {
+    const { x, up } = this.#parts
+    this.#second = undefined
+    this.lost++
+    x.route.drop(second.candidate)
+    const attempt = { ...nameOf(second.candidate), ...how }
+    x.attempts.push(attempt)
+    up.unhedge(attempt)
+  }
+}
+
+/** The client of an attempt that can be cancelled alone. */
+class CancellableClient implements Client {
+  readonly #x: HttpExchange
+  #cancelled = false
+  #whenOver: (() => void) | undefined
+
+  constructor(x: HttpExchange) {
+    this.#x = x
+  }
+
+  get over(): boolean {
+    return this.#cancelled || this.#x.over
+  }
+
+  whenOver(callback: () => void): () => void {
+    this.#whenOver = callback
+    return this.#x.whenOver(callback)
+  }
+
+  sent(): void {
+    this.#x.sent()
+  }
+
+  cancel(): void {
+    this.#cancelled = true
+    this.#whenOver?.()
+  }
+}
+
+/** Waits for a cancelled attempt. @returns whether its account may have begun to work */
+async function takenBack({ reply }: Running): Promise<TakenBack> {
+  const answer = await reply.catch(() => 'unsent' as const)
+  if (typeof answer === 'string') return answer
+  // It answered as it was cancelled.
+  answer.abort()
+  return 'sent'
+}
+
+/** Resolves with true when an attempt has an answer, or has failed. */
+function settled(reply: Running['reply']): Promise<true> {
+  return reply.then(
+    () => true,
+    () => true,
+  )
+}
+
+/** Whether an attempt has an answer, or has failed, within a time in milliseconds. */
+function isInTime(reply: Running['reply'], ms: number): Promise<boolean> {
+  return new Promise(resolve => {
+    const limit = deadline(ms, () => resolve(false))
+    void settled(reply).then(() => {
+      limit.clear()
+      resolve(true)
+    })
+  })
+}
+
+function nameOf({ upstream, account }: Candidate): Pick<Attempt, 'upstream' | 'account'> {
+  return { upstream: upstream.name, account: account.name }
+}

@@ -1,0 +1,213 @@
+import type { ServerResponse } from 'node:http'
+import t, { type Test } from 'tap'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+/** A second account is asked when the first one is late. */
+
+const STREAM = { ...BODY, stream: true }
+const WELL =
+  'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"good"}}]}\n\n' +
+  `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n` +
+  `data: ${JSON.stringify({ choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`
+
+interface Scene {
+  readonly g: TestGateway
+  readonly key: string
+  readonly first: ScriptedUpstream
+  readonly spare: ScriptedUpstream
+  /** Answers that the upstreams have not given yet. */
+  readonly waiting: { first: ServerResponse[]; spare: ServerResponse[] }
+  /** Nano-credits that count into the quotas of both accounts. */
+  readonly used: () => Promise<[first: bigint, spare: bigint]>
+}
+
+/** Two accounts that answer when the test wants, and a gateway that asks the second one after 80 ms. */
+async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
+  const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
+  const waiting: Scene['waiting'] = { first: [], spare: [] }
+  first.script = (_received, res) => void waiting.first.push(res)
+  spare.script = (_received, res) => void waiting.spare.push(res)
+  const quota = { credits: 5, per: 'day' }
+  const g = await startGateway(t, {
+    upstream: first.url,
+    edit: file =>
+      edit(
+        withSpare(file, spare)
+          .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
+          .set('upstreams.spare.accounts', [{ name: 'one', key: 'spare-secret-0123456789', quota }])
+          .set('upstreams.famC.cost', { '*': 'medium' })
+          .set('upstreams.spare.cost', { '*': 'medium' })
+          .set('keyTypes.famC.hedge', { after: '80ms' }),
+      ),
+  })
+  const used = async (name: string): Promise<bigint> => {
+    const account = g.gateway.config.upstreams.get(name)?.accounts[0]
+    const [of] = account?.quotas ?? []
+    if (!account || !of) throw new Error('no quota')
+    return (await g.gateway.ledger.quotaUsed(account.name, of, Date.now())).used
+  }
+  return {
+    g,
+    key: await g.key('famC'),
+    first,
+    spare,
+    waiting,
+    used: async () => [await used('famC'), await used('spare')],
+  }
+}
+
+/** The attempts of a key's only exchange, as the operator sees them. */
+async function attemptsOf({ g, key }: Scene): Promise<unknown> {
+  await g.settled(key)
+  const [entry] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
+  return entry?.notes.attempts
+}
+
+const LATE = { failure: 'another account answered first' }
+
+t.test('when the first account is late, the second one serves, and the first one is cancelled', async t => {
+  const s = await scene(t)
+  const { g, key, first, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  sse(waiting.spare[0] as ServerResponse, WELL)
+  t.match(await call, { status: 200, text: /good/ })
+  await first.last.closed
+  t.match(await attemptsOf(s), [
+    { account: 'famC/main', ...LATE },
+    { account: 'spare/one', status: 200 },
+  ])
+  const [entry] = await g.settled(key)
+  const charge = BigInt(entry?.['cost_nano'] as string)
+  const [lost, won] = await s.used()
+  t.equal(won, charge, 'the customer pays what the second account delivered')
+  t.ok(lost > 0n && lost < charge, `the input of the first one counts: ${lost} of ${charge}`)
+  const [recorded] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
+  t.equal(recorded?.notes.cost, String(lost + won), 'the operator pays for both')
+  t.match(await g.balance(key), { held: '0' })
+})
+
+t.test('when the first account answers after all, the second one is cancelled', async t => {
+  const s = await scene(t)
+  const { g, key, spare, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  sse(waiting.first[0] as ServerResponse, WELL)
+  t.match(await call, { status: 200, text: /good/ })
+  await spare.last.closed
+  t.match(await attemptsOf(s), [
+    { account: 'spare/one', ...LATE },
+    { account: 'famC/main', status: 200 },
+  ])
+  const [entry] = await g.settled(key)
+  const [won, lost] = await s.used()
+  t.equal(won, BigInt(entry?.['cost_nano'] as string))
+  t.ok(lost > 0n && lost < won)
+})
+
+t.test('a second account that fails changes nothing', async t => {
+  for (const status of [429, 500, 'reset'] as const) {
+    const s = await scene(t)
+    const { g, key, first, spare, waiting } = s
+    spare.script = (_received, res) => void (status === 'reset' ? res.destroy() : json(res, {}, status))
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => g.gateway.pool.members.get('spare/one')?.health.counts.failures === 1)
+    sse(waiting.first[0] as ServerResponse, WELL)
+    t.match(await call, { status: 200, text: /good/ })
+    t.same([first.requests.length, spare.requests.length], [1, 1])
+    t.match(await attemptsOf(s), [{ account: 'spare/one' }, { account: 'famC/main', status: 200 }])
+    t.equal((await s.used())[1], 0n)
+  }
+})
+
+t.test('when the first account fails, the request stays with the second one, and is not sent again', async t => {
+  for (const status of [500, 401, 'reset'] as const) {
+    const s = await scene(t)
+    const { g, key, first, spare, waiting } = s
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => waiting.spare.length === 1)
+    const res = waiting.first[0] as ServerResponse
+    if (status === 'reset') res.destroy()
+    else json(res, {}, status)
+    await until(() => g.gateway.pool.members.get('famC/main')?.health.counts.failures === 1)
+    sse(waiting.spare[0] as ServerResponse, WELL)
+    t.match(await call, { status: 200, text: /good/ })
+    t.same([first.requests.length, spare.requests.length], [1, 1])
+    const [entry] = await g.settled(key)
+    t.same(await s.used(), [0n, BigInt(entry?.['cost_nano'] as string)])
+  }
+})
+
+t.test('when both fail, the client gets an error and nothing is held', async t => {
+  const s = await scene(t)
+  const { g, key, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  json(waiting.spare[0] as ServerResponse, {}, 500)
+  await until(() => g.gateway.pool.members.get('spare/one')?.health.counts.failures === 1)
+  json(waiting.first[0] as ServerResponse, {}, 500)
+  t.match(await call, { status: 502 })
+  t.match(await attemptsOf(s), [
+    { account: 'spare/one', status: 500 },
+    { account: 'famC/main', status: 500 },
+  ])
+  t.same(await s.used(), [0n, 0n])
+  t.match(await g.balance(key), { held: '0' })
+})
+
+t.test('a client that leaves while two accounts work cancels both', async t => {
+  const s = await scene(t)
+  const { g, key, first, spare, waiting } = s
+  const leaving = new AbortController()
+  const call = g.call(CHAT, { key, body: STREAM, signal: leaving.signal })
+  await until(() => waiting.spare.length === 1)
+  leaving.abort()
+  await t.rejects(call)
+  await Promise.all([first.last.closed, spare.last.closed])
+  const [entry] = await g.settled(key)
+  t.match(await g.balance(key), { held: '0' })
+  const [one, other] = await s.used()
+  t.equal(one, BigInt(entry?.['cost_nano'] as string))
+  t.ok(other > 0n && other <= one, `both have got the input: ${one}, ${other}`)
+})
+
+t.test('a reply in one piece, and a key type without `hedge`, wait for the first account', async t => {
+  const s = await scene(t)
+  const whole = s.g.call(CHAT, { key: s.key, body: BODY })
+  await until(() => s.waiting.first.length === 1)
+  const off = await scene(t, file => file.set('keyTypes.famC.hedge', undefined))
+  const stream = off.g.call(CHAT, { key: off.key, body: STREAM })
+  await until(() => off.waiting.first.length === 1)
+  // Longer than `after`, by the clock that a hedged request would be under.
+  const hedged = await scene(t)
+  const other = hedged.g.call(CHAT, { key: hedged.key, body: STREAM })
+  await until(() => hedged.waiting.spare.length === 1)
+  t.same([s.spare.requests.length, off.spare.requests.length], [0, 0])
+  json(s.waiting.first[0] as ServerResponse, REPLY)
+  for (const each of [off, hedged]) sse(each.waiting.first[0] as ServerResponse, WELL)
+  for (const { status } of await Promise.all([whole, stream, other])) t.equal(status, 200)
+})
+
+t.test('no second account is asked if its quota is used up, or beyond `attempts`', async t => {
+  const spent = await scene(t, file =>
+    file.set('upstreams.spare.accounts', [
+      { name: 'one', key: 'spare-secret-0123456789', quota: { credits: 0.000001, per: 'day' } },
+    ]),
+  )
+  const single = await scene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
+  const calls = [spent, single].map(({ g, key }) => g.call(CHAT, { key, body: STREAM }))
+  const asked: string[] = []
+  const { ledger } = spent.g.gateway
+  const hold = ledger.hold.bind(ledger)
+  ledger.hold = async request => {
+    asked.push(request.account)
+    return hold(request)
+  }
+  await until(() => asked.some(account => account.startsWith('quota:spare/one')))
+  for (const { waiting } of [spent, single]) sse(waiting.first[0] as ServerResponse, WELL)
+  for (const { status } of await Promise.all(calls)) t.equal(status, 200)
+  for (const { spare } of [spent, single]) t.equal(spare.requests.length, 0)
+})
