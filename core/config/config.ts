@@ -70,6 +70,8 @@ export interface Upstream {
   readonly dollar: bigint | undefined
   readonly health: HealthConfig
   readonly timeouts: UpstreamTimeouts
+  /** Whether HTTP/2 is used if the provider offers it. */
+  readonly http2: boolean
 }
 
 /** When an account that fails is not asked for a time. */
@@ -90,6 +92,10 @@ export interface UpstreamTimeouts {
   readonly connectMs: number
   /** How long an idle connection is kept, unless the upstream announces a shorter time. */
   readonly keepAliveMs: number
+  /** Age from which a connection takes no new request. */
+  readonly connectionAgeMs: number
+  /** Interval of the checks of an HTTP/2 connection. */
+  readonly pingMs: number
   readonly firstByteMs: number
   readonly idleMs: number
   readonly totalMs: number

@@ -141,6 +141,13 @@ export const UPSTREAM = {
       default: false,
       description: 'Whether link-local addresses, and plain http to other hosts, are allowed.',
     },
+    http2: {
+      type: 'string',
+      enum: ['auto', 'off'],
+      default: 'off',
+      description:
+        '`auto` uses HTTP/2 if the provider offers it by ALPN: many requests share a connection, and its failure is one of all of them.',
+    },
     onDisconnect: {
       type: 'string',
       enum: ['cancel', 'finish'],
@@ -191,6 +198,16 @@ export const UPSTREAM = {
         ...DURATION,
         default: '4s',
         description: "How long an idle connection is kept. Set it below the upstream's own limit.",
+      },
+      connectionAge: {
+        ...DURATION,
+        default: '5m',
+        description: 'Age from which a connection takes no new request, so that a changed address is followed.',
+      },
+      ping: {
+        ...DURATION,
+        default: '15s',
+        description: 'Interval of the checks of an HTTP/2 connection. It is closed if two are not answered.',
       },
       firstByte: { ...DURATION, default: '600s', description: 'Time limit for the first byte of an answer.' },
       idle: { ...DURATION, default: '600s', description: 'Time limit for silence inside an answer.' },

@@ -51,9 +51,12 @@ export function upstreamFromFile(
       cooldownMs: duration(raw.health.cooldown),
       cooldownMaxMs: duration(raw.health.cooldownMax),
     },
+    http2: raw.http2 === 'auto',
     timeouts: {
       connectMs: duration(raw.timeouts.connect),
       keepAliveMs: duration(raw.timeouts.keepAlive),
+      connectionAgeMs: duration(raw.timeouts.connectionAge),
+      pingMs: duration(raw.timeouts.ping),
       firstByteMs: duration(raw.timeouts.firstByte),
       idleMs: duration(raw.timeouts.idle),
       totalMs: duration(raw.timeouts.total),

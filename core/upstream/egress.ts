@@ -7,6 +7,9 @@ import { SocksClient } from 'socks'
 import { buildConnector } from 'undici'
 import { deadline } from '../lib/deadline.ts'
 
+/** Milliseconds of silence after which the system checks whether a connection still exists, every second. */
+const SILENT_MS = 10_000
+
 /** Where a connection goes. */
 interface Goal {
   readonly host: string
@@ -18,9 +21,15 @@ interface Goal {
  * @param proxy `http://`, `https://` or `socks5://`, with user and password if it wants them; undefined for none. It
  * resolves the upstream's name.
  * @param connectMs time limit for the whole connection, in milliseconds
+ * @param http2 whether to use HTTP/2 if the server offers it
  */
-export function connectorBy(proxy: URL | undefined, connectMs: number): buildConnector.connector {
-  const connect = buildConnector({ allowH2: false, timeout: connectMs })
+export function connectorBy(proxy: URL | undefined, connectMs: number, http2: boolean): buildConnector.connector {
+  const connect = buildConnector({
+    allowH2: http2,
+    preferH2: http2,
+    timeout: connectMs,
+    keepAliveInitialDelay: SILENT_MS,
+  })
   if (!proxy) return connect
   return (options, callback) => {
     const secure = options.protocol === 'https:'

@@ -48,7 +48,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     const { translation } = x.route
     const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
     const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
-    const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts: upstream.timeouts }
+    const { timeouts, http2 } = upstream
+    const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts, http2 }
     const path = x.inference ? format.path : x.path
     const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
     return sender.send(to, path + query, headers, bytes, client, () => {

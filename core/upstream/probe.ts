@@ -23,7 +23,7 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
     ms: Math.round(performance.now() - began),
     ...(failure !== undefined && { failure }),
   })
-  const dispatcher = new Agent({ connect: connectorBy(account.proxy, timeouts.connectMs) })
+  const dispatcher = new Agent({ connect: connectorBy(account.proxy, timeouts.connectMs, false) })
   try {
     const reply = await fetch(`${base}${format.path}`, {
       method: 'POST',

@@ -11,14 +11,12 @@ import type { Dispatcher } from 'undici'
 import { deadline, type Deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
 import type { UpstreamTimeouts } from '../config/config.ts'
-import { Connections, type ConnectionInUse, type ConnectionTimes } from './connections.ts'
+import { type ConnectionInUse, Connections, type ConnectionTimes, type Peer } from './connections.ts'
 import { UpstreamBody } from './reply-body.ts'
 
 /** The address of a request and the time limits of each step, in milliseconds. */
-export interface Destination {
+export interface Destination extends Peer {
   readonly url: URL
-  /** The egress proxy, if there is one. */
-  readonly proxy: URL | undefined
   readonly timeouts: ConnectionTimes & Pick<UpstreamTimeouts, 'firstByteMs'>
 }
 
@@ -97,12 +95,12 @@ export class Sender {
     const { timeouts } = to
     const origin = this.#origin(to.url)
     return new Promise((resolve, reject) => {
-      const connection = this.#connections.take(origin, to.proxy, timeouts, fresh)
-      const giveBack = (): void => this.#connections.give(connection)
+      const connection = this.#connections.take(origin, to, fresh)
       const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByteMs, {
         resolve,
         reject,
-        giveBack,
+        answered: () => this.#connections.answered(connection),
+        giveBack: () => this.#connections.give(connection),
       })
       request.forget = client.whenOver(() => request.takeBack())
       client.sent()
@@ -136,6 +134,7 @@ const PROXY_OPTIONS = {
 interface Completion {
   resolve(reply: UpstreamReply | TakenBack): void
   reject(error: unknown): void
+  answered(): void
   giveBack(): void
 }
 
@@ -193,18 +192,23 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
    * @returns a promise that never resolves: this class handles the answer itself
    */
   dispatch(path: string): Promise<never> {
-    this.#connection.client.dispatch({ path, method: 'POST', headers: this.#headers, body: this.#body }, this)
+    const { connection, joins } = this.#connection
+    connection.client.dispatch({ path, method: 'POST', headers: this.#headers, body: this.#body }, this)
+    // Others may run for long. Its turn on this connection passes unused.
+    if (joins && connection.full) this.#fail(new StaleConnection(false, new Error('the connection is full')))
     return new Promise(() => {})
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller
+    this.#connection.wire.started()
     if (this.#concluded) controller.abort(new Error('no longer wanted'))
   }
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
     if (status < 200) return
     if (!this.#conclude()) return controller.abort(new Error('no longer wanted'))
+    this.#completion.answered()
     const body = new UpstreamBody(controller)
     this.#reply = body
     this.#completion.resolve({ status, headers: single(headers), body, abort: () => body.destroy() })

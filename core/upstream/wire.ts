@@ -35,8 +35,43 @@ function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEnco
   })
 }
 
-/** The observer of one connection. */
-export class Wire {
+/** What is known of a request on its way over a connection. */
+export interface RequestWire {
+  /** Milliseconds that the connection took to establish. */
+  readonly connectMs: number
+  /** Body bytes of the reply so far. */
+  bodyBytes: number
+  /** Whether the connection has carried an earlier request, and may have been closed as this one began. */
+  readonly reused: boolean
+  /** Whether the whole request may have been sent. Before that, no upstream can have understood it. */
+  readonly flushed: boolean
+  /** Whether anything has come back. */
+  readonly answered: boolean
+  /** Milliseconds since the last byte of the request was sent. */
+  readonly waitedMs: number
+  /** Notes that undici begins to send the request. */
+  started(): void
+}
+
+/**
+ * A request on an HTTP/2 connection. undici itself sends a request again if the server has said that it did not process
+ * it. Every other request that was begun may have been understood.
+ */
+export class StreamWire implements RequestWire {
+  readonly connectMs = 0
+  bodyBytes = 0
+  readonly reused = false
+  flushed = false
+  readonly answered = false
+  readonly waitedMs = 0
+
+  started(): void {
+    this.flushed = true
+  }
+}
+
+/** The observer of one HTTP/1.1 connection. */
+export class Wire implements RequestWire {
   /** Milliseconds that the connection took to establish. */
   connectMs = 0
   /** Body bytes of the current reply. */
@@ -69,6 +104,10 @@ export class Wire {
     this.bodyBytes = 0
     this.#kept = this.#socket
     this.#readBytes = 0
+  }
+
+  started(): void {
+    // The bytes tell how far the request has come.
   }
 
   /** Whether the connection has carried an earlier request. */

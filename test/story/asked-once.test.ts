@@ -87,7 +87,8 @@ t.test(
     const to = {
       proxy: undefined,
       url: new URL(upstream.url),
-      timeouts: { connectMs: 1000, keepAliveMs: 4000, firstByteMs: 10_000 },
+      http2: false,
+      timeouts: { connectMs: 1000, keepAliveMs: 4000, firstByteMs: 10_000, connectionAgeMs: 60_000, pingMs: 10_000 },
     }
     const client: Client = { over: false, whenOver: () => () => {}, sent: () => {} }
     const send = (body: string): ReturnType<Sender['send']> =>

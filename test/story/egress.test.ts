@@ -1,43 +1,16 @@
 import { createServer, type Server as HttpServer } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
-import { getCACertificates, setDefaultCACertificates, type TLSSocket } from 'node:tls'
-import { generate } from 'selfsigned'
+import type { TLSSocket } from 'node:tls'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { BODY, CHAT, REPLY } from '../pooled.ts'
+import { certificateFor, DAY_MS, type Pems, trustRoot } from '../tls.ts'
 import { ScriptedUpstream, json, listening } from '../upstream.ts'
 
 /** The connections to providers: TLS as in production, and the egress proxies of accounts. */
 
-const DAY_MS = 86_400_000
-
-interface Pems {
-  readonly private: string
-  readonly cert: string
-}
-
-const root: Pems = await generate([{ name: 'commonName', value: 'A root of the test' }], {
-  algorithm: 'sha256',
-  extensions: [
-    { name: 'basicConstraints', cA: true, critical: true },
-    { name: 'keyUsage', keyCertSign: true, digitalSignature: true, critical: true },
-  ],
-})
-const standard = getCACertificates('default')
-setDefaultCACertificates([...standard, root.cert])
-t.teardown(() => setDefaultCACertificates(standard))
-
-/** A certificate for a name. */
-function certificateFor(name: string, from: number, until: number, trusted = true): Promise<Pems> {
-  return generate([{ name: 'commonName', value: name }], {
-    algorithm: 'sha256',
-    notBeforeDate: new Date(from),
-    notAfterDate: new Date(until),
-    extensions: [{ name: 'subjectAltName', altNames: [{ type: 2, value: name }] }],
-    ...(trusted && { ca: { key: root.private, cert: root.cert } }),
-  })
-}
+trustRoot(t)
 
 /** A provider that speaks TLS. Returns its port, and the names that clients asked for. */
 async function secure(t: Test, pems: Pems): Promise<{ port: number; names: unknown[]; requests: number[] }> {
