@@ -111,6 +111,8 @@ export class Health {
     this.#trial = undefined
     this.#inARow = 0
     this.#level = 0
+    // A request that was under way, or had no better account, may succeed before the time is over.
+    this.#coolUntil = 0
     if (back) this.#change(now)
     return back
   }
