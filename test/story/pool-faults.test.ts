@@ -1,10 +1,12 @@
+import type { ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import type { Account, Upstream } from '../../core/config/config.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { RawClient } from '../raw.ts'
 import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** What one failing account, or one hostile request, does to everybody else. */
 
@@ -202,4 +204,112 @@ t.test('an account that is passed over keeps no hold, and is asked again if no o
   await g.settled(key)
   const [quota] = account.quotas as [Account['quotas'][number]]
   await until(async () => (await g.gateway.ledger.quotaUsed(account.name, quota, Date.now())).used === 10n * 105_000n)
+})
+
+const SSE_HEAD = 'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n'
+const chunk = (text: string): string => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`
+const ROLE = 'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+const CONTENT = 'data: {"choices":[{"index":0,"delta":{"content":"some"}}]}\n\n'
+
+/** What breaks a connection, whatever was sent before. */
+const BREAKS: readonly (readonly [name: string, break_: (socket: Socket) => void])[] = [
+  ['ends', socket => void socket.end()],
+  ['is reset', socket => void socket.resetAndDestroy()],
+  ['sends no chunk', socket => void socket.end('zz\r\n\r\n')],
+  ['sends half of an event and ends', socket => void socket.end(chunk('data: {"choices":[{"ind'))],
+  ['falls silent', () => {}],
+]
+
+t.test(
+  'a connection that breaks before the content is tried elsewhere if the file says so, and never after it',
+  async t => {
+    let sent = ''
+    let break_: (socket: Socket) => void = () => {}
+    const broken = await rawUpstream(t, socket => {
+      // The bytes must leave before the connection is reset.
+      if (sent === '') break_(socket)
+      else socket.write(sent, () => setTimeout(() => break_(socket), 20))
+    })
+    const timeouts = { firstByte: '300ms', idle: '300ms' }
+    const edit: Edit = file => file.set('upstreams.famC.url', broken.url).set('upstreams.famC.timeouts', timeouts)
+    const cautious = await scene(t, edit)
+    const eager = await scene(t, file =>
+      edit(file).set('keyTypes.famC.retry', { on: ['connect', 'timeout', '5xx', 'empty'] }),
+    )
+    for (const { g, spare, isEager } of [
+      { ...cautious, isEager: false },
+      { ...eager, isEager: true },
+    ]) {
+      spare.script = (_received, res) => sse(res, `${CONTENT}data: [DONE]\n\n`)
+      const stream = { ...BODY, stream: true }
+      for (const [name, how] of BREAKS) {
+        break_ = how
+        for (const before of [
+          '',
+          SSE_HEAD,
+          `${SSE_HEAD}${chunk(ROLE)}`,
+          `${SSE_HEAD}${chunk(ROLE)}${chunk(CONTENT)}`,
+        ]) {
+          sent = before
+          g.gateway.pool.reset()
+          const key = await g.key('famC')
+          const [asked, elsewhere] = [broken.requests.length, spare.requests.length]
+          const reply = await g.call(CHAT, { key, body: stream })
+          const what = `${name} after ${before.length} bytes`
+          t.equal(broken.requests.length, asked + 1, what)
+          const [entry] = await g.settled(key)
+          t.match(await g.balance(key), { held: '0' })
+          if (before.includes('some')) {
+            t.equal(spare.requests.length, elsewhere, `${what}: nothing is sent twice`)
+            t.match(reply, { status: 200, text: /some[^]*"error"/ })
+            t.match(entry, { type: 'settle', status: 'broken' }, what)
+          } else if (spare.requests.length > elsewhere) {
+            t.match(reply, { status: 200, text: /some/ }, what)
+            t.notMatch(reply.text, /"error"/)
+            t.match(entry, { type: 'settle', status: 'ok' }, what)
+          } else {
+            t.notOk(isEager, `${what} would be tried elsewhere`)
+            t.match(reply, { text: /error/ }, what)
+            t.match(entry, { type: 'void' }, what)
+          }
+        }
+      }
+    }
+  },
+)
+
+t.test('what is no reply, and no failure that `retry.on` names, is a clean error that costs nothing', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  const answers: readonly ((res: ServerResponse) => void)[] = [
+    res => void res.writeHead(301, { location: 'http://127.0.0.1:1/' }).end(),
+    res => void res.writeHead(204).end(),
+    res => json(res, {}, 404),
+    res => json(res, {}, 418),
+  ]
+  for (const answer of answers) {
+    first.script = (_received, res) => answer(res)
+    const reply = await g.call(CHAT, { key, body: BODY })
+    t.ok(reply.status >= 400, String(reply.status))
+    t.notMatch(reply.headers.get('location') ?? '', /1/)
+  }
+  t.equal(spare.requests.length, 0)
+  for (const entry of await g.settled(key)) t.match(entry, { type: 'void' })
+})
+
+t.test('a wait that a provider asks for is obeyed: none, until a date, or long, for eight days at most', async t => {
+  for (const [after, least, most] of [
+    ['0', 0, 0],
+    ['1000000000', 691_000_000, 691_200_000],
+    [new Date(Date.now() + 7_200_000).toUTCString(), 7_100_000, 7_200_001],
+    ['nonsense', 0, 0],
+  ] as const) {
+    const { g, first } = await scene(t)
+    const key = await g.key('famC')
+    first.script = (_received, res) => json(res, {}, 429, { 'retry-after': after })
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, after)
+    const waitMs = g.gateway.pool.health(mainOf(g)).waitMs(Date.now())
+    t.ok(waitMs >= least && waitMs <= most, `${after}: ${waitMs} ms`)
+    await g.settled(key)
+  }
 })
