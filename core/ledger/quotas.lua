@@ -13,34 +13,51 @@ local function readShare(text, from, length)
   if held > 0 then return 0, 0, held end
 end
 
+-- Up to this many keys, all shares are looked at whenever a key needs more than its own. Of more keys, once a second.
+local LOOKED_AT_ALWAYS = 100
+local LOOKED_AT_MS = 1000
+
+-- Returns how many keys have a share, and how much all of them and a new key have not used.
+local function lookAtShares(account, shares, sharer, use, quota, from, length, useOf)
+  local many = redis.call('HLEN', shares) > LOOKED_AT_ALWAYS
+  local at, keys, unused = string.match(many and redis.call('HGET', account, 'sh') or '', '^(%d+) (%d+) (%d+)$')
+  if at and now() - tonumber(at) < LOOKED_AT_MS then return tonumber(keys), tonumber(unused) end
+  local uses = { use }
+  local all = redis.call('HGETALL', shares)
+  for index = 1, #all, 2 do
+    if all[index] ~= sharer then
+      local used, before, held = readShare(all[index + 1], from, length)
+      if used then
+        uses[#uses + 1] = useOf(used, before, held)
+      else
+        redis.call('HDEL', shares, all[index])
+      end
+    end
+  end
+  local share = math.floor(quota / (#uses + 1))
+  unused = share
+  for _, of in ipairs(uses) do unused = unused + math.max(0, share - of) end
+  if many then redis.call('HSET', account, 'sh', whole(now()) .. ' ' .. #uses .. ' ' .. whole(unused)) end
+  return #uses, unused
+end
+
 -- Returns how much of a balance a key may hold. Each key that asked in this window or in the one before has an equal
 -- share, and so has a key that has not asked yet. A key may always use its own share. Beyond it, it may use what others
 -- leave, except for what is kept for them: of a rolling quota half of what they have not used of their shares, otherwise
 -- as much of it as there is left of the window.
-local function fairly(shares, sharer, quota, balance, wanted, from, length, rolling)
+local function fairly(account, shares, sharer, quota, balance, wanted, from, length, rolling)
   if sharer == '' then return balance end
   local elapsed = math.max(0, math.min(1, (now() - from) / length))
   local function useOf(used, before, held)
     return used + held + (rolling and math.floor(before * (1 - elapsed)) or 0)
   end
   local own = redis.call('HGET', shares, sharer)
-  local use = own and readShare(own, from, length) and useOf(readShare(own, from, length)) or 0
+  local used, before, held = readShare(own, from, length)
+  local use = used and useOf(used, before, held) or 0
   if use + wanted <= math.floor(quota / (redis.call('HLEN', shares) + (own and 1 or 2))) then return balance end
-  local others = {}
-  local all = redis.call('HGETALL', shares)
-  for at = 1, #all, 2 do
-    if all[at] ~= sharer then
-      if readShare(all[at + 1], from, length) then
-        others[#others + 1] = useOf(readShare(all[at + 1], from, length))
-      else
-        redis.call('HDEL', shares, all[at])
-      end
-    end
-  end
-  local share = math.floor(quota / (#others + 2))
-  local unused = share
-  for _, of in ipairs(others) do unused = unused + math.max(0, share - of) end
-  local kept = math.ceil(unused * (rolling and 0.5 or 1 - elapsed))
+  local keys, unused = lookAtShares(account, shares, sharer, use, quota, from, length, useOf)
+  local share = math.floor(quota / (keys + 1))
+  local kept = math.ceil((unused - math.max(0, share - use)) * (rolling and 0.5 or 1 - elapsed))
   return math.min(balance, math.max(share - use, balance - kept))
 end
 
@@ -65,7 +82,7 @@ end
 -- Holds an amount on a quota whose balance is known, and writes the fields that its window needs as well.
 local function holdQuota(k, a, quota, balance, heldBefore, count, resets, fields, from, length, rolling)
   local wanted, least, sharer = amount(ARGV[a + 1]), amount(ARGV[a + 2]), ARGV[a + 7]
-  local held = affordable(fairly(KEYS[k + 3], sharer, quota, balance, wanted, from, length, rolling), wanted, least)
+  local held = affordable(fairly(KEYS[k], KEYS[k + 3], sharer, quota, balance, wanted, from, length, rolling), wanted, least)
   local place = sharer == '' and '0' or sharer
   if held and not writeHold(KEYS[k + 1], held, 0, ARGV[a + 8], '-', place, ARGV[a + 9], 'NX') then
     return 'held ' .. string.match(redis.call('GET', KEYS[k + 1]), '^%d+') .. ' ' .. whole(balance)

@@ -75,7 +75,7 @@ t.test(
 const MUTATIONS: readonly Mutation[] = [
   ['a key beyond its share leaves what is kept for others', 'balance - kept))', 'balance))'],
   ['a key can always use its share', 'math.max(share - use, balance - kept)', 'balance - kept'],
-  ['a share is kept for a new key', 'math.floor(quota / (#others + 2))', 'math.floor(quota / (#others + 1))'],
+  ['a share is kept for a new key', '(#uses + 1)', '#uses'],
   ['a rolling window keeps half', 'rolling and 0.5', 'rolling and 0'],
   ['a calendar window keeps what is left of it', 'or 1 - elapsed', 'or 0'],
   ['what is charged counts to the share', 'tonumber(used) + charge', 'tonumber(used)'],
