@@ -89,17 +89,24 @@ export default definePlugin({
         runningHold.quotaHolds = []
         holder.endQuotas(quotaHolds, used)
         const { hedge } = runningHold
-        const holds = hedge?.account === x.route.account ? hedge.holds : await heldFor(x, x.route.account)
+        const isHedge = hedge?.account === x.route.account
+        if (isHedge) runningHold.hedge = undefined
+        const holds = isHedge ? hedge.holds : await heldFor(x, x.route.account)
         if (!holds) return false
-        if (holds === hedge?.holds) runningHold.hedge = undefined
         runningHold.quotaHolds = holds
         runningHold.terms = termsOf(x)
         return true
       },
       async hedge(x, { account, upstream }) {
+        const hedge = { account, upstream, holds: NONE }
+        x.runningHold.hedge = hedge
         const holds = await heldFor(x, account)
-        if (holds) x.runningHold.hedge = { account, upstream, holds }
-        return holds !== undefined
+        if (!holds) return false
+        // The account is no longer wanted: the store answered too late.
+        const isWanted = x.runningHold.hedge === hedge
+        if (isWanted) hedge.holds = holds
+        else holder.endQuotas(holds, [])
+        return isWanted
       },
       unhedge: (x, lost) => endHedge(x, lost),
       response(x, head) {
@@ -130,7 +137,7 @@ export default definePlugin({
       settle(x, outcome) {
         silent.delete(x.runningHold)
         x.runningHold.settled = true
-        endHedge(x, CANCELLED)
+        endHedge(x, {})
         const model = modelOf(x)
         const suspended = host.meter.learned.suspended(model, host.now())
         const result = metering.billFor(x, outcome, x.runningHold.terms, suspended)
@@ -172,7 +179,7 @@ export default definePlugin({
       if (!hedge) return
       runningHold.hedge = undefined
       const used = lost.cancelled ? metering.cancelled(x, runningHold.terms) : []
-      runningHold.lostCost += costOf(x, used, hedge.upstream) ?? 0n
+      runningHold.lostCost += metering.costOf(used, x.model.entry.sends, hedge.upstream, undefined) ?? 0n
       holder.endQuotas(hedge.holds, used)
     }
   },
@@ -189,8 +196,7 @@ function lowers(x: Known, host: Host): boolean {
 
 type Parts = metering.Bill['parts']
 
-/** A second attempt of which nobody has said how it ended. */
-const CANCELLED = { cancelled: true } as const
+const NONE: readonly Hold[] = []
 
 /** Returns what an attempt has used, as far as its reply reports it. */
 function usedBy(x: Metered, { cancelled }: Pick<Attempt, 'cancelled'>): Parts {

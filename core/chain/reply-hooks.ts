@@ -97,7 +97,8 @@ export class ReplyHooks {
   unhedge(lost: Attempt): void {
     for (const placed of this.#hooks.unhedge) {
       try {
-        placed.stage.unhedge?.(known(this.#x), lost)
+        const observed: unknown = placed.stage.unhedge?.(known(this.#x), lost)
+        if (observed instanceof Promise) this.#watch(observed, placed, 'unhedge hook failed')
       } catch (cause) {
         this.#hookFailed(placed, cause, 'unhedge hook failed')
       }

@@ -40,19 +40,19 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    */
   request?(x: With<N>): Awaitable<Given<G> | Reply>
   /**
-   * On the way up, when an account has failed before anything of its reply was sent and the request is about to go to
-   * another one: `route` is the new one already. What the failed attempt has reported must be forgotten here. Returns
+   * On the way up, when an account has failed before anything of its reply was sent, or was cancelled because another one
+   * answered first, and the request is about to go to another one: `route` is the new one already. What the failed attempt has reported must be forgotten here. Returns
    * false if the new account cannot be used, so that the next one is asked. The gateway waits for a promise for at most
    * `limits.stage`.
    */
   reroute?(x: With<N | G>, failed: Attempt): Awaitable<boolean | void>
   /**
    * When the account that is asked is late: another one is about to be asked at the same time. Returns false if it cannot
-   * be used. The gateway waits for a promise for at most `limits.stage`. If the other account answers first, `reroute`
-   * follows, with the cancelled attempt as the failed one; otherwise `unhedge`.
+   * be used. The gateway waits for a promise for at most `limits.stage`. If the other account answers first, or the first
+   * one fails, `reroute` follows; otherwise `unhedge`.
    */
   hedge?(x: With<N | G>, other: Candidate): Awaitable<boolean | void>
-  /** The other account is no longer asked: it failed, or it was cancelled. */
+  /** The other account is no longer asked: it failed, it was cancelled, or a stage refused it. */
   unhedge?(x: With<N | G>, lost: Attempt): void
   /**
    * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply

@@ -133,6 +133,7 @@ export const KEY_TYPE = {
         'Asks a second account as well when the answer to a stream is late, and cancels the slower one. Off by default, since the provider may bill both.',
       additionalProperties: false,
       required: ['after'],
+      expected: 'a mapping such as { after: 5s }',
       properties: {
         after: { ...DURATION, description: 'Time without an answer after which the second account is asked.' },
       },

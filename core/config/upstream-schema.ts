@@ -146,7 +146,7 @@ export const UPSTREAM = {
       enum: ['auto', 'off'],
       default: 'off',
       description:
-        '`auto` uses HTTP/2 if the provider offers it by ALPN: many requests share a connection, and its failure is one of all of them.',
+        '`auto` uses HTTP/2 if the provider offers it by ALPN: many requests share a connection, and if it breaks, all of them fail.',
     },
     onDisconnect: {
       type: 'string',

@@ -76,7 +76,7 @@ export interface Attempt {
   /** The upstream's status, if it answered. */
   readonly status?: number
   /** Why the try failed, for the log. */
-  readonly failure?: string
+  readonly failure?: string | undefined
   /** Set if another account answered first. The provider may bill the input. */
   readonly cancelled?: true
 }

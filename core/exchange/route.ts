@@ -81,9 +81,12 @@ export class Route {
     this.candidates = others as unknown as Route['candidates']
   }
 
-  /** Removes an account other than the current one, which is not asked again. */
+  /** Removes an account that comes after the current one, so that it is not asked again. */
   drop(candidate: Candidate): void {
-    this.candidates = this.candidates.filter(each => each !== candidate) as unknown as Route['candidates']
+    const { candidates } = this
+    this.candidates = candidates.filter(
+      (each, at) => each !== candidate || at <= this.#at,
+    ) as unknown as Route['candidates']
   }
 
   /** Leaves only one account, because the request refers to something that it has. @throws GatewayError of the translation */

@@ -49,7 +49,7 @@ operations['extend'] = { 5, 9, function(k, a)
     if more > 0 then
       writeHold(KEYS[k + 1], held + more, floor, bucket, before, placed, notes)
       redis.call('HSET', KEYS[k], 'bal', whole(balance - more), 'rsv', whole(reserved + more))
-      noteShare(KEYS[k + 4], placed, 0, more)
+      noteShare(KEYS[k], KEYS[k + 4], placed, 0, more)
     end
     return 'held ' .. whole(held + more) .. ' ' .. whole(balance - more)
   end
@@ -168,7 +168,7 @@ operations['settle'] = { 7, 11, function(k, a)
   if listed then ordinal = ordinal + 1 end
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count), 'sq', whole(ordinal))
   if quota then
-    noteShare(KEYS[k + 5], placed, charge - (before or 0), -held)
+    noteShare(account, KEYS[k + 5], placed, charge - (before or 0), -held)
     if charge ~= (before or 0) then noteUse(account, charge - (before or 0)) end
   end
   if silent then return 'ok ' .. whole(balance) end
@@ -208,7 +208,7 @@ operations['reap'] = { 6, 3, function(k, a)
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved - held), 'n', whole(count - 1), 'sq',
     whole(ordinal))
   if quota then
-    noteShare(KEYS[k + 5], placed, floor - before, -held)
+    noteShare(account, KEYS[k + 5], placed, floor - before, -held)
     if floor ~= before then noteUse(account, floor - before) end
   end
   if over then return 'released' end

@@ -54,24 +54,33 @@ export function quotaAccount(account: string, { name }: Pick<Quota, 'name'>): st
 /**
  * Returns how much of a quota the share of a key is, and how much of it is used, in nano-credits. The store calculates
  * likewise when it holds.
- * @param shares number of keys that have one
- * @param own what the store has of the key; undefined if it has not asked
+ * @param shares what the store has of each key
  */
 export function shareOf(
   { amount, window }: Quota,
-  shares: number,
-  own: string | undefined,
+  shares: Readonly<Record<string, string>>,
+  key: string,
   now: number,
 ): { limit: bigint; used: bigint } {
-  const limit = amount / BigInt(shares + (own === undefined ? 2 : 1))
-  const [began = 0, used = 0, before = 0, held = 0] = own?.split(' ').map(Number) ?? []
+  const { from, length, isRolling } = shareWindow(window, now)
+  const left = isRolling ? 1 - (now - from) / length : 0
+  /** Returns what a key uses of its share. Undefined if it has none any more. */
+  function useOf(text: string): number | undefined {
+    const [began = 0, used = 0, before = 0, held = 0] = text.split(' ').map(Number)
+    if (began >= from) return held + used + Math.floor(before * left)
+    if (began > from - 1.5 * length) return held + Math.floor(used * left)
+    return held > 0 ? held : undefined
+  }
+  const others = Object.keys(shares).filter(each => each !== key && useOf(shares[each] ?? '') !== undefined)
+  return { limit: amount / BigInt(others.length + 2), used: BigInt(useOf(shares[key] ?? '') ?? 0) }
+}
+
+/** The window in which shares are used: one of the quota, or for a rolling one a fixed one of its length. */
+function shareWindow(window: Quota['window'], now: number): { from: number; length: number; isRolling: boolean } {
   if (!('rollingMs' in window)) {
-    const isCurrent = began >= windowAt(window, now).from
-    return { limit, used: BigInt(held + (isCurrent ? used : 0)) }
+    const { from, until } = windowAt(window, now)
+    return { from, length: until - from, isRolling: false }
   }
   const length = partMs(window.rollingMs) * ROLLING_PARTS
-  const from = Math.floor(now / length) * length
-  const left = 1 - (now - from) / length
-  if (began >= from) return { limit, used: BigInt(held + used + Math.floor(before * left)) }
-  return { limit, used: BigInt(held + (began >= from - length ? Math.floor(used * left) : 0)) }
+  return { from: Math.floor(now / length) * length, length, isRolling: true }
 }

@@ -61,22 +61,28 @@ local function fairly(account, shares, sharer, quota, balance, wanted, from, len
   return math.min(balance, math.max(share - use, balance - kept))
 end
 
+local function writeShare(shares, sharer, from, used, before, held)
+  redis.call('HSET', shares, sharer, string.format('%.0f %.0f %.0f %.0f', from, used, before, held))
+end
+
 -- Notes what a key holds of a quota, in the window that it asks in.
 local function holdShare(shares, sharer, held, from, length)
   if sharer == '' then return end
   local used, before, earlier = readShare(redis.call('HGET', shares, sharer), from, length)
-  redis.call('HSET', shares, sharer, whole(from) .. ' ' .. whole(used or 0) .. ' ' .. whole(before or 0) .. ' ' ..
-    whole((earlier or 0) + held))
+  writeShare(shares, sharer, from, used or 0, before or 0, (earlier or 0) + held)
   redis.call('PEXPIRE', shares, whole(3 * length))
 end
 
--- Notes what was charged to a key's share, and what it holds more. A hold without a share has '0' or '1' in its place.
-local function noteShare(shares, sharer, charge, held)
+-- Notes what was charged to a key's share, and what it holds more, in the window that the quota knows. A hold without a
+-- share has '0' or '1' in its place.
+local function noteShare(account, shares, sharer, charge, more)
   if sharer == '0' or sharer == '1' then return end
-  local began, used, before, earlier = string.match(redis.call('HGET', shares, sharer) or '', '^(%d+) (%d+) (%d+) (%d+)$')
-  if not began then return end
-  redis.call('HSET', shares, sharer, began .. ' ' .. whole(math.max(0, tonumber(used) + charge)) .. ' ' .. before ..
-    ' ' .. whole(math.max(0, tonumber(earlier) + held)))
+  local known = redis.call('HMGET', account, 'win', 'wl', 'part')
+  local length = tonumber(known[2] or '0')
+  if length == 0 then return end
+  local from = known[3] and math.floor(now() / length) * length or tonumber(known[1])
+  local used, before, held = readShare(redis.call('HGET', shares, sharer), from, length)
+  writeShare(shares, sharer, from, math.max(0, (used or 0) + charge), before or 0, math.max(0, (held or 0) + more))
 end
 
 -- Holds an amount on a quota whose balance is known, and writes the fields that its window needs as well.
@@ -92,7 +98,8 @@ local function holdQuota(k, a, quota, balance, heldBefore, count, resets, fields
     holdShare(KEYS[k + 3], sharer, held, from, length)
   end
   redis.call('HSET', KEYS[k], 'gra', whole(quota), 'bal', whole(balance - (held or 0)), 'rsv',
-    whole(heldBefore + (held or 0)), 'n', whole(count + (held and 1 or 0)), 'sq', '0', unpack(fields))
+    whole(heldBefore + (held or 0)), 'n', whole(count + (held and 1 or 0)), 'sq', '0', 'wl', whole(length),
+    unpack(fields))
   if not held then
     local ofShare = affordable(balance, wanted, least) and ' share' or ''
     return 'insufficient ' .. whole(balance) .. ' ' .. resets .. ofShare

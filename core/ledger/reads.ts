@@ -103,8 +103,7 @@ export class Reads {
   /** Returns a key's share of a quota that is shared fairly, and how much of it is used. @throws GatewayError unavailable */
   async quotaShare(account: string, quota: Quota, key: string, now: number): Promise<{ limit: bigint; used: bigint }> {
     const { places: shares } = this.scripts.keys.of(quotaAccount(account, quota))
-    const [count, own] = await this.#lookUp(redis => Promise.all([redis.hlen(shares), redis.hget(shares, key)]))
-    return shareOf(quota, count, own ?? undefined, now)
+    return shareOf(quota, await this.#lookUp(redis => redis.hgetall(shares)), key, now)
   }
 
   /** Returns entries of an account's history, newest first. @throws GatewayError unavailable */

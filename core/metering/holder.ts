@@ -188,9 +188,11 @@ export class Holder {
  */
 function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
   const wait = resetsAt - now
-  const what = ofShare ? "This key's share of the quota of this model" : 'The quota of this model'
+  const at = new Date(resetsAt).toISOString()
   return new GatewayError('quota_exhausted', {
-    message: `${what} is used up until ${new Date(resetsAt).toISOString()}.`,
+    message: ofShare
+      ? `This key has used up its share of the quota of this model. The quota renews at ${at}; the key may be served earlier.`
+      : `The quota of this model is used up until ${at}.`,
     retryAfterMs: Math.max(wait, 1000),
     ...(wait > NEAR_MS && { retry: false }),
   })

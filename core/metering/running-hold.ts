@@ -28,7 +28,7 @@ export class RunningHold implements Indexed {
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
   /** Another account that is asked at the same time, with the holds on its quotas. */
-  hedge: { readonly account: Account; readonly upstream: Upstream; readonly holds: readonly Hold[] } | undefined
+  hedge: { readonly account: Account; readonly upstream: Upstream; holds: readonly Hold[] } | undefined
   terms: Terms
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false

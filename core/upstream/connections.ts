@@ -14,6 +14,13 @@ const IDLE_MAX = 1024
 const HEADER_BYTES_MAX = 64 * 1024
 /** Maximum requests at a time on one HTTP/2 connection. A server may allow fewer. */
 const STREAMS_MAX = 100
+/**
+ * Node gives up requests of an HTTP/2 connection that needs more than 10 MB. So the bodies of its requests have at most
+ * this many bytes together, and each reply at most so many that nobody has read. A larger body has a connection of its own.
+ */
+const SHARED_BODY_BYTES_MAX = 2 * 1024 * 1024
+/** undici reads this member, which its types do not have. */
+const WINDOW: object = { initialWindowSize: 65_535 }
 /** An HTTP/2 connection whose server has not answered this many checks is closed. */
 const MISSED_MAX = 2
 
@@ -47,7 +54,9 @@ export class Connection {
   /** Whether it speaks HTTP/2, and can carry many requests at a time. */
   multiplexed = false
   /** How many requests at a time its server has accepted. */
-  #most = STREAMS_MAX
+  #streamsMax = STREAMS_MAX
+  /** Bytes of the bodies of its running requests. */
+  bodyBytes = 0
   #connectedAt = performance.now()
 
   constructor(origin: string, { proxy, timeouts, http2 }: Peer) {
@@ -56,7 +65,7 @@ export class Connection {
     this.client = new Client(origin, {
       pipelining: 1,
       allowH2: http2,
-      h2Options: { maxConcurrentStreams: STREAMS_MAX, pingInterval: timeouts.pingMs },
+      h2Options: { maxConcurrentStreams: STREAMS_MAX, pingInterval: timeouts.pingMs, ...WINDOW },
       headersTimeout: 0,
       bodyTimeout: 0,
       maxHeaderSize: HEADER_BYTES_MAX,
@@ -66,8 +75,14 @@ export class Connection {
         const began = performance.now()
         connect(options, (...made: [Error, null] | [null, Socket]) => {
           const [, socket] = made
+          const done = callback as (...made: unknown[]) => void
+          // Many requests may wait for it, which HTTP/1.1 would carry one after the other.
+          if (socket && this.multiplexed && protocolOf(socket) !== 'h2') {
+            socket.destroy()
+            return done(new Error('the upstream no longer offers HTTP/2'), null)
+          }
           if (socket) this.#connected(socket, performance.now() - began)
-          ;(callback as (...made: unknown[]) => void)(...made)
+          done(...made)
         })
       },
     })
@@ -75,7 +90,7 @@ export class Connection {
 
   #connected(socket: Socket, connectMs: number): void {
     this.#connectedAt = performance.now()
-    if ((socket as Partial<TLSSocket>).alpnProtocol !== 'h2') return this.wire.watch(socket, connectMs)
+    if (protocolOf(socket) !== 'h2') return this.wire.watch(socket, connectMs)
     this.multiplexed = true
     if (this.inUse) this.inUse.wire = new StreamWire()
     this.#check()
@@ -102,18 +117,22 @@ export class Connection {
     return performance.now() - this.#connectedAt > this.#times.connectionAgeMs
   }
 
-  /** Whether it can carry another request at the same time. */
-  get free(): boolean {
+  /** Whether it can carry another request at the same time. @param bodyBytes of the request */
+  hasRoom(bodyBytes: number): boolean {
     const { pending, running } = this.client.stats
-    return pending === 0 && running < this.#most
+    return pending === 0 && running < this.#streamsMax && this.bodyBytes + bodyBytes <= SHARED_BODY_BYTES_MAX
   }
 
-  /** Whether a request has just had to wait, because its server accepts no more at a time. */
-  get full(): boolean {
+  /** Learns how many requests its server accepts, from one that has had to wait. @returns whether one has */
+  learnsItIsFull(): boolean {
     const { pending, running } = this.client.stats
-    if (pending > 0) this.#most = Math.max(1, running)
+    if (pending > 0) this.#streamsMax = Math.max(1, running)
     return pending > 0
   }
+}
+
+function protocolOf(socket: Socket): unknown {
+  return (socket as TLSSocket).alpnProtocol
 }
 
 /** The connections to one upstream by one proxy. */
@@ -131,6 +150,8 @@ export interface ConnectionInUse {
   /** Whether other requests may run on it. */
   readonly joins: boolean
   readonly of: Connected
+  /** Bytes of the request's body. */
+  readonly bodyBytes: number
 }
 
 /** The connections to all upstreams. */
@@ -140,14 +161,18 @@ export class Connections {
 
   /**
    * Takes a connection.
-   * @param fresh whether to ignore idle connections
+   * @param bodyBytes of the request
+   * @param fresh whether to ignore connections that exist
    */
-  take(origin: string, peer: Peer, fresh: boolean): ConnectionInUse {
+  take(origin: string, peer: Peer, bodyBytes: number, fresh: boolean): ConnectionInUse {
     const of = this.#of(origin, peer)
     if (!fresh) {
       for (const connection of of.shared) {
         if (connection.old) retire(connection, of)
-        else if (connection.free) return { connection, wire: new StreamWire(), joins: true, of }
+        else if (connection.hasRoom(bodyBytes)) {
+          connection.bodyBytes += bodyBytes
+          return { connection, wire: new StreamWire(), joins: true, of, bodyBytes }
+        }
       }
     }
     let connection = fresh ? undefined : of.idle.pop()
@@ -157,15 +182,21 @@ export class Connections {
     }
     connection ??= new Connection(origin, peer)
     connection.wire.begin()
-    const inUse = { connection, wire: connection.wire, joins: false, of }
+    connection.bodyBytes += bodyBytes
+    const inUse = { connection, wire: connection.wire, joins: false, of, bodyBytes }
     connection.inUse = inUse
     return inUse
   }
 
   /** Returns a connection. A broken one reconnects at its next use; one with unsent bytes is closed. */
-  give({ connection, of }: ConnectionInUse): void {
-    connection.inUse = undefined
-    if (connection.multiplexed) return
+  give({ connection, joins, of, bodyBytes }: ConnectionInUse): void {
+    connection.bodyBytes -= bodyBytes
+    if (!joins) connection.inUse = undefined
+    if (connection.multiplexed) {
+      // Its server has not answered, so that nothing is known of it.
+      if (!of.shared.has(connection)) close(connection)
+      return
+    }
     if (of.idle.length < IDLE_MAX && !connection.wire.writing && !connection.old) of.idle.push(connection)
     else void connection.client.destroy()
   }
@@ -206,6 +237,10 @@ export class Connections {
 
 /** Takes a connection out of use. What runs on it goes on. */
 function retire(connection: Connection, { shared }: Pick<Connected, 'shared'>): void {
-  // It may have been closed already.
-  if (shared.delete(connection)) connection.client.close().catch(() => {})
+  if (shared.delete(connection)) close(connection)
+}
+
+/** Closes a connection when nothing runs on it any more. It may have been closed already. */
+function close({ client }: Connection): void {
+  client.close().catch(() => {})
 }

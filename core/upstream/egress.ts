@@ -38,6 +38,7 @@ export function connectorBy(proxy: URL | undefined, connectMs: number, http2: bo
     callbackify(tunnel)(proxy, goal, connectMs, (cause, socket) => {
       if (cause) return callback(new Error(`the egress proxy failed: ${cause.message}`, { cause }), null)
       socket.setNoDelay(true)
+      socket.setKeepAlive(true, SILENT_MS)
       if (secure) connect({ ...options, httpSocket: socket }, callback)
       else callback(null, socket)
     })

@@ -20,7 +20,7 @@ import { endedByClient, FailedAttempt } from './endings.ts'
 import { passedQuery, upwardHeaders } from './headers.ts'
 import { Hedge, Slower } from './hedge.ts'
 import { ReadOn } from './read-on.ts'
-import { relay } from './relay.ts'
+import { failureOf, relay } from './relay.ts'
 import { type Client, type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
 
 /** The failure of an account that cannot be asked at this moment: another request tries it, or it must wait. */
@@ -73,15 +73,12 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
         : send(x, up, current, x))
     } catch (thrown) {
       if (thrown instanceof Slower) {
-        // A client that has left is not served by the other account. It owes what it asked for.
-        x.attempts.push(x.gone ? name : { ...name, ...thrown.attempt })
-        if (x.gone) return endedByClient(x)
+        x.attempts.push({ ...name, ...thrown.attempt })
         throw thrown
       }
       const error = GatewayError.from(thrown)
       x.attempts.push({ ...name, failure: error.message })
-      if (!error.code.startsWith('upstream_')) throw error
-      throw new FailedAttempt(thrown instanceof Unsent ? 'connect' : 'timeout', error)
+      throw unanswered(error)
     }
     if (reply === 'unsent') return endedByClient(x)
     const attempt: Attempt = { ...name, ...(reply !== 'sent' && { status: reply.status }) }
@@ -104,19 +101,38 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       else pool.ended(asked)
       return outcome
     } catch (thrown) {
-      if (!(thrown instanceof FailedAttempt) || isFaultless(thrown)) pool.ended(asked)
-      else {
-        const { head, kind } = thrown
-        const wait = head && waitAsked(head.headers, now())
-        const takesOut = kind === 429 || kind === 503 || kind === 529
-        // A 403 may be about the request, or about one model: one customer could take every account out.
-        const isUnclear = kind === 403 && !(head?.failure && isOfTheAccount(head.failure))
-        const status = typeof kind === 'number' && !isUnclear ? kind : undefined
-        const reason = reasonOf(thrown.error.details.cause ?? thrown.error)
-        pool.failed(asked, status, reason, takesOut && wait ? wait : undefined)
-      }
+      learn(asked, thrown)
       throw thrown
     }
+  }
+
+  /** Notes what a failure tells about an account. @param thrown anything but a FailedAttempt tells nothing */
+  function learn(asked: Candidate, thrown: unknown): void {
+    if (!(thrown instanceof FailedAttempt) || isFaultless(thrown)) return pool.ended(asked)
+    const { head, kind } = thrown
+    const wait = head && waitAsked(head.headers, now())
+    const takesOut = kind === 429 || kind === 503 || kind === 529
+    // A 403 may be about the request, or about one model: one customer could take every account out.
+    const isUnclear = kind === 403 && !(head?.failure && isOfTheAccount(head.failure))
+    const status = typeof kind === 'number' && !isUnclear ? kind : undefined
+    const reason = reasonOf(thrown.error.details.cause ?? thrown.error)
+    pool.failed(asked, status, reason, takesOut && wait ? wait : undefined)
+  }
+
+  /** The second attempts of an exchange. */
+  function hedgeOf(x: HttpExchange, up: ReplyHooks): Hedge {
+    return new Hedge({
+      x,
+      up,
+      pool,
+      start: (candidate, client) => send(x, up, candidate, client),
+      failed: async (candidate, answer) => {
+        if (answer instanceof GatewayError) return learn(candidate, unanswered(answer))
+        const attempt = { upstream: candidate.upstream.name, account: candidate.account.name, status: answer.status }
+        const how = { attempt, patience: candidate.upstream.timeouts, mayAskAnother: false, begun: () => {} }
+        learn(candidate, await failureOf(x, up, answer, how))
+      },
+    })
   }
 
   async function askAll(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined): Promise<Outcome> {
@@ -131,15 +147,17 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
         if (thrown === NOT_ASKED) route.postpone()
-        else noteFailure(x.attempts, thrown)
+        const failed = noteFailure(x, thrown)
         // An account that was not asked, or that is refused, is no try.
         const isNoTry = thrown === NOT_ASKED || (refusesAccount(thrown.kind) && isRetried(thrown, on))
         if (isNoTry) asked--
         const isLate = thrown !== NOT_ASKED && performance.now() - began >= totalMs
-        const may = hedge?.runs || (isNoTry ? route.more : left() && isRetried(thrown, on))
-        if (!may || (isLate && !hedge?.runs) || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
+        const may = isNoTry ? route.more : left() && isRetried(thrown, on)
+        // What the request itself causes is not waited for elsewhere.
+        const goesOn = hedge?.runs ? !isOfRequest(thrown) : may && !isLate
+        if (!goesOn || x.begun || x.gone || x.over) throw conclusion(x, up, thrown)
         x.forgetAttempt()
-        if (!(await next(x, up))) throw conclusion(x, up, thrown)
+        if (!(await next(x, up, hedge, failed))) throw conclusion(x, up, thrown)
       }
     }
   }
@@ -166,10 +184,7 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       silence?.refresh()
     }
     // The first byte of a reply in one piece comes with its last one, so that it says nothing.
-    const hedge =
-      silence && x.route.retry.hedgeAfterMs !== undefined
-        ? new Hedge({ x, up, pool, start: (candidate, client) => send(x, up, candidate, client) })
-        : undefined
+    const hedge = silence && x.route.retry.hedgeAfterMs !== undefined ? hedgeOf(x, up) : undefined
     try {
       return await askAll(x, up, hedge)
     } finally {
@@ -181,26 +196,50 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
   }
 }
 
-/** Goes on to the next account that the stages accept. @returns false if there is none */
-async function next(x: HttpExchange, up: ReplyHooks): Promise<boolean> {
-  const failed = x.attempts.at(-1) ?? { upstream: x.route.upstream.name, account: x.route.account.name }
+/**
+ * Goes on to the next account that the stages accept.
+ * @param failed the attempt at the account before
+ * @returns false if there is none
+ */
+async function next(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined, failed: Attempt): Promise<boolean> {
+  let before = failed
   while (x.route.more) {
-    if (!(await x.route.next()) || x.over || x.gone) return false
-    if (await up.reroute(failed)) return true
+    if (!(await x.route.next())) return false
+    hedge?.goneTo(x.route.current)
+    if (x.over || x.gone) return false
+    if (await up.reroute(before)) return true
+    before = (await hedge?.refuse()) ?? before
   }
   return false
 }
 
-/** Notes in the last attempt that its answer was no reply. */
-function noteFailure(attempts: Attempt[], { kind }: FailedAttempt): void {
-  const last = attempts.pop()
-  if (last) attempts.push(typeof kind === 'number' || last.failure !== undefined ? last : { ...last, failure: kind })
+/** Notes in the attempt at the current account that its answer was no reply. @returns the attempt */
+function noteFailure({ attempts, route }: HttpExchange, failure: FailedAttempt): Attempt {
+  const name = { upstream: route.upstream.name, account: route.account.name }
+  const at = attempts.findLastIndex(({ upstream, account }) => upstream === name.upstream && account === name.account)
+  const last = attempts[at]
+  if (!last || failure === NOT_ASKED) return last ?? name
+  const { kind } = failure
+  const noted = typeof kind === 'number' || last.failure !== undefined ? last : { ...last, failure: kind }
+  attempts[at] = noted
+  return noted
 }
 
-/** Whether a failure says nothing about the account: the request itself caused it. */
-function isFaultless({ kind, head }: FailedAttempt): boolean {
-  if (kind === 'slower') return true
-  if (head && isOfTheRequest(head.status, head.failure)) return true
+/** The failure of an attempt that was not answered. Any other error of the gateway is not the account's. */
+function unanswered(error: GatewayError): GatewayError | FailedAttempt {
+  if (!error.code.startsWith('upstream_')) return error
+  return new FailedAttempt(error instanceof Unsent ? 'connect' : 'timeout', error)
+}
+
+/** Whether the request itself caused a failure. */
+function isOfRequest({ head }: FailedAttempt): boolean {
+  return head !== undefined && isOfTheRequest(head.status, head.failure)
+}
+
+/** Whether a failure says nothing about the account. */
+function isFaultless(failure: FailedAttempt): boolean {
+  const { kind } = failure
+  if (isOfRequest(failure)) return true
   return typeof kind === 'number' && kind >= 400 && kind < 500 && kind !== 408 && kind !== 429 && !refusesAccount(kind)
 }
 
@@ -210,8 +249,9 @@ function isFailed(failure: Failure | undefined): boolean {
 }
 
 /** Whether another account is asked after a failure. */
-function isRetried({ kind, head }: FailedAttempt, on: ReadonlySet<string>): boolean {
-  if (head && isOfTheRequest(head.status, head.failure)) return false
+function isRetried(failure: FailedAttempt, on: ReadonlySet<string>): boolean {
+  const { kind } = failure
+  if (isOfRequest(failure)) return false
   if (refusesAccount(kind)) return true
   return on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx'))
 }

@@ -8,7 +8,6 @@ import type { Attempt } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import type { Candidate } from '../exchange/route.ts'
 import { deadline } from '../lib/deadline.ts'
-import { reasonOf } from '../lib/log.ts'
 import type { Pool } from '../pool/pool.ts'
 import { FailedAttempt } from './endings.ts'
 import type { Client, TakenBack, UpstreamReply } from './send.ts'
@@ -33,7 +32,8 @@ export class Slower extends FailedAttempt {
 
   /** @param taken whether the account may have begun to work */
   constructor(taken: TakenBack) {
-    super('slower', new GatewayError('upstream_timeout', { message: SLOWER }))
+    const cause = new Error(`late, and ${SLOWER}`)
+    super('slower', new GatewayError('upstream_timeout', { message: SLOWER, cause }))
     this.attempt = cancelledAttempt(taken)
   }
 }
@@ -48,69 +48,100 @@ interface Parts {
   readonly up: ReplyHooks
   readonly pool: Pool
   readonly start: Start
+  /** Notes what the failure of the second attempt tells about its account. */
+  readonly failed: (candidate: Candidate, answer: UpstreamReply | GatewayError) => Promise<void>
 }
 
 /** The attempts of one exchange that run at the same time: the one at the route's current account, and a second one. */
 export class Hedge {
-  /** How many second accounts were asked and lost. */
+  /** How many second accounts were asked and lost: none or one. */
   lost = 0
   readonly #parts: Parts
-  /** The second attempt, while it may still win or take over. */
+  /** Whether a second account was asked. A request has at most one. */
+  #asked = false
+  /** The second attempt, while it may still win. */
   #second: Running | undefined
+  /** The second attempt, once the route has gone on to its account. */
+  #taken: Running | undefined
+  #noting: Promise<void> | undefined
 
   constructor(parts: Parts) {
     this.#parts = parts
   }
 
-  /** Whether a second attempt runs, which the route goes to next. */
+  /** Whether a second attempt runs, which the route goes on to next. */
   get runs(): boolean {
     return this.#second !== undefined
   }
 
-  /**
-   * Returns whether an account is being asked already.
-   * @param candidate the account that the route has gone on to
-   */
+  /** Notes that the route has gone on to an account. From now on, a second attempt there is the request's own. */
+  goneTo(candidate: Candidate): void {
+    if (this.#second?.candidate !== candidate) return
+    this.#taken = this.#second
+    this.#second = undefined
+  }
+
+  /** Whether the account that the route has gone on to is being asked already. */
   isAsking(candidate: Candidate): boolean {
-    return this.#second?.candidate === candidate
+    return this.#taken?.candidate === candidate
+  }
+
+  /** Cancels the attempt at the account that the route has gone on to. @returns it, if there was one */
+  async refuse(): Promise<Attempt | undefined> {
+    const { x, pool } = this.#parts
+    const taken = this.#taken
+    if (!taken) return undefined
+    this.#taken = undefined
+    taken.cancel()
+    const attempt = { ...nameOf(taken.candidate), ...cancelledAttempt(await takenBack(taken)) }
+    x.attempts.push(attempt)
+    pool.ended(taken.candidate)
+    return attempt
   }
 
   /**
    * Asks the route's current account, and a second one if no answer has come after some time.
    * @param afterMs undefined if no second one may be asked
-   * @throws Slower if the second one has answered first; GatewayError if the attempt failed. In both cases the
-   * second attempt may still run
+   * @throws Slower if the second one has answered first; GatewayError if the attempt failed. In both cases the second
+   * attempt may still run
    */
   async ask(afterMs: number | undefined): Promise<UpstreamReply | TakenBack> {
     const { x } = this.#parts
-    const { current } = x.route
-    const second = this.#second
-    if (second?.candidate === current) {
-      this.#second = undefined
+    const taken = this.#taken
+    if (taken) {
+      this.#taken = undefined
       x.sent()
-      return second.reply
+      return taken.reply
     }
-    const first = this.#begin(current)
-    if (afterMs === undefined || (await isInTime(first.reply, afterMs))) return first.reply
-    const hedge = await this.#hedge(first)
-    if (!hedge) return first.reply
-    const isFirst = await Promise.race([settled(first.reply), this.#answer(hedge)])
-    if (!isFirst) {
+    const first = this.#begin(x.route.current)
+    if (afterMs === undefined || this.#asked || (await isInTime(first.reply, afterMs))) return first.reply
+    const second = await this.#hedge(first)
+    if (!second) return first.reply
+    const isFirst = await Promise.race([settled(first.reply), this.#answer(second)])
+    // Whether the reply of a client that left is read to its end is decided for the first account.
+    if (!isFirst && !x.gone) {
       first.cancel()
       throw new Slower(await takenBack(first))
     }
+    if (!isFirst) await this.end()
     const reply = await first.reply
     if (typeof reply === 'string' || reply.status === 200) await this.end()
     return reply
   }
 
-  /** Cancels the second attempt, if one runs. */
+  /** Cancels the second attempt if one runs, and waits until everything about it is noted. */
   async end(): Promise<void> {
     const second = this.#second
-    if (!second) return
-    second.cancel()
-    this.#drop(second, cancelledAttempt(await takenBack(second)))
-    this.#parts.pool.ended(second.candidate)
+    if (second) {
+      // Whatever it answers from now on comes too late.
+      this.#second = undefined
+      second.cancel()
+      this.#drop(second, cancelledAttempt(await takenBack(second)))
+      this.#parts.pool.ended(second.candidate)
+    }
+    const refused = await this.refuse()
+    if (refused) this.#parts.up.unhedge(refused)
+    await this.#noting
   }
 
   #begin(candidate: Candidate): Running {
@@ -126,21 +157,21 @@ export class Hedge {
     const { x, up, pool } = this.#parts
     let answered = false
     void settled(first.reply).then(() => (answered = true))
+    const isWanted = (): boolean => !x.over && !x.gone && !answered
     for (const candidate of x.route.beside()) {
-      if (x.over || x.gone || answered) return undefined
+      if (!isWanted()) return undefined
       if (!pool.begin(candidate, false)) continue
       const accepted = await up.hedge(candidate).catch((cause: unknown) => {
         up.log.error({ exchange: x.id, err: cause }, 'hedge hook failed; the account is not asked')
         return false
       })
-      if (!accepted) pool.ended(candidate)
-      else if (x.over || x.gone || answered) {
-        pool.ended(candidate)
-        up.unhedge({ ...nameOf(candidate), failure: SLOWER })
-      } else {
+      if (accepted && isWanted()) {
         x.route.bring(candidate)
+        this.#asked = true
         return (this.#second = this.#begin(candidate))
       }
+      pool.ended(candidate)
+      up.unhedge({ ...nameOf(candidate), failure: 'not asked' })
     }
     return undefined
   }
@@ -151,22 +182,20 @@ export class Hedge {
       second.reply.then(
         reply => {
           if (typeof reply === 'string' || this.#second !== second) return
-          if (reply.status === 200) return resolve(false)
-          reply.abort()
-          this.#failed(second, { status: reply.status }, reply.status, `status ${reply.status}`)
+          if (reply.status === 200) resolve(false)
+          else this.#failed(second, { status: reply.status }, reply)
         },
         (thrown: unknown) => {
-          const reason = reasonOf(GatewayError.from(thrown).details.cause ?? thrown)
-          if (this.#second === second) this.#failed(second, { failure: reason }, undefined, reason)
+          const error = GatewayError.from(thrown)
+          if (this.#second === second) this.#failed(second, { failure: error.message }, error)
         },
       )
     })
   }
 
-  #failed(second: Running, how: Partial<Attempt>, status: number | undefined, reason: string): void {
+  #failed(second: Running, how: Partial<Attempt>, answer: UpstreamReply | GatewayError): void {
     this.#drop(second, how)
-    // Without its text, a 403 says nothing about the account.
-    this.#parts.pool.failed(second.candidate, status === 403 ? undefined : status, reason)
+    this.#noting = this.#parts.failed(second.candidate, answer)
   }
 
   #drop(second: Running, how: Partial<Attempt>): void {
@@ -175,7 +204,8 @@ export class Hedge {
     this.lost++
     x.route.drop(second.candidate)
     const attempt = { ...nameOf(second.candidate), ...how }
-    x.attempts.push(attempt)
+    // A client that left owes the input even if only the second account has begun to work.
+    x.attempts.push(x.gone && attempt.cancelled ? { ...attempt, failure: undefined } : attempt)
     up.unhedge(attempt)
   }
 }

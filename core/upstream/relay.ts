@@ -7,7 +7,7 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed } from './decompress.ts'
-import { failedWith, type MakeHead, type Relayed } from './endings.ts'
+import { type FailedAttempt, failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
@@ -15,16 +15,10 @@ import { relayWhole } from './whole-reply.ts'
 
 const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
 
-/**
- * Relays an answer to its end.
- * @throws FailedAttempt while nothing has gone to the client; GatewayError if a stage replaced the reply
- */
-export async function relay(
-  x: HttpExchange,
-  hooks: ReplyHooks,
-  reply: UpstreamReply,
-  { attempt, ...how }: Pick<Relayed, 'patience' | 'mayAskAnother' | 'begun'> & { readonly attempt: Attempt },
-): Promise<Outcome> {
+/** How an answer is relayed. */
+type How = Pick<Relayed, 'patience' | 'mayAskAnother' | 'begun'> & { readonly attempt: Attempt }
+
+function relayedOf(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamReply, { attempt, ...how }: How): Relayed {
   const { translation } = x.route
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   const isStream = type.startsWith('text/event-stream')
@@ -38,8 +32,43 @@ export async function relay(
     reply: downwardHeaders(reply.headers, translation),
     attempt,
   })
-  const body = decompressed(reply)
-  const relayed: Relayed = { x, hooks, body, makeHead, abort: () => reply.abort(), ...how }
+  return { x, hooks, body: decompressed(reply), makeHead, abort: () => reply.abort(), ...how }
+}
+
+/** Reads why an account does not serve a request. @param reply of another status than 200 */
+export async function failureOf(
+  x: HttpExchange,
+  hooks: ReplyHooks,
+  reply: UpstreamReply,
+  how: How,
+): Promise<FailedAttempt> {
+  const relayed = relayedOf(x, hooks, reply, how)
+  try {
+    return failedWith(relayed.makeHead(await readFailure(relayed)))
+  } finally {
+    discard(relayed, reply)
+  }
+}
+
+/** Closes what has not been read to its end. */
+function discard({ body }: Relayed, reply: UpstreamReply): void {
+  if (body.readableEnded) return
+  reply.abort()
+  // Otherwise a decompressor would go on with a reply that is no longer wanted.
+  body.destroy()
+}
+
+/**
+ * Relays an answer to its end.
+ * @throws FailedAttempt while nothing has gone to the client; GatewayError if a stage replaced the reply
+ */
+export async function relay(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamReply, how: How): Promise<Outcome> {
+  const { translation } = x.route
+  const type = (reply.headers['content-type'] ?? '').toLowerCase()
+  const isStream = type.startsWith('text/event-stream')
+  const clientGetsStream = translation ? translation.streams : isStream
+  const relayed = relayedOf(x, hooks, reply, how)
+  const { makeHead } = relayed
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {
@@ -57,10 +86,6 @@ export async function relay(
     return outcome
   } finally {
     if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepaliveMs)
-    else if (!body.readableEnded) {
-      reply.abort()
-      // Otherwise a decompressor would go on with a reply that is no longer wanted.
-      body.destroy()
-    }
+    else discard(relayed, reply)
   }
 }

@@ -95,7 +95,7 @@ export class Sender {
     const { timeouts } = to
     const origin = this.#origin(to.url)
     return new Promise((resolve, reject) => {
-      const connection = this.#connections.take(origin, to, fresh)
+      const connection = this.#connections.take(origin, to, body.length, fresh)
       const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByteMs, {
         resolve,
         reject,
@@ -195,7 +195,8 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
     const { connection, joins } = this.#connection
     connection.client.dispatch({ path, method: 'POST', headers: this.#headers, body: this.#body }, this)
     // Others may run for long. Its turn on this connection passes unused.
-    if (joins && connection.full) this.#fail(new StaleConnection(false, new Error('the connection is full')))
+    if (joins && connection.learnsItIsFull())
+      this.#fail(new StaleConnection(false, new Error('the connection is full')))
     return new Promise(() => {})
   }
 

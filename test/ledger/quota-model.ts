@@ -42,6 +42,7 @@ export class QuotaModel {
   #charged: number[] = [0]
   /** Whether something was asked for in this window. Until then, the store counts charges in the one before. */
   #isOpen = true
+  #openedIn = 0
   /** What a rolling window has given back, and the next hold will find. */
   #comingBack = 0
 
@@ -74,6 +75,7 @@ export class QuotaModel {
   open(): void {
     if (!this.#isOpen) this.#charged = [0]
     this.#isOpen = true
+    this.#openedIn = this.window
     this.#comingBack = 0
   }
 
@@ -158,6 +160,9 @@ export class QuotaModel {
   #note({ key, counts }: Held, charge: number, held: number): void {
     const share = counts && this.shares.get(key)
     if (!share) return
+    const window = this.quota.isRolling || this.#isOpen ? this.window : this.#openedIn
+    const ago = window - share.window
+    if (ago > 0) Object.assign(share, { window, before: ago === 1 ? share.used : 0, used: 0 })
     share.used = Math.max(0, share.used + charge)
     share.held = Math.max(0, share.held + held)
   }

@@ -105,7 +105,7 @@ t.test('a quota of a calendar is granted anew in the next window, less what is h
 })
 
 t.test('what was used in a rolling window comes back when it is over', async t => {
-  const quota = { name: '3s', amount: 100n, window: { rollingMs: 3000 }, fairShare: false }
+  const quota = { name: '6s', amount: 100n, window: { rollingMs: 6000 }, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
   await charge(60n)
   await charge(30n)
@@ -113,7 +113,7 @@ t.test('what was used in a rolling window comes back when it is over', async t =
   const refused = await hold(20n)
   t.match(refused, { kind: 'insufficient', balance: 10n })
   const waitMs = refused.kind === 'insufficient' ? refused.resetsAt - Date.now() : 0
-  t.ok(waitMs > 0 && waitMs <= 3100, String(waitMs))
+  t.ok(waitMs > 0 && waitMs <= 6200, String(waitMs))
   await until(async () => (await used()) === 0n)
   t.equal((await hold(100n)).kind, 'held')
   t.match(await hold(1n), { kind: 'insufficient', balance: 0n })
@@ -209,4 +209,48 @@ t.test('what a calendar window keeps for others is lent as the window passes', a
   await shiftShares(ledger, quota, ends - from)
   t.match(await hold(1_500_000_000n, 1n, 'a'), { kind: 'held' })
   t.match(await share('a'), / of 1500000000$/, 'the other key has none any more')
+})
+
+t.test('what is charged after the end of a window counts in the next one, for the quota and for the share', async t => {
+  const quota = { name: 'day', amount: 1000n, window: CALENDAR, fairShare: true }
+  const { ledger, hold, charge, share } = await scene(t, quota)
+  const running = await hold(100n, 100n, 'a')
+  // The next day begins, and another key is the first to ask.
+  const { redis, keys } = ledger.scripts
+  const names = keys.of(quotaAccount('u/1', quota))
+  await redis.hset(names.account, 'win', String(Number(await redis.hget(names.account, 'win')) - 86_400_000))
+  await shiftShares(ledger, quota, 86_400_000)
+  await charge(1n, 'b')
+  t.equal(await share('a'), '100 of 333', 'what runs counts')
+  if (running.kind === 'held') {
+    await ledger.extend(running.hold, 200n)
+    ledger.settle(running.hold, { charge: 300n, kind: 'settle', notes: NOTES })
+  }
+  await ledger.scripts.answered()
+  t.equal(await share('a'), '300 of 333')
+})
+
+t.test('keys that asked long ago have no share any more', async t => {
+  const quota = { name: 'day', amount: 1000n, window: CALENDAR, fairShare: true }
+  const { ledger, charge, share } = await scene(t, quota)
+  for (let nth = 0; nth < 8; nth++) await charge(1n, `old_${nth}`)
+  t.equal(await share('new'), '0 of 100')
+  await shiftShares(ledger, quota, 3 * 86_400_000)
+  t.equal(await share('new'), '0 of 500')
+})
+
+t.test('of more than a hundred keys, what they leave is known', async t => {
+  const quota = { name: '1000000h', amount: 1_000_000n, window: { rollingMs: 3_600_000_000_000 }, fairShare: true }
+  const { hold, charge, share } = await scene(t, quota)
+  for (let nth = 0; nth < 199; nth++) await charge(1n, `key_${nth}`)
+  t.equal(await share('greedy'), '0 of 4975')
+  const lent = await hold(1_000_000n, 1n, 'greedy')
+  // Half of what 199 keys and a new one have not used.
+  const most = 1_000_000n - 199n - (199n * 4974n + 4975n + 1n) / 2n - 4975n / 2n
+  t.match(lent, { kind: 'held' })
+  if (lent.kind !== 'held') return
+  t.ok(lent.hold.amount <= 1_000_000n - 199n - (199n * 4974n) / 2n, String(lent.hold.amount))
+  t.ok(lent.hold.amount >= most, String(most))
+  t.match(await hold(10_000n, 10_000n, 'greedy'), { kind: 'insufficient', ofShare: true })
+  t.match(await hold(4974n, 4974n, 'key_7'), { kind: 'held' })
 })

@@ -1,9 +1,13 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { quotaAccount } from '../../core/ledger/quota-windows.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** A second account is asked when the first one is late. */
 
@@ -141,6 +145,95 @@ t.test('when the first account fails, the request stays with the second one, and
   }
 })
 
+t.test('what a second account answers tells the same about its health as any other answer', async t => {
+  const s = await scene(t)
+  const { g, key, spare, waiting } = s
+  const health = g.gateway.pool.members.get('spare/one')?.health
+  const invalid = { error: { type: 'invalid_request_error', message: 'x' } }
+  const noted: [status: number, body: object, headers: Record<string, string>][] = [
+    [400, invalid, {}],
+    [429, {}, { 'retry-after': '3600' }],
+  ]
+  for (const [nth, [status, body, headers]] of noted.entries()) {
+    spare.script = (_received, res) => json(res, body, status, headers)
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => spare.requests.length === nth + 1)
+    sse(waiting.first[nth] as ServerResponse, WELL)
+    t.match(await call, { status: 200, text: /good/ })
+    t.equal(health?.counts.failures, nth, 'the request caused the 400')
+  }
+  const waitMs = health?.waitMs(Date.now()) ?? 0
+  t.ok(waitMs > 3_500_000 && waitMs <= 3_600_000, `${waitMs} ms`)
+  await g.settled(key)
+})
+
+t.test('what the request itself causes does not wait for the second account', async t => {
+  const s = await scene(t)
+  const { g, key, spare, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  json(waiting.first[0] as ServerResponse, { error: { type: 'invalid_request_error', message: 'x' } }, 400)
+  t.match(await call, { status: 400 })
+  await spare.last.closed
+  t.match(await g.settled(key), [{ type: 'void' }])
+})
+
+t.test('an account that is late again and again is out for a time', async t => {
+  const s = await scene(t, file => file.set('upstreams.famC.health', { failures: 2 }))
+  const { g, key, first, spare, waiting } = s
+  for (let nth = 0; nth < 2; nth++) {
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => waiting.spare.length === nth + 1)
+    sse(waiting.spare[nth] as ServerResponse, WELL)
+    t.equal((await call).status, 200)
+  }
+  spare.script = (_received, res) => sse(res, WELL)
+  t.equal((await g.call(CHAT, { key, body: STREAM })).status, 200)
+  t.equal(first.requests.length, 2)
+  await g.settled(key)
+})
+
+t.test('a client that leaves owes the input if only the second account has begun to work', async t => {
+  const mute = await rawUpstream(t, () => {})
+  const s = await scene(t, file =>
+    file
+      .set('upstreams.famC.url', mute.url.replace('http:', 'https:'))
+      .set('upstreams.famC.allowPrivate', true)
+      .set('upstreams.famC.timeouts', { connect: '30s' }),
+  )
+  const { g, key, spare, waiting } = s
+  const leaving = new AbortController()
+  const call = g.call(CHAT, { key, body: STREAM, signal: leaving.signal })
+  await until(() => waiting.spare.length === 1)
+  leaving.abort()
+  await t.rejects(call)
+  await spare.last.closed
+  const [entry] = await g.settled(key)
+  t.match(entry, { type: 'settle' })
+  const [first, second] = await s.used()
+  t.ok(second > 0n && second <= BigInt(entry?.['cost_nano'] as string), `${second} of ${entry?.['cost_nano']}`)
+  t.ok(first >= 0n)
+})
+
+t.test('a reply that is read on for a client that left stays with the first account', async t => {
+  const s = await scene(t, file => file.set('upstreams.famC.onDisconnect', 'finish'))
+  const { g, key, first, spare, waiting } = s
+  const leaving = new AbortController()
+  const headers = { 'idempotency-key': 'one' }
+  const call = g.call(CHAT, { key, body: STREAM, signal: leaving.signal, headers })
+  await until(() => waiting.spare.length === 1)
+  leaving.abort()
+  await t.rejects(call)
+  const { connections } = g.gateway
+  await until(() => g.gateway.connections <= connections)
+  sse(waiting.spare[0] as ServerResponse, WELL)
+  await spare.last.closed
+  sse(waiting.first[0] as ServerResponse, WELL)
+  t.match(await g.call(CHAT, { key, body: STREAM, headers }), { status: 200, text: /good/ })
+  t.same([first.requests.length, spare.requests.length], [1, 1], 'the retry gets the same reply')
+  t.match(await g.settled(key), [{ type: 'settle', output_tokens: 5 }])
+})
+
 t.test('when both fail, the client gets an error and nothing is held', async t => {
   const s = await scene(t)
   const { g, key, waiting } = s
@@ -198,7 +291,6 @@ t.test('no second account is asked if its quota is used up, or beyond `attempts`
     ]),
   )
   const single = await scene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
-  const calls = [spent, single].map(({ g, key }) => g.call(CHAT, { key, body: STREAM }))
   const asked: string[] = []
   const { ledger } = spent.g.gateway
   const hold = ledger.hold.bind(ledger)
@@ -206,8 +298,119 @@ t.test('no second account is asked if its quota is used up, or beyond `attempts`
     asked.push(request.account)
     return hold(request)
   }
+  const one = single.g.call(CHAT, { key: single.key, body: STREAM })
+  await until(() => single.waiting.first.length === 1)
+  const calls = [one, spent.g.call(CHAT, { key: spent.key, body: STREAM })]
   await until(() => asked.some(account => account.startsWith('quota:spare/one')))
   for (const { waiting } of [spent, single]) sse(waiting.first[0] as ServerResponse, WELL)
   for (const { status } of await Promise.all(calls)) t.equal(status, 200)
   for (const { spare } of [spent, single]) t.equal(spare.requests.length, 0)
+})
+
+/** Adds a stage of a plugin with the given hooks, as the code of an object. */
+function withStage(t: Test, hooks: string): Edit {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugin-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  writeFileSync(
+    join(folder, 'picky.ts'),
+    `import { definePlugin } from 'tollgate/plugin'
+export default definePlugin({ name: 'picky', summary: 'x', on: 'inference', needs: [], setup: () => (${hooks}) })`,
+  )
+  return file => file.insertBefore('router', 'picky').set('plugins', [folder])
+}
+
+/** Adds a third account, which answers at once. */
+async function withThird(t: Test): Promise<{ readonly third: ScriptedUpstream; readonly edit: Edit }> {
+  const third = await ScriptedUpstream.start(t)
+  third.script = (_received, res) => sse(res, WELL)
+  const accounts = [{ name: 'one', key: 'third-secret-0123456789', quota: { credits: 5, per: 'day' } }]
+  const edit: Edit = file =>
+    file
+      .set('upstreams.third', { url: third.url, speaks: ['chat-completions'], accounts })
+      .set('keyTypes.famC.upstream', ['famC', 'spare', 'third'])
+  return { third, edit }
+}
+
+/** Checks that nothing is held of any quota. */
+async function nothingHeld(t: Test, { g, key }: Scene): Promise<void> {
+  await g.settled(key)
+  t.match(await g.balance(key), { held: '0' })
+  t.equal(g.gateway.ledger.live, 0)
+  const { redis, keys } = g.gateway.ledger.scripts
+  for (const { accounts } of g.gateway.config.upstreams.values()) {
+    for (const { name, quotas } of accounts) {
+      for (const quota of quotas) {
+        const held = await redis.hmget(keys.of(quotaAccount(name, quota)).account, 'rsv', 'n')
+        t.notOk(
+          held.some(value => value !== null && value !== '0'),
+          `${name}: ${held.join()}`,
+        )
+      }
+    }
+  }
+}
+
+t.test('a stage that refuses a second account, or is too late, leaves nothing held and nothing counted', async t => {
+  for (const hook of [
+    '({ hedge: () => false })',
+    "({ hedge: () => { throw new Error('no') } })",
+    '({ hedge: () => new Promise(resolve => setTimeout(resolve, 900)) })',
+    '({ hedge: (x, other) => other.upstream.name !== "spare", unhedge: async () => { throw new Error("no") } })',
+  ]) {
+    const { third, edit } = await withThird(t)
+    third.script = () => {}
+    const refusing = withStage(t, hook)
+    const s = await scene(t, file => refusing(edit(file)).set('limits.stage', '600ms'))
+    const { g, key, spare, waiting } = s
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => waiting.first.length === 1)
+    // Until the accounts after the first one have been asked, or refused.
+    const begun = (name: string): number => g.gateway.pool.members.get(name)?.health.counts.requests ?? 0
+    await until(() => begun('spare/one') + begun('third/one') === 2)
+    sse(waiting.first[0] as ServerResponse, WELL)
+    t.match(await call, { status: 200, text: /good/ }, hook)
+    t.equal(spare.requests.length, 0, hook)
+    t.equal((await s.used())[1], 0n, hook)
+    await nothingHeld(t, s)
+  }
+})
+
+t.test('a stage that refuses to go on to the second account ends it, and the next one serves', async t => {
+  const { third, edit } = await withThird(t)
+  const refusing = withStage(t, '({ reroute: x => x.route.account.name !== "spare/one" })')
+  const s = await scene(t, file => refusing(edit(file)))
+  const { g, key, spare, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  sse(waiting.spare[0] as ServerResponse, WELL)
+  t.match(await call, { status: 200, text: /good/ })
+  await spare.last.closed
+  t.equal(third.requests.length, 1)
+  const [entry] = await g.settled(key)
+  t.match(entry, { type: 'settle', status: 'ok' })
+  const [first, second] = await s.used()
+  t.ok(first > 0n && second > 0n, 'the input of both counts')
+  await nothingHeld(t, s)
+})
+
+t.test('a second account that fails while the request goes over to it is passed over', async t => {
+  const { third, edit } = await withThird(t)
+  const slow = withStage(t, '({ reroute: () => new Promise(resolve => setTimeout(resolve, 300)) })')
+  const s = await scene(t, file => slow(edit(file)))
+  const { g, key, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  json(waiting.first[0] as ServerResponse, {}, 500)
+  await until(() => g.gateway.pool.members.get('famC/main')?.health.counts.failures === 1)
+  json(waiting.spare[0] as ServerResponse, {}, 500)
+  t.match(await call, { status: 200, text: /good/ })
+  t.equal(third.requests.length, 1)
+  const [entry] = await g.settled(key)
+  t.same(await s.used(), [0n, 0n])
+  const account = g.gateway.config.upstreams.get('third')?.accounts[0]
+  const [quota] = account?.quotas ?? []
+  if (!account || !quota) throw new Error('no quota')
+  const { used } = await g.gateway.ledger.quotaUsed(account.name, quota, Date.now())
+  t.equal(used, BigInt(entry?.['cost_nano'] as string))
+  await nothingHeld(t, s)
 })

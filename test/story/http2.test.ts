@@ -145,6 +145,33 @@ t.test('streams over one connection arrive as they are sent, and a slow client h
   t.match(await g.balance(key), { held: '0' })
 })
 
+t.test('large requests at the same time all get their replies', async t => {
+  const upstream = await provider(t)
+  const g = await gatewayFor(t, upstream.port)
+  const key = await g.key('famC', 1000n)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  const body = { ...BODY, messages: [{ role: 'user', content: 'word '.repeat(300_000) }] }
+  const replies = await Promise.all(Array.from({ length: 12 }, () => g.call(CHAT, { key, body })))
+  for (const reply of replies) t.match(reply, { status: 200, json: REPLY })
+  t.equal(upstream.versions.length, 13)
+})
+
+t.test('a connection whose server has not answered is closed with its request', async t => {
+  const upstream = await provider(t)
+  const g = await gatewayFor(t, upstream.port, { onDisconnect: 'cancel' }, { keepAlive: '60s' })
+  const key = await g.key('famC')
+  let asked = 0
+  upstream.answer = () => void asked++
+  const leaving = new AbortController()
+  const calls = Array.from({ length: 5 }, () => g.call(CHAT, { key, body: STREAM, signal: leaving.signal }))
+  await until(() => asked === 5)
+  t.equal(upstream.sessions.size, 5)
+  leaving.abort()
+  await Promise.allSettled(calls)
+  await until(() => upstream.sessions.size === 0)
+  await g.settled(key)
+})
+
 t.test('a provider that offers no HTTP/2, and an upstream without `http2: auto`, use HTTP/1.1', async t => {
   const upstream = await provider(t)
   const off = await gatewayFor(t, upstream.port, { http2: 'off' })
