@@ -148,6 +148,13 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
         if (!(thrown instanceof FailedAttempt)) throw thrown
         if (thrown === NOT_ASKED) route.postpone()
         const failed = noteFailure(x, thrown)
+        if (thrown instanceof Slower && x.over) {
+          // The second account has the request, so that it is charged there.
+          if (await route.next()) hedge?.goneTo(route.current)
+          await up.reroute(failed)
+          await hedge?.refuse()
+          return endedByClient(x)
+        }
         // An account that was not asked, or that is refused, is no try.
         const isNoTry = thrown === NOT_ASKED || (refusesAccount(thrown.kind) && isRetried(thrown, on))
         if (isNoTry) asked--

@@ -25,7 +25,7 @@ interface Running {
 /** Why an attempt was cancelled, for the history. */
 const SLOWER = 'another account answered first'
 
-/** The failure of an attempt that was cancelled, because the other account had answered. */
+/** The failure of an attempt that the second account takes the place of: that one has answered, or alone has the request. */
 export class Slower extends FailedAttempt {
   /** How the attempt ended. */
   readonly attempt: Pick<Attempt, 'failure' | 'cancelled'>
@@ -88,15 +88,21 @@ export class Hedge {
 
   /** Cancels the attempt at the account that the route has gone on to. @returns it, if there was one */
   async refuse(): Promise<Attempt | undefined> {
-    const { x, pool } = this.#parts
+    const { pool } = this.#parts
     const taken = this.#taken
     if (!taken) return undefined
     this.#taken = undefined
     taken.cancel()
     const attempt = { ...nameOf(taken.candidate), ...cancelledAttempt(await takenBack(taken)) }
-    x.attempts.push(attempt)
+    this.#note(attempt)
     pool.ended(taken.candidate)
     return attempt
+  }
+
+  #note(attempt: Attempt): void {
+    const { x } = this.#parts
+    // A client that left owes the input even if only the second account has begun to work.
+    x.attempts.push(x.gone && attempt.cancelled ? { ...attempt, failure: undefined } : attempt)
   }
 
   /**
@@ -125,6 +131,8 @@ export class Hedge {
     }
     if (!isFirst) await this.end()
     const reply = await first.reply
+    // Everybody has left, and only the second account has the request.
+    if (reply === 'unsent' && this.#second) throw new Slower(reply)
     if (typeof reply === 'string' || reply.status === 200) await this.end()
     return reply
   }
@@ -204,8 +212,7 @@ export class Hedge {
     this.lost++
     x.route.drop(second.candidate)
     const attempt = { ...nameOf(second.candidate), ...how }
-    // A client that left owes the input even if only the second account has begun to work.
-    x.attempts.push(x.gone && attempt.cancelled ? { ...attempt, failure: undefined } : attempt)
+    this.#note(attempt)
     up.unhedge(attempt)
   }
 }

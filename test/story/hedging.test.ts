@@ -211,8 +211,9 @@ t.test('a client that leaves owes the input if only the second account has begun
   const [entry] = await g.settled(key)
   t.match(entry, { type: 'settle' })
   const [first, second] = await s.used()
-  t.ok(second > 0n && second <= BigInt(entry?.['cost_nano'] as string), `${second} of ${entry?.['cost_nano']}`)
-  t.ok(first >= 0n)
+  t.equal(second, BigInt(entry?.['cost_nano'] as string))
+  t.equal(first, 0n, 'the first account never had the request')
+  await nothingHeld(t, s)
 })
 
 t.test('a reply that is read on for a client that left stays with the first account', async t => {
