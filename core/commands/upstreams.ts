@@ -105,7 +105,7 @@ export async function testAccount(environment: Environment, config: Config, name
   if (account.url === undefined) return environment.print(`${account.name} is simulated.`)
   const { ms, failure } = await probe(upstream, account, model)
   if (failure !== undefined) throw new StoreFailure(`${account.name} failed after ${ms} ms: ${failure}`)
-  environment.print(`${account.name} answered in ${ms} ms, asked for ${model}.`)
+  environment.print(`${account.name} answered in ${ms} ms (model ${model}).`)
 }
 
 /** Returns the name of the cheapest model that an account serves. */

@@ -175,7 +175,8 @@ export const UPSTREAM = {
           exclusiveMinimum: 0,
           maximum: 1,
           default: 0.5,
-          description: 'Share of failures that takes an account out.',
+          expected: 'a share above 0 and at most 1, such as 0.5',
+          description: 'Share of failures that takes an account out, above 0 and at most 1.',
         },
         least: {
           type: 'integer',

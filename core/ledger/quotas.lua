@@ -102,7 +102,7 @@ local function holdQuota(k, a, quota, balance, heldBefore, count, resets, fields
     unpack(fields))
   if not held then
     local ofShare = affordable(balance, wanted, least) and ' share' or ''
-    return 'insufficient ' .. whole(balance) .. ' ' .. resets .. ofShare
+    return 'insufficient ' .. whole(balance) .. ' ' .. resets(math.max(1, least - balance)) .. ofShare
   end
   return 'held ' .. whole(held) .. ' ' .. whole(balance - held)
 end
@@ -121,7 +121,8 @@ operations['quota'] = { 4, 10, function(k, a)
   local balance = tonumber(found[3] or '0') + quota - tonumber(found[2] or '0')
   if found[1] ~= ARGV[a + 5] then balance = quota - held end
   local ends = tonumber(ARGV[a + 6])
-  return holdQuota(k, a, quota, balance, held, count, ARGV[a + 6], { 'win', ARGV[a + 5] }, from, ends - from, false)
+  local function resets() return ARGV[a + 6] end
+  return holdQuota(k, a, quota, balance, held, count, resets, { 'win', ARGV[a + 5] }, from, ends - from, false)
 end }
 
 -- rolling(account, hold, leases, shares; lease's name, amount, least amount, lease ms, quota, length of a part in ms,
@@ -151,8 +152,17 @@ operations['rolling'] = { 4, 10, function(k, a)
     for _, used in ipairs(redis.call('HMGET', KEYS[k], unpack(over))) do balance = balance + tonumber(used or '0') end
     redis.call('HDEL', KEYS[k], unpack(over))
   end
-  local resets = whole((math.max(low, first) + parts) * length)
   local window = length * parts
+  -- When enough of what was charged has come back. If that is not enough, what is held now must be charged first.
+  local function resets(missing)
+    local names = {}
+    for at = math.max(low, first), part do names[#names + 1] = 's' .. whole(at) end
+    for index, used in ipairs(redis.call('HMGET', KEYS[k], unpack(names))) do
+      missing = missing - tonumber(used or '0')
+      if missing <= 0 then return whole((math.max(low, first) + index - 1 + parts) * length) end
+    end
+    return whole((part + parts) * length)
+  end
   return holdQuota(k, a, quota, balance, held, count, resets,
     { 'lo', whole(math.max(low, first)), 'part', ARGV[a + 5] }, math.floor(now() / window) * window, window, true)
 end }

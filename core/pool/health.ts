@@ -178,7 +178,12 @@ export class Health {
     this.#barred = undefined
     this.#coolUntil = this.#waitUntil = 0
     this.#level = 0
+    this.#forgetFailures()
+  }
+
+  #forgetFailures(): void {
     this.#inARow = 0
+    this.#window = { from: 0, requests: 0, failures: 0 }
     this.#trial = undefined
   }
 
@@ -204,7 +209,9 @@ export class Health {
    * a process that does not know it yet may write later.
    */
   adopt({ at, coolUntil, waitUntil, level, barred, resetAt, lastFailure }: HealthState): void {
+    if (resetAt > this.#resetAt) this.#forgetFailures()
     this.#resetAt = Math.max(this.#resetAt, resetAt)
+    if (lastFailure && lastFailure.at > (this.lastFailure?.at ?? 0)) this.lastFailure = lastFailure
     const latest = (this.#barred?.at ?? 0) >= (barred?.at ?? 0) ? this.#barred : barred
     this.#barred = latest && latest.at > this.#resetAt ? latest : undefined
     if (at <= this.#at) return
@@ -212,7 +219,6 @@ export class Health {
     this.#coolUntil = coolUntil
     this.#waitUntil = waitUntil
     this.#level = level
-    if (lastFailure && lastFailure.at > (this.lastFailure?.at ?? 0)) this.lastFailure = lastFailure
   }
 
   #count(now: number, failures: number, windowMs = Infinity): void {

@@ -2,7 +2,7 @@
 import { GatewayError } from '../errors.ts'
 
 /** A client is asked to try again within this time, in milliseconds. A later time makes the error final. */
-const NEAR_MS = 60_000
+export const NEAR_MS = 60_000
 /** A date in the far future means nothing to a client. */
 const FAR_MS = 30 * 86_400_000
 

@@ -113,9 +113,10 @@ export class PoolSharing {
     const states = await this.#adopt()
     for (const [name, { health }] of this.#pool.members) {
       // The store has never had it, has lost it, or another process has written over it.
-      const [known, { at, barred, resetAt }] = [states.get(name), health.state]
+      const [known, { at, barred, resetAt, lastFailure }] = [states.get(name), health.state]
       const isKnown = known && known.at >= at && known.barred?.at === barred?.at && known.resetAt === resetAt
-      if (!isKnown && at > 0) await this.write(name)
+      const isLast = (known?.lastFailure?.at ?? 0) >= (lastFailure?.at ?? 0)
+      if ((!isKnown && at > 0) || !isLast) await this.write(name)
       await this.#add(name, health.counts)
     }
   }

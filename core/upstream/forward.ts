@@ -5,7 +5,7 @@
 import type { Forward } from '../chain/chain.ts'
 import { known, type ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
-import type { Attempt, Failure, Outcome } from '../exchange/exchange.ts'
+import type { Attempt, Failure, Head, Outcome } from '../exchange/exchange.ts'
 import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import type { Candidate } from '../exchange/route.ts'
@@ -14,7 +14,7 @@ import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
 import { waitAsked } from '../formats/rate-limits.ts'
 import { deadline } from '../lib/deadline.ts'
 import { reasonOf } from '../lib/log.ts'
-import { noneLeft } from '../pool/none-left.ts'
+import { NEAR_MS, noneLeft } from '../pool/none-left.ts'
 import { type Pool, refusesAccount } from '../pool/pool.ts'
 import { endedByClient, FailedAttempt } from './endings.ts'
 import { passedQuery, upwardHeaders } from './headers.ts'
@@ -25,6 +25,9 @@ import { type Client, type Sender, type TakenBack, Unsent, type UpstreamReply } 
 
 /** The failure of an account that cannot be asked at this moment: another request tries it, or it must wait. */
 const NOT_ASKED = new FailedAttempt('connect', new GatewayError('overloaded'))
+
+/** Two waits that differ by less are the same, in milliseconds. */
+const HARDLY_MS = 1000
 
 /** Which other accounts an attempt may be given up for: a second one at the same time, or the next one. */
 interface Others {
@@ -176,7 +179,12 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     // The client's next request would fail as well, until an account can serve again.
     const waitMs = pool.waitMs(upstreams, sends)
     if (failure === NOT_ASKED || (refusesAccount(kind) && waitMs > 0)) return noneLeft(waitMs, error.details.cause)
-    if (head) up.response(head)
+    if (!head) return error
+    try {
+      up.response(head)
+    } catch (thrown) {
+      return sooner(thrown, waitMs, head)
+    }
     return error
   }
 
@@ -218,6 +226,20 @@ async function next(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined, f
     before = (await hedge?.refuse()) ?? before
   }
   return false
+}
+
+/** Returns an error that tells the client to wait, if another account can serve before that. */
+function sooner(thrown: unknown, waitMs: number, { headers }: Head): unknown {
+  if (!(thrown instanceof GatewayError)) return thrown
+  const { retryAfterMs = 0, ...details } = thrown.details
+  if (retryAfterMs <= waitMs + HARDLY_MS) return thrown
+  const isFinal = headers['x-should-retry'] === 'false'
+  const { retry: _isFar, ...rest } = details
+  return new GatewayError(thrown.code, {
+    ...rest,
+    retryAfterMs: Math.max(waitMs, HARDLY_MS),
+    ...((isFinal || waitMs > NEAR_MS) && { retry: false }),
+  })
 }
 
 /** Notes in the attempt at the current account that its answer was no reply. @returns the attempt */

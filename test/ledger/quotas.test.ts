@@ -254,3 +254,24 @@ t.test('of more than a hundred keys, what they leave is known', async t => {
   t.match(await hold(10_000n, 10_000n, 'greedy'), { kind: 'insufficient', ofShare: true })
   t.match(await hold(4974n, 4974n, 'key_7'), { kind: 'held' })
 })
+
+t.test('a refusal by a rolling quota says when enough of it comes back', async t => {
+  const hours = 3_600_000
+  const quota = { name: '60h', amount: 100n, window: { rollingMs: 60 * hours }, fairShare: false }
+  const { ledger, hold, charge } = await scene(t, quota)
+  await charge(70n)
+  // 20 hours pass.
+  const { redis, keys } = ledger.scripts
+  const { account } = keys.of(quotaAccount('u/1', quota))
+  const part = Math.floor(Date.now() / hours)
+  await redis.hset(account, 'lo', part - 20, `s${part - 20}`, (await redis.hget(account, `s${part}`)) ?? '')
+  await redis.hdel(account, `s${part}`)
+  await charge(25n)
+  const after = async (amount: bigint): Promise<number> => {
+    const answer = await hold(amount)
+    return answer.kind === 'insufficient' ? answer.resetsAt / hours - part : 0
+  }
+  t.equal(await after(6n), 40)
+  t.equal(await after(75n), 40)
+  t.equal(await after(76n), 60)
+})

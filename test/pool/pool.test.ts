@@ -273,3 +273,29 @@ t.test('only the request that tries an account decides about the trial', t => {
   t.ok(health.ready(3000))
   t.end()
 })
+
+t.test('what another process has reset is reset here, with its failures in a row', t => {
+  const { pool, upstream, clock, ask, choose } = poolOf(['a'])
+  const [a] = upstream.accounts as [Account]
+  ask().fail(500)
+  ask().fail(500)
+  clock.now += 10
+  const operator = new Health()
+  operator.adopt(pool.health(a).state)
+  operator.reset(clock.now)
+  pool.health(a).adopt(operator.state)
+  ask().fail(500)
+  t.same(choose(), ['a'])
+  t.equal(pool.health(a).ready(clock.now), true, 'one failure of three')
+  t.end()
+})
+
+t.test('the last failure is shared even if the account stays in', t => {
+  const { pool, upstream, ask } = poolOf(['a'])
+  const [a] = upstream.accounts as [Account]
+  ask().fail(500)
+  const other = new Health()
+  other.adopt(pool.health(a).state)
+  t.match(other.lastFailure, { reason: 'status 500' })
+  t.end()
+})

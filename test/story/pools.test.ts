@@ -289,6 +289,20 @@ t.test('when no account is left, the error says truly when one will be', async t
   await g.settled(key)
 })
 
+t.test('a customer is not told to wait longer than until the first account can serve', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 429, { 'retry-after': '20' })
+  spare.script = (_received, res) => json(res, {}, 429, { 'retry-after': '4000' })
+  for (let nth = 0; nth < 2; nth++) {
+    const refused = await g.call(CHAT, { key, body: BODY })
+    t.equal(refused.status, 503)
+    t.equal(refused.headers.get('x-should-retry'), null)
+    t.ok(Number(refused.headers.get('retry-after')) <= 20, refused.headers.get('retry-after') ?? 'none')
+  }
+  await g.settled(key)
+})
+
 t.test(
   'gateways share what they know of an account, and continue with it while the store is away',
   { skip },
