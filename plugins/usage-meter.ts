@@ -89,16 +89,16 @@ export default definePlugin({
         runningHold.quotaHolds = []
         holder.endQuotas(quotaHolds, used)
         const { hedge } = runningHold
-        const isHedge = hedge?.account === x.route.account
-        if (isHedge) runningHold.hedge = undefined
-        const holds = isHedge ? hedge.holds : await heldFor(x, x.route.account)
+        const given = hedge?.account === x.route.account ? hedge.holds : undefined
+        if (hedge?.account === x.route.account) runningHold.hedge = undefined
+        const holds = given ?? (await heldFor(x, x.route.account))
         if (!holds) return false
         runningHold.quotaHolds = holds
         runningHold.terms = termsOf(x)
         return true
       },
       async hedge(x, { account, upstream }) {
-        const hedge = { account, upstream, holds: NONE }
+        const hedge: metering.RunningHold['hedge'] = { account, upstream, holds: undefined }
         x.runningHold.hedge = hedge
         const holds = await heldFor(x, account)
         if (!holds) return false
@@ -173,14 +173,18 @@ export default definePlugin({
     }
 
     /** Ends the holds of the account that was asked at the same time, and counts what it may have cost. */
-    function endHedge(x: Metered, lost: Pick<Attempt, 'cancelled'>): void {
-      const { runningHold } = x
-      const { hedge } = runningHold
-      if (!hedge) return
+    function endHedge(x: Metered, lost: Partial<Attempt>): void {
+      const { runningHold, route } = x
+      const { hedge, quotaHolds } = runningHold
+      // The request may have gone on to it already.
+      const isTaken = !hedge && lost.cancelled && lost.account === route.account.name
+      if (!hedge && !isTaken) return
+      const { upstream, holds } = hedge ?? { upstream: route.upstream, holds: quotaHolds }
       runningHold.hedge = undefined
+      if (isTaken) Object.assign(runningHold, { quotaHolds: NONE, lastFailed: lost })
       const used = lost.cancelled ? metering.cancelled(x, runningHold.terms) : []
-      runningHold.lostCost += metering.costOf(used, x.model.entry.sends, hedge.upstream, undefined) ?? 0n
-      holder.endQuotas(hedge.holds, used)
+      runningHold.lostCost += metering.costOf(used, x.model.entry.sends, upstream, undefined) ?? 0n
+      holder.endQuotas(holds ?? NONE, used)
     }
   },
 })

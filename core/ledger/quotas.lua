@@ -61,16 +61,16 @@ local function fairly(account, shares, sharer, quota, balance, wanted, from, len
   return math.min(balance, math.max(share - use, balance - kept))
 end
 
-local function writeShare(shares, sharer, from, used, before, held)
+local function writeShare(shares, sharer, from, length, used, before, held)
   redis.call('HSET', shares, sharer, string.format('%.0f %.0f %.0f %.0f', from, used, before, held))
+  redis.call('PEXPIRE', shares, whole(3 * length))
 end
 
 -- Notes what a key holds of a quota, in the window that it asks in.
 local function holdShare(shares, sharer, held, from, length)
   if sharer == '' then return end
   local used, before, earlier = readShare(redis.call('HGET', shares, sharer), from, length)
-  writeShare(shares, sharer, from, used or 0, before or 0, (earlier or 0) + held)
-  redis.call('PEXPIRE', shares, whole(3 * length))
+  writeShare(shares, sharer, from, length, used or 0, before or 0, (earlier or 0) + held)
 end
 
 -- Notes what was charged to a key's share, and what it holds more, in the window that the quota knows. A hold without a
@@ -82,7 +82,7 @@ local function noteShare(account, shares, sharer, charge, more)
   if length == 0 then return end
   local from = known[3] and math.floor(now() / length) * length or tonumber(known[1])
   local used, before, held = readShare(redis.call('HGET', shares, sharer), from, length)
-  writeShare(shares, sharer, from, math.max(0, (used or 0) + charge), before or 0, math.max(0, (held or 0) + more))
+  writeShare(shares, sharer, from, length, math.max(0, (used or 0) + charge), before or 0, math.max(0, (held or 0) + more))
 end
 
 -- Holds an amount on a quota whose balance is known, and writes the fields that its window needs as well.

@@ -27,8 +27,8 @@ export class RunningHold implements Indexed {
   readonly keyHold: Hold
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
-  /** Another account that is asked at the same time, with the holds on its quotas. */
-  hedge: { readonly account: Account; readonly upstream: Upstream; holds: readonly Hold[] } | undefined
+  /** Another account that is asked at the same time, with the holds on its quotas once the store has given them. */
+  hedge: { readonly account: Account; readonly upstream: Upstream; holds: readonly Hold[] | undefined } | undefined
   terms: Terms
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false

@@ -129,11 +129,18 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       up,
       pool,
       start: (candidate, client) => send(x, up, candidate, client),
-      failed: async (candidate, answer) => {
+      failed: async (candidate, answer, hurry) => {
         if (answer instanceof GatewayError) return learn(candidate, unanswered(answer))
         const attempt = { upstream: candidate.upstream.name, account: candidate.account.name, status: answer.status }
         const how = { attempt, patience: candidate.upstream.timeouts, mayAskAnother: false, begun: () => {} }
-        learn(candidate, await failureOf(x, up, answer, how))
+        const unread = (): FailedAttempt =>
+          new FailedAttempt(
+            answer.status,
+            new GatewayError('upstream_failed', { cause: new Error(`status ${answer.status}`) }),
+          )
+        const read = failureOf(x, up, answer, how).catch(unread)
+        learn(candidate, await Promise.race([read, hurry.then(unread)]))
+        answer.abort()
       },
     })
   }
@@ -149,7 +156,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
         return await attempt(x, up, hedge, others)
       } catch (thrown) {
         if (!(thrown instanceof FailedAttempt)) throw thrown
-        if (thrown === NOT_ASKED) route.postpone()
+        // It may be asked once more if every other one fails.
+        if (thrown === NOT_ASKED || thrown instanceof Slower) route.postpone()
         const failed = noteFailure(x, thrown)
         if (thrown instanceof Slower && x.over) {
           // The second account has the request, so that it is charged there.
@@ -223,7 +231,10 @@ async function next(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined, f
     hedge?.goneTo(x.route.current)
     if (x.over || x.gone) return false
     if (await up.reroute(before)) return true
-    before = (await hedge?.refuse()) ?? before
+    const refused = await hedge?.refuse()
+    if (!refused) continue
+    up.unhedge(refused)
+    before = refused
   }
   return false
 }

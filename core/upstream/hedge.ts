@@ -33,13 +33,13 @@ export class Slower extends FailedAttempt {
   /** @param taken whether the account may have begun to work */
   constructor(taken: TakenBack) {
     const cause = new Error(`late, and ${SLOWER}`)
-    super('slower', new GatewayError('upstream_timeout', { message: SLOWER, cause }))
+    super('slower', new GatewayError('upstream_timeout', { cause }))
     this.attempt = cancelledAttempt(taken)
   }
 }
 
-function cancelledAttempt(taken: TakenBack): Pick<Attempt, 'failure' | 'cancelled'> {
-  return { failure: SLOWER, ...(taken === 'sent' && { cancelled: true }) }
+function cancelledAttempt(taken: TakenBack, failure = SLOWER): Pick<Attempt, 'failure' | 'cancelled'> {
+  return { failure, ...(taken === 'sent' && { cancelled: true }) }
 }
 
 /** What an exchange's attempts at two accounts need. */
@@ -49,7 +49,7 @@ interface Parts {
   readonly pool: Pool
   readonly start: Start
   /** Notes what the failure of the second attempt tells about its account. */
-  readonly failed: (candidate: Candidate, answer: UpstreamReply | GatewayError) => Promise<void>
+  readonly failed: (candidate: Candidate, answer: UpstreamReply | GatewayError, hurry: Promise<void>) => Promise<void>
 }
 
 /** The attempts of one exchange that run at the same time: the one at the route's current account, and a second one. */
@@ -63,6 +63,8 @@ export class Hedge {
   #second: Running | undefined
   /** The second attempt, once the route has gone on to its account. */
   #taken: Running | undefined
+  /** Ends the reading of why the second attempt failed. */
+  #hurry: () => void = () => {}
   #noting: Promise<void> | undefined
 
   constructor(parts: Parts) {
@@ -93,7 +95,7 @@ export class Hedge {
     if (!taken) return undefined
     this.#taken = undefined
     taken.cancel()
-    const attempt = { ...nameOf(taken.candidate), ...cancelledAttempt(await takenBack(taken)) }
+    const attempt = { ...nameOf(taken.candidate), ...cancelledAttempt(await takenBack(taken), 'not wanted any more') }
     this.#note(attempt)
     pool.ended(taken.candidate)
     return attempt
@@ -121,7 +123,8 @@ export class Hedge {
     }
     const first = this.#begin(x.route.current)
     if (afterMs === undefined || this.#asked || (await isInTime(first.reply, afterMs))) return first.reply
-    const second = await this.#hedge(first)
+    // The hooks may take long. The first account is not kept waiting for them.
+    const second = await Promise.race([this.#hedge(first), settled(first.reply).then(() => undefined)])
     if (!second) return first.reply
     const isFirst = await Promise.race([settled(first.reply), this.#answer(second)])
     // Whether the reply of a client that left is read to its end is decided for the first account.
@@ -149,6 +152,8 @@ export class Hedge {
     }
     const refused = await this.refuse()
     if (refused) this.#parts.up.unhedge(refused)
+    // Nobody waits for the words of a failure any more.
+    this.#hurry()
     await this.#noting
   }
 
@@ -202,15 +207,16 @@ export class Hedge {
   }
 
   #failed(second: Running, how: Partial<Attempt>, answer: UpstreamReply | GatewayError): void {
+    this.#parts.x.route.drop(second.candidate)
     this.#drop(second, how)
-    this.#noting = this.#parts.failed(second.candidate, answer)
+    const hurry = new Promise<void>(resolve => (this.#hurry = resolve))
+    this.#noting = this.#parts.failed(second.candidate, answer, hurry)
   }
 
   #drop(second: Running, how: Partial<Attempt>): void {
-    const { x, up } = this.#parts
+    const { up } = this.#parts
     this.#second = undefined
     this.lost++
-    x.route.drop(second.candidate)
     const attempt = { ...nameOf(second.candidate), ...how }
     this.#note(attempt)
     up.unhedge(attempt)

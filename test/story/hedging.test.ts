@@ -417,3 +417,66 @@ t.test('a second account that fails while the request goes over to it is passed 
     t.equal(used, BigInt(entry?.['cost_nano'] as string))
   }
 })
+
+t.test('a second account that cannot be read, or that stalls in its failure, keeps no client waiting', async t => {
+  for (const fail of [
+    (res: ServerResponse): void => void res.writeHead(500, { 'content-encoding': 'lzma' }).end('{}'),
+    (res: ServerResponse): void => void res.writeHead(500).write('{'),
+  ]) {
+    const s = await scene(t, file => file.set('limits.keepalive', '60s'))
+    const { g, key, spare, waiting } = s
+    spare.script = (_received, res) => fail(res)
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => g.gateway.pool.members.get('spare/one')?.health.counts.requests === 1)
+    await until(() => spare.requests.length === 1)
+    sse(waiting.first[0] as ServerResponse, WELL)
+    t.match(await call, { status: 200, text: /good/ })
+    await nothingHeld(t, s)
+  }
+})
+
+t.test('hedging takes no retry away: an account that was only cancelled may be asked again', async t => {
+  const s = await scene(t)
+  const { g, key, spare, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  await until(() => waiting.spare.length === 1)
+  spare.script = (_received, res) => sse(res, WELL)
+  sse(waiting.first[0] as ServerResponse, 'data: {"error":{"message":"x","type":"server_error"}}\n\n')
+  t.match(await call, { status: 200, text: /good/ })
+  await nothingHeld(t, s)
+})
+
+t.test('the input of a second account counts, even if a stage then refuses it and no other is left', async t => {
+  for (const hook of [
+    '({ reroute: x => x.route.account.name !== "spare/one" })',
+    "({ reroute: () => { throw new Error('no') } })",
+  ]) {
+    const s = await scene(t, withStage(t, hook))
+    const { g, key, first, spare, waiting } = s
+    const call = g.call(CHAT, { key, body: STREAM })
+    await until(() => waiting.spare.length === 1)
+    // The first account is asked once more, since it was only late.
+    first.script = (_received, res) => json(res, {}, 500)
+    sse(waiting.spare[0] as ServerResponse, WELL)
+    t.ok((await call).status >= 500)
+    await spare.last.closed
+    await nothingHeld(t, s)
+    const [one, other] = await s.used()
+    t.ok(one > 0n && other > 0n, `${hook}: ${one}, ${other}`)
+  }
+})
+
+t.test('the first answer does not wait for a slow stage that decides about the second account', async t => {
+  const slow = withStage(t, '({ hedge: () => new Promise(resolve => (globalThis.decide = resolve)) })')
+  const s = await scene(t, file => slow(file).set('limits.stage', '60s'))
+  const { g, key, waiting } = s
+  const call = g.call(CHAT, { key, body: STREAM })
+  const decide = (): (() => void) | undefined => (globalThis as { decide?: () => void }).decide
+  await until(() => decide() !== undefined)
+  sse(waiting.first[0] as ServerResponse, WELL)
+  t.match(await call, { status: 200, text: /good/ })
+  decide()?.()
+  await until(() => g.gateway.ledger.live === 0)
+  await nothingHeld(t, s)
+  t.equal(s.spare.requests.length, 0)
+})
