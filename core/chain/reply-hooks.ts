@@ -95,14 +95,8 @@ export class ReplyHooks {
 
   /** Tells the stages that the other account is no longer asked. */
   unhedge(lost: Attempt): void {
-    for (const placed of this.#hooks.unhedge) {
-      try {
-        const observed: unknown = placed.stage.unhedge?.(known(this.#x), lost)
-        if (observed instanceof Promise) this.#watch(observed, placed, 'unhedge hook failed')
-      } catch (cause) {
-        this.#hookFailed(placed, cause, 'unhedge hook failed')
-      }
-    }
+    for (const placed of this.#hooks.unhedge)
+      this.#tell('unhedge', placed, ({ stage }) => stage.unhedge?.(known(this.#x), lost))
   }
 
   /** Asks the stages whether an account can be used. */
@@ -195,13 +189,17 @@ export class ReplyHooks {
 
   /** Tells the stages whether a client listens to a reply that is read on. */
   listening(anybody: boolean): void {
-    for (const placed of this.#stages) {
-      try {
-        const observed: unknown = placed.stage.listening?.(known(this.#x), anybody)
-        if (observed instanceof Promise) this.#watch(observed, placed, 'listening hook failed')
-      } catch (cause) {
-        this.#hookFailed(placed, cause, 'listening hook failed')
-      }
+    for (const placed of this.#stages)
+      this.#tell('listening', placed, ({ stage }) => stage.listening?.(known(this.#x), anybody))
+  }
+
+  /** Tells a stage something. Its hook may be asynchronous, though its type does not allow it. */
+  #tell(hook: 'unhedge' | 'listening', placed: PlacedStage, tell: (placed: PlacedStage) => unknown): void {
+    try {
+      const observed = tell(placed)
+      if (observed instanceof Promise) this.#watch(observed, placed, `${hook} hook failed`)
+    } catch (cause) {
+      this.#hookFailed(placed, cause, `${hook} hook failed`)
     }
   }
 

@@ -41,9 +41,9 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   request?(x: With<N>): Awaitable<Given<G> | Reply>
   /**
    * On the way up, when an account has failed before anything of its reply was sent, or was cancelled because another one
-   * answered first, and the request is about to go to another one: `route` is the new one already. What the failed attempt has reported must be forgotten here. Returns
-   * false if the new account cannot be used, so that the next one is asked. The gateway waits for a promise for at most
-   * `limits.stage`.
+   * answered first, and the request is about to go to another one: `route` is the new one already. What the failed
+   * attempt has reported must be forgotten here. Returns false if the new account cannot be used, so that the next one is
+   * asked. The gateway waits for a promise for at most `limits.stage`.
    */
   reroute?(x: With<N | G>, failed: Attempt): Awaitable<boolean | void>
   /**

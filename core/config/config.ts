@@ -147,7 +147,7 @@ export interface RetryPolicy {
   readonly on: ReadonlySet<string>
   /** How long the events before the first content are held back while another account could be asked. */
   readonly openingMs: number
-  /** How long a first account may take to answer a stream, before a second one is asked as well. Undefined for ever. */
+  /** How long a first account may take to answer a stream, before a second one is asked as well; undefined if none is. */
   readonly hedgeAfterMs: number | undefined
 }
 

@@ -17,6 +17,14 @@ export function candidateOf({ upstream, account, lastResort }: Omit<Candidate, '
   return { upstream, account, lastResort, format: speaks.includes(client) ? client : (speaks[0] as Format) }
 }
 
+/** Returns the names of an account and its upstream, as an attempt has them. */
+export function namesOf({ upstream, account }: Pick<Candidate, 'upstream' | 'account'>): {
+  readonly upstream: string
+  readonly account: string
+} {
+  return { upstream: upstream.name, account: account.name }
+}
+
 /** Translates the request into a format. Undefined if the client speaks it. */
 export type Translate = (format: Format) => Promise<Translation | undefined> | Translation | undefined
 

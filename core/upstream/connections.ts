@@ -15,8 +15,9 @@ const HEADER_BYTES_MAX = 64 * 1024
 /** Maximum requests at a time on one HTTP/2 connection. A server may allow fewer. */
 const STREAMS_MAX = 100
 /**
- * Node gives up requests of an HTTP/2 connection that needs more than 10 MB. So the bodies of its requests have at most
- * this many bytes together, and each reply at most so many that nobody has read. A larger body has a connection of its own.
+ * Node resets requests of an HTTP/2 connection that needs more than 10 MB of memory. So the bodies of its requests may
+ * have at most this many bytes together, and each reply is read ahead by one small window. A larger body has a connection
+ * of its own.
  */
 const SHARED_BODY_BYTES_MAX = 2 * 1024 * 1024
 /** undici reads this member, which its types do not have. */

@@ -8,7 +8,7 @@ import { GatewayError } from '../errors.ts'
 import type { Attempt, Failure, Head, Outcome } from '../exchange/exchange.ts'
 import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import type { Candidate } from '../exchange/route.ts'
+import { type Candidate, namesOf } from '../exchange/route.ts'
 import { keepWaiting } from '../exchange/waiting.ts'
 import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
 import { waitAsked } from '../formats/rate-limits.ts'
@@ -45,9 +45,10 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
   async function send(
     x: HttpExchange,
     up: ReplyHooks,
-    { upstream, account, format }: Candidate,
+    candidate: Candidate,
     client: Client,
   ): Promise<UpstreamReply | TakenBack> {
+    const { upstream, account, format } = candidate
     const { translation } = x.route
     const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
     const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
@@ -58,7 +59,7 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
     return sender.send(to, path + query, headers, bytes, client, () => {
       sender.repeated++
       up.log.info(
-        { exchange: x.id, upstream: upstream.name, account: account.name },
+        { exchange: x.id, ...namesOf(candidate) },
         'request sent again: the upstream closed an idle connection as the request was sent',
       )
     })
@@ -66,8 +67,8 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
 
   /** Asks the current account. @throws FailedAttempt while nothing has gone to the client; what a stage throws */
   async function ask(x: HttpExchange, up: ReplyHooks, hedge: Hedge | undefined, others: Others): Promise<Outcome> {
-    const { current, upstream, account } = x.route
-    const name = { upstream: upstream.name, account: account.name }
+    const { current, upstream } = x.route
+    const name = namesOf(current)
     x.abandonedReply = new ReadOn(x, up, upstream)
     let reply: UpstreamReply | TakenBack
     try {
@@ -131,7 +132,7 @@ export function forwarder(sender: Sender, pool: Pool, simulated: () => URL, now:
       start: (candidate, client) => send(x, up, candidate, client),
       failed: async (candidate, answer, hurry) => {
         if (answer instanceof GatewayError) return learn(candidate, unanswered(answer))
-        const attempt = { upstream: candidate.upstream.name, account: candidate.account.name, status: answer.status }
+        const attempt = { ...namesOf(candidate), status: answer.status }
         const how = { attempt, patience: candidate.upstream.timeouts, mayAskAnother: false, begun: () => {} }
         const unread = (): FailedAttempt =>
           new FailedAttempt(
@@ -255,7 +256,7 @@ function sooner(thrown: unknown, waitMs: number, { headers }: Head): unknown {
 
 /** Notes in the attempt at the current account that its answer was no reply. @returns the attempt */
 function noteFailure({ attempts, route }: HttpExchange, failure: FailedAttempt): Attempt {
-  const name = { upstream: route.upstream.name, account: route.account.name }
+  const name = namesOf(route)
   const at = attempts.findLastIndex(({ upstream, account }) => upstream === name.upstream && account === name.account)
   const last = attempts[at]
   if (!last || failure === NOT_ASKED) return last ?? name

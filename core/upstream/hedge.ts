@@ -6,7 +6,7 @@ import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import { GatewayError } from '../errors.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import type { Candidate } from '../exchange/route.ts'
+import { type Candidate, namesOf } from '../exchange/route.ts'
 import { deadline } from '../lib/deadline.ts'
 import type { Pool } from '../pool/pool.ts'
 import { FailedAttempt } from './endings.ts'
@@ -95,7 +95,7 @@ export class Hedge {
     if (!taken) return undefined
     this.#taken = undefined
     taken.cancel()
-    const attempt = { ...nameOf(taken.candidate), ...cancelledAttempt(await takenBack(taken), 'not wanted any more') }
+    const attempt = { ...namesOf(taken.candidate), ...cancelledAttempt(await takenBack(taken), 'not wanted any more') }
     this.#note(attempt)
     pool.ended(taken.candidate)
     return attempt
@@ -152,7 +152,7 @@ export class Hedge {
     }
     const refused = await this.refuse()
     if (refused) this.#parts.up.unhedge(refused)
-    // Nobody waits for the words of a failure any more.
+    // The reply is decided, so that the words of a failure are no longer needed.
     this.#hurry()
     await this.#noting
   }
@@ -160,7 +160,7 @@ export class Hedge {
   #begin(candidate: Candidate): Running {
     const client = new CancellableClient(this.#parts.x)
     const reply = this.#parts.start(candidate, client)
-    // It may fail while nobody waits for it.
+    // The attempt may fail before its answer is awaited.
     reply.catch(() => {})
     return { candidate, reply, cancel: () => client.cancel() }
   }
@@ -184,7 +184,7 @@ export class Hedge {
         return (this.#second = this.#begin(candidate))
       }
       pool.ended(candidate)
-      up.unhedge({ ...nameOf(candidate), failure: 'not asked' })
+      up.unhedge({ ...namesOf(candidate), failure: 'not asked' })
     }
     return undefined
   }
@@ -217,7 +217,7 @@ export class Hedge {
     const { up } = this.#parts
     this.#second = undefined
     this.lost++
-    const attempt = { ...nameOf(second.candidate), ...how }
+    const attempt = { ...namesOf(second.candidate), ...how }
     this.#note(attempt)
     up.unhedge(attempt)
   }
@@ -278,8 +278,4 @@ function isInTime(reply: Running['reply'], ms: number): Promise<boolean> {
       resolve(true)
     })
   })
-}
-
-function nameOf({ upstream, account }: Candidate): Pick<Attempt, 'upstream' | 'account'> {
-  return { upstream: upstream.name, account: account.name }
 }
