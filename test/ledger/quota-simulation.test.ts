@@ -1,16 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
-import { parseAddress } from '../../core/config/store-address.ts'
-import { Ledger } from '../../core/ledger/ledger.ts'
+import type { Ledger } from '../../core/ledger/ledger.ts'
 import { Scripts } from '../../core/ledger/scripts.ts'
-import { Records } from '../../core/records/records.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { openStore } from '../../core/store/store.ts'
-import { testEnvironment } from '../environment.ts'
-import { config } from '../plugins/facts.ts'
 import { RealRedis } from '../redis.ts'
+import { openLedger } from './open.ts'
 import { QuotaSimulation } from './quota-simulation.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -26,16 +20,8 @@ type Mutation = readonly [rule: string, part: string, instead: string]
 
 /** Opens a ledger, and the scripts that a simulation runs. */
 async function open(t: Test, redis: RealRedis, mutation?: Mutation): Promise<{ ledger: Ledger; scripts: Scripts }> {
-  const data = mkdtempSync(join(tmpdir(), 'tollgate-simulation-'))
-  t.teardown(() => rmSync(data, { recursive: true, force: true }))
-  const environment = testEnvironment()
-  const place = { ...config.store, address: parseAddress(redis.url), prefix: `q${data.slice(-6)}`, data }
-  const store = await openStore(place, 'guest', environment)
-  t.teardown(() => store.close())
-  const records = await Records.open(place, environment)
-  t.teardown(() => records.close())
-  const ledger = new Ledger(store, records, { ...config, store: place }, environment)
-  await ledger.continuity.start(false)
+  const prefix = `q${randomUUID()}`
+  const { ledger, store } = await openLedger(t, redis, prefix)
   const connection = store.redis.duplicate()
   t.teardown(() => connection.disconnect())
   await connection.connect()
@@ -45,7 +31,7 @@ async function open(t: Test, redis: RealRedis, mutation?: Mutation): Promise<{ l
     if (mutation && !lua.includes(part)) throw new Error(`the scripts have no "${part}" any more: ${rule}`)
     define(name, { ...how, lua: mutation ? lua.replaceAll(part, instead) : lua })
   }
-  return { ledger, scripts: new Scripts({ ...store, redis: connection }, place.prefix) }
+  return { ledger, scripts: new Scripts({ ...store, redis: connection }, prefix) }
 }
 
 t.test(

@@ -1,18 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { parseAddress } from '../../core/config/store-address.ts'
-import { Ledger } from '../../core/ledger/ledger.ts'
 import { Keys } from '../../core/ledger/keys.ts'
 import { Scripts } from '../../core/ledger/scripts.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { openStore } from '../../core/store/store.ts'
-import { Records } from '../../core/records/records.ts'
-import { testEnvironment } from '../environment.ts'
-import { config } from '../plugins/facts.ts'
 import { RealRedis } from '../redis.ts'
 import { newDatabase } from '../records/engines.ts'
+import { openLedger } from './open.ts'
 import { type Mutation, Simulation, type Tally } from './simulation.ts'
 
 /** A simulation empties its store again and again. */
@@ -28,27 +20,15 @@ const MUTATED_STEPS = 4000
 
 /** Runs one simulation on a store and records of its own. */
 async function simulate(t: Test, redis: RealRedis, nth: number, steps: number, mutation?: Mutation): Promise<Tally> {
-  const data = mkdtempSync(join(tmpdir(), 'tollgate-simulation-'))
-  t.teardown(() => rmSync(data, { recursive: true, force: true }))
-  const environment = testEnvironment()
-  const place = {
-    ...config.store,
-    address: parseAddress(redis.url),
-    prefix: `s${nth}`,
-    data,
+  const prefix = `s${nth}`
+  const { ledger, store } = await openLedger(t, redis, prefix, {
     commandTimeoutMs: 10_000,
     records: nth === SIDE_BY_SIDE - 1 ? await newDatabase() : undefined,
-  }
-  const store = await openStore(place, 'guest', environment)
-  t.teardown(() => store.close())
-  const records = await Records.open(place, environment)
-  t.teardown(() => records.close())
-  const ledger = new Ledger(store, records, { ...config, store: place }, environment)
-  await ledger.continuity.start(false)
+  })
   const connections = [0, 1].map(() => store.redis.duplicate())
   t.teardown(() => connections.forEach(connection => connection.disconnect()))
   await Promise.all(connections.map(connection => connection.connect()))
-  const scripts = connections.map(connection => new Scripts({ ...store, redis: connection }, place.prefix))
+  const scripts = connections.map(connection => new Scripts({ ...store, redis: connection }, prefix))
   const keys = new Keys(ledger, 0, Date.now)
   const created = await keys.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
   const accounts = created.map(({ key }) => key.id)
