@@ -50,6 +50,13 @@ export const ERRORS = {
     words:
       'This request is already running or done, and its reply can no longer be returned in full. Wait until it is done, or send it with another idempotency-key.',
   },
+  code_refused: { status: 409, retry: false, words: 'This code cannot be redeemed.' },
+  sign_in_required: {
+    status: 401,
+    retry: false,
+    words: 'Sign in, or send a token as "Authorization: Bearer tga-...".',
+  },
+  forbidden: { status: 403, retry: false, words: 'This is not allowed.' },
   request_timeout: { status: 408, retry: true, words: 'The request did not arrive in time.' },
   url_too_long: { status: 414, retry: false, words: 'The request URL is too long.' },
   headers_too_large: { status: 431, retry: false, words: 'The request headers are too large.' },

@@ -1,10 +1,8 @@
 /** The gateway: store, ledger, the configuration in force and its successors, the server, start and stop. */
-import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { Attempts } from './exchange/attempts.ts'
 import type { Config } from './config/config.ts'
-import { loadConfig, type Loaded, type ValidConfig } from './config/load.ts'
-import { positionOf, reportOf } from './config/locate.ts'
+import type { ValidConfig } from './config/load.ts'
 import { watchFile } from './config/watch.ts'
 import { presented } from './exchange/credential.ts'
 import { Generation } from './chain/generation.ts'
@@ -18,7 +16,7 @@ import { budgetOf } from './exchange/memory.ts'
 import { Shares } from './lib/shares.ts'
 import type { Host, Status } from './chain/stage.ts'
 import { findPlugins } from './chain/plugins.ts'
-import { GatewayServer } from './server.ts'
+import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
 import type { FileLock } from './lib/file-lock.ts'
 import { Records } from './records/records.ts'
@@ -31,7 +29,7 @@ import { startSimulated, type SimulatedProvider } from './simulator/server.ts'
 import { MeterState } from './metering/meter-state.ts'
 import { Pool } from './pool/pool.ts'
 import { PoolSharing } from './pool/sharing.ts'
-import { checkChain } from './chain/check-chain.ts'
+import { readValidFile } from './chain/valid-file.ts'
 import type { Environment } from './lib/environment.ts'
 
 /** Interval of the warnings about refused requests, in milliseconds. */
@@ -59,7 +57,8 @@ export class Gateway {
   #serving: FileLock | undefined
   readonly #sender = new Sender()
   #generation: Generation
-  #server: GatewayServer
+  /** Undefined until the configuration is in force. */
+  #listeners: Listeners | undefined
   #unwatch: () => void = () => {}
   #auditing: NodeJS.Timeout | undefined
   #warning: NodeJS.Timeout | undefined
@@ -93,7 +92,7 @@ export class Gateway {
       })
       await gateway.#sharing.start(config, records)
       gateway.#generation = await gateway.#build(config, 1)
-      gateway.#server = new GatewayServer({
+      gateway.#listeners = new Listeners({
         current: () => gateway.#generation,
         forward: forwarder(gateway.#sender, gateway.pool, () => simulated.url, environment.now),
         newId: environment.newId,
@@ -102,8 +101,10 @@ export class Gateway {
         memory: gateway.memory,
         recognises: headers => gateway.keys.recognises(presented(headers) ?? ''),
       })
-      gateway.port = await gateway.#server.listen(config.listen.host, config.listen.port)
+      await gateway.#listeners.open(gateway.#generation)
+      gateway.port = await gateway.#listeners.listen(config.listen)
     } catch (thrown) {
+      await gateway.#listeners?.drain(0)
       await gateway.#sharing.stop()
       await gateway.ledger.close()
       simulated.close()
@@ -112,7 +113,7 @@ export class Gateway {
     }
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEveryMs)
     gateway.#auditing.unref()
-    gateway.#warning = setInterval(() => gateway.#server.warn(), WARN_MS).unref()
+    gateway.#warning = setInterval(() => gateway.#listeners?.warn(), WARN_MS).unref()
     if (role === 'gateway')
       gateway.#unwatch = watchFile(
         config.file,
@@ -143,9 +144,8 @@ export class Gateway {
     this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
     this.attempts = new Attempts(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
-    // `start` sets both before anything can access the gateway.
+    // `start` sets it before anything can access the gateway.
     this.#generation = undefined as unknown as Generation
-    this.#server = undefined as unknown as GatewayServer
   }
 
   get config(): Config {
@@ -159,12 +159,17 @@ export class Gateway {
 
   /** Number of running exchanges, of all generations. */
   get running(): number {
-    return this.#server.running
+    return this.#listeners?.running ?? 0
   }
 
   /** Number of open client connections. */
   get connections(): number {
-    return this.#server.connections
+    return this.#listeners?.connections ?? 0
+  }
+
+  /** The ports of the addresses that stages have for themselves, by the names of their plugins. */
+  get sidePorts(): ReadonlyMap<string, number> {
+    return this.#listeners?.sidePorts ?? new Map()
   }
 
   /**
@@ -185,7 +190,7 @@ export class Gateway {
     await this.#reloading
     const { drainMs, drainDelayMs } = this.config.limits
     if (drainDelayMs > 0) await new Promise(resolve => setTimeout(resolve, drainDelayMs))
-    await this.#server.drain(drainMs)
+    await this.#listeners?.drain(drainMs)
     await this.#generation.retire()
     await this.#sharing.stop()
     await this.ledger.close()
@@ -219,7 +224,9 @@ export class Gateway {
       .keep()
       .catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not stored yet'))
     try {
-      this.#generation = await this.#build(config, old.number + 1)
+      const next = await this.#build(config, old.number + 1)
+      await this.#open(next)
+      this.#generation = next
     } catch (cause) {
       configureLog(this.#environment, old.config)
       log.error({ err: cause }, 'cannot set up the configuration; the old one stays in force')
@@ -228,8 +235,20 @@ export class Gateway {
     log.info({ generation: this.#generation.number }, 'configuration in force')
     const gone = [...old.config.keyTypes.keys()].filter(name => !config.keyTypes.has(name))
     if (gone.length > 0) log.warn({ keyTypes: gone }, 'key types were removed from the file; their keys are refused')
+    this.#listeners?.closeUnused()
     void old.retire()
     return true
+  }
+
+  /** Opens the addresses that a new configuration adds. @throws Error if one is not available; its stages are closed */
+  async #open(next: Generation): Promise<void> {
+    try {
+      await this.#listeners?.open(next)
+    } catch (cause) {
+      this.#listeners?.closeUnused()
+      await next.retire()
+      throw cause
+    }
   }
 
   /** Checks the sums of every account, and logs and counts those that do not agree. */
@@ -262,6 +281,7 @@ export class Gateway {
       keys: this.keys,
       meter: this.meter,
       pool: this.pool,
+      sharing: this.#sharing,
       attempts: this.attempts,
       longJobs: this.longJobs,
       log,
@@ -300,29 +320,4 @@ export async function openRecords(environment: Environment, config: Config, stor
     await store.close()
     throw thrown
   }
-}
-
-/** Loads the file. Logs the problems and returns undefined if it cannot be put in force. */
-export async function readValidFile(
-  environment: Environment,
-  file: string,
-  text?: string,
-): Promise<ValidConfig | undefined> {
-  const { env, log } = environment
-  // A pipe can be read only once; a second read would wait forever.
-  if (text === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === false) {
-    log.error('the configuration file cannot be read twice; the old configuration stays in force')
-    return undefined
-  }
-  let loaded: Loaded
-  try {
-    loaded = await loadConfig(file, env, checkChain, text)
-  } catch (cause) {
-    log.error({ err: cause }, 'cannot check the configuration; the old one stays in force')
-    return undefined
-  }
-  if (loaded.config) return loaded
-  environment.complain(reportOf(loaded))
-  log.error({ problems: loaded.problems.map(positionOf) }, 'the configuration is invalid; the old one stays in force')
-  return undefined
 }

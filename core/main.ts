@@ -24,6 +24,7 @@ import { setStatus } from './commands/key-status.ts'
 import { printable } from './commands/printable.ts'
 import { runRebuild } from './commands/rebuild.ts'
 import { configured, UsageError } from './commands/shared.ts'
+import { createToken, listTokens, revokeToken, type TokenOptions } from './commands/tokens.ts'
 import { changeAccount, listAccounts, testAccount } from './commands/upstreams.ts'
 import { showUsage, type UsageOptions } from './commands/usage.ts'
 import { timedId } from './lib/ids.ts'
@@ -204,7 +205,7 @@ keys
   .option('--search <text>', 'only keys with this in their id, name, batch or label')
   .option('--type <type>', 'only keys of this type')
   .option('--batch <name>', 'only keys of this batch')
-  .option('--status <status>', 'only keys that are active or disabled')
+  .option('--status <status>', 'only keys that are active, disabled, expired, exhausted or deleted')
   .option('--limit <number>', 'print at most so many keys')
   .option('--cursor <id>', 'continue after this key')
   .option(...JSON_OPTION)
@@ -244,6 +245,30 @@ keys
   .description('give a key a new secret; balance and history stay')
   .option(...JSON_OPTION)
   .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+
+const tokens = program
+  .command('tokens')
+  .description('create and revoke the tokens of operators, for the admin API and its page')
+  .enablePositionalOptions()
+tokens
+  .command('create')
+  .description('create a token and print it once')
+  .option('--name <name>', 'who uses it (required)')
+  .option('--scope <scope>', 'read, keys (also sells) or all', 'all')
+  .option(...JSON_OPTION)
+  .action((options: TokenOptions) => {
+    requireOptions(options, 'name')
+    return onConfig(config => createToken(quiet, config, options))
+  })
+tokens
+  .command('list')
+  .description('print all tokens')
+  .option(...JSON_OPTION)
+  .action((options: Output) => onConfig(config => listTokens(quiet, config, options)))
+tokens
+  .command('revoke <id>')
+  .description('revoke a token, and end its sessions')
+  .action((id: string) => onConfig(config => revokeToken(quiet, config, id)))
 
 const upstreams = program
   .command('upstreams')

@@ -5,6 +5,7 @@ export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
 export { type Candidate, candidateOf, Route } from './exchange/route.ts'
 export { GatewayError, invalidBody, Reply } from './errors.ts'
+export { StreamedReply } from './exchange/streamed-reply.ts'
 export type { Account, Config, KeyType, ModelEntry, Quota, Upstream } from './config/config.ts'
 export { Body } from './formats/body.ts'
 export { BodyReader } from './formats/body-reader.ts'
@@ -62,7 +63,10 @@ export {
   shownEntry,
   usageOf,
 } from './metering/account-views.ts'
+export { historyPage, historyWish, pricedEntries } from './metering/history-page.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { type HistoryEntry, type Notes, STATUSES } from './records/entry.ts'
 export { floorOf } from './ledger/entries.ts'
 export * as metering from './metering/index.ts'
+export * as operator from './operator/index.ts'
+export type { FromSchema, JSONSchema } from 'json-schema-to-ts'

@@ -1,39 +1,4 @@
-import {
-  definePlugin,
-  GatewayError,
-  type HistoryEntry,
-  pricedEntry,
-  PRIVATE,
-  Reply,
-  shownEntry,
-  STATUSES,
-  turn,
-} from 'tollgate/plugin'
-
-/** Default and maximum number of entries per page. */
-const PAGE_ENTRIES = 50
-const PAGE_ENTRIES_MAX = 500
-/** Maximum entries that one request scans for its filters. If there are more, it returns a cursor. */
-const FILTERED_MAX = 2000
-/** Maximum entries to skip for numbered pages. Beyond that, use a cursor. */
-const SKIPPED_MAX = 2000
-/** Entries per read of the store. Other work gets its turn between two reads. */
-const READ_AT_ONCE = 50
-const PRICED_AT_ONCE = 25
-
-const CURSOR = /^\d{1,15}$/
-
-interface Wish {
-  readonly size: number
-  readonly page: number
-  /** The ordinal of the last entry of the page before. */
-  readonly cursor: number | undefined
-  /** Milliseconds since the epoch. */
-  readonly from: number | undefined
-  readonly to: number | undefined
-  matches(entry: HistoryEntry): boolean
-  readonly filtered: boolean
-}
+import { definePlugin, historyPage, historyWish, pricedEntries, PRIVATE, Reply } from 'tollgate/plugin'
 
 /**
  * Returns the calling key's history, newest first: by `cursor`, which new entries do not disturb, or by `page` and
@@ -45,53 +10,13 @@ export default definePlugin({
   on: 'GET /api/v1/key-info/history',
   needs: ['key'],
   setup(_options, { ledger }) {
-    /** Returns the matching entries from the cursor on, and the next cursor; undefined if there are no more. */
-    async function collect(
-      account: string,
-      wish: Wish,
-      skip: number,
-    ): Promise<{ entries: HistoryEntry[]; next: string | undefined }> {
-      const { from, to } = wish
-      let before = wish.cursor
-      const found: HistoryEntry[] = []
-      const wanted = skip + wish.size
-      const most = wish.filtered ? FILTERED_MAX : wanted + 1
-      for (let looked = 0; looked < most;) {
-        const count = Math.min(READ_AT_ONCE, most - looked)
-        const entries = await ledger.history(account, { before, from, to, count })
-        for (const entry of entries) {
-          if (!wish.matches(entry)) continue
-          if (found.length === wanted) return { entries: found.slice(skip), next: String(found.at(-1)?.ordinal) }
-          found.push(entry)
-        }
-        looked += entries.length
-        await turn(account)
-        if (entries.length < count) return { entries: found.slice(skip), next: undefined }
-        before = entries.at(-1)?.ordinal
-      }
-      return { entries: found.slice(skip), next: String(before) }
-    }
-
-    async function priced(account: string, entries: readonly HistoryEntry[]): Promise<object[]> {
-      const rows: object[] = []
-      for (let at = 0; at < entries.length; at += PRICED_AT_ONCE) {
-        if (at > 0) await turn(account)
-        rows.push(
-          ...(await Promise.all(
-            entries.slice(at, at + PRICED_AT_ONCE).map(entry => pricedEntry(entry, ledger.prices)),
-          )),
-        )
-      }
-      return rows
-    }
-
     return {
       async request({ key, query }) {
-        const wish = read(query)
-        const { entries, next } = await collect(key.id, wish, (wish.page - 1) * wish.size)
+        const wish = historyWish(query)
+        const { entries, next } = await historyPage(range => ledger.history(key.id, range), key.id, wish)
         const reply = {
           object: 'list',
-          data: await priced(key.id, entries),
+          data: await pricedEntries(ledger, key.id, entries),
           has_more: next !== undefined,
           next_cursor: next ?? null,
           page: wish.page,
@@ -106,67 +31,3 @@ export default definePlugin({
     }
   },
 })
-
-function read(query: URLSearchParams): Wish {
-  const of = (...names: string[]): string | undefined =>
-    names.map(name => query.get(name)).find(value => value !== null && value !== '') ?? undefined
-  const size = whole(of('page_size', 'size', 'limit'), PAGE_ENTRIES, 'page_size', PAGE_ENTRIES_MAX)
-  const page = whole(of('page', 'p'), 1, 'page', Number.MAX_SAFE_INTEGER)
-  const cursor = of('cursor')
-  if (cursor !== undefined && !CURSOR.test(cursor))
-    throw invalid('cursor', '"cursor" must be the next_cursor of an earlier answer.')
-  if (cursor !== undefined && page > 1) throw invalid('page', 'Send either "cursor" or "page".')
-  if ((page - 1) * size > SKIPPED_MAX)
-    throw invalid('page', `Pages end at entry ${SKIPPED_MAX}. Continue with "cursor".`)
-  const filters = {
-    model: of('model'),
-    status: oneOf(STATUSES, of('status'), 'status'),
-    endpoint: of('endpoint'),
-    stream: oneOf(['true', 'false'], of('stream'), 'stream'),
-    request_id: of('request_id'),
-  }
-  const wanted = Object.entries(filters).filter((filter): filter is [string, string] => filter[1] !== undefined)
-  return {
-    size,
-    page,
-    cursor: cursor === undefined ? undefined : Number(cursor),
-    from: time(of('from', 'start'), 'from', false),
-    to: time(of('to', 'end'), 'to', true),
-    filtered: wanted.length > 0,
-    matches(entry) {
-      if (wanted.length === 0) return true
-      const shown = shownEntry(entry)
-      return wanted.every(
-        ([name, value]) => String(shown[name]) === value || (name === 'model' && shown['requested_model'] === value),
-      )
-    },
-  }
-}
-
-function oneOf(words: readonly string[], text: string | undefined, name: string): string | undefined {
-  if (text === undefined || words.includes(text)) return text
-  throw invalid(name, `"${name}" must be one of ${words.join(', ')}.`)
-}
-
-function whole(text: string | undefined, standard: number, name: string, most: number): number {
-  if (text === undefined) return standard
-  const value = Number(text)
-  if (!Number.isSafeInteger(value) || value < 1 || value > most)
-    throw invalid(name, `"${name}" must be a whole number from 1 to ${most}.`)
-  return value
-}
-
-/** Parses ISO 8601, or seconds or milliseconds since the epoch. A bare date as an end includes that day. */
-function time(text: string | undefined, name: string, end: boolean): number | undefined {
-  if (text === undefined) return undefined
-  const number = Number(text)
-  const since = number < 1e11 ? number * 1000 : number
-  const ms = Number.isFinite(number) ? since : Date.parse(text)
-  if (!Number.isSafeInteger(Math.floor(ms)) || ms < 0)
-    throw invalid(name, `"${name}" must be a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`)
-  return Math.floor(ms) + (end && /^\d{4}-\d{2}-\d{2}$/.test(text) ? 86_400_000 - 1 : 0)
-}
-
-function invalid(param: string, message: string): GatewayError {
-  return new GatewayError('bad_request', { param, message })
-}

@@ -53,7 +53,9 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
       .filter(fault => !asked.has(fault))
       .map(({ message }) => source.problem(['chain'], message, undefined, 'key')),
   )
-  problems.push(...checkFacts(source, placed, plugins, meant))
+  // Those that listen are never in the way of a customer's request.
+  const ofMain = placed.filter(({ plugin }) => !plugin.listens)
+  problems.push(...checkFacts(source, ofMain, plugins, meant))
   return { entries, problems }
 }
 

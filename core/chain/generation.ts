@@ -11,11 +11,25 @@ import { HOOKS, type Host, type Plugin } from './stage.ts'
 import { covers, endpointsOf, RouteTable } from './routes.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 
+/** What a configuration serves at one address. */
+export interface Site {
+  readonly routes: RouteTable<Chain>
+}
+
+/** A site at an address of its own. */
+export interface SideSite extends Site {
+  readonly host: string
+  readonly port: number
+}
+
 /** A configuration in force. */
 export class Generation {
   readonly number: number
   readonly config: Config
-  readonly routes: RouteTable<Chain>
+  /** What customers call. */
+  readonly main: Site
+  /** What stages serve at addresses of their own, by the names of their plugins. */
+  readonly sides: ReadonlyMap<string, SideSite>
   /** The stages that only watch. They also see requests for which there is no endpoint. */
   readonly watchers: Chain
   readonly #stages: readonly PlacedStage[]
@@ -33,11 +47,28 @@ export class Generation {
     this.#log = log
     this.drained = new Promise(resolve => (this.#drained = resolve))
     const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs)
-    this.routes = new RouteTable()
-    for (const endpoint of endpointsOf(stages.map(({ plugin }) => plugin.on))) {
-      this.routes.add(endpoint, chain(stages.filter(({ plugin }) => covers(plugin.on, endpoint))))
+    const site = (parts: readonly PlacedStage[], serves: (stage: PlacedStage) => boolean): Site => {
+      const routes = new RouteTable<Chain>()
+      for (const endpoint of endpointsOf(parts.filter(serves).map(({ plugin }) => plugin.on)))
+        routes.add(endpoint, chain(parts.filter(({ plugin }) => covers(plugin.on, endpoint))))
+      return { routes }
     }
-    this.watchers = chain(stages.filter(({ plugin, stage }) => plugin.on === 'all' && !stage.request))
+    const watching = stages.filter(({ plugin, stage }) => plugin.on === 'all' && !stage.request)
+    this.watchers = chain(watching)
+    this.main = site(
+      stages.filter(({ plugin }) => !plugin.listens),
+      () => true,
+    )
+    this.sides = new Map(
+      stages
+        .filter(({ plugin }) => plugin.listens)
+        .map(own => {
+          const entry = config.chain.find(({ plugin }) => plugin === own.plugin.name)
+          const { listen } = (entry?.options ?? {}) as unknown as Listening
+          const parts = stages.filter(stage => stage === own || watching.includes(stage))
+          return [own.plugin.name, { ...listen, ...site(parts, stage => stage === own) }] as const
+        }),
+    )
   }
 
   /**
@@ -105,6 +136,11 @@ export class Generation {
   #checkDrained(): void {
     if (this.#retired && this.#running === 0) this.#drained()
   }
+}
+
+/** The options of a plugin with an address of its own. */
+interface Listening {
+  readonly listen: { readonly host: string; readonly port: number }
 }
 
 /** Closes stages, the last one first. @param limit milliseconds that each may take */

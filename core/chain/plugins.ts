@@ -87,12 +87,18 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
         didYouMean(nearest(scope, SCOPE_WORDS)) ?? `use ${SCOPE_WORDS.join(', ')}, or an endpoint such as GET /path`
       return fault(`has an unknown scope "${scope}"; ${hint}`)
     }
+    if (plugin.listens && (!hasListen(plugin.options) || plugin.needs.length > 0))
+      return fault('listens, so it must have an option `listen` made by listenOption, and no `needs`')
     if (plugins.has(word)) return fault(`has the same name as another plugin, "${word}"`)
     plugins.set(word, plugin)
     return undefined
   } catch (cause) {
     return fault(`cannot be loaded: ${reasonOf(cause)}`)
   }
+}
+
+function hasListen(options: Plugin['options']): boolean {
+  return typeof options === 'object' && options.properties?.['listen'] !== undefined
 }
 
 const MEMBERS: readonly string[] = [
@@ -102,6 +108,7 @@ const MEMBERS: readonly string[] = [
   'needs',
   'gives',
   'meters',
+  'listens',
   'options',
   'setup',
 ] satisfies (keyof Plugin)[]

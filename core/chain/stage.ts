@@ -14,6 +14,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { Log } from '../lib/log.ts'
 import type { MeterState } from '../metering/meter-state.ts'
 import type { Pool } from '../pool/pool.ts'
+import type { PoolSharing } from '../pool/sharing.ts'
 
 /** A value, or a promise of it. */
 export type Awaitable<T> = T | Promise<T>
@@ -111,6 +112,8 @@ export interface Host {
   readonly meter: MeterState
   /** The accounts of the upstreams, and their health. */
   readonly pool: Pool
+  /** What the processes share of that. */
+  readonly sharing: PoolSharing
   /** Requests that may be sent again. */
   readonly attempts: Attempts
   /** Runs large translations on another thread. */
@@ -150,6 +153,7 @@ export interface Plugin {
   readonly needs: readonly Fact[]
   readonly gives: readonly Fact[]
   readonly meters: boolean
+  readonly listens: boolean
   readonly options: JSONSchema
   setup(options: never, host: Host): Awaitable<Stage<Fact, Fact>>
 }
@@ -166,9 +170,34 @@ interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
   readonly gives?: readonly G[]
   /** Whether it meters what goes upstream. A chain that sends requests upstream must have such a stage. */
   readonly meters?: boolean
+  /**
+   * Whether its endpoints are served at an address of their own, which its option `listen` names, and not where customers
+   * call. No other stage takes part in them, except those that only watch.
+   */
+  readonly listens?: boolean
   /** JSON Schema of the options, as plain data. Defaults in it are filled in. */
   readonly options?: S
   setup(options: NoInfer<O>, host: Host): Awaitable<Stage<NoInfer<N>, NoInfer<G>>>
+}
+
+/** The schema of the option `listen` of a plugin that listens. @param port its default */
+export function listenOption<const P extends number>(port: P) {
+  return {
+    type: 'object',
+    additionalProperties: false,
+    default: {},
+    description: 'Where it listens: an address of its own.',
+    properties: {
+      host: { type: 'string', minLength: 1, default: '127.0.0.1', description: 'Address to listen on.' },
+      port: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 65535,
+        default: port,
+        description: 'Port to listen on; 0 takes a free one.',
+      },
+    },
+  } as const
 }
 
 /** The options of a plugin that declares none: any option is an error. */
@@ -184,5 +213,12 @@ export function definePlugin<
   const G extends Fact = never,
   O = FromSchema<S>,
 >(definition: Definition<S, N, G, O>): Plugin {
-  return { needs: [], gives: [], meters: false, options: NO_OPTIONS, ...definition } as unknown as Plugin
+  return {
+    needs: [],
+    gives: [],
+    meters: false,
+    listens: false,
+    options: NO_OPTIONS,
+    ...definition,
+  } as unknown as Plugin
 }

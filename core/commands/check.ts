@@ -22,10 +22,23 @@ export async function check(environment: Environment, file: string): Promise<voi
 export async function plan(environment: Environment, file: string): Promise<void> {
   const config = await configured(environment, file)
   const { plugins } = await findPlugins(config.plugins)
-  const stages = config.chain.map(({ plugin }) => plugin).map(name => ({ name, on: plugins.get(name)?.on ?? 'all' }))
-  for (const endpoint of [...endpointsOf(stages.map(({ on }) => on))].sort()) {
-    const travelled = stages.filter(({ on }) => covers(on, endpoint)).map(({ name }) => name)
-    environment.print(`${endpoint}\n  ${travelled.join(' > ')}`)
+  const stages = config.chain.map(({ plugin: name, options }) => {
+    const { on = 'all', listens = false } = plugins.get(name) ?? {}
+    return { name, on, listens, options }
+  })
+  const print = (own: readonly (typeof stages)[number][], at: string): void => {
+    for (const endpoint of [...endpointsOf(own.map(({ on }) => on))].sort()) {
+      const travelled = own.filter(({ on }) => covers(on, endpoint)).map(({ name }) => name)
+      environment.print(`${endpoint}${at}\n  ${travelled.join(' > ')}`)
+    }
+  }
+  print(
+    stages.filter(({ listens }) => !listens),
+    '',
+  )
+  for (const stage of stages.filter(({ listens }) => listens)) {
+    const { host, port } = stage.options['listen'] as { host: string; port: number }
+    print([stage], ` at ${host}:${port}`)
   }
 }
 

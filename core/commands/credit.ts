@@ -6,6 +6,7 @@ import { isId } from '../lib/ids.ts'
 import { causeOf } from '../ledger/scripts.ts'
 import { RecordsError } from '../records/database.ts'
 import type { HistoryEntry } from '../records/entry.ts'
+import { auditEntry } from './audited.ts'
 import { find } from './keys.ts'
 import { onLedger, UsageError } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -42,6 +43,9 @@ export async function creditEntry(
     if (key !== undefined && (await find(keys, key)).id !== found.account)
       throw new UsageError(`the entry ${entry} belongs to ${found.account}`)
     const given = await credited(ledger, found.account, found, reason)
+    const details = { entry, credits: formatCredits(given), reason }
+    if (given > 0n)
+      await ledger.records.audit.add(auditEntry(environment, 'key.refund', found.account, details)).catch(() => {})
     // A refund is reported when no failure of the store can undo it.
     await ledger.background.archiveAll().catch((thrown: unknown) => {
       if (!(causeOf(thrown) instanceof RecordsError)) throw thrown

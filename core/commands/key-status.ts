@@ -4,8 +4,11 @@ import { disableInStore } from '../ledger/key-changes.ts'
 import { digestOf } from '../ledger/key-secrets.ts'
 import type { Environment } from '../lib/environment.ts'
 import { RecordsError } from '../records/database.ts'
+import { addAudit } from '../records/audit-log.ts'
 import type { KeyRecord } from '../records/key-records.ts'
-import { describe, find, type Output, report } from './keys.ts'
+import { keyView } from '../operator/key-view.ts'
+import { auditEntry } from './audited.ts'
+import { find, type Output, report } from './keys.ts'
 import { onLedger, onStore, StoreFailure, UsageError } from './shared.ts'
 
 const NOT_RECORDED =
@@ -16,23 +19,26 @@ export async function setStatus(
   environment: Environment,
   config: Config,
   id: string,
-  status: KeyRecord['status'],
+  status: Exclude<KeyRecord['status'], 'deleted'>,
   options: Output,
 ): Promise<void> {
   const change = onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, id)
     if (status === 'active') {
-      const reached = await keys.enable(key.id)
+      const audit = auditEntry(environment, 'key.enable', key.id)
+      const reached = await keys.enable(key.id, { also: sql => addAudit(sql, audit) })
       report(environment, reached)
       // The store would say nothing else.
       if (reached !== 'store') return undefined
     } else {
       const reached = await keys.disable(key.id)
+      // Without the records, the key is disabled all the same.
+      await ledger.records.audit.add(auditEntry(environment, 'key.disable', key.id)).catch(() => {})
       if (reached === 'unrecorded') environment.complain(NOT_RECORDED)
       else report(environment, reached)
       if (reached === 'records' || reached === 'unknown') return undefined
     }
-    return describe(ledger, { ...key, status }, config, environment.now())
+    return keyView(ledger, { ...key, status }, config, environment.now())
   })
   const shown = await change.catch(async (thrown: unknown) => {
     const isAway = thrown instanceof StoreFailure && thrown.cause instanceof RecordsError

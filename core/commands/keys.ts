@@ -5,10 +5,13 @@ import { duration } from '../config/units.ts'
 import type { Reached } from '../ledger/key-changes.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { KeyRecord } from '../records/key-records.ts'
-import type { Ledger } from '../ledger/ledger.ts'
+import { addAudit } from '../records/audit-log.ts'
+import { KEY_STATES } from '../records/key-search.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
-import { isoTime, shownEntry, standing } from '../metering/account-views.ts'
-import { csvLine } from './csv.ts'
+import { isoTime, shownEntry } from '../metering/account-views.ts'
+import { keyView, type KeyView } from '../operator/key-view.ts'
+import { csvLine } from '../lib/csv.ts'
+import { auditEntry } from './audited.ts'
 import { inOneLine } from './printable.ts'
 import { onLedger, quoted, StoreFailure, UsageError, wholeOption } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -44,7 +47,19 @@ export async function createKeys(environment: Environment, config: Config, optio
   const count = options.count === undefined ? 1 : wholeOption(options.count, '--count', CREATED_MAX)
   const credits = amount(options.credits)
   const wish = { type, name, batch, credits, expiresAt: expiry(options.expires, environment.now()) }
-  const created = await onLedger(environment, config, (_ledger, keys) => keys.createMany(wish, count))
+  const details = {
+    count,
+    type,
+    credits: formatCredits(credits),
+    ...(batch !== '' && { batch }),
+    ...(name && { name }),
+  }
+  const created = await onLedger(environment, config, (_ledger, keys) =>
+    keys.createMany(wish, count, {
+      also: (sql, [first]) =>
+        addAudit(sql, auditEntry(environment, 'key.create', count === 1 ? (first?.id ?? '') : '', details)),
+    }),
+  )
   report(environment, created[0]?.reached)
   const shown = created.map(({ key, secret }) => ({
     id: key.id,
@@ -89,15 +104,16 @@ const LISTED_MAX = 100_000
 /** Prints keys: all, or those of one page. */
 export async function listKeys(environment: Environment, config: Config, options: ListOptions): Promise<void> {
   const { search, type, batch, status, cursor } = options
-  if (status !== undefined && status !== 'active' && status !== 'disabled')
-    throw new UsageError('--status is active or disabled')
+  const state = KEY_STATES.find(each => each === status)
+  if (status !== undefined && state === undefined) throw new UsageError(`--status is one of ${KEY_STATES.join(', ')}`)
   const limit = options.limit === undefined ? Infinity : wholeOption(options.limit, '--limit', LISTED_MAX)
   await onLedger(environment, config, async (ledger, keys) => {
     let after = cursor === undefined ? undefined : (await find(keys, cursor)).id
     for (let left = limit; left > 0;) {
       const count = Math.min(PAGE, left)
-      const page = await ledger.records.keys.list({ text: search, type, batch, status, after, count })
-      const shown = await Promise.all(page.map(key => describe(ledger, key, config, environment.now())))
+      const now = environment.now()
+      const page = await ledger.records.keys.list({ text: search, type, batch, state, now, after, count })
+      const shown = await Promise.all(page.map(key => keyView(ledger, key, config, now)))
       for (const key of shown) environment.print(options.json ? JSON.stringify(key) : lineOf(key))
       if (page.length < count) return
       left -= count
@@ -107,7 +123,7 @@ export async function listKeys(environment: Environment, config: Config, options
   })
 }
 
-function lineOf(key: Awaited<ReturnType<typeof describe>>): string {
+function lineOf(key: KeyView): string {
   const { id, label, type, status, balance, name } = key
   return [id, label, type.padEnd(8), status.padEnd(9), `${balance} credits`, inOneLine(name)].join('  ')
 }
@@ -166,7 +182,7 @@ export async function showHistory(
 /** Prints one key with its balance. */
 export async function showKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
   const shown = await onLedger(environment, config, async (ledger, keys) =>
-    describe(ledger, await find(keys, id), config, environment.now()),
+    keyView(ledger, await find(keys, id), config, environment.now()),
   )
   if (options.json) environment.print(JSON.stringify(shown))
   else
@@ -204,8 +220,11 @@ export async function topUp(
         environment.complain(unknownOutcome('the command was interrupted', repeatCommand))
         void environment.exit(130)
       })
-      const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' })
-      return [now, await describe(ledger, key, config, environment.now())] as const
+      const audit = auditEntry(environment, 'key.topup', key.id, { credits: formatCredits(sum) })
+      const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' }, sql =>
+        addAudit(sql, audit),
+      )
+      return [now, await keyView(ledger, key, config, environment.now())] as const
     })
     const repeated = added ? '' : ' This idempotency key was already used, so nothing was added.'
     environment.print(
@@ -239,7 +258,9 @@ export function report(environment: Environment, reached: Reached | undefined): 
 /** Gives a key a new secret and prints it. */
 export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
   const { key, secret, reached } = await onLedger(environment, config, async (_ledger, keys) =>
-    keys.rotate((await find(keys, id)).id),
+    keys.rotate((await find(keys, id)).id, {
+      also: (sql, [changed]) => addAudit(sql, auditEntry(environment, 'key.rotate', changed?.id ?? '')),
+    }),
   )
   report(environment, reached)
   if (options.json) environment.print(JSON.stringify({ id: key.id, key: secret, type: key.type }))
@@ -247,27 +268,6 @@ export async function rotateKey(environment: Environment, config: Config, id: st
     environment.print(
       `${secret}\n\nThe key is shown only this once.${reached === 'store' ? ` The old secret of ${key.id} no longer works; balance and history stay.` : ''}`,
     )
-}
-
-/** Returns a key as commands print it. */
-export async function describe(ledger: Ledger, key: KeyRecord, { keyTypes }: Config, now: number) {
-  const { granted, balance, held, settled } = await ledger.balance(key.id)
-  // A key whose type is no longer in the file is refused.
-  const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
-  return {
-    id: key.id,
-    label: key.label,
-    name: key.name,
-    batch: key.batch,
-    type: key.type,
-    status: key.status === 'disabled' ? 'disabled' : active,
-    granted: formatCredits(granted),
-    balance: formatCredits(balance),
-    held: formatCredits(held),
-    used: formatCredits(settled),
-    created_at: isoTime(key.createdAt),
-    expires_at: isoTime(key.expiresAt),
-  }
 }
 
 /** Finds a key by its id or secret. @throws UsageError if no key has it */

@@ -2,13 +2,12 @@
 import type { Account, Config, Upstream } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
 import { probe } from '../upstream/probe.ts'
-import { isoTime } from '../metering/account-views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
-import { formatCredits } from '../money/credits.ts'
-import type { Health } from '../pool/health.ts'
+import { accountsOf, accountsView, type AccountView } from '../operator/accounts-view.ts'
 import { Pool } from '../pool/pool.ts'
 import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
+import { auditEntry } from './audited.ts'
 import type { Output } from './keys.ts'
 import { inOneLine } from './printable.ts'
 import { onLedger, StoreFailure, UsageError } from './shared.ts'
@@ -20,27 +19,7 @@ export type AccountAction = 'disable' | 'enable' | 'reset'
 export async function listAccounts(environment: Environment, config: Config, options: Output): Promise<void> {
   const lines = await onLedger(environment, config, async ledger => {
     const { pool, sharing } = await poolOf(environment, config, ledger)
-    const asked = await sharing.asked()
-    const shown = accountsOf(config).map(async ({ upstream, account }) => {
-      const health = pool.health(account)
-      const { state } = health
-      const quotas = account.quotas.map(async quota => {
-        const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, environment.now())
-        const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
-        return { window: quota.name, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
-      })
-      return {
-        account: account.name,
-        upstream: upstream.name,
-        health: healthOf(health, environment.now()),
-        ...asked(account.name),
-        quotas: await Promise.all(quotas),
-        weight: account.weight,
-        last_failure: state.lastFailure?.reason ?? null,
-        last_failure_at: isoTime(state.lastFailure?.at),
-      }
-    })
-    return Promise.all(shown)
+    return accountsView(config, ledger, pool, sharing, environment.now())
   })
   for (const line of lines) {
     if (options.json) environment.print(JSON.stringify(line))
@@ -48,32 +27,11 @@ export async function listAccounts(environment: Environment, config: Config, opt
   }
 }
 
-/** An account as it is printed. */
-interface Line {
-  readonly account: string
-  readonly health: string
-  readonly requests: number
-  readonly failures: number
-  readonly quotas: readonly { window: string; credits: string; used: string; resets_at: string | null }[]
-  readonly last_failure: string | null
-  readonly last_failure_at: string | null
-}
-
-function inWords({ account, health, requests, failures, quotas, last_failure, last_failure_at }: Line): string {
+function inWords({ account, health, requests, failures, quotas, last_failure, last_failure_at }: AccountView): string {
   const used = quotas.map(each => `${each.used} of ${each.credits} credits per ${each.window} until ${each.resets_at}`)
   const last = last_failure === null ? [] : [`last failure ${last_failure_at}: ${inOneLine(last_failure)}`]
   const rest = [`${requests} requests, ${failures} failed`, ...used, ...last].join('; ')
   return `${account.padEnd(20)}  ${health.padEnd(24)}  ${rest}`
-}
-
-/** Returns the health of an account in words. */
-function healthOf({ disabled, state }: Health, now: number): string {
-  const { barred, waitUntil, coolUntil, level } = state
-  if (disabled) return 'disabled'
-  if (barred) return `refused by the provider (${barred.status}) since ${isoTime(barred.at)}`
-  if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
-  if (coolUntil > now) return `failing, not asked until ${isoTime(coolUntil)}`
-  return level > 0 ? 'failing, tried by one request' : 'ok'
 }
 
 /** Disables an account, enables it again, or brings it back. */
@@ -93,6 +51,7 @@ export async function changeAccount(
       // The records come first: a store may lose it.
       await sharing.disable(await recordDisabled(ledger.records, account.name, action === 'disable'))
     }
+    await ledger.records.audit.add(auditEntry(environment, `account.${action}`, account.name))
   })
   environment.print(`${account.name} ${DONE[action]}. Running gateways follow within two seconds.`)
 }
@@ -131,10 +90,6 @@ async function poolOf(
   const sharing = new PoolSharing(pool, ledger.scripts, environment.log, true)
   await sharing.load(config, ledger.records)
   return { pool, sharing }
-}
-
-function accountsOf(config: Config): { upstream: Upstream; account: Account }[] {
-  return [...config.upstreams.values()].flatMap(upstream => upstream.accounts.map(account => ({ upstream, account })))
 }
 
 /** Finds an account by its name. @throws UsageError if there is none */

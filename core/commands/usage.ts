@@ -2,12 +2,11 @@
 import type { Config } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
 import type { Environment } from '../lib/environment.ts'
-import { formatCredits } from '../money/credits.ts'
-import { COUNTERS } from '../records/day-sums.ts'
+import { usageView } from '../operator/usage-view.ts'
+import { noCount } from '../records/day-sums.ts'
 import { dayOf, DAY_MS } from '../records/entry.ts'
-import { percentile } from '../records/histogram.ts'
-import { type Usage, usageBy, USAGE_GROUPS, type UsageGroup } from '../records/usage.ts'
-import { csvLine } from './csv.ts'
+import { usageBy, USAGE_GROUPS, type UsageGroup } from '../records/usage.ts'
+import { csvLine } from '../lib/csv.ts'
 import { inOneLine } from './printable.ts'
 import { onRecords, UsageError, wholeOption } from './shared.ts'
 
@@ -32,34 +31,17 @@ export async function showUsage(environment: Environment, config: Config, option
   if (from > to) throw new UsageError(`--since (${options.since}) is later than --until (${options.until ?? 'today'})`)
   const count = wholeOption(options.limit, '--limit', GROUPS_MAX)
   const rows = await onRecords(environment, config, records => usageBy(records.database, group, { from, to, count }))
-  const shown = rows.map(describe)
+  const shown = rows.map(usageView)
   if (options.json) {
     for (const row of shown) environment.print(JSON.stringify({ by: group, ...row }))
     return
   }
-  const columns = Object.keys(describe({ group: '', counts: NOTHING, durations: new Map(), firstBytes: new Map() }))
+  const columns = Object.keys(usageView({ group: '', ...noCount() }))
   const names = group === 'key' ? ['group', 'name', ...columns.slice(1)] : columns
   const cells = shown.map(row => names.map(name => (row as Readonly<Record<string, string | number | null>>)[name]))
   const head = names.map(name => (name === 'group' ? group : name))
   if (options.csv) for (const line of [head, ...cells]) environment.print(csvLine(line))
   else for (const line of table(head, cells)) environment.print(line)
-}
-
-const NOTHING = Object.fromEntries(COUNTERS.map(name => [name, 0n])) as Usage['counts']
-
-function describe({ group, name, counts, durations, firstBytes }: Usage) {
-  const { charge, cost, ...tokens } = counts
-  return {
-    group,
-    ...(name !== undefined && { name }),
-    ...Object.fromEntries(Object.entries(tokens).map(([each, number]) => [each, Number(number)])),
-    credits: formatCredits(charge),
-    cost: formatCredits(cost),
-    ms_p50: percentile(durations, 0.5) ?? null,
-    ms_p95: percentile(durations, 0.95) ?? null,
-    first_byte_ms_p50: percentile(firstBytes, 0.5) ?? null,
-    first_byte_ms_p95: percentile(firstBytes, 0.95) ?? null,
-  }
 }
 
 function groupOf(text: string): UsageGroup {

@@ -8,7 +8,8 @@ import { createServer, type AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { ValidConfig } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
-import { Gateway, openRecords, readValidFile } from '../gateway.ts'
+import { readValidFile } from '../chain/valid-file.ts'
+import { Gateway, openRecords } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
@@ -134,7 +135,8 @@ export class Workers {
   #listening(): Promise<void> {
     return new Promise((resolve, reject) => {
       const worker = this.#fork()
-      worker.once('listening', () => resolve())
+      // Stages with addresses of their own listen first.
+      worker.on('listening', ({ port }) => port === this.port && resolve())
       worker.once('exit', () => reject(new Error('a worker ended before it listened')))
     })
   }
@@ -154,7 +156,9 @@ export class Workers {
     setTimeout(() => {
       if (this.#stopping) return
       const next = this.#fork()
-      next.once('listening', () => log.info({ worker: next.id }, 'started a worker in place of one that ended'))
+      next.on('listening', ({ port }) => {
+        if (port === this.port) log.info({ worker: next.id }, 'started a worker in place of one that ended')
+      })
     }, REPLACE_MS)
   }
 }

@@ -277,6 +277,8 @@ export interface LedgerConfig {
 export interface Config {
   /** Absolute path of the configuration file. */
   readonly file: string
+  /** Its text. */
+  readonly text: string
   /** Absolute paths of the files that it reads values from. */
   readonly secretFiles: readonly string[]
   readonly listen: { readonly host: string; readonly port: number }

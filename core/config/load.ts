@@ -126,7 +126,7 @@ async function resolveReferences(
   ]
   if (all.length > 0) return failed(all, source.text)
   return {
-    config: deepFreeze({ ...config, chain: chain.entries, secretFiles }),
+    config: deepFreeze({ ...config, text: source.text, chain: chain.entries, secretFiles }),
     problems: [],
     warnings: resolver.warnings,
     text: source.text,

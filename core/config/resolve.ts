@@ -48,6 +48,7 @@ export class Resolver {
     this.#warn(upstreams, keyTypes)
     return {
       file: this.#file,
+      text: '',
       secretFiles: [],
       listen: raw.listen,
       workers: raw.workers,

@@ -17,15 +17,8 @@ import { JoinedReply, Outlet, type ReplyOwner } from './outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { failWaiting } from './waiting.ts'
 import type { Phase } from './phase.ts'
-import type { ClientConnection } from './client-connections.ts'
-import { ExchangeResources, type ServerResources } from './resources.ts'
-
-/** What the server knows about a request before its exchange begins. */
-export interface RequestSetup {
-  readonly id: string
-  readonly limits: Limits
-  readonly connection: Pick<ClientConnection, 'clientOf' | 'group'>
-}
+import { sendParts, StreamedReply } from './streamed-reply.ts'
+import { ExchangeResources, type RequestSetup, type ServerResources } from './resources.ts'
 
 /**
  * An exchange over a socket. `phase` shows how far it has come. `over`, `heldBack` and `usageIsFinal` are separate
@@ -268,11 +261,12 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     if (!this.waiting) this.outlet.begin(status, headers)
   }
 
-  /** Sends a stage's reply whole. */
+  /** Sends a stage's reply. */
   async answer(reply: Reply): Promise<Extract<Outcome, { status: number }>> {
     const joined = reply instanceof JoinedReply ? reply.outlet : undefined
     if (joined) await joined.join(this.#reply)
     else if (this.waiting) throw new GatewayError('internal', { cause: new Error('a stage replied too late') })
+    else if (reply instanceof StreamedReply) await sendParts(this, reply)
     else await this.#sendWhole(reply.status, reply.headers, reply.bytes)
     const status = joined?.status ?? reply.status
     return this.#reply.gone

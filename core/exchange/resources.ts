@@ -1,7 +1,16 @@
 /** What one exchange takes from the process: memory, and a place among the requests that are served. */
+import type { Limits } from '../config/config.ts'
 import { GatewayError, soonMs } from '../errors.ts'
 import { Share, type Shares, type Taker } from '../lib/shares.ts'
+import type { ClientConnection } from './client-connections.ts'
 import { beyondMemory, FOR_REQUESTS, shortOfMemory } from './memory.ts'
+
+/** What the server knows about a request before its exchange begins. */
+export interface RequestSetup {
+  readonly id: string
+  readonly limits: Limits
+  readonly connection: Pick<ClientConnection, 'clientOf' | 'group'>
+}
 
 /** What all exchanges of a process share. */
 export interface ServerResources {

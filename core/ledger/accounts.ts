@@ -3,6 +3,7 @@ import { createHash, randomUUID } from 'node:crypto'
 import type { Config } from '../config/config.ts'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
+import type { Also } from '../records/database.ts'
 import type { HistoryEntry, Notes } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Records } from '../records/records.ts'
@@ -61,18 +62,31 @@ export class Accounts extends Reads {
   }
 
   /**
-   * Adds a grant to an account's allocation: to the records first, then to the store. Repeating an id adds nothing.
+   * Adds a grant to an account's allocation, or takes something of it back: in the records first, then in the store.
+   * Repeating an id changes nothing.
+   * @param amount in nano-credits; negative to take it back. Requests that run at that moment may lead to a balance below
+   * zero then
+   * @param also written in the transaction that records the grant
    * @returns whether the grant was added by this call
-   * @throws GatewayError unavailable; RangeError if the account does not exist or the id was used for another amount
+   * @throws GatewayError unavailable; RangeError if the account does not exist or is deleted, if the id was used for
+   * another amount, or if the balance does not have the amount that is taken back; what `also` throws
    */
-  async grant(account: string, id: string, amount: bigint, notes: Record<string, string>): Promise<boolean> {
+  async grant(
+    account: string,
+    id: string,
+    amount: bigint,
+    notes: Record<string, string>,
+    also?: Also,
+  ): Promise<boolean> {
     const wish = { id, amount, at: this.storeNow(), notes }
-    const done = await stored(this.records.keys.grant(account, wish, BALANCE_MAX))
+    const done = await stored(this.records.keys.grant(account, wish, BALANCE_MAX, also))
+    if (done === 'deleted') throw new RangeError(`the key ${account} is deleted`)
+    if (done === 'under') throw new RangeError(`the balance has less than ${formatCredits(-amount)} credits`)
     if (done === 'over') throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
     if (!done) throw new RangeError(`there is no key ${account}`)
     const { grant, added } = done
     if (grant.amount !== amount)
-      throw new RangeError(`this idempotency key was already used to add ${formatCredits(grant.amount)} credits`)
+      throw new RangeError(`this idempotency key was already used for ${formatCredits(grant.amount)} credits`)
     // Grants that other calls left pending come first.
     const key = await stored(this.records.keys.get(account))
     if (!key) throw new RangeError(`there is no key ${account}`)

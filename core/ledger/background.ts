@@ -177,7 +177,7 @@ export class Background {
     const { redis, keys } = this.#scripts
     const [status, version] = await stored(redis.hmget(keys.of(id).account, 'st', 've'))
     const key = await stored(this.#records.keys.get(id))
-    if (key && key.status !== 'disabled' && status === 'disabled') {
+    if (key?.status === 'active' && status === 'disabled') {
       // If the record has changed meanwhile, the rest of it has yet to be written to the store.
       const ahead = Number(version) > key.version
       const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }

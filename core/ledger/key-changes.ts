@@ -2,9 +2,9 @@
 import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { GatewayError } from '../errors.ts'
-import { CommitInDoubt, RecordsError } from '../records/database.ts'
+import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
-import { digestOf, newSecret } from './key-secrets.ts'
+import { digestOf, newSecret, type Secret } from './key-secrets.ts'
 import type { Ledger } from './ledger.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
 
@@ -13,6 +13,8 @@ export interface NewKeys {
   readonly type: string
   readonly name: string
   readonly batch?: string
+  /** What their owners see instead of the secrets. Each key's hint, if it is empty. */
+  readonly label?: string
   /** In nano-credits, for each key. */
   readonly credits: bigint
   readonly expiresAt: number | undefined
@@ -25,6 +27,21 @@ export interface NewKeys {
  * - `unknown`: the database failed at that moment, so the change may or may not be recorded.
  */
 export type Reached = 'store' | 'records' | 'unknown'
+
+/** What an operator may change of a key. An empty label is replaced by the hint; null as expiry means never. */
+export interface KeyEdit {
+  readonly name?: string | undefined
+  readonly label?: string | undefined
+  readonly expiresAt?: number | null | undefined
+}
+
+/** What a caller adds to a change. */
+export interface ChangeExtras {
+  /** Writes more in the transaction that records the change, given the keys as they are then. What it throws undoes it. */
+  readonly also?: ((sql: Sql, keys: readonly KeyRecord[]) => Promise<void>) | undefined
+  /** Makes the secrets; random ones by default. */
+  readonly secrets?: (() => Secret) | undefined
+}
 
 /** A new key, or a key with a new secret. The secret is not stored anywhere. */
 export interface CreatedKey {
@@ -56,20 +73,22 @@ export class KeyChanges {
 
   /**
    * Creates keys: all of them or, if the records fail, none.
-   * @throws GatewayError unavailable if none was created
+   * @throws GatewayError unavailable if none was created; what `also` throws
    */
-  async createMany({ type, name, batch = '', credits, expiresAt }: NewKeys, count: number): Promise<CreatedKey[]> {
+  async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
+    const { type, name, batch = '', label = '', credits, expiresAt } = wish
+    const { also, secrets = newSecret } = extras
     const createdAt = this.now()
     const created = Array.from({ length: count }, () => {
-      const { secret, digest, label } = newSecret()
+      const { secret, digest, hint } = secrets()
       const id = `key_${randomBytes(9).toString('hex')}`
-      const status = 'active' as const
-      const key = { id, type, name, batch, status, expiresAt, createdAt, version: 1, digest, label, rotation: 0 }
-      return { key, secret }
+      const own = { id, type, name, batch, status: 'active' as const, expiresAt, createdAt }
+      return { key: { ...own, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret }
     })
     const keys = created.map(({ key }) => key)
     const recorded = await this.#recorded(async () => {
-      await this.ledger.records.keys.add(keys, credits, this.ledger.continuity.now())
+      const at = this.ledger.continuity.now()
+      await this.ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
       return true
     }, keys[0])
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
@@ -151,23 +170,48 @@ export class KeyChanges {
     }
   }
 
-  /** Enables a disabled key. @throws GatewayError unavailable if nothing was changed */
-  async enable(id: string): Promise<Reached> {
-    return (await this.#change(id, key => ({ ...key, status: 'active' }))).reached
+  /** Enables a disabled key. @throws GatewayError unavailable if nothing was changed; RangeError if it is deleted */
+  async enable(id: string, { also }: ChangeExtras = {}): Promise<Reached> {
+    return (await this.#change(id, key => ({ ...key, status: 'active' }), also)).reached
+  }
+
+  /**
+   * Changes what an operator may choose of a key.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
+   */
+  async edit(id: string, { name, label, expiresAt }: KeyEdit, { also }: ChangeExtras = {}): Promise<Reached> {
+    const edited = (key: RecordedKey): RecordedKey => ({
+      ...key,
+      ...(name !== undefined && { name }),
+      ...(label !== undefined && { label: label || key.hint }),
+      ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined }),
+    })
+    return (await this.#change(id, edited, also)).reached
+  }
+
+  /**
+   * Deletes a key. Its secret is refused from now on, for good. Its history stays.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
+   */
+  async remove(id: string, { also }: ChangeExtras = {}): Promise<Reached> {
+    return (await this.#change(id, key => ({ ...key, status: 'deleted' }), also)).reached
   }
 
   /**
    * Gives a key a new secret. The old secret is invalid when the store has the new one. Balance and history stay.
-   * @throws GatewayError unavailable if nothing was changed; RangeError if somebody else rotates it at the same time
+   * @throws GatewayError unavailable if nothing was changed; RangeError if somebody else rotates it at the same time, or if
+   * it is deleted
    */
-  async rotate(id: string): Promise<CreatedKey> {
-    const { secret, digest, label } = newSecret()
+  async rotate(id: string, { also, secrets = newSecret }: ChangeExtras = {}): Promise<CreatedKey> {
+    const { secret, digest, hint } = secrets()
     const { scripts } = this.ledger
     let old = ''
-    const { key, reached } = await this.#change(id, before => {
+    const rotated = (before: RecordedKey): RecordedKey => {
       old ||= before.digest
-      return { ...before, digest, label, rotation: before.rotation + 1 }
-    })
+      const label = before.label === before.hint ? hint : before.label
+      return { ...before, digest, label, hint, rotation: before.rotation + 1 }
+    }
+    const { key, reached } = await this.#change(id, rotated, also)
     if (key.digest !== digest) throw new RangeError(`somebody else has rotated ${id} at the same time`)
     // The account names the secret that is valid, so the old pointer only takes up room.
     if (reached === 'store') await scripts.redis.del(scripts.keys.pointer(old)).catch(() => {})
@@ -177,11 +221,12 @@ export class KeyChanges {
   /**
    * Changes the record of a key: in the records first, then in the store.
    * @returns the record as it is then
-   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
    */
   async #change(
     id: string,
     changed: (key: RecordedKey) => RecordedKey,
+    also?: ChangeExtras['also'],
   ): Promise<{ readonly key: RecordedKey; readonly reached: Reached }> {
     const { scripts, records, continuity } = this.ledger
     let recorded: RecordedKey | undefined
@@ -191,16 +236,18 @@ export class KeyChanges {
       try {
         const before = await stored(records.keys.get(id))
         if (!before) throw new RangeError(`there is no key ${id}`)
+        if (before.status === 'deleted' && !recorded) throw new RangeError(`the key ${id} is deleted`)
         const [version, status] = await stored(scripts.redis.hmget(scripts.keys.of(id).account, 've', 'st'))
         // The store is the first to know that a key is disabled.
-        const disabled = status === 'disabled' && Number(version) >= before.version
+        const disabled = before.status === 'active' && status === 'disabled' && Number(version) >= before.version
         const current = disabled ? { ...before, status: 'disabled' as const } : before
         key = {
           ...(recorded ? current : changed(current)),
           version: Math.max(before.version, Number(version ?? 0)) + 1,
         }
         const at = continuity.now()
-        isRecorded = await this.#recorded(() => records.keys.change(id, key, { at, pending: true }), key)
+        const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
+        isRecorded = await this.#recorded(() => records.keys.change(id, key, { at, pending: true }, first), key)
       } catch (thrown) {
         if (recorded) return { key: recorded, reached: 'records' }
         throw thrown

@@ -1,14 +1,33 @@
 /** The secrets of keys. Only their digests are stored. */
-import { hash, randomBytes } from 'node:crypto'
+import { hash, hkdfSync, randomBytes } from 'node:crypto'
 
 /** Returns the digest by which a secret is found: its SHA-256, in base64url. */
 export function digestOf(secret: string): string {
   return hash('sha256', secret, 'base64url')
 }
 
-/** Creates a secret of 48 letters and digits (about 285 bits), with its digest and the label that its owner sees. */
-export function newSecret(): { secret: string; digest: string; label: string } {
-  const letters = randomBytes(96).toString('base64').replace(/[+/=]/g, '').slice(0, 48)
-  const secret = `sk-${letters}`
-  return { secret, digest: digestOf(secret), label: `sk-...${letters.slice(-4)}` }
+/** A new secret, with its digest and the hint that stands for it. */
+export interface Secret {
+  readonly secret: string
+  readonly digest: string
+  readonly hint: string
+}
+
+/**
+ * Creates a secret of 48 letters and digits (about 285 bits) after a prefix.
+ * @param bytes returns as many unpredictable bytes as it is asked for; random ones by default
+ */
+export function newSecret(prefix = 'sk-', bytes: (count: number) => Buffer = randomBytes): Secret {
+  const letters = bytes(96).toString('base64').replace(/[+/=]/g, '').slice(0, 48)
+  const secret = prefix + letters
+  return { secret, digest: digestOf(secret), hint: `${prefix}...${letters.slice(-4)}` }
+}
+
+/**
+ * Returns a source of bytes that depend on a secret and a seed alone, so that secrets can be made again by those who know
+ * both.
+ */
+export function seededBytes(secret: string, seed: string): (count: number) => Buffer {
+  let made = 0
+  return count => Buffer.from(hkdfSync('sha256', secret, seed, `tollgate ${made++}`, count))
 }

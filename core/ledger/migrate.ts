@@ -272,6 +272,7 @@ function keyFrom(id: string, fields: Fields): KeyRecord {
     version: 1,
     digest: Buffer.from(of('sec'), 'hex').toString('base64url'),
     label: of('label'),
+    hint: of('label'),
     rotation: of('rot') === '' ? 0 : 1,
   }
 }

@@ -68,9 +68,20 @@ export class Restorer {
       name: 'put',
       account: id,
       keys: [this.#scripts.keys.of(id).account],
-      args: [version, type, status, expiresAt ?? '', digest, label, rotation, grants, granted, settled, ordinal].map(
-        String,
-      ),
+      // The store refuses both in the same way.
+      args: [
+        version,
+        type,
+        status === 'deleted' ? 'disabled' : status,
+        expiresAt ?? '',
+        digest,
+        label,
+        rotation,
+        grants,
+        granted,
+        settled,
+        ordinal,
+      ].map(String),
     })
     return answer === 'ok'
   }

@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { GatewayError, soonMs } from '../errors.ts'
+import { Undone } from '../records/database.ts'
 import type { Store } from '../store/store.ts'
 import { StoreKeys } from './store-keys.ts'
 
@@ -201,13 +202,13 @@ export function unavailable(cause: unknown): GatewayError {
 
 /**
  * Awaits a command of the store, or a query of the records.
- * @throws GatewayError unavailable for any failure, since the caller can only try again later
+ * @throws GatewayError unavailable for any failure, since the caller can only try again later; Undone as it is
  */
 export async function stored<T>(command: Promise<T>): Promise<T> {
   try {
     return await command
   } catch (cause) {
-    throw cause instanceof GatewayError ? cause : unavailable(cause)
+    throw cause instanceof GatewayError || cause instanceof Undone ? cause : unavailable(cause)
   }
 }
 

@@ -8,7 +8,10 @@ import { pino, type Logger, type LogFn } from 'pino'
 /** The log, as all code uses it: pino's interface. */
 export type Log = Logger
 
-/** Removes secrets from text: everything that looks like a customer's key, and the credentials that it was given. */
+/** Tokens and sessions of operators, and redeem codes. */
+const OPERATORS = /\b(tg[as]-)[A-Za-z0-9]{8,}|\b(TG-)(?:[0-9A-Z]{5}-){4}[0-9A-Z]{5}/gi
+
+/** Removes secrets from text: what looks like a customer's key, an operator's token or a redeem code, and the credentials that it was given. */
 export class Scrubber {
   #secrets: readonly string[] = []
 
@@ -24,6 +27,7 @@ export class Scrubber {
   scrub(text: string): string {
     // Most lines have no key, and this test is cheaper than a search.
     let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}|sk-[A-Za-z0-9_-]{20,}/g, 'sk-***') : text
+    if (/tg[as]?-/i.test(clean)) clean = clean.replace(OPERATORS, '$1$2***')
     for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
     return clean
   }

@@ -25,6 +25,12 @@ export interface Sql {
   all(text: string, values?: readonly SqlValue[]): Promise<Row[]>
 }
 
+/** Thrown within a transaction to undo it, for a reason that is no failure. */
+export class Undone extends Error {}
+
+/** What a caller writes in the same transaction as a change. What it throws undoes the change. */
+export type Also = (sql: Sql) => Promise<void>
+
 /** An open database. Its promises reject with a RecordsError if it fails. */
 export interface Database extends Sql {
   /** What differs in the statements that create tables. */

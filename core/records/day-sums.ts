@@ -1,4 +1,4 @@
-/** The sums of each day, by account and by model, and the totals of an account's models. */
+/** The sums of each day, by account and by model, and those of an account's models: in total, and of each day. */
 import { bigintOf, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
 import { counted, countedDay, type HistoryEntry } from './entry.ts'
 import { addTo, bucketOf, type Histogram, packHistogram, unpackHistogram } from './histogram.ts'
@@ -57,7 +57,9 @@ export class DaySums {
     [BY_ACCOUNT, new Map()],
     [BY_MODEL, new Map()],
   ])
-  readonly #models = new Map<string, { requests: number; input: number; output: number; charge: bigint }>()
+  /** By account and model, and by account, day and model. */
+  readonly #models = new Map<string, ModelCount>()
+  readonly #dayModels = new Map<string, ModelCount>()
 
   constructor(names: Pick<NewNames, 'numberOf'>, number: (account: string) => number) {
     this.#names = names
@@ -73,14 +75,9 @@ export class DaySums {
     const model = no(notes.model)
     this.#add(BY_ACCOUNT, [day, account], entry, sign)
     this.#add(BY_MODEL, [day, model, no(notes.type), no(notes.upstream), no(notes.status)], entry, sign)
-    const key = `${account} ${model}`
-    const sum = this.#models.get(key) ?? { requests: 0, input: 0, output: 0, charge: 0n }
-    this.#models.set(key, sum)
     const count = counted(entry)
-    sum.requests += sign * count.requests
-    sum.input += sign * count.input
-    sum.output += sign * count.output
-    sum.charge += BigInt(sign) * count.charge
+    addCount(this.#models, `${account} ${model}`, count, sign)
+    addCount(this.#dayModels, `${account} ${day} ${model}`, count, sign)
   }
 
   #add(table: Table, keys: readonly number[], entry: HistoryEntry, sign: 1 | -1): void {
@@ -117,21 +114,46 @@ export class DaySums {
   /** Adds what was collected to the stored sums. The transaction must be the only one at this time. */
   async write(sql: Sql): Promise<void> {
     for (const [table, sums] of this.#sums) await writeTable(sql, table, sums)
-    await insertAll(
-      sql,
-      'INSERT INTO account_models (account, model, requests, input, output, charge)',
-      [...this.#models].map(([key, { requests, input, output, charge }]) => [
-        ...key.split(' ').map(Number),
-        requests,
-        input,
-        output,
-        charge,
-      ]),
-      `ON CONFLICT (account, model) DO UPDATE SET ${['requests', 'input', 'output', 'charge']
-        .map(name => `${name} = account_models.${name} + excluded.${name}`)
-        .join(', ')}`,
-    )
+    await writeModels(sql, 'account_models', 'account, model', this.#models)
+    await writeModels(sql, 'day_account_models', 'account, day, model', this.#dayModels)
   }
+}
+
+interface ModelCount {
+  requests: number
+  input: number
+  output: number
+  charge: bigint
+}
+
+function addCount(sums: Map<string, ModelCount>, key: string, count: Readonly<ModelCount>, sign: 1 | -1): void {
+  let sum = sums.get(key)
+  if (!sum) sums.set(key, (sum = { requests: 0, input: 0, output: 0, charge: 0n }))
+  sum.requests += sign * count.requests
+  sum.input += sign * count.input
+  sum.output += sign * count.output
+  sum.charge += BigInt(sign) * count.charge
+}
+
+async function writeModels(
+  sql: Sql,
+  table: string,
+  keys: string,
+  sums: ReadonlyMap<string, Readonly<ModelCount>>,
+): Promise<void> {
+  const sum = ['requests', 'input', 'output', 'charge'].map(name => `${name} = ${table}.${name} + excluded.${name}`)
+  await insertAll(
+    sql,
+    `INSERT INTO ${table} (${keys}, requests, input, output, charge)`,
+    [...sums].map(([key, { requests, input, output, charge }]) => [
+      ...key.split(' ').map(Number),
+      requests,
+      input,
+      output,
+      charge,
+    ]),
+    `ON CONFLICT (${keys}) DO UPDATE SET ${sum.join(', ')}`,
+  )
 }
 
 /** Rows that one statement finds by their keys. */

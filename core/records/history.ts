@@ -3,6 +3,7 @@ import { bytesOfId, idFromBytes } from '../lib/ids.ts'
 import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
 import type { Count, HistoryEntry, Summary } from './entry.ts'
 import { DAY_MS } from './entry.ts'
+import { boundOf } from './months.ts'
 import type { Names } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, type Position } from './recorder.ts'
 
@@ -24,6 +25,14 @@ export interface Totals {
   /** What entries that are no longer kept were charged, which is a part of `settled`. */
   readonly folded: bigint
   readonly entries: number
+}
+
+/** An account's usage of one day. Days before version 4 of the tables have no models. */
+export interface DayUsage {
+  /** Days since the epoch. */
+  readonly day: number
+  readonly all: Count
+  readonly models: ReadonlyMap<string, Count>
 }
 
 /** Selects the rows of the account with an id. */
@@ -96,6 +105,57 @@ export class History {
     )
     const [entry] = await this.#read(rows)
     return entry && { ...entry, account: String(rows[0]?.['account']) }
+  }
+
+  /**
+   * Returns the latest exchanges of all accounts, newest first.
+   * @param before the id of the last exchange of the page before
+   * @param from times between which they began, in milliseconds since the epoch
+   */
+  async latest(
+    { before, from, to }: { before?: string | undefined; from?: number | undefined; to?: number | undefined },
+    count: number,
+  ): Promise<(HistoryEntry & { readonly account: string })[]> {
+    const conditions = ['TRUE']
+    const values: SqlValue[] = []
+    for (const [condition, value] of [
+      ['e.id < ?', before === undefined ? undefined : bytesOfId(before)],
+      ['e.id >= ?', from === undefined ? undefined : Buffer.from(boundOf(from), 'hex')],
+      ['e.id < ?', to === undefined ? undefined : Buffer.from(boundOf(to + 1), 'hex')],
+    ] as const) {
+      if (value === undefined) continue
+      conditions.push(condition)
+      values.push(value)
+    }
+    const rows = await this.#database.all(
+      `SELECT e.id, e.ordinal, e.ended, e.charge, e.kind, e.details, a.id AS account
+       FROM exchanges e JOIN accounts a ON a.no = e.account WHERE ${conditions.join(' AND ')}
+       ORDER BY e.id DESC LIMIT ?`,
+      [...values, count],
+    )
+    const entries = await this.#read(rows)
+    return entries.map((entry, index) => ({ ...entry, account: String(rows[index]?.['account']) }))
+  }
+
+  /** Returns an account's usage of each day and each model, from one day since the epoch to another, both included. */
+  async days(account: string, from: number, to: number): Promise<DayUsage[]> {
+    const [found] = await this.#database.all('SELECT no FROM accounts WHERE id = ?', [account])
+    const range = [Number(found?.['no'] ?? 0), from, to]
+    const days = await this.#database.all(
+      `SELECT day, billed AS requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
+       WHERE account = ? AND day >= ? AND day <= ? ORDER BY day`,
+      range,
+    )
+    const models = await this.#database.all(
+      `SELECT d.day, n.name, d.requests, d.input, d.output, d.charge FROM day_account_models d
+       JOIN names n ON n.no = d.model WHERE d.account = ? AND d.day >= ? AND d.day <= ?`,
+      range,
+    )
+    return days.map(row => {
+      const own = models.filter(({ day }) => day === row['day'])
+      const byModel = new Map(own.map(each => [String(each['name']), countOf(each)]))
+      return { day: Number(row['day']), all: countOf(row), models: byModel }
+    })
   }
 
   async #read(rows: readonly Row[]): Promise<HistoryEntry[]> {

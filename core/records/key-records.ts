@@ -1,5 +1,6 @@
 /** Keys and their grants in the records. */
-import { bigintOf, type Database, insertAll, likeIn, type Row, type Sql, type SqlValue } from './database.ts'
+import { type Also, bigintOf, type Database, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
+import { type KeySearch, type KeyTotals, searchOf } from './key-search.ts'
 
 /** What is recorded of a key. */
 export interface KeyRecord {
@@ -9,7 +10,8 @@ export interface KeyRecord {
   /** The operator's own name for the key, and for the batch that it was created in. */
   readonly name: string
   readonly batch: string
-  readonly status: 'active' | 'disabled'
+  /** A deleted key stays as the owner of its history. It can never be used again. */
+  readonly status: 'active' | 'disabled' | 'deleted'
   /** Milliseconds since the epoch. Undefined if the key never expires. */
   readonly expiresAt: number | undefined
   readonly createdAt: number
@@ -17,8 +19,10 @@ export interface KeyRecord {
   readonly version: number
   /** The hash of the secret. */
   readonly digest: string
-  /** `sk-...` and the last four characters, by which owners tell their keys apart. */
+  /** What its owner sees instead of the secret: the hint, unless an operator has chosen something else. */
   readonly label: string
+  /** `sk-...` and the last four characters of the secret. */
+  readonly hint: string
   /** Counts the changes of the secret. */
   readonly rotation: number
 }
@@ -37,7 +41,7 @@ export interface RecordedKey extends KeyRecord {
   readonly pending: boolean
 }
 
-/** One grant. */
+/** One grant. What an operator takes back is a grant with a negative amount. */
 export interface Grant {
   readonly account: string
   /** Counts the grants of the account from 1 on. */
@@ -49,25 +53,10 @@ export interface Grant {
   readonly notes: Readonly<Record<string, string>>
 }
 
-/** Which keys to list. */
-export interface KeySearch {
-  /** Part of the id, the name, the batch or the label. */
-  readonly text?: string | undefined
-  readonly type?: string | undefined
-  readonly batch?: string | undefined
-  readonly status?: KeyRecord['status'] | undefined
-  /** The id of the last key of the page before. */
-  readonly after?: string | undefined
-  readonly count: number
-}
-
-const COLUMNS = `a.no, a.id, a.type, a.name, a.batch, a.status, a.expires, a.created, a.version, a.digest, a.label, a.rotation,
+const COLUMNS = `a.no, a.id, a.type, a.name, a.batch, a.status, a.expires, a.created, a.version, a.digest, a.label, a.hint, a.rotation,
   a.grants, a.granted, a.pending, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
   COALESCE(t.changed, 0) AS ended_at`
 const SELECT = `SELECT ${COLUMNS} FROM accounts a LEFT JOIN totals t ON t.account = a.no`
-
-/** The columns that a search looks in. */
-const SEARCHED = ['id', 'name', 'batch', 'label'] as const
 
 /** A key with the columns of its row that only the records use. */
 export interface AccountRow extends KeyRecord, Pick<RecordedKey, 'grants' | 'granted'> {
@@ -82,8 +71,8 @@ export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]):
   const first = Number(last?.['no']) + 1
   await insertAll(
     sql,
-    `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, rotation, grants,
-     granted, pending, changed)`,
+    `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
+     grants, granted, pending, changed)`,
     accounts.map((key, index): SqlValue[] => [
       first + index,
       key.id,
@@ -96,6 +85,7 @@ export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]):
       key.version,
       key.digest,
       key.label,
+      key.hint,
       key.rotation,
       key.grants,
       key.granted,
@@ -120,13 +110,14 @@ export class KeyRecords {
    * @param grants the first grant of each key in nano-credits; 0 for none
    * @param at the time by the store's clock, in milliseconds since the epoch
    */
-  async add(keys: readonly KeyRecord[], grants: bigint, at: number): Promise<void> {
+  async add(keys: readonly KeyRecord[], grants: bigint, at: number, also?: Also): Promise<void> {
     await this.#database.transaction(async sql => {
       const sums = { grants: grants > 0n ? 1 : 0, granted: grants, pending: true, changed: at }
       const first = await insertAccounts(
         sql,
         keys.map(key => ({ ...key, ...sums })),
       )
+      await also?.(sql)
       if (grants === 0n) return
       const notes = JSON.stringify({ reason: 'created' })
       await insertAll(
@@ -160,25 +151,22 @@ export class KeyRecords {
     return (await this.#database.all('SELECT no FROM accounts LIMIT 1')).length > 0
   }
 
-  /** Lists keys in the order in which they were created, one page at a time. */
-  async list({ text, type, batch, status, after, count }: KeySearch): Promise<RecordedKey[]> {
-    const conditions: string[] = []
-    const values: SqlValue[] = []
-    const add = (condition: string, ...given: SqlValue[]): void => {
-      conditions.push(condition)
-      values.push(...given)
-    }
-    if (after !== undefined) add('a.no > (SELECT no FROM accounts WHERE id = ?)', after)
-    if (type !== undefined) add('a.type = ?', type)
-    if (batch !== undefined) add('a.batch = ?', batch)
-    if (status !== undefined) add('a.status = ?', status)
-    if (text !== undefined) {
-      const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
-      const matches = SEARCHED.map(column => likeIn(this.#database.dialect, `a.${column}`, like))
-      add(`(${matches.join(' OR ')})`, ...SEARCHED.map(() => like))
-    }
-    const where = conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`
-    return (await this.#database.all(`${SELECT} ${where} ORDER BY a.no LIMIT ?`, [...values, count])).map(keyOf)
+  /** Lists keys, one page at a time. Without another order, they come in the order in which they were created. */
+  async list(search: KeySearch): Promise<RecordedKey[]> {
+    const { where, order, values } = searchOf(this.#database.dialect, search)
+    return (await this.#database.all(`${SELECT} ${where} ${order} LIMIT ?`, [...values, search.count])).map(keyOf)
+  }
+
+  /** Counts the keys of a search, and adds up what they were granted and charged. */
+  async totals(search: Omit<KeySearch, 'count' | 'after' | 'sort'>): Promise<KeyTotals> {
+    const { where, values } = searchOf(this.#database.dialect, search)
+    const [row] = await this.#database.all(
+      `SELECT COUNT(*) AS keys, CAST(COALESCE(SUM(a.granted), 0) AS BIGINT) AS granted,
+       CAST(COALESCE(SUM(t.settled), 0) AS BIGINT) AS settled
+       FROM accounts a LEFT JOIN totals t ON t.account = a.no ${where}`,
+      values,
+    )
+    return { keys: Number(row?.['keys']), granted: bigintOf(row, 'granted'), settled: bigintOf(row, 'settled') }
   }
 
   /** Iterates over all keys, in pages. */
@@ -210,16 +198,19 @@ export class KeyRecords {
    */
   async change(
     id: string,
-    record: Pick<KeyRecord, 'status' | 'version' | 'digest' | 'label' | 'rotation'>,
+    record: Omit<KeyRecord, 'id' | 'type' | 'batch' | 'createdAt'>,
     { at, pending }: { at: number; pending: boolean },
+    also?: Also,
   ): Promise<boolean> {
-    const { status, version, digest, label, rotation } = record
+    const { status, name, label, hint, expiresAt, version, digest, rotation } = record
     return this.#database.transaction(async sql => {
       const rows = await sql.all(
-        `UPDATE accounts SET status = ?, version = ?, digest = ?, label = ?, rotation = ?, changed = ?,
-         pending = CASE WHEN ? = 1 THEN 1 ELSE pending END WHERE id = ? AND version < ? RETURNING no`,
-        [status, version, digest, label, rotation, at, pending ? 1 : 0, id, version],
+        `UPDATE accounts SET status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
+         rotation = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
+         WHERE id = ? AND version < ? RETURNING no`,
+        [status, name, label, hint, expiresAt ?? null, version, digest, rotation, at, pending ? 1 : 0, id, version],
       )
+      if (rows.length > 0) await also?.(sql)
       return rows.length > 0
     })
   }
@@ -227,17 +218,18 @@ export class KeyRecords {
   /**
    * Adds a grant. It is pending until `applied`.
    * @param most the largest balance that it may lead to, as far as exchanges are recorded
-   * @returns the grant with this id, and whether this call added it; undefined if there is no such account; `over` if
-   * the balance would be too large
+   * @returns the grant with this id, and whether this call added it; undefined if there is no such account; otherwise why
+   * it was not added: the balance would be too large or below zero, or the key is deleted
    */
   async grant(
     account: string,
     { id, amount, at, notes }: Omit<Grant, 'account' | 'n'>,
     most: bigint,
-  ): Promise<{ grant: Grant; added: boolean } | 'over' | undefined> {
+    also?: Also,
+  ): Promise<{ grant: Grant; added: boolean } | 'over' | 'under' | 'deleted' | undefined> {
     return this.#database.transaction(async sql => {
       const [row] = await sql.all(
-        `SELECT a.no, a.grants, a.granted - COALESCE(t.settled, 0) AS balance
+        `SELECT a.no, a.status, a.grants, a.granted - COALESCE(t.settled, 0) AS balance
          FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?`,
         [account],
       )
@@ -249,7 +241,11 @@ export class KeyRecords {
         const grant = { account, id, notes, n: Number(known['n']), amount: amountThen, at: Number(known['at']) }
         return { grant, added: false }
       }
-      if (bigintOf(row, 'balance') + amount > most) return 'over'
+      if (row['status'] === 'deleted') return 'deleted'
+      const balance = bigintOf(row, 'balance') + amount
+      if (balance > most) return 'over'
+      if (amount < 0n && balance < 0n) return 'under'
+      await also?.(sql)
       const n = Number(row['grants']) + 1
       const values = [no, n, id, amount, at, JSON.stringify(notes)]
       await sql.all('INSERT INTO grants (account, n, id, amount, at, notes) VALUES (?, ?, ?, ?, ?, ?)', values)
@@ -302,18 +298,19 @@ export class KeyRecords {
 }
 
 function keyOf(row: Row): RecordedKey {
-  const { id, type, name, batch, status, expires, digest, label } = row
+  const { id, type, name, batch, status, expires, digest, label, hint } = row
   return {
     id: String(id),
     type: String(type),
     name: String(name),
     batch: String(batch),
-    status: status === 'active' ? 'active' : 'disabled',
+    status: status === 'active' || status === 'deleted' ? status : 'disabled',
     expiresAt: expires === null ? undefined : Number(expires),
     createdAt: Number(row['created']),
     version: Number(row['version']),
     digest: String(digest),
     label: String(label),
+    hint: String(hint),
     rotation: Number(row['rotation']),
     grants: Number(row['grants']),
     granted: bigintOf(row, 'granted'),

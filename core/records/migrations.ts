@@ -9,6 +9,8 @@ import type { Database, Sql } from './database.ts'
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
  * - `migrated` has the new ids of exchanges from a store of the first layout, and the accounts that are complete.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
+ * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
+ * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
  */
 const STEPS: readonly (readonly string[])[] = [
   [
@@ -43,6 +45,30 @@ const STEPS: readonly (readonly string[])[] = [
     'CREATE TABLE migrated (old TEXT PRIMARY KEY, id {ID} NOT NULL)',
     'CREATE TABLE positions (shard INTEGER PRIMARY KEY, ms BIGINT NOT NULL, seq BIGINT NOT NULL)',
   ],
+  [
+    "ALTER TABLE accounts ADD COLUMN hint TEXT NOT NULL DEFAULT ''",
+    'UPDATE accounts SET hint = label',
+    'CREATE INDEX accounts_type ON accounts (type, no)',
+    'CREATE INDEX accounts_batch ON accounts (batch, no)',
+    `CREATE TABLE day_account_models (account INTEGER NOT NULL, day INTEGER NOT NULL, model INTEGER NOT NULL,
+      requests BIGINT NOT NULL, input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL,
+      PRIMARY KEY (account, day, model)) {CLUSTERED}`,
+    `CREATE TABLE tokens (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, scope TEXT NOT NULL,
+      digest TEXT NOT NULL UNIQUE, hint TEXT NOT NULL, created BIGINT NOT NULL, used BIGINT, revoked BIGINT)`,
+    `CREATE TABLE sessions (digest TEXT PRIMARY KEY, token INTEGER NOT NULL, created BIGINT NOT NULL,
+      expires BIGINT NOT NULL)`,
+    `CREATE TABLE requests (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, seed TEXT NOT NULL, reply TEXT NOT NULL,
+      at BIGINT NOT NULL)`,
+    'CREATE INDEX requests_at ON requests (at)',
+    `CREATE TABLE audit (no INTEGER PRIMARY KEY, at BIGINT NOT NULL, actor TEXT NOT NULL, address TEXT NOT NULL,
+      action TEXT NOT NULL, target TEXT NOT NULL, details TEXT NOT NULL)`,
+    'CREATE INDEX audit_target ON audit (target, no)',
+    `CREATE TABLE codes (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest TEXT NOT NULL UNIQUE,
+      hint TEXT NOT NULL, kind TEXT NOT NULL, type TEXT NOT NULL, batch TEXT NOT NULL, amount BIGINT NOT NULL,
+      lifetime BIGINT, created BIGINT NOT NULL, expires BIGINT, cancelled BIGINT, used BIGINT, account INTEGER,
+      request TEXT NOT NULL)`,
+    'CREATE INDEX codes_batch ON codes (batch, no)',
+  ],
 ]
 
 /** The version of an empty database. Tables of version 1 were never released. */
@@ -54,8 +80,8 @@ const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT 
   charge BIGINT NOT NULL, cost BIGINT NOT NULL, durations {BYTES} NOT NULL, first_bytes {BYTES} NOT NULL`
 
 const WORDS = {
-  sqlite: { BYTES: 'BLOB', ID: 'BLOB', PARTITIONED: 'WITHOUT ROWID', COUNTS },
-  postgres: { BYTES: 'BYTEA', ID: 'UUID', PARTITIONED: 'PARTITION BY RANGE (id)', COUNTS },
+  sqlite: { BYTES: 'BLOB', ID: 'BLOB', PARTITIONED: 'WITHOUT ROWID', CLUSTERED: 'WITHOUT ROWID', COUNTS },
+  postgres: { BYTES: 'BYTEA', ID: 'UUID', PARTITIONED: 'PARTITION BY RANGE (id)', CLUSTERED: '', COUNTS },
 } as const
 
 /**

@@ -52,6 +52,7 @@ const UNKNOWN = {
   createdAt: 0,
   version: 0,
   label: '',
+  hint: '',
   rotation: 0,
   grants: 0,
   granted: 0n,

@@ -5,6 +5,8 @@
 import { join } from 'node:path'
 import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
+import { AuditLog } from './audit-log.ts'
+import { Codes } from './codes.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
@@ -13,8 +15,10 @@ import { Names } from './names.ts'
 import { Openings } from './opening.ts'
 import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
+import { Requests } from './requests.ts'
 import { deleteBefore } from './retention.ts'
 import { openSqlite } from './sqlite.ts'
+import { Tokens } from './tokens.ts'
 
 /** Name of the SQLite file in the data folder. */
 const FILE = 'records.sqlite'
@@ -29,6 +33,13 @@ export class Records {
   readonly recorder: Recorder
   /** Accounts that are taken over from a store of the first layout. */
   readonly openings: Openings
+  /** Who changed what. */
+  readonly audit: AuditLog
+  /** The tokens of operators, and their sessions. */
+  readonly tokens: Tokens
+  /** What was asked for with an idempotency key. */
+  readonly requests: Requests
+  readonly codes: Codes
   #closing: Promise<void> | undefined
 
   /**
@@ -59,6 +70,10 @@ export class Records {
     this.history = new History(database, names)
     this.recorder = new Recorder(database, names)
     this.openings = new Openings(database)
+    this.audit = new AuditLog(database)
+    this.tokens = new Tokens(database)
+    this.requests = new Requests(database)
+    this.codes = new Codes(database)
   }
 
   /** Describes the records for the operator, without credentials. */

@@ -57,6 +57,7 @@ export function keyRecord(more: object = {}) {
     version: 1,
     digest: id,
     label: 'sk-...abcd',
+    hint: 'sk-...abcd',
     rotation: 0,
     ...more,
   }

@@ -9,26 +9,32 @@ import {
   type ServerResponse,
 } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import type { Forward } from './chain/chain.ts'
-import { type ClientConnection, ClientConnections } from './exchange/client-connections.ts'
-import type { Limits } from './config/config.ts'
-import { deadline, type Deadline } from './lib/deadline.ts'
-import { type ErrorCode, errorHeaders, GatewayError } from './errors.ts'
-import { PLAIN } from './formats/index.ts'
-import type { Generation } from './chain/generation.ts'
-import type { Log } from './lib/log.ts'
-import { readProxyHeaders } from './exchange/proxied-connections.ts'
-import { HttpExchange } from './exchange/http-exchange.ts'
-import type { ServerResources } from './exchange/resources.ts'
-import { connectionsMax } from './exchange/memory.ts'
-import { Shares } from './lib/shares.ts'
-import { PerMinute } from './lib/per-minute.ts'
-import { SwapList } from './lib/swap-list.ts'
+import type { Forward } from '../chain/chain.ts'
+import { type ClientConnection, ClientConnections } from '../exchange/client-connections.ts'
+import type { Limits } from '../config/config.ts'
+import { deadline, type Deadline } from '../lib/deadline.ts'
+import { GatewayError } from '../errors.ts'
+import type { Generation, Site } from '../chain/generation.ts'
+import { answerBrokenRequest, HEADER_COUNT_MAX, malformed } from './broken-requests.ts'
+import type { Log } from '../lib/log.ts'
+import { readProxyHeaders } from '../exchange/proxied-connections.ts'
+import { HttpExchange } from '../exchange/http-exchange.ts'
+import type { ServerResources } from '../exchange/resources.ts'
+import { connectionsMax } from '../exchange/memory.ts'
+import { Shares } from '../lib/shares.ts'
+import { PerMinute } from '../lib/per-minute.ts'
+import { SwapList } from '../lib/swap-list.ts'
 
 /** What the server needs from the gateway. */
 export interface ServerOptions {
   /** Returns the configuration in force. */
   current(): Generation
+  /** Returns what a configuration serves at this address; undefined if it serves nothing here. */
+  readonly site: (generation: Generation) => Site | undefined
+  /** The setting of its port. */
+  readonly setting: string
+  /** Whether customers call this address, so that requests without a valid key are limited. */
+  readonly isPublic: boolean
   readonly forward: Forward
   readonly newId: () => string
   readonly now: () => number
@@ -45,13 +51,10 @@ export interface ServerOptions {
  */
 const LOOKS = 16
 
-/** Maximum headers of one request. Each takes several times its size in memory. */
-const HEADER_COUNT_MAX = 128
-
 /** With fewer places, one key would occupy all of them. */
 const PLACES_MIN = 2
 
-/** The HTTP server of one process. */
+/** The HTTP server of one address in one process. */
 export class GatewayServer {
   readonly #options: ServerOptions
   readonly #server: Server
@@ -113,7 +116,7 @@ export class GatewayServer {
       const failed = (cause: NodeJS.ErrnoException): void =>
         reject(
           cause.code === 'EADDRINUSE'
-            ? new Error(`${host}:${port} is in use; set another listen.port`, { cause })
+            ? new Error(`${host}:${port} is in use; set another ${this.#options.setting}`, { cause })
             : cause,
         )
       this.#server.once('error', failed)
@@ -201,6 +204,7 @@ export class GatewayServer {
   #count(x: HttpExchange, { trustedProxies }: Limits): void {
     // A key that this request looked up is known now.
     if (
+      !this.#options.isPublic ||
       x.key !== undefined ||
       CHECKS.has(x.path) ||
       this.#options.recognises(x.headers) ||
@@ -214,11 +218,13 @@ export class GatewayServer {
     const broken =
       malformed(req, generation.config.limits.urlBytes) ?? this.#tooMany(generation.config.limits.anonymous, x)
     if (broken) return generation.watchers.run(x, () => Promise.reject(broken))
-    const found = generation.routes.find(x.method, x.path)
+    const routes = this.#options.site(generation)?.routes
+    if (!routes) return generation.watchers.run(x, () => Promise.reject(new GatewayError('not_found')))
+    const found = routes.find(x.method, x.path)
     if ('target' in found) return found.target.run(x, this.#options.forward)
     const bare = x.path.replace(/\/$/, '')
     const meant = [bare, `/v1${bare}`, bare.replace('/v1/v1/', '/v1/')].find(
-      path => path !== x.path && 'target' in generation.routes.find(x.method, path),
+      path => path !== x.path && 'target' in routes.find(x.method, path),
     )
     return generation.watchers.run(x, () => Promise.reject(unrouted(found.allow, meant, req.headers.upgrade)))
   }
@@ -254,6 +260,7 @@ export class GatewayServer {
 
   /** Refuses an address with too many requests without a valid key, before any look-up, unless this request has one. */
   #tooMany(most: number, x: HttpExchange): GatewayError | undefined {
+    if (!this.#options.isPublic) return undefined
     const retryAfterMs = this.#anonymous.waitMs(x.addressGroup, most)
     if (retryAfterMs === 0 || CHECKS.has(x.path) || this.#options.recognises(x.headers)) return undefined
     if (x.headers['x-forwarded-for'] !== undefined) this.#suspectProxy(x.address)
@@ -277,52 +284,4 @@ function unrouted(allow: readonly string[], meant: string | undefined, upgrade =
   // Some agents open a WebSocket first. After any other status they try again several times.
   if (upgrade.toLowerCase() === 'websocket') return new GatewayError('websocket_unsupported')
   return new GatewayError('method_not_allowed', { headers: { allow: allow.join(', ') } })
-}
-
-/** Headers that may appear only once: two readers of the request could interpret a repeated one differently. */
-const SINGLE = new Set(['authorization', 'x-api-key', 'host', 'content-type'])
-
-/** Returns an error for requests that Node's parser accepts but the gateway does not. */
-function malformed(req: IncomingMessage, urlLimit: number): GatewayError | undefined {
-  if (req.rawHeaders.length > 2 * HEADER_COUNT_MAX) return new GatewayError('headers_too_large')
-  if ((req.url?.length ?? 0) > urlLimit) return new GatewayError('url_too_long')
-  if (req.httpVersionMajor !== 1)
-    return new GatewayError('bad_request', { message: 'Only HTTP/1.0 and HTTP/1.1 are supported.' })
-  const seen: string[] = []
-  for (let at = 0; at < req.rawHeaders.length; at += 2) {
-    const name = req.rawHeaders[at]?.toLowerCase() ?? ''
-    if (!SINGLE.has(name)) continue
-    if (seen.includes(name)) return new GatewayError('bad_request', { message: `The header ${name} appears twice.` })
-    seen.push(name)
-  }
-  return undefined
-}
-
-/** What a client gets for some of the parser's errors. */
-const BROKEN: Readonly<Record<string, ErrorCode>> = {
-  HPE_HEADER_OVERFLOW: 'headers_too_large',
-  ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
-}
-
-/** Sockets whose malformed request has been answered. The parser may report several errors. */
-const answered = new WeakSet<Socket>()
-
-/**
- * Answers a malformed request once, with a plain error, unless another reply is being sent.
- * @param lingerMs how long the client may take to read the answer
- */
-function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, lingerMs: number): void {
-  const replying = (socket as Socket & { _httpMessage?: ServerResponse })._httpMessage?.headersSent
-  if (!socket.writable || replying || answered.has(socket)) {
-    socket.destroy()
-    return
-  }
-  answered.add(socket)
-  const broken = new GatewayError(BROKEN[error.code ?? ''] ?? 'bad_request')
-  const body = JSON.stringify(PLAIN.error(broken, ''))
-  const headers = { ...errorHeaders(broken), 'content-length': Buffer.byteLength(body), connection: 'close' }
-  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
-  socket.end(`HTTP/1.1 ${broken.status} Error\r\n${lines.join('')}\r\n${body}`)
-  // A client that does not close its side is disconnected soon.
-  setTimeout(() => socket.destroy(), lingerMs).unref()
 }

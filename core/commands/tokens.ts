@@ -1,0 +1,66 @@
+/** `tollgate tokens …`: the tokens by which operators and their programs use the admin API. */
+import { createHash } from 'node:crypto'
+import type { Config } from '../config/config.ts'
+import { suggest } from '../config/locate.ts'
+import { newSecret } from '../ledger/key-secrets.ts'
+import type { Environment } from '../lib/environment.ts'
+import { isoTime } from '../metering/account-views.ts'
+import { addAudit } from '../records/audit-log.ts'
+import { SCOPES } from '../records/tokens.ts'
+import { auditEntry } from './audited.ts'
+import type { Output } from './keys.ts'
+import { inOneLine } from './printable.ts'
+import { onRecords, UsageError } from './shared.ts'
+
+/** Options of `tollgate tokens create`. */
+export interface TokenOptions extends Output {
+  readonly name: string
+  readonly scope: string
+}
+
+/** Maximum characters of a token's name. */
+const NAME_MAX = 200
+
+/** Creates a token and prints its secret, which is shown only once. */
+export async function createToken(environment: Environment, config: Config, options: TokenOptions): Promise<void> {
+  const { name } = options
+  const scope = SCOPES.find(each => each === options.scope)
+  if (!scope) {
+    const hint = suggest(options.scope, SCOPES)
+    throw new UsageError(`--scope is one of ${SCOPES.join(', ')}${hint === undefined ? '' : `; ${hint}`}`)
+  }
+  if (name === '' || name.length > NAME_MAX) throw new UsageError(`--name has 1 to ${NAME_MAX} characters`)
+  const { secret, digest, hint } = newSecret('tga-')
+  const id = `tok_${createHash('sha256').update(digest).digest('hex').slice(0, 18)}`
+  const token = { id, name, scope, hint, createdAt: environment.now(), usedAt: undefined, revokedAt: undefined }
+  const audit = auditEntry(environment, 'token.create', id, { name, scope })
+  await onRecords(environment, config, records => records.tokens.add(token, digest, sql => addAudit(sql, audit)))
+  environment.print(
+    options.json
+      ? JSON.stringify({ id, token: secret, name, scope })
+      : `${secret}\n\nThe token is shown only this once. Its id is ${id}; its scope is ${scope}.`,
+  )
+}
+
+/** Prints all tokens, the latest first. */
+export async function listTokens(environment: Environment, config: Config, options: Output): Promise<void> {
+  const tokens = await onRecords(environment, config, records => records.tokens.list())
+  for (const { id, name, scope, hint, createdAt, usedAt, revokedAt } of tokens) {
+    const times = { created_at: isoTime(createdAt), used_at: isoTime(usedAt), revoked_at: isoTime(revokedAt) }
+    if (options.json) environment.print(JSON.stringify({ id, name, scope, hint, ...times }))
+    else {
+      const state = revokedAt === undefined ? `last used ${times.used_at ?? 'never'}` : `revoked ${times.revoked_at}`
+      environment.print([id, hint, scope.padEnd(4), state, inOneLine(name)].join('  '))
+    }
+  }
+}
+
+/** Revokes a token, and ends its sessions. */
+export async function revokeToken(environment: Environment, config: Config, id: string): Promise<void> {
+  const audit = auditEntry(environment, 'token.revoke', id)
+  const revoked = await onRecords(environment, config, records =>
+    records.tokens.revoke(id, environment.now(), sql => addAudit(sql, audit)),
+  )
+  if (!revoked) throw new UsageError(`there is no valid token ${inOneLine(id)}`)
+  environment.print(`${id} is revoked. Its sessions are over.`)
+}

@@ -1,0 +1,80 @@
+/** The accounts of the upstreams as operators see them: health, quotas and counts. */
+import type { Account, Config, Upstream } from '../config/config.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { isoTime } from '../metering/account-views.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { Health } from '../pool/health.ts'
+import type { Pool } from '../pool/pool.ts'
+import type { PoolSharing } from '../pool/sharing.ts'
+
+/** A quota of an account. Amounts are exact decimals. */
+export interface QuotaView {
+  readonly window: string
+  readonly credits: string
+  readonly used: string
+  readonly resets_at: string | null
+}
+
+/** An account. */
+export interface AccountView {
+  /** `<upstream>/<name>`. */
+  readonly account: string
+  readonly upstream: string
+  /** Its health in words. `ok` if it may be asked. */
+  readonly health: string
+  /** Requests that all processes sent by it, and those that it failed to answer. */
+  readonly requests: number
+  readonly failures: number
+  readonly quotas: readonly QuotaView[]
+  readonly weight: number
+  readonly simulated: boolean
+  readonly last_failure: string | null
+  readonly last_failure_at: string | null
+}
+
+/** Returns all accounts. @throws GatewayError unavailable */
+export async function accountsView(
+  config: Config,
+  ledger: Ledger,
+  pool: Pool,
+  sharing: PoolSharing,
+  now: number,
+): Promise<AccountView[]> {
+  const asked = await sharing.asked()
+  const shown = accountsOf(config).map(async ({ upstream, account }) => {
+    const health = pool.health(account)
+    const { state } = health
+    const quotas = account.quotas.map(async quota => {
+      const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, now)
+      const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
+      return { window: quota.name, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
+    })
+    return {
+      account: account.name,
+      upstream: upstream.name,
+      health: healthOf(health, now),
+      ...asked(account.name),
+      quotas: await Promise.all(quotas),
+      weight: account.weight,
+      simulated: upstream.simulated,
+      last_failure: state.lastFailure?.reason ?? null,
+      last_failure_at: isoTime(state.lastFailure?.at),
+    }
+  })
+  return Promise.all(shown)
+}
+
+/** Returns the accounts of a configuration with their upstreams. */
+export function accountsOf(config: Config): { upstream: Upstream; account: Account }[] {
+  return [...config.upstreams.values()].flatMap(upstream => upstream.accounts.map(account => ({ upstream, account })))
+}
+
+/** Returns the health of an account in words. */
+function healthOf({ disabled, state }: Health, now: number): string {
+  const { barred, waitUntil, coolUntil, level } = state
+  if (disabled) return 'disabled'
+  if (barred) return `refused by the provider (${barred.status}) since ${isoTime(barred.at)}`
+  if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
+  if (coolUntil > now) return `failing, not asked until ${isoTime(coolUntil)}`
+  return level > 0 ? 'failing, tried by one request' : 'ok'
+}

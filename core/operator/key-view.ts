@@ -1,0 +1,54 @@
+/** A key as operators see it. */
+import type { Config } from '../config/config.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { isoTime, standing } from '../metering/account-views.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
+
+/** A key with its balance. Amounts are exact decimals, times are ISO 8601. */
+export interface KeyView {
+  readonly id: string
+  readonly label: string
+  readonly hint: string
+  readonly name: string
+  readonly batch: string
+  readonly type: string
+  /** `active`, `disabled`, `deleted`, `expired`, `exhausted`, or `no_type` if the type is not in the file any more. */
+  readonly status: string
+  readonly granted: string
+  readonly balance: string
+  readonly held: string
+  readonly used: string
+  readonly created_at: string | null
+  readonly expires_at: string | null
+  /** When its latest recorded request ended. */
+  readonly last_used_at: string | null
+}
+
+/** Returns a key with its balance at this moment. @throws GatewayError unavailable */
+export async function keyView(
+  ledger: Ledger,
+  key: KeyRecord & Partial<Pick<RecordedKey, 'endedAt'>>,
+  { keyTypes }: Pick<Config, 'keyTypes'>,
+  now: number,
+): Promise<KeyView> {
+  const { granted, balance, held, settled } = await ledger.balance(key.id)
+  // A key whose type is no longer in the file is refused.
+  const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
+  return {
+    id: key.id,
+    label: key.label,
+    hint: key.hint,
+    name: key.name,
+    batch: key.batch,
+    type: key.type,
+    status: key.status === 'active' ? active : key.status,
+    granted: formatCredits(granted),
+    balance: formatCredits(balance),
+    held: formatCredits(held),
+    used: formatCredits(settled),
+    created_at: isoTime(key.createdAt),
+    expires_at: isoTime(key.expiresAt),
+    last_used_at: isoTime(key.endedAt || undefined),
+  }
+}

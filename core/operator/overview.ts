@@ -1,0 +1,113 @@
+/** What happens at the moment: sums of today and of the last minute, and the health of the accounts. */
+import type { Config } from '../config/config.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { stored } from '../ledger/scripts.ts'
+import { isoTime } from '../metering/account-views.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { Pool } from '../pool/pool.ts'
+import type { PoolSharing } from '../pool/sharing.ts'
+import { COUNTERS, type DayCount, noCount } from '../records/day-sums.ts'
+import { dayOf, DAY_MS } from '../records/entry.ts'
+import { usageBy } from '../records/usage.ts'
+import { accountsView, type AccountView } from './accounts-view.ts'
+import { countsView } from './usage-view.ts'
+
+type Counts = ReturnType<typeof countsView> & { readonly margin: string }
+
+/** What happens at the moment. Amounts are exact decimals. */
+export interface Overview {
+  readonly at: string | null
+  /** The UTC day so far, of all processes. */
+  readonly today: Counts
+  /** About the last minute. Undefined until it was watched for a few seconds. */
+  readonly minute: Counts | undefined
+  /** Requests that this process is serving. */
+  readonly running: number
+  /** Settlements that wait for the store, bytes that wait to be recorded, and accounts that the last audit found wrong. */
+  readonly waiting: number
+  readonly backlog_bytes: number
+  readonly drifted: number
+  readonly accounts: readonly AccountView[]
+}
+
+interface Sample {
+  readonly at: number
+  readonly sums: DayCount
+}
+
+/** The last samples that are kept, in milliseconds. */
+const KEPT_MS = 60_000
+
+/** Reads the overview. Those who ask within a second share one answer. */
+export class OverviewFeed {
+  readonly #parts: {
+    readonly config: Config
+    readonly ledger: Ledger
+    readonly pool: Pool
+    readonly sharing: PoolSharing
+    readonly now: () => number
+  }
+  #samples: Sample[] = []
+  #latest: { readonly at: number; readonly overview: Promise<Overview> } | undefined
+
+  constructor(parts: {
+    readonly config: Config
+    readonly ledger: Ledger
+    readonly pool: Pool
+    readonly sharing: PoolSharing
+    readonly now: () => number
+  }) {
+    this.#parts = parts
+  }
+
+  /** Returns the overview of this second. @throws GatewayError unavailable, as a rejection */
+  read(): Promise<Overview> {
+    const now = this.#parts.now()
+    if (this.#latest && now - this.#latest.at < 1000) return this.#latest.overview
+    const overview = this.#read(now)
+    this.#latest = { at: now, overview }
+    overview.catch(() => (this.#latest = undefined))
+    return overview
+  }
+
+  async #read(now: number): Promise<Overview> {
+    const { config, ledger, pool, sharing } = this.#parts
+    const today = dayOf(now)
+    const [accounts, days] = await Promise.all([
+      accountsView(config, ledger, pool, sharing, now),
+      stored(usageBy(ledger.records.database, 'day', { from: today, to: today, count: 1 })),
+    ])
+    const sums = days[0] ?? noCount()
+    // Yesterday's sums say nothing about this minute.
+    this.#samples = this.#samples.filter(({ at }) => now - at <= KEPT_MS && Math.floor(at / DAY_MS) === today)
+    const [first] = this.#samples
+    this.#samples.push({ at: now, sums })
+    return {
+      at: isoTime(now),
+      today: shown(sums),
+      minute: first && shown(difference(sums, first.sums)),
+      running: ledger.live,
+      waiting: ledger.waiting,
+      backlog_bytes: ledger.background.state.backlogBytes,
+      drifted: ledger.drifted,
+      accounts,
+    }
+  }
+}
+
+function shown(sums: DayCount): Counts {
+  return { ...countsView(sums), margin: formatCredits(sums.counts.charge - sums.counts.cost) }
+}
+
+function difference(now: DayCount, before: DayCount): DayCount {
+  const counts = Object.fromEntries(COUNTERS.map(name => [name, now.counts[name] - before.counts[name]]))
+  return {
+    counts: counts as DayCount['counts'],
+    durations: less(now.durations, before.durations),
+    firstBytes: less(now.firstBytes, before.firstBytes),
+  }
+}
+
+function less(histogram: DayCount['durations'], other: DayCount['durations']): DayCount['durations'] {
+  return new Map([...histogram].map(([bucket, count]) => [bucket, count - (other.get(bucket) ?? 0)]))
+}

@@ -1,0 +1,102 @@
+/** Which keys to list, in which order, as SQL. */
+import { type Database, likeIn, type Sql, type SqlValue } from './database.ts'
+
+/** What a key can be found by: its state, as an operator sees it. Exhausted and expired keys are not disabled. */
+export const KEY_STATES = ['active', 'disabled', 'expired', 'exhausted', 'deleted'] as const
+/** One of them. */
+export type KeyState = (typeof KEY_STATES)[number]
+
+/** The orders of a list. Without a minus sign, the smallest come first. */
+export const KEY_ORDERS = ['created', '-created', 'balance', '-balance', 'used', '-used', 'expires', '-active'] as const
+/** One of them. `-active`: the keys that were used last come first. */
+export type KeyOrder = (typeof KEY_ORDERS)[number]
+
+/** Which keys to list. */
+export interface KeySearch {
+  /** Part of the id, the name, the batch, the label or the hint. */
+  readonly text?: string | undefined
+  readonly type?: string | undefined
+  readonly batch?: string | undefined
+  /** Without a state, all keys that are not deleted. */
+  readonly state?: KeyState | undefined
+  /** Milliseconds since the epoch, by which expired keys are told apart. */
+  readonly now: number
+  /** `created` by default. */
+  readonly sort?: KeyOrder | undefined
+  /** The id of the last key of the page before. */
+  readonly after?: string | undefined
+  readonly count: number
+}
+
+/** The number of keys, and their sums in nano-credits. */
+export interface KeyTotals {
+  readonly keys: number
+  readonly granted: bigint
+  readonly settled: bigint
+}
+
+/** The columns that a search looks in. */
+const SEARCHED = ['id', 'name', 'batch', 'label', 'hint'] as const
+
+const SETTLED = 'COALESCE(t.settled, 0)'
+const BALANCE = `a.granted - ${SETTLED}`
+
+const STATES: Readonly<Record<KeyState, (now: number) => readonly [condition: string, ...values: SqlValue[]]>> = {
+  active: now => [`a.status = 'active' AND (a.expires IS NULL OR a.expires > ?) AND ${BALANCE} > 0`, now],
+  disabled: () => ["a.status = 'disabled'"],
+  expired: now => ["a.status = 'active' AND a.expires <= ?", now],
+  exhausted: now => [`a.status = 'active' AND (a.expires IS NULL OR a.expires > ?) AND ${BALANCE} <= 0`, now],
+  deleted: () => ["a.status = 'deleted'"],
+}
+
+/** What each order compares. Keys without an expiry come last. */
+const ORDERS: Readonly<Record<string, string>> = {
+  balance: BALANCE,
+  used: SETTLED,
+  expires: `COALESCE(a.expires, ${Number.MAX_SAFE_INTEGER})`,
+  active: 'COALESCE(t.changed, 0)',
+}
+
+/** Returns the conditions and the order of a search over `accounts a` with their `totals t`. */
+export function searchOf(
+  dialect: Database['dialect'],
+  { text, type, batch, state, now, sort = 'created', after }: Omit<KeySearch, 'count'>,
+): { where: string; order: string; values: SqlValue[] } {
+  const conditions: string[] = []
+  const values: SqlValue[] = []
+  const add = (condition: string, ...given: readonly SqlValue[]): void => {
+    conditions.push(condition)
+    values.push(...given)
+  }
+  const descending = sort.startsWith('-')
+  const column = ORDERS[sort.replace('-', '')]
+  const [than, direction] = descending ? ['<', 'DESC'] : ['>', 'ASC']
+  if (after !== undefined) {
+    const number = '(SELECT no FROM accounts WHERE id = ?)'
+    if (column === undefined) add(`a.no ${than} ${number}`, after)
+    else {
+      const value = `(SELECT ${column} FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?)`
+      add(`(${column} ${than} ${value} OR (${column} = ${value} AND a.no ${than} ${number}))`, after, after, after)
+    }
+  }
+  if (type !== undefined) add('a.type = ?', type)
+  if (batch !== undefined) add('a.batch = ?', batch)
+  if (state === undefined) add("a.status <> 'deleted'")
+  else add(...STATES[state](now))
+  if (text !== undefined) {
+    const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
+    const matches = SEARCHED.map(name => likeIn(dialect, `a.${name}`, like))
+    add(`(${matches.join(' OR ')})`, ...SEARCHED.map(() => like))
+  }
+  return {
+    where: conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`,
+    order: `ORDER BY ${column === undefined ? '' : `${column} ${direction}, `}a.no ${direction}`,
+    values,
+  }
+}
+
+/** Counts the keys of each type that are not deleted. */
+export async function countByType(sql: Sql): Promise<Map<string, number>> {
+  const rows = await sql.all("SELECT type, COUNT(*) AS keys FROM accounts WHERE status <> 'deleted' GROUP BY type")
+  return new Map(rows.map(row => [String(row['type']), Number(row['keys'])]))
+}

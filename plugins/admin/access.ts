@@ -1,0 +1,160 @@
+/** Who asks: a program with a token, or a person with a session of the page. */
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { type Exchange, GatewayError, type Host, operator, PerMinute } from 'tollgate/plugin'
+
+/** Who asks. */
+export interface Actor {
+  readonly token: operator.Token
+  /** The secret that was presented. New secrets depend on it. */
+  readonly secret: string
+  /** Of a session: until when it lasts, and the proof that a request comes from its page. */
+  readonly session?: { readonly csrf: string; readonly expiresAt: number }
+}
+
+/** The prefixes of secrets. */
+export const TOKEN_PREFIX = 'tga-'
+const SESSION_PREFIX = 'tgs-'
+
+const COOKIE = 'tollgate_admin'
+
+/** What each scope includes. */
+const INCLUDES: Readonly<Record<operator.TokenScope, readonly operator.TokenScope[]>> = {
+  read: ['read'],
+  keys: ['read', 'keys'],
+  all: ['read', 'keys', 'all'],
+}
+
+/** Finds out who asks. */
+export class Access {
+  readonly #host: Pick<Host, 'ledger' | 'now'>
+  readonly #failed: PerMinute
+  readonly #signInsPerMinute: number
+  readonly #sessionMs: number
+
+  constructor(host: Pick<Host, 'ledger' | 'now'>, options: { signInsPerMinute: number; sessionHours: number }) {
+    this.#host = host
+    this.#failed = new PerMinute(host.now)
+    this.#signInsPerMinute = options.signInsPerMinute
+    this.#sessionMs = options.sessionHours * 3_600_000
+  }
+
+  /**
+   * Returns who asks, if they may.
+   * @param scope what the operation needs
+   * @throws GatewayError sign_in_required, forbidden or rate_limited
+   */
+  async actor(x: Exchange, scope: operator.TokenScope): Promise<Actor> {
+    const actor = await this.#found(x)
+    if (actor.session && x.method !== 'GET' && x.method !== 'HEAD') checkOrigin(x, actor.session.csrf)
+    if (!INCLUDES[actor.token.scope].includes(scope)) {
+      const message = `This needs a token with the scope "${scope}"; this one has "${actor.token.scope}".`
+      throw new GatewayError('forbidden', { message })
+    }
+    return actor
+  }
+
+  async #found(x: Exchange): Promise<Actor> {
+    const { authorization } = x.headers
+    if (authorization !== undefined) {
+      const secret = /^bearer +(\S+) *$/i.exec(authorization)?.[1] ?? ''
+      return { token: await this.#token(x, secret), secret }
+    }
+    const secret = cookieOf(x)
+    if (!secret?.startsWith(SESSION_PREFIX)) throw new GatewayError('sign_in_required')
+    const { ledger, now } = this.#host
+    const session = await operator.stored(ledger.records.tokens.session(operator.digestOf(secret), now()))
+    if (!session)
+      throw new GatewayError('sign_in_required', {
+        message: 'This session is over. Sign in again.',
+        headers: { 'set-cookie': cookie('', 0, x) },
+      })
+    return { token: session.token, secret, session: { csrf: csrfOf(secret), expiresAt: session.expiresAt } }
+  }
+
+  /** Finds a token by its secret. Failures are counted for the client's address. */
+  async #token(x: Exchange, secret: string): Promise<operator.Token> {
+    const retryAfterMs = this.#failed.waitMs(x.address, this.#signInsPerMinute)
+    if (retryAfterMs > 0)
+      throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
+    const { ledger, now } = this.#host
+    const token = secret.startsWith(TOKEN_PREFIX)
+      ? await operator.stored(ledger.records.tokens.find(operator.digestOf(secret), now()))
+      : undefined
+    if (token) return token
+    this.#failed.add(x.address)
+    throw new GatewayError('sign_in_required', { message: 'This token is unknown or revoked.' })
+  }
+
+  /**
+   * Begins a session.
+   * @param presented the secret of a token
+   * @returns who signed in, and the cookie of the session
+   * @throws GatewayError sign_in_required, forbidden or rate_limited
+   */
+  async signIn(x: Exchange, presented: string): Promise<{ actor: Actor; cookie: string }> {
+    checkSite(x)
+    const token = await this.#token(x, presented.trim())
+    const { ledger, now } = this.#host
+    const { secret, digest } = operator.newSecret(SESSION_PREFIX)
+    const expiresAt = now() + this.#sessionMs
+    await operator.stored(ledger.records.tokens.open(token.id, digest, { now: now(), expiresAt }))
+    const actor = { token, secret, session: { csrf: csrfOf(secret), expiresAt } }
+    return { actor, cookie: cookie(secret, this.#sessionMs, x) }
+  }
+
+  /** Whether an actor may still ask: the session is not over, and the token not revoked. */
+  async isValid({ secret, session, token }: Actor): Promise<boolean> {
+    const { ledger, now } = this.#host
+    const digest = operator.digestOf(secret)
+    const { tokens } = ledger.records
+    // While the records are away, nothing is shown that they have.
+    if (session) return (await tokens.session(digest, now()).catch(() => undefined))?.token.id === token.id
+    return (await tokens.find(digest, now()).catch(() => undefined)) !== undefined
+  }
+
+  /** Ends the session of an actor. @returns the cookie that forgets it */
+  async signOut(x: Exchange, { secret }: Actor): Promise<string> {
+    await operator.stored(this.#host.ledger.records.tokens.end(operator.digestOf(secret)))
+    return cookie('', 0, x)
+  }
+}
+
+function cookieOf(x: Exchange): string | undefined {
+  const pairs = (x.headers.cookie ?? '').split(';').map(pair => pair.trim().split('='))
+  return pairs.find(([name]) => name === COOKIE)?.[1]
+}
+
+/** A proxy in front says whether the browser uses TLS. A client that forges it only makes its own cookie stricter. */
+function cookie(secret: string, ms: number, x: Exchange): string {
+  const secure = /https/i.test(`${String(x.headers['x-forwarded-proto'])} ${String(x.headers['forwarded'])}`)
+  const parts = [
+    `${COOKIE}=${secret}`,
+    'Path=/admin',
+    `Max-Age=${Math.floor(ms / 1000)}`,
+    'HttpOnly',
+    'SameSite=Strict',
+  ]
+  return [...parts, ...(secure ? ['Secure'] : [])].join('; ')
+}
+
+/** The proof that a request comes from the page: another site can neither read nor compute it. */
+function csrfOf(secret: string): string {
+  return createHmac('sha256', secret).update('csrf').digest('base64url')
+}
+
+function checkOrigin(x: Exchange, csrf: string): void {
+  checkSite(x)
+  const given = Buffer.from(String(x.headers['x-csrf-token'] ?? ''))
+  const expected = Buffer.from(csrf)
+  if (given.length === expected.length && timingSafeEqual(given, expected)) return
+  throw new GatewayError('forbidden', { message: 'The header x-csrf-token is missing or wrong.' })
+}
+
+/** Refuses what a browser sends for another site. */
+function checkSite(x: Exchange): void {
+  const site = x.headers['sec-fetch-site']
+  const { origin, host } = x.headers
+  const isOther = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== host)
+  if ((site === undefined || site === 'same-origin' || site === 'none') && !isOther) return
+  throw new GatewayError('forbidden', { message: 'Another site has sent this request.' })
+}

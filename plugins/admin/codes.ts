@@ -1,0 +1,160 @@
+/** Redeem codes in the admin API. */
+import { formatCredits, GatewayError, invalidBody, isoTime, operator } from 'tollgate/plugin'
+import { amountOf, type Call, futureOf, noting, type Operation, operation, shownId } from './operation.ts'
+import { CODE, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, NEW_CODE, shape } from './schemas.ts'
+
+/** Most codes of one batch. */
+const BATCH_MAX = 10_000
+const DAY_MS = 86_400_000
+
+function view(code: operator.Code, now: number) {
+  return {
+    id: code.id,
+    hint: code.hint,
+    kind: code.kind,
+    type: code.type,
+    batch: code.batch,
+    credits: formatCredits(code.amount),
+    key_days: code.lifetimeMs === undefined ? null : code.lifetimeMs / DAY_MS,
+    status: operator.codeState(code, now),
+    created_at: isoTime(code.createdAt),
+    expires_at: isoTime(code.expiresAt),
+    used_at: isoTime(code.usedAt),
+    used_by: code.account ?? null,
+  }
+}
+
+const create = operation({
+  method: 'POST',
+  path: '/codes',
+  summary: 'Create a batch of redeem codes: all or none. The reply has the codes, which are shown only once.',
+  scope: 'keys',
+  status: 201,
+  creates: true,
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['kind', 'credits'],
+    properties: {
+      kind: { enum: ['credits', 'key'], description: '`credits` for a key that exists, `key` for a new one.' },
+      type: { type: 'string', maxLength: 64, default: '', expected: 'the name of a key type' },
+      credits: GIVEN_AMOUNT,
+      count: { type: 'integer', minimum: 1, maximum: BATCH_MAX, default: 1 },
+      batch: { ...GIVEN_NAME, default: '' },
+      expires_at: { ...GIVEN_TIME, default: null },
+      key_days: {
+        type: ['integer', 'null'],
+        minimum: 1,
+        maximum: 36_500,
+        default: null,
+        description: 'Days for which a new key is valid, from when it is redeemed.',
+      },
+    },
+  },
+  reply: shape('NewCodes', { codes: { type: 'array', items: NEW_CODE } }),
+  async run(call) {
+    const { kind, type, count, batch, expires_at: expires, key_days: days } = call.body
+    const { config, codes, now } = call.office
+    if (type !== '' && !config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
+    if (kind === 'key' && type === '') throw invalidBody('"type" is missing: a new key needs one.', 'type')
+    if (kind === 'credits' && days !== null) throw invalidBody('Only a new key has "key_days".', 'key_days')
+    const amount = amountOf(call.body.credits)
+    const wish = {
+      kind,
+      type,
+      batch,
+      amount,
+      lifetimeMs: days === null ? undefined : days * DAY_MS,
+      expiresAt: expires === null ? undefined : futureOf(expires, now()),
+    }
+    const bytes = call.once.bytes()
+    const details = { kind, count, credits: formatCredits(amount), ...(type && { type }), ...(batch && { batch }) }
+    let ids: string[] = []
+    await codes.create(
+      wish,
+      count,
+      (sql, created) => {
+        ids = created.map(({ id }) => id)
+        return noting(call, { ids }, { action: 'codes.create', details })(sql)
+      },
+      () => operator.newCodeText(bytes),
+    )
+    return { ids }
+  },
+  async show({ ids }: { ids: string[] }, call) {
+    const { ledger, now } = call.office
+    const bytes = call.once.bytes()
+    const found = await operator.stored(ledger.records.codes.withIds(ids))
+    const rows = ids.map(id => {
+      const code = operator.newCodeText(bytes)
+      return { ...view(found.get(id) as operator.Code, now()), code }
+    })
+    return { codes: rows }
+  },
+})
+
+const list = operation({
+  method: 'GET',
+  path: '/codes',
+  summary: 'List redeem codes, newest first.',
+  scope: 'read',
+  query: {
+    type: 'object',
+    properties: {
+      search: { type: 'string', maxLength: 200, description: 'Part of the id, the batch, the hint, or of the key.' },
+      batch: { type: 'string', maxLength: 200 },
+      status: { enum: operator.CODE_STATES },
+    },
+  },
+  reply: CODE,
+  columns: Object.keys(CODE.properties),
+  async page(call, cursor, limit) {
+    const { ledger, now } = call.office
+    const { search, batch, status } = call.query
+    const wish = { text: search || undefined, batch, state: status, now: now(), after: cursor, count: limit + 1 }
+    const found = await operator.stored(ledger.records.codes.list(wish))
+    const data = found.slice(0, limit).map(code => view(code, now()))
+    return { data, next: found.length > limit ? data.at(-1)?.id : undefined }
+  },
+})
+
+async function cancelled(call: Call, which: { id: string } | { batch: string }): Promise<object> {
+  const { ledger, now } = call.office
+  const [target, details] = 'id' in which ? [which.id, {}] : ['', which]
+  const also = noting(call, {}, { action: 'codes.cancel', target, details })
+  return { cancelled: await operator.stored(ledger.records.codes.cancel(which, now(), also)) }
+}
+
+const CANCELLED = shape('Cancelled', { cancelled: { type: 'integer', description: 'The number of codes.' } })
+
+const cancel = operation({
+  method: 'POST',
+  path: '/codes/{id}/cancel',
+  summary: 'Cancel a code that is not used.',
+  scope: 'keys',
+  reply: CANCELLED,
+  async run(call) {
+    const id = call.params['id'] ?? ''
+    const code = await operator.stored(call.office.ledger.records.codes.get(id))
+    if (!code) throw new GatewayError('not_found', { message: `There is no code ${shownId(id)}.` })
+    return cancelled(call, { id })
+  },
+})
+
+const cancelBatch = operation({
+  method: 'POST',
+  path: '/codes/cancel',
+  summary: 'Cancel all codes of a batch that are not used.',
+  scope: 'keys',
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['batch'],
+    properties: { batch: { ...GIVEN_NAME, minLength: 1, expected: 'the name of a batch' } },
+  },
+  reply: CANCELLED,
+  run: call => cancelled(call, { batch: call.body.batch }),
+})
+
+/** All of them. */
+export const CODE_OPERATIONS: readonly Operation[] = [create, list, cancelBatch, cancel]

@@ -1,0 +1,234 @@
+import {
+  definePlugin,
+  type Exchange,
+  GatewayError,
+  invalidBody,
+  listenOption,
+  operator,
+  PRIVATE,
+  Reply,
+  StreamedReply,
+} from 'tollgate/plugin'
+import { Access } from './access.ts'
+import { CODE_OPERATIONS } from './codes.ts'
+import { CREDIT_OPERATIONS } from './credits.ts'
+import { KEY_OPERATIONS } from './keys.ts'
+import { OFFICE_OPERATIONS } from './office.ts'
+import { Once } from './once.ts'
+import { openapiOf } from './openapi.ts'
+import type { Call, Office, Operation } from './operation.ts'
+import { REPORT_OPERATIONS } from './reports.ts'
+
+const OPERATIONS: readonly Operation[] = [
+  ...KEY_OPERATIONS,
+  ...CREDIT_OPERATIONS,
+  ...CODE_OPERATIONS,
+  ...REPORT_OPERATIONS,
+  ...OFFICE_OPERATIONS,
+]
+const BASE = '/admin/api'
+/** How often requests with idempotency keys are forgotten, in milliseconds. */
+const FORGET_EVERY_MS = 3_600_000
+/** Rows of one read of a list that is sent as CSV. */
+const CSV_ROWS = 500
+
+/** The operations with their paths as patterns. */
+const ROUTES = OPERATIONS.map(operation => {
+  const names = [...operation.path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? '')
+  const pattern = operation.path.replaceAll('.', String.raw`\.`).replaceAll(/\{\w+\}/g, '([^/]+)')
+  return { operation, names, pattern: new RegExp(`^${BASE}${pattern}$`) }
+})
+
+/**
+ * The operators' area: an API for their programs and shops. Every request needs a token, or a session that began with
+ * one.
+ */
+export default definePlugin({
+  name: 'admin',
+  summary: 'Answers the admin API at an address of its own: keys, redeem codes, usage, accounts, tokens, audit log.',
+  on: ['GET /admin/*', 'POST /admin/*', 'PATCH /admin/*', 'DELETE /admin/*'],
+  listens: true,
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      listen: listenOption(8081),
+      sessionHours: {
+        type: 'number',
+        exclusiveMinimum: 0,
+        maximum: 720,
+        default: 12,
+        description: 'Hours after which an operator must sign in again.',
+      },
+      signInsPerMinute: {
+        type: 'integer',
+        minimum: 1,
+        default: 10,
+        description: 'Maximum failed sign-ins, and wrong tokens, per client address and minute, in each worker.',
+      },
+      idempotencyHours: {
+        type: 'number',
+        minimum: 1,
+        default: 24,
+        description: 'Hours for which a repeated idempotency key gets the first answer.',
+      },
+      bodyBytes: { type: 'integer', minimum: 1024, default: 1_048_576, description: 'Maximum size of a request body.' },
+    },
+  },
+  setup(options, host) {
+    const { config, keys, ledger, now, pool, sharing } = host
+    const access = new Access(host, options)
+    const document = openapiOf(OPERATIONS)
+    const office: Office = {
+      ...host,
+      status: host.status,
+      access,
+      codes: new operator.CodeBook(ledger, keys, now),
+      overview: new operator.OverviewFeed({ config, ledger, pool, sharing, now }),
+      openapi: () => document,
+    }
+    const forget = setInterval(() => {
+      ledger.records.requests.forgetBefore(now() - options.idempotencyHours * 3_600_000).catch(() => {})
+    }, FORGET_EVERY_MS).unref()
+
+    async function bodyOf(x: Exchange): Promise<unknown> {
+      const bytes = await x.read(options.bodyBytes)
+      if (bytes.length === 0) return {}
+      if (!/^application\/json\b/i.test(x.headers['content-type'] ?? ''))
+        throw new GatewayError('bad_request', { message: 'Send the body as JSON, with content-type application/json.' })
+      try {
+        return JSON.parse(bytes.toString('utf8')) as unknown
+      } catch {
+        throw invalidBody('The request body is not valid JSON.')
+      }
+    }
+
+    async function signIn(x: Exchange): Promise<Reply> {
+      const { token } = (await bodyOf(x)) as { token?: unknown }
+      if (typeof token !== 'string') throw invalidBody('"token" is missing.', 'token')
+      const { actor, cookie } = await access.signIn(x, token)
+      const own = OFFICE_OPERATIONS[0] as Operation
+      const reply = await own.run?.({
+        office,
+        x,
+        actor,
+        params: {},
+        query: {},
+        body: {},
+        once: Once.of(x, actor, {}, 0),
+      })
+      return Reply.json(reply, { ...PRIVATE, 'set-cookie': cookie })
+    }
+
+    async function answer(x: Exchange, operation: Operation, params: Record<string, string>): Promise<Reply> {
+      const actor = await access.actor(x, operation.scope)
+      const query = queryOf(x, operation)
+      const body = x.method === 'GET' ? {} : await bodyOf(x)
+      const fault = operation.checkBody(body)
+      if (fault) throw invalidBody(fault.message, fault.member || undefined)
+      const call: Call<any, any> = { office, x, actor, params, query, body, once: Once.of(x, actor, body, now()) }
+      if (operation.answer) return operation.answer(call)
+      if (operation.page) return listed(call, operation)
+      const [done, seen] = await doneOnce(call, operation)
+      const replayed = seen !== call.once && { 'idempotent-replayed': 'true' }
+      const reply = operation.show ? await operation.show(done, { ...call, once: seen }) : done
+      return Reply.json(reply, { ...PRIVATE, ...replayed }, operation.status ?? 200)
+    }
+
+    /** Does what is asked for, unless the same request did it. @returns what was done, and the request that did it */
+    async function doneOnce(call: Call<any, any>, operation: Operation): Promise<[done: unknown, once: Once]> {
+      const { once } = call
+      const again = (known: operator.DoneRequest): [unknown, Once] => [JSON.parse(known.reply), once.earlier(known)]
+      if (operation.creates && once.request) {
+        const known = await operator.stored(ledger.records.requests.find(once.request.id))
+        if (known) return again(known)
+      }
+      try {
+        return [await operation.run?.(call), once]
+      } catch (thrown) {
+        if (thrown instanceof operator.RequestDone) return again(thrown.request)
+        throw thrown
+      }
+    }
+
+    return {
+      async request(x) {
+        try {
+          if (x.path === `${BASE}/session` && x.method === 'POST') return await signIn(x)
+          const found = ROUTES.filter(({ pattern }) => pattern.test(x.path))
+          const method = x.method === 'HEAD' ? 'GET' : x.method
+          const route = found.find(({ operation }) => operation.method === method)
+          if (route) return await answer(x, route.operation, paramsOf(route, x.path))
+          // A stranger does not learn which paths there are.
+          await access.actor(x, 'read')
+          if (found.length === 0) throw new GatewayError('not_found', { message: 'There is nothing at this path.' })
+          const allow = found.map(({ operation }) => operation.method).join(', ')
+          throw new GatewayError('method_not_allowed', { headers: { allow } })
+        } catch (thrown) {
+          throw refused(thrown)
+        }
+      },
+      close: () => clearInterval(forget),
+    }
+  },
+})
+
+/** The ledger throws a RangeError for what cannot be done. */
+function refused(thrown: unknown): unknown {
+  if (!(thrown instanceof RangeError)) return thrown
+  const message = `${thrown.message[0]?.toUpperCase() ?? ''}${thrown.message.slice(1)}.`
+  return new GatewayError('request_conflict', { message })
+}
+
+function paramsOf({ names, pattern }: (typeof ROUTES)[number], path: string): Record<string, string> {
+  const values = pattern.exec(path)?.slice(1) ?? []
+  return Object.fromEntries(names.map((name, at) => [name, values[at] ?? '']))
+}
+
+/** Returns the query with its numbers. @throws GatewayError bad_request */
+function queryOf(x: Exchange, { query, checkQuery }: Operation): Record<string, unknown> {
+  const { properties = {} } = (query ?? {}) as { properties?: Record<string, { type?: unknown }> }
+  const given: Record<string, unknown> = {}
+  for (const [name, text] of x.query) {
+    if (Object.hasOwn(given, name))
+      throw new GatewayError('bad_request', { message: `"${name}" appears twice.`, param: name })
+    // An empty field of a form asks for nothing.
+    if (text !== '') given[name] = properties[name]?.type === 'integer' && /^\d{1,9}$/.test(text) ? Number(text) : text
+  }
+  const fault = checkQuery(given)
+  if (fault)
+    throw new GatewayError('bad_request', { message: fault.message, ...(fault.member && { param: fault.member }) })
+  return given
+}
+
+interface Paging {
+  readonly limit: number
+  readonly cursor?: string
+  readonly format: 'json' | 'csv'
+}
+
+async function listed(call: Call<Paging>, operation: Operation): Promise<Reply> {
+  const { columns = [] } = operation
+  const { limit, cursor, format } = call.query
+  if (format === 'json') {
+    const { data, next } = (await operation.page?.(call, cursor, limit)) ?? { data: [], next: undefined }
+    return Reply.json({ object: 'list', data, has_more: next !== undefined, next_cursor: next ?? null }, PRIVATE)
+  }
+  const first = await operation.page?.(call, cursor, CSV_ROWS)
+  async function* lines(): AsyncGenerator<string> {
+    // The mark tells spreadsheets that the text is UTF-8.
+    yield `\ufeff${operator.csvLine(columns)}\n`
+    for (let at = first; at; at = at.next === undefined ? undefined : await operation.page?.(call, at.next, CSV_ROWS))
+      yield at.data.map(row => `${operator.csvLine(columns.map(column => cell(row[column])))}\n`).join('')
+  }
+  return new StreamedReply(lines(), {
+    ...PRIVATE,
+    'content-type': 'text/csv; charset=utf-8',
+    'content-disposition': `attachment; filename="${call.x.path.split('/').at(-1) ?? 'list'}.csv"`,
+  })
+}
+
+function cell(value: unknown): string | number | null {
+  if (typeof value === 'string' || typeof value === 'number') return value
+  return value === null || value === undefined ? null : JSON.stringify(value)
+}

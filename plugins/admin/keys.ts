@@ -1,0 +1,306 @@
+/** Keys in the admin API: creating, finding, changing and crediting them. */
+import { formatCredits, GatewayError, isoTime, invalidBody, operator } from 'tollgate/plugin'
+import { amountOf, auditEntry, type Call, futureOf, keyOf, noting, type Operation, operation } from './operation.ts'
+import { CHANGED_KEY, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, KEY, NEW_KEY, shape } from './schemas.ts'
+
+/** Most keys of one batch. */
+const BATCH_MAX = 10_000
+
+const FILTERS = {
+  search: {
+    type: 'string',
+    maxLength: 200,
+    description: 'Part of the id, the name, the batch, the label or the hint. Never a whole secret.',
+  },
+  type: { type: 'string', maxLength: 64 },
+  batch: { type: 'string', maxLength: 200 },
+  status: { enum: operator.KEY_STATES, description: 'Without it, all keys that are not deleted.' },
+} as const
+
+interface Filters {
+  readonly search?: string | undefined
+  readonly type?: string | undefined
+  readonly batch?: string | undefined
+  readonly status?: operator.KeyState | undefined
+}
+
+function searchOf({ search, type, batch, status }: Filters, now: number) {
+  if (search !== undefined && /^sk-\w{20,}/.test(search.trim()))
+    throw new GatewayError('bad_request', {
+      message: 'A secret must not stand in a URL. Send it to POST /admin/api/keys/find.',
+      param: 'search',
+    })
+  return { text: search === '' ? undefined : search, type, batch, state: status, now }
+}
+
+/** Returns a key with its balance. */
+export function keyView(call: Call, key: operator.RecordedKey) {
+  const { ledger, config, now } = call.office
+  return operator.keyView(ledger, key, config, now())
+}
+
+/** Returns a key after a change. */
+async function changed(call: Call, reached: operator.Reached | 'unrecorded') {
+  if (reached === 'unknown')
+    throw new GatewayError('unavailable', {
+      message: 'The database failed while this was recorded, so it may or may not have been done. Look at the key.',
+    })
+  return { ...(await keyView(call, await keyOf(call))), in_force: reached === 'store' || reached === 'unrecorded' }
+}
+
+interface CreatedKeys {
+  readonly ids: readonly string[]
+  readonly type: string
+  readonly name: string
+  readonly label: string
+  readonly batch: string
+  readonly credits: string
+  readonly expiresAt: number | undefined
+}
+
+const create = operation({
+  method: 'POST',
+  path: '/keys',
+  summary: 'Create a key, or a batch of keys: all or none. The reply has their secrets, which are shown only once.',
+  scope: 'keys',
+  status: 201,
+  creates: true,
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['type', 'credits'],
+    properties: {
+      type: { type: 'string', maxLength: 64, expected: 'the name of a key type' },
+      credits: GIVEN_AMOUNT,
+      name: { ...GIVEN_NAME, default: '' },
+      label: { ...GIVEN_NAME, default: '' },
+      batch: { ...GIVEN_NAME, default: '' },
+      expires_at: { ...GIVEN_TIME, default: null },
+      count: { type: 'integer', minimum: 1, maximum: BATCH_MAX, default: 1 },
+    },
+  },
+  reply: shape('NewKeys', { keys: { type: 'array', items: NEW_KEY } }),
+  async run(call): Promise<CreatedKeys> {
+    const { type, name, label, batch, expires_at: expires, count } = call.body
+    const { config, keys, now } = call.office
+    if (!config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
+    const amount = amountOf(call.body.credits)
+    const expiresAt = expires === null ? undefined : futureOf(expires, now())
+    let done: CreatedKeys | undefined
+    const [first] = await keys.createMany({ type, name, label, batch, credits: amount, expiresAt }, count, {
+      secrets: call.once.secrets('sk-'),
+      also: async (sql, created) => {
+        const ids = created.map(({ id }) => id)
+        done = { ids, type, name, label, batch, credits: formatCredits(amount), expiresAt }
+        const details = { count, type, credits: done.credits, ...(batch !== '' && { batch }), ...(name && { name }) }
+        const target = count === 1 ? (ids[0] ?? '') : ''
+        await noting(call, done, { action: 'key.create', target, details })(sql)
+      },
+    })
+    if (!done || first?.reached === 'unknown')
+      throw new GatewayError('unavailable', {
+        message: 'The database failed while the keys were recorded. Repeat the request with the same idempotency key.',
+      })
+    return done
+  },
+  show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { once }) {
+    const secrets = once.secrets('sk-')
+    const rows = ids.map(id => {
+      const { secret, hint } = secrets()
+      const own = { id, key: secret, type, name, label: label || hint, hint, batch }
+      return { ...own, credits: amount, expires_at: isoTime(expiresAt) }
+    })
+    return Promise.resolve({ keys: rows })
+  },
+})
+
+const list = operation({
+  method: 'GET',
+  path: '/keys',
+  summary: 'List keys.',
+  scope: 'read',
+  query: {
+    type: 'object',
+    properties: {
+      ...FILTERS,
+      sort: {
+        enum: operator.KEY_ORDERS,
+        default: '-created',
+        description: 'With a minus sign, the largest come first.',
+      },
+    },
+  },
+  reply: KEY,
+  columns: Object.keys(KEY.properties),
+  async page(call, cursor, limit) {
+    const { ledger, now } = call.office
+    const sort = call.query.sort
+    const search = { ...searchOf(call.query as Filters, now()), sort, after: cursor, count: limit + 1 }
+    const found = await operator.stored(ledger.records.keys.list(search))
+    const data = await Promise.all(found.slice(0, limit).map(key => keyView(call, key)))
+    return { data: data as never[], next: found.length > limit ? data.at(-1)?.id : undefined }
+  },
+})
+
+const totals = operation({
+  method: 'GET',
+  path: '/keys/totals',
+  summary: 'Count the keys of a search, and add up what they were granted and charged.',
+  scope: 'read',
+  query: { type: 'object', additionalProperties: false, properties: FILTERS },
+  reply: shape('Totals', {
+    keys: { type: 'integer' },
+    granted: { type: 'string' },
+    used: { type: 'string' },
+  }),
+  async run(call) {
+    const { ledger, now } = call.office
+    const sums = await operator.stored(ledger.records.keys.totals(searchOf(call.query as Filters, now())))
+    return { keys: sums.keys, granted: formatCredits(sums.granted), used: formatCredits(sums.settled) }
+  },
+})
+
+const find = operation({
+  method: 'POST',
+  path: '/keys/find',
+  summary: 'Find the key with a secret.',
+  scope: 'read',
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['key'],
+    properties: { key: { type: 'string', maxLength: 200, expected: 'the secret of a key' } },
+  },
+  reply: KEY,
+  async run(call) {
+    const key = await call.office.keys.record(call.body.key.trim())
+    if (!key) throw new GatewayError('not_found', { message: 'There is no key with this secret.' })
+    return keyView(call, key)
+  },
+})
+
+const show = operation({
+  method: 'GET',
+  path: '/keys/{id}',
+  summary: 'Show a key.',
+  scope: 'read',
+  reply: KEY,
+  run: async call => keyView(call, await keyOf(call)),
+})
+
+const edit = operation({
+  method: 'PATCH',
+  path: '/keys/{id}',
+  summary: 'Change the name, the label or the expiry of a key. Members that are absent stay as they are.',
+  scope: 'keys',
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    minProperties: 1,
+    expected: 'an object with name, label or expires_at',
+    properties: { name: GIVEN_NAME, label: GIVEN_NAME, expires_at: GIVEN_TIME },
+  } as const,
+  reply: CHANGED_KEY,
+  async run(call) {
+    const {
+      name,
+      label,
+      expires_at: expires,
+    } = call.body as Record<'name' | 'label' | 'expires_at', string | undefined>
+    const { keys, now } = call.office
+    const before = await keyOf(call)
+    const expiresAt = typeof expires === 'string' ? futureOf(expires, now()) : expires
+    const was = { name: before.name, label: before.label, expires_at: isoTime(before.expiresAt) }
+    const details = { before: was, after: call.body }
+    const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
+    return changed(call, await keys.edit(before.id, { name, label, expiresAt }, { also }))
+  },
+})
+
+const remove = operation({
+  method: 'DELETE',
+  path: '/keys/{id}',
+  summary: 'Delete a key for good. Its history stays.',
+  scope: 'keys',
+  reply: CHANGED_KEY,
+  async run(call) {
+    const { id } = await keyOf(call)
+    const also = noting(call, {}, { action: 'key.delete', target: id })
+    return changed(call, await call.office.keys.remove(id, { also }))
+  },
+})
+
+const disable = operation({
+  method: 'POST',
+  path: '/keys/{id}/disable',
+  summary: 'Disable a key.',
+  scope: 'keys',
+  reply: CHANGED_KEY,
+  async run(call) {
+    const { id, status } = await keyOf(call)
+    if (status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
+    const reached = await call.office.keys.disable(id)
+    await call.office.ledger.records.audit.add(auditEntry(call, { action: 'key.disable', target: id }))
+    return changed(call, reached)
+  },
+})
+
+const enable = operation({
+  method: 'POST',
+  path: '/keys/{id}/enable',
+  summary: 'Enable a disabled key.',
+  scope: 'keys',
+  reply: CHANGED_KEY,
+  async run(call) {
+    const { id } = await keyOf(call)
+    const also = noting(call, {}, { action: 'key.enable', target: id })
+    return changed(call, await call.office.keys.enable(id, { also }))
+  },
+})
+
+const rotate = operation({
+  method: 'POST',
+  path: '/keys/{id}/rotate',
+  summary: 'Give a key a new secret, which is shown only once. The old one stops working.',
+  scope: 'keys',
+  creates: true,
+  reply: NEW_KEY,
+  async run(call) {
+    const { id } = await keyOf(call)
+    const done = { id }
+    const also = noting(call, done, { action: 'key.rotate', target: id })
+    const { reached } = await call.office.keys.rotate(id, { also, secrets: call.once.secrets('sk-') })
+    if (reached === 'unknown') await changed(call, reached)
+    return done
+  },
+  async show({ id }: { id: string }, call) {
+    const key = await keyOf(call, id)
+    const { secret, hint } = call.once.secrets('sk-')()
+    const { type, name, label, batch, granted, expiresAt } = key
+    return {
+      id,
+      key: secret,
+      type,
+      name,
+      label,
+      hint,
+      batch,
+      credits: formatCredits(granted),
+      expires_at: isoTime(expiresAt),
+    }
+  },
+})
+
+/** All of them. A path without variable parts stands before those that it also matches. */
+export const KEY_OPERATIONS: readonly Operation[] = [
+  create,
+  list,
+  totals,
+  find,
+  show,
+  edit,
+  remove,
+  disable,
+  enable,
+  rotate,
+]

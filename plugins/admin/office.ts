@@ -1,0 +1,235 @@
+/** The rest of the admin API: sessions, tokens, the accounts of upstreams, key types, the configuration, the audit log. */
+import { createHash } from 'node:crypto'
+import { formatCredits, GatewayError, isoTime, operator, Reply } from 'tollgate/plugin'
+import { TOKEN_PREFIX } from './access.ts'
+import { auditEntry, type Call, noting, type Operation, operation, shownId } from './operation.ts'
+import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, SESSION, shape, TOKEN } from './schemas.ts'
+
+function sessionView({ actor }: Call) {
+  if (!actor.session)
+    throw new GatewayError('not_found', { message: 'This request has a token, which needs no session.' })
+  return { token: tokenView(actor.token), csrf: actor.session.csrf, expires_at: isoTime(actor.session.expiresAt) }
+}
+
+function tokenView(token: operator.Token) {
+  const { id, name, scope, hint, createdAt, usedAt, revokedAt } = token
+  return {
+    id,
+    name,
+    scope,
+    hint,
+    created_at: isoTime(createdAt),
+    used_at: isoTime(usedAt),
+    revoked_at: isoTime(revokedAt),
+  }
+}
+
+const session = operation({
+  method: 'GET',
+  path: '/session',
+  summary: 'Show the session of the page.',
+  scope: 'read',
+  reply: SESSION,
+  run: call => Promise.resolve(sessionView(call)),
+})
+
+const signOut = operation({
+  method: 'DELETE',
+  path: '/session',
+  summary: 'End the session of the page.',
+  scope: 'read',
+  async answer(call) {
+    return new Reply(204, '', { 'set-cookie': await call.office.access.signOut(call.x, call.actor) })
+  },
+})
+
+const tokens = operation({
+  method: 'GET',
+  path: '/tokens',
+  summary: 'List the tokens of operators, newest first.',
+  scope: 'read',
+  reply: listOf(TOKEN),
+  async run(call) {
+    const all = await operator.stored(call.office.ledger.records.tokens.list())
+    return { object: 'list', data: all.map(tokenView), has_more: false, next_cursor: null }
+  },
+})
+
+const createToken = operation({
+  method: 'POST',
+  path: '/tokens',
+  summary: 'Create a token. The reply has its secret, which is shown only once.',
+  scope: 'all',
+  status: 201,
+  creates: true,
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['name', 'scope'],
+    properties: {
+      name: { ...GIVEN_NAME, minLength: 1, expected: 'a name of 1 to 200 characters' },
+      scope: { enum: operator.SCOPES },
+    },
+  },
+  reply: NEW_TOKEN,
+  async run(call) {
+    const { name, scope } = call.body
+    const { ledger, now } = call.office
+    const { digest, hint } = call.once.secrets(TOKEN_PREFIX)()
+    const id = `tok_${createHash('sha256').update(digest).digest('hex').slice(0, 18)}`
+    const token = { id, name, scope, hint, createdAt: now(), usedAt: undefined, revokedAt: undefined }
+    const also = noting(call, token, { action: 'token.create', target: id, details: { name, scope } })
+    await operator.stored(ledger.records.tokens.add(token, digest, also))
+    return token
+  },
+  show: (token: operator.Token, { once }) =>
+    Promise.resolve({ ...tokenView(token), token: once.secrets(TOKEN_PREFIX)().secret }),
+})
+
+const revokeToken = operation({
+  method: 'DELETE',
+  path: '/tokens/{id}',
+  summary: 'Revoke a token, and end its sessions.',
+  scope: 'all',
+  reply: shape('Revoked', { id: { type: 'string' }, revoked: { type: 'boolean' } }),
+  async run(call) {
+    const id = call.params['id'] ?? ''
+    const { ledger, now } = call.office
+    const also = noting(call, {}, { action: 'token.revoke', target: id })
+    const revoked = await operator.stored(ledger.records.tokens.revoke(id, now(), also))
+    if (!revoked) throw new GatewayError('not_found', { message: `There is no valid token ${shownId(id)}.` })
+    return { id, revoked }
+  },
+})
+
+async function accountRows({ office }: Call) {
+  const { config, ledger, pool, sharing, now } = office
+  return operator.accountsView(config, ledger, pool, sharing, now())
+}
+
+const accounts = operation({
+  method: 'GET',
+  path: '/accounts',
+  summary: 'List the accounts of the upstreams, with their health and their quotas.',
+  scope: 'read',
+  reply: listOf(ACCOUNT),
+  run: async call => ({ object: 'list', data: await accountRows(call), has_more: false, next_cursor: null }),
+})
+
+const ACTIONS = {
+  disable: 'Ask an account no more.',
+  enable: 'Ask a disabled account again.',
+  reset: 'Ask an account again that failed or that its provider refused.',
+} as const
+
+const accountActions = Object.entries(ACTIONS).map(([action, summary]) =>
+  operation({
+    method: 'POST',
+    path: `/accounts/{upstream}/{name}/${action}`,
+    summary,
+    scope: 'all',
+    reply: ACCOUNT,
+    async run(call) {
+      const { config, ledger, pool, sharing, now } = call.office
+      const name = `${call.params['upstream'] ?? ''}/${call.params['name'] ?? ''}`
+      const found = operator.accountsOf(config).find(({ account }) => account.name === name)
+      if (!found) throw new GatewayError('not_found', { message: 'There is no account with this name.' })
+      if (action === 'reset') {
+        pool.health(found.account).reset(now())
+        await sharing.write(name)
+      } else {
+        // The records come first: a store may lose it.
+        await sharing.disable(await operator.recordDisabled(ledger.records, name, action === 'disable'))
+      }
+      await ledger.records.audit.add(auditEntry(call, { action: `account.${action}`, target: name }))
+      return (await accountRows(call)).find(({ account }) => account === name)
+    },
+  }),
+)
+
+const keyTypes = operation({
+  method: 'GET',
+  path: '/key-types',
+  summary: 'List the key types with their models and prices.',
+  scope: 'read',
+  reply: listOf(KEY_TYPE),
+  async run({ office }) {
+    const counts = await operator.stored(operator.countByType(office.ledger.records.database))
+    const data = [...office.config.keyTypes.values()].map(type => ({
+      name: type.name,
+      keys: counts.get(type.name) ?? 0,
+      default_model: type.default.id,
+      formats: type.formats.map(({ name }) => name),
+      upstreams: type.upstreams.map(({ name }) => name),
+      models: [...type.models.values()].map(({ id, aliasOf, context, maxOutput, price }) => ({
+        id,
+        alias_of: aliasOf ?? null,
+        context: context ?? null,
+        max_output: maxOutput ?? null,
+        input: formatCredits(price.input),
+        cache_read: formatCredits(price.cacheRead),
+        output: formatCredits(price.output),
+      })),
+    }))
+    return { object: 'list', data, has_more: false, next_cursor: null }
+  },
+})
+
+const configuration = operation({
+  method: 'GET',
+  path: '/config',
+  summary: 'Show the configuration in force, with stars instead of credentials.',
+  scope: 'read',
+  reply: shape('Configuration', { file: { type: 'string' }, text: { type: 'string' } }),
+  run: ({ office: { config } }) => Promise.resolve({ file: config.file, text: operator.maskedText(config) }),
+})
+
+const audit = operation({
+  method: 'GET',
+  path: '/audit',
+  summary: 'List who changed what, newest first.',
+  scope: 'read',
+  query: {
+    type: 'object',
+    properties: {
+      target: { type: 'string', maxLength: 200 },
+      action: { type: 'string', maxLength: 50 },
+      actor: { type: 'string', maxLength: 200, description: 'Part of the actor.' },
+    },
+  },
+  reply: AUDIT,
+  columns: ['no', 'at', 'actor', 'address', 'action', 'target', 'details'],
+  async page(call, cursor, limit) {
+    const before = cursor === undefined ? undefined : Number(cursor)
+    if (before !== undefined && !Number.isSafeInteger(before))
+      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    const { target, action, actor } = call.query
+    const range = { target, action, actor, before, count: limit + 1 }
+    const found = await operator.stored(call.office.ledger.records.audit.list(range))
+    const data = found.slice(0, limit).map(entry => ({ ...entry, at: isoTime(entry.at) }))
+    return { data, next: found.length > limit ? String(data.at(-1)?.no) : undefined }
+  },
+})
+
+const openapi = operation({
+  method: 'GET',
+  path: '/openapi.json',
+  summary: 'Show this description.',
+  scope: 'read',
+  run: ({ office }) => Promise.resolve(office.openapi()),
+})
+
+/** All of them. */
+export const OFFICE_OPERATIONS: readonly Operation[] = [
+  session,
+  signOut,
+  tokens,
+  createToken,
+  revokeToken,
+  accounts,
+  ...accountActions,
+  keyTypes,
+  configuration,
+  audit,
+  openapi,
+]

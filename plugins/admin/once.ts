@@ -1,0 +1,64 @@
+/** Makes a repeated request with the same idempotency key change nothing and get the same answer. */
+import { createHash, randomBytes } from 'node:crypto'
+import { type Exchange, GatewayError, operator } from 'tollgate/plugin'
+import type { Actor } from './access.ts'
+
+/** One request that creates or grants something. */
+export class Once {
+  /** What is noted of the request; undefined without an idempotency key. */
+  readonly request: Omit<operator.DoneRequest, 'reply'> | undefined
+  readonly #secret: string
+  readonly #seed: string
+
+  private constructor(secret: string, seed: string, request?: Omit<operator.DoneRequest, 'reply'>) {
+    this.#secret = secret
+    this.#seed = seed
+    this.request = request
+  }
+
+  /** @param body what was asked for @throws GatewayError bad_request if the idempotency key is not one */
+  static of(x: Exchange, actor: Actor, body: unknown, at: number): Once {
+    const key = x.headers['idempotency-key']
+    const seed = randomBytes(32).toString('base64url')
+    if (key === undefined) return new Once(actor.secret, seed)
+    if (typeof key !== 'string' || !/^[\x21-\x7e]{1,255}$/.test(key)) {
+      const message = 'The header idempotency-key must have 1 to 255 characters without spaces.'
+      throw new GatewayError('bad_request', { message, param: 'idempotency-key' })
+    }
+    const id = sha256(`${actor.token.id} ${key}`)
+    const fingerprint = sha256(JSON.stringify([x.method, x.path, body]))
+    return new Once(actor.secret, seed, { id, fingerprint, seed, at })
+  }
+
+  /** The same request as it was done earlier. @throws GatewayError request_conflict if it asked for something else */
+  earlier(done: operator.DoneRequest): Once {
+    if (done.fingerprint === this.request?.fingerprint) return new Once(this.#secret, done.seed, done)
+    const message = 'This idempotency key was used for another request. Send each request with a key of its own.'
+    throw new GatewayError('request_conflict', { message })
+  }
+
+  /** Notes in a transaction that the request is done. @throws operator.RequestDone if it was done already */
+  async note(sql: operator.Sql, done: unknown): Promise<void> {
+    if (this.request) await operator.noteRequest(sql, { ...this.request, reply: JSON.stringify(done) })
+  }
+
+  /** An id for a grant, which the ledger gives once. */
+  get id(): string {
+    return this.request?.id ?? this.#seed
+  }
+
+  /** Makes secrets. The same request makes the same ones in the same order. */
+  secrets(prefix: string): () => operator.Secret {
+    const bytes = this.bytes()
+    return () => operator.newSecret(prefix, bytes)
+  }
+
+  /** Makes bytes that secrets are made of. */
+  bytes(): (count: number) => Buffer {
+    return operator.seededBytes(this.#secret, this.#seed)
+  }
+}
+
+function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('base64url')
+}

@@ -1,0 +1,168 @@
+/** The operations of the admin API: what each takes, answers and needs. */
+import {
+  type Exchange,
+  type FromSchema,
+  GatewayError,
+  type Host,
+  invalidBody,
+  type JSONSchema,
+  operator,
+  type Reply,
+} from 'tollgate/plugin'
+import type { Access, Actor } from './access.ts'
+import type { Once } from './once.ts'
+
+/** What the operations of one generation share. */
+export interface Office extends Host {
+  readonly access: Access
+  readonly codes: operator.CodeBook
+  readonly overview: operator.OverviewFeed
+  /** The OpenAPI of the operations. */
+  openapi(): unknown
+}
+
+/** One call of an operation. */
+export interface Call<Q = unknown, B = unknown> {
+  readonly office: Office
+  readonly x: Exchange
+  readonly actor: Actor
+  /** The variable parts of the path. */
+  readonly params: Readonly<Record<string, string>>
+  readonly query: Q
+  readonly body: B
+  readonly once: Once
+}
+
+/** A row of a list, by column. */
+export type ListRow = Readonly<Record<string, unknown>>
+
+/** A page of a list. */
+export interface ListPage {
+  readonly data: readonly ListRow[]
+  readonly next: string | undefined
+}
+
+interface Definition<Q, B> {
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
+  /** The path below `/admin/api`, with variable parts in braces. */
+  readonly path: string
+  readonly summary: string
+  /** The scope that a token needs. */
+  readonly scope: operator.TokenScope
+  readonly query?: object | undefined
+  readonly body?: object | undefined
+  /** The schema of the reply; of one row for a list. Undefined for a reply without a body, or of another kind. */
+  readonly reply?: object | undefined
+  readonly status?: 201 | undefined
+  /** Whether it creates or grants something, so that an idempotency key is worth sending. */
+  readonly creates?: boolean
+  /**
+   * Does it. If it creates something, it notes what it has done in its transaction, by `noting`, and returns that; `show`
+   * then makes the reply.
+   */
+  run?(call: Call<Q, B>): Promise<unknown>
+  /** Makes the reply from what was done, also when the request is repeated. */
+  show?(done: any, call: Call<Q, B>): Promise<unknown>
+  /** Returns a page. The list can also be had as CSV, with these columns. */
+  page?(call: Call<Q, B>, cursor: string | undefined, limit: number): Promise<ListPage>
+  readonly columns?: readonly string[]
+  /** Answers in another way than with JSON. */
+  answer?(call: Call<Q, B>): Promise<Reply>
+}
+
+/** An operation. */
+export interface Operation extends Definition<any, any> {
+  readonly checkQuery: (value: unknown) => ReturnType<ReturnType<typeof operator.checkerOf>>
+  readonly checkBody: (value: unknown) => ReturnType<ReturnType<typeof operator.checkerOf>>
+}
+
+const NOTHING = { type: 'object', additionalProperties: false } as const
+
+/** The query of a list, besides its own members. */
+const PAGING = {
+  limit: { type: 'integer', minimum: 1, maximum: 500, default: 50 },
+  cursor: { type: 'string', maxLength: 100, description: 'The `next_cursor` of the page before.' },
+  format: { enum: ['json', 'csv'], default: 'json', description: '`csv` streams the whole list.' },
+} as const
+
+/** A definition whose schemas determine the types of its call. */
+interface TypedDefinition<Q, B, QT, BT> extends Omit<Definition<NoInfer<QT>, NoInfer<BT>>, 'query' | 'body'> {
+  readonly query?: Q
+  readonly body?: B
+}
+
+/** Defines an operation. The schemas of query and body determine the types of its call. */
+export function operation<
+  const Q extends JSONSchema = typeof NOTHING,
+  const B extends JSONSchema = typeof NOTHING,
+  QT = FromSchema<Q>,
+  BT = FromSchema<B>,
+>(definition: TypedDefinition<Q, B, QT, BT>): Operation {
+  const query = definition.page ? withPaging(definition.query) : definition.query
+  return {
+    ...definition,
+    query: query as object | undefined,
+    body: definition.body as object | undefined,
+    checkQuery: operator.checkerOf((query ?? NOTHING) as object),
+    checkBody: operator.checkerOf((definition.body ?? NOTHING) as object),
+  }
+}
+
+function withPaging(query: JSONSchema | undefined): JSONSchema {
+  const { properties = {} } = (query ?? {}) as { properties?: object }
+  return { type: 'object', additionalProperties: false, properties: { ...properties, ...PAGING } }
+}
+
+/** Returns what a transaction writes besides the change: that the request is done, and a line of the audit log. */
+export function noting(
+  call: Call,
+  done: unknown,
+  audit: { readonly action: string; readonly target?: string; readonly details?: object },
+): operator.Also {
+  return async sql => {
+    await call.once.note(sql, done)
+    await operator.addAudit(sql, auditEntry(call, audit))
+  }
+}
+
+/** Returns a line of the audit log. */
+export function auditEntry(
+  { office, x, actor }: Call,
+  {
+    action,
+    target = '',
+    details = {},
+  }: { readonly action: string; readonly target?: string; readonly details?: object },
+): operator.AuditEntry {
+  const { name, id } = actor.token
+  return { at: office.now(), actor: `${name} (${id})`, address: x.address, action, target, details: { ...details } }
+}
+
+/** Returns the nano-credits of a given amount. @throws GatewayError invalid_body if it is too large */
+export function amountOf(given: string | number, member = 'credits'): bigint {
+  const nano = operator.parseDecimal(String(given))
+  if (nano === undefined || nano === 0n)
+    throw invalidBody(`"${member}" must be an amount of credits above zero, such as "25" or "0.5".`, member)
+  if (nano > operator.MAX_AMOUNT) throw invalidBody(`"${member}" is too large.`, member)
+  return nano
+}
+
+/** Returns a given time in milliseconds since the epoch. @throws GatewayError invalid_body unless it is in the future */
+export function futureOf(given: string, now: number, member = 'expires_at'): number {
+  const at = /^\d{4}-\d{2}-\d{2}/.test(given) ? Date.parse(given) : Number.NaN
+  if (Number.isNaN(at) || at <= now || at > 8.64e15)
+    throw invalidBody(`"${member}" must be a time in the future, such as 2030-01-31 or 2030-01-31T12:00:00Z.`, member)
+  return at
+}
+
+/** Finds a key by its id. @throws GatewayError not_found */
+export async function keyOf(call: Call, id = call.params['id'] ?? ''): Promise<operator.RecordedKey> {
+  const key = await operator.stored(call.office.ledger.records.keys.get(id))
+  if (!key) throw new GatewayError('not_found', { message: `There is no key ${shownId(id)}.` })
+  return key
+}
+
+/** An id may be anything that a caller has put into the path, even a secret. */
+export function shownId(id: string): string {
+  return /^(?:key|code|tok)_[\w-]{1,60}$/.test(id) ? id : 'with this id'
+}

@@ -1,0 +1,250 @@
+/** What happened, in the admin API: usage, histories, and what happens at the moment. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import {
+  formatCredits,
+  GatewayError,
+  type HistoryEntry,
+  historyPage,
+  historyWish,
+  operator,
+  pricedEntries,
+  StreamedReply,
+} from 'tollgate/plugin'
+import { type Call, keyOf, type ListPage, type Operation, operation } from './operation.ts'
+import { DAY, ENTRY, KEY_DAY, listOf, OVERVIEW, USAGE } from './schemas.ts'
+
+/** Most days of one report. */
+const DAYS_MAX = 400
+/** Most groups of one report. */
+const GROUPS_MAX = 10_000
+/** Interval of the live overview, in milliseconds. */
+const LIVE_EVERY_MS = 2000
+
+/** Returns days since the epoch: by default the last thirty. @throws GatewayError bad_request */
+function daysOf({ from, to }: { from?: string | undefined; to?: string | undefined }, now: number) {
+  const last = to === undefined ? operator.dayOf(now) : dayIn(to, 'to')
+  const first = from === undefined ? last - 29 : dayIn(from, 'from')
+  if (first > last) throw new GatewayError('bad_request', { message: '"from" is later than "to".', param: 'from' })
+  if (last - first >= DAYS_MAX)
+    throw new GatewayError('bad_request', { message: `A report has at most ${DAYS_MAX} days.`, param: 'from' })
+  return { from: first, to: last }
+}
+
+/** Returns a day since the epoch. @throws GatewayError bad_request */
+function dayIn(text: string, param: string): number {
+  const ms = Date.parse(`${text}T00:00:00Z`)
+  if (Number.isNaN(ms)) throw new GatewayError('bad_request', { message: `"${param}" must be a day.`, param })
+  return operator.dayOf(ms)
+}
+
+function shownDay(day: number): string {
+  return new Date(day * operator.DAY_MS).toISOString().slice(0, 10)
+}
+
+const usage = operation({
+  method: 'GET',
+  path: '/usage',
+  summary: 'Add up the usage by key, model, type, upstream account, day or status; the highest charges first.',
+  scope: 'read',
+  query: {
+    type: 'object',
+    properties: { by: { enum: operator.USAGE_GROUPS, default: 'model' }, from: DAY, to: DAY },
+  },
+  reply: USAGE,
+  columns: ['group', 'name', ...USAGE.required.slice(1)],
+  async page(call): Promise<ListPage> {
+    const { ledger, now } = call.office
+    const range = { ...daysOf(call.query, now()), count: GROUPS_MAX }
+    const rows = await operator.stored(operator.usageBy(ledger.records.database, call.query.by, range))
+    return { data: rows.map(operator.usageView), next: undefined }
+  },
+})
+
+const keyUsage = operation({
+  method: 'GET',
+  path: '/keys/{id}/usage',
+  summary: 'Show the usage of a key by day and model. Days without requests are absent.',
+  scope: 'read',
+  query: { type: 'object', additionalProperties: false, properties: { from: DAY, to: DAY } },
+  reply: listOf(KEY_DAY),
+  async run(call) {
+    const { ledger, now } = call.office
+    const { id } = await keyOf(call)
+    const { from, to } = daysOf(call.query, now())
+    const days = await operator.stored(ledger.records.history.days(id, from, to))
+    const data = days.map(({ day, all, models }) => ({
+      day: shownDay(day),
+      ...shownCount(all),
+      models: [...models].map(([model, count]) => ({ model, ...shownCount(count) })),
+    }))
+    return { object: 'list', data, has_more: false, next_cursor: null }
+  },
+})
+
+function shownCount(count: { requests: number; input: number; output: number; charge: bigint }) {
+  const { requests, input, output, charge } = count
+  return { requests, input, output, credits: formatCredits(charge) }
+}
+
+const HISTORY_QUERY = {
+  type: 'object',
+  properties: {
+    from: { type: 'string', maxLength: 40 },
+    to: { type: 'string', maxLength: 40 },
+    model: { type: 'string', maxLength: 200 },
+    status: { type: 'string', maxLength: 20 },
+    endpoint: { type: 'string', maxLength: 100 },
+    stream: { enum: ['true', 'false'] },
+    request_id: { type: 'string', maxLength: 100 },
+  },
+} as const
+
+const COLUMNS = [
+  'id',
+  'key',
+  'created_at',
+  'type',
+  'endpoint',
+  'model',
+  'status',
+  'http_status',
+  'input_tokens',
+  'output_tokens',
+  'cache_read_tokens',
+  'cache_creation_tokens',
+  'reasoning_tokens',
+  'cost',
+  'cost_nano',
+  'operator_cost_nano',
+  'upstream',
+  'address',
+  'duration_ms',
+  'ttft_ms',
+]
+
+/** Returns entries with what only operators see. */
+async function shownEntries(call: Call, entries: readonly HistoryEntry[], keyId: (entry: HistoryEntry) => string) {
+  const priced = await pricedEntries(call.office.ledger, `admin ${call.actor.token.id}`, entries)
+  return priced.map((row, index) => {
+    const entry = entries[index] as HistoryEntry
+    const { upstream, address, cost, attempts = [] } = entry.notes
+    return {
+      ...row,
+      key: keyId(entry),
+      upstream: upstream ?? null,
+      address: address ?? null,
+      operator_cost_nano: cost ?? null,
+      attempts,
+    }
+  })
+}
+
+function wishOf(query: unknown, cursor: string | undefined, limit: number) {
+  const given = Object.entries(query as Record<string, unknown>).filter(([, value]) => value !== undefined)
+  const named = given.filter(([name]) => !['limit', 'cursor', 'format', 'key', 'account'].includes(name))
+  const wanted = { ...Object.fromEntries(named.map(([name, value]) => [name, String(value)])), limit: String(limit) }
+  return historyWish(new URLSearchParams({ ...wanted, ...(cursor !== undefined && { cursor }) }))
+}
+
+const keyHistory = operation({
+  method: 'GET',
+  path: '/keys/{id}/history',
+  summary: 'List the requests of a key, newest first.',
+  scope: 'read',
+  query: HISTORY_QUERY,
+  reply: ENTRY,
+  columns: COLUMNS,
+  async page(call, cursor, limit) {
+    const { ledger } = call.office
+    const { id } = await keyOf(call)
+    const wish = wishOf(call.query, cursor, limit)
+    const { entries, next } = await historyPage(range => ledger.history(id, range), id, wish)
+    return { data: await shownEntries(call, entries, () => id), next }
+  },
+})
+
+/** Entries that are read to find those of a page. */
+const SCANNED_MAX = 5000
+const READ_AT_ONCE = 500
+
+const history = operation({
+  method: 'GET',
+  path: '/history',
+  summary: 'List the requests of all keys that are recorded, newest first. A page may be short although more follow.',
+  scope: 'read',
+  query: {
+    type: 'object',
+    properties: {
+      ...HISTORY_QUERY.properties,
+      account: { type: 'string', maxLength: 200, description: 'The upstream account.' },
+    },
+  },
+  reply: ENTRY,
+  columns: COLUMNS,
+  async page(call, cursor, limit) {
+    const { ledger } = call.office
+    const { account } = call.query
+    const wish = wishOf(call.query, undefined, limit)
+    if (cursor !== undefined && !/^[\da-f-]{36}$/.test(cursor))
+      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    let before = cursor
+    const found: (HistoryEntry & { readonly account: string })[] = []
+    let more = true
+    for (let scanned = 0; more && found.length < limit && scanned < SCANNED_MAX; scanned += READ_AT_ONCE) {
+      const range = { before, from: wish.from, to: wish.to }
+      const entries = await operator.stored(ledger.records.history.latest(range, READ_AT_ONCE))
+      more = entries.length === READ_AT_ONCE
+      for (const [index, entry] of entries.entries()) {
+        before = entry.id
+        if (!wish.matches(entry) || (account !== undefined && entry.notes.upstream !== account)) continue
+        found.push(entry)
+        if (found.length < limit) continue
+        more ||= index + 1 < entries.length
+        break
+      }
+    }
+    const keys = new Map(found.map(entry => [entry as HistoryEntry, entry.account]))
+    return { data: await shownEntries(call, found, entry => keys.get(entry) ?? ''), next: more ? before : undefined }
+  },
+})
+
+const overview = operation({
+  method: 'GET',
+  path: '/overview',
+  summary: 'Show what happens at the moment.',
+  scope: 'read',
+  reply: OVERVIEW,
+  run: call => call.office.overview.read(),
+})
+
+const live = operation({
+  method: 'GET',
+  path: '/overview/stream',
+  summary: 'Show what happens at the moment, every two seconds, as server-sent events named `overview`.',
+  scope: 'read',
+  async answer(call) {
+    await call.office.overview.read()
+    return new StreamedReply(liveEvents(call), { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+  },
+})
+
+async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
+  const { access, overview: feed, status } = office
+  yield 'retry: 3000\n\n'
+  while (!x.over && !status.draining) {
+    // A session may end, and a token be revoked, while the page is open.
+    if (!(await access.isValid(actor))) {
+      yield 'event: over\ndata: {}\n\n'
+      return
+    }
+    const data = await feed.read().then(
+      found => `event: overview\ndata: ${JSON.stringify(found)}\n\n`,
+      () => 'event: unavailable\ndata: {}\n\n',
+    )
+    yield data
+    await sleep(LIVE_EVERY_MS, undefined, { signal: x.signal }).catch(() => {})
+  }
+}
+
+/** All of them. */
+export const REPORT_OPERATIONS: readonly Operation[] = [usage, keyUsage, keyHistory, history, overview, live]

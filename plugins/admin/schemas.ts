@@ -1,0 +1,270 @@
+/** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
+import { operator } from 'tollgate/plugin'
+
+const TEXT = { type: 'string' } as const
+const AMOUNT = { type: 'string', description: 'Credits, as an exact decimal.' } as const
+const TIME = { type: ['string', 'null'], description: 'ISO 8601.' } as const
+const COUNT = { type: 'integer', minimum: 0 } as const
+const MS = { type: ['number', 'null'], description: 'Milliseconds.' } as const
+
+/** A shape whose members are all there. */
+export function shape<const P extends Readonly<Record<string, object>>>(title: string, properties: P) {
+  return { title, type: 'object', additionalProperties: false, required: Object.keys(properties), properties } as const
+}
+
+/** A page of a list. */
+export function listOf(items: object) {
+  return shape('', {
+    object: { const: 'list' },
+    data: { type: 'array', items },
+    has_more: { type: 'boolean' },
+    next_cursor: { type: ['string', 'null'], description: 'Send it as `cursor` to get the next page.' },
+  })
+}
+
+/** An amount that a caller sends: a decimal as text, or a number. */
+export const GIVEN_AMOUNT = {
+  type: ['string', 'number'],
+  pattern: String.raw`^\d{1,9}(?:\.\d{1,9})?$`,
+  exclusiveMinimum: 0,
+  expected: 'an amount of credits above zero, such as "25" or "0.5"',
+  description: 'Credits: a plain decimal with at most nine decimal places.',
+} as const
+
+/** Names and labels that a caller sends. */
+export const GIVEN_NAME = { type: 'string', maxLength: 200, expected: 'a text of at most 200 characters' } as const
+
+/** A time that a caller sends. */
+export const GIVEN_TIME = {
+  type: ['string', 'null'],
+  maxLength: 40,
+  expected: 'a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or null',
+} as const
+
+/** How many entries a page has. */
+export const LIMIT = { type: 'integer', minimum: 1, maximum: 500, default: 50 } as const
+/** Where a page begins. */
+export const CURSOR = { type: 'string', maxLength: 100, description: 'The `next_cursor` of the page before.' } as const
+/** A day. */
+export const DAY = {
+  type: 'string',
+  pattern: String.raw`^\d{4}-\d{2}-\d{2}$`,
+  expected: 'a day such as 2026-01-31',
+  description: 'A UTC day.',
+} as const
+
+const KEY_MEMBERS = {
+  id: TEXT,
+  type: TEXT,
+  name: TEXT,
+  label: { type: 'string', description: 'What the customer sees instead of the secret.' },
+  hint: { type: 'string', description: 'The beginning and the end of the secret.' },
+  batch: TEXT,
+  status: { enum: [...operator.KEY_STATES, 'no_type'] },
+  granted: AMOUNT,
+  balance: AMOUNT,
+  held: AMOUNT,
+  used: AMOUNT,
+  created_at: TIME,
+  expires_at: TIME,
+  last_used_at: TIME,
+} as const
+
+/** A key. */
+export const KEY = shape('Key', KEY_MEMBERS)
+
+/** A key after a change. */
+export const CHANGED_KEY = shape('ChangedKey', {
+  ...KEY_MEMBERS,
+  in_force: {
+    type: 'boolean',
+    description: 'False if the store did not answer: a running gateway puts the change in force later.',
+  },
+})
+
+/** A key with its secret, which is shown only once. */
+export const NEW_KEY = shape('NewKey', {
+  id: TEXT,
+  key: { type: 'string', description: 'The secret. It is shown only once.' },
+  type: TEXT,
+  name: TEXT,
+  label: TEXT,
+  hint: TEXT,
+  batch: TEXT,
+  credits: AMOUNT,
+  expires_at: TIME,
+})
+
+/** A redeem code. */
+const CODE_MEMBERS = {
+  id: TEXT,
+  hint: TEXT,
+  kind: { enum: ['credits', 'key'] },
+  type: { type: 'string', description: 'The type of the new key, or of the keys that may redeem it; empty for any.' },
+  batch: TEXT,
+  credits: AMOUNT,
+  key_days: { type: ['number', 'null'], description: 'Days for which a new key is valid.' },
+  status: { enum: operator.CODE_STATES },
+  created_at: TIME,
+  expires_at: TIME,
+  used_at: TIME,
+  used_by: { type: ['string', 'null'], description: 'The id of the key.' },
+} as const
+/** A redeem code. */
+export const CODE = shape('Code', CODE_MEMBERS)
+/** A redeem code with its text, which is shown only once. */
+export const NEW_CODE = shape('NewCode', { ...CODE_MEMBERS, code: TEXT })
+
+/** A token. */
+const TOKEN_MEMBERS = {
+  id: TEXT,
+  name: TEXT,
+  scope: { enum: operator.SCOPES },
+  hint: TEXT,
+  created_at: TIME,
+  used_at: TIME,
+  revoked_at: TIME,
+} as const
+/** A token of an operator. */
+export const TOKEN = shape('Token', TOKEN_MEMBERS)
+/** A token with its secret, which is shown only once. */
+export const NEW_TOKEN = shape('NewToken', { ...TOKEN_MEMBERS, token: TEXT })
+
+/** A session of the page. */
+export const SESSION = shape('Session', {
+  token: TOKEN,
+  csrf: { type: 'string', description: 'Send it as `x-csrf-token` with every request that changes something.' },
+  expires_at: TIME,
+})
+
+const SUMS = {
+  requests: COUNT,
+  billed: COUNT,
+  errors: COUNT,
+  input: COUNT,
+  cache_read: COUNT,
+  cache_write: COUNT,
+  output: COUNT,
+  reasoning: COUNT,
+  credits: AMOUNT,
+  cost: { type: 'string', description: 'What the requests cost the operator, as an exact decimal.' },
+  ms_p50: MS,
+  ms_p95: MS,
+  first_byte_ms_p50: MS,
+  first_byte_ms_p95: MS,
+} as const
+
+/** The usage of one group. */
+export const USAGE = {
+  ...shape('Usage', { group: TEXT, ...SUMS }),
+  properties: { group: TEXT, name: { type: 'string', description: "The operator's name of a key." }, ...SUMS },
+} as const
+
+const MODEL_SUMS = { requests: COUNT, input: COUNT, output: COUNT, credits: AMOUNT } as const
+/** The usage of one key on one day. */
+export const KEY_DAY = shape('KeyDay', {
+  day: DAY,
+  ...MODEL_SUMS,
+  models: { type: 'array', items: shape('ModelUsage', { model: TEXT, ...MODEL_SUMS }) },
+})
+
+const QUOTA = shape('Quota', { window: TEXT, credits: AMOUNT, used: AMOUNT, resets_at: TIME })
+/** An account of an upstream. */
+export const ACCOUNT = shape('Account', {
+  account: TEXT,
+  upstream: TEXT,
+  health: { type: 'string', description: '`ok`, or what is wrong.' },
+  requests: COUNT,
+  failures: COUNT,
+  quotas: { type: 'array', items: QUOTA },
+  weight: { type: 'number' },
+  simulated: { type: 'boolean' },
+  last_failure: { type: ['string', 'null'] },
+  last_failure_at: TIME,
+})
+
+const LIVE = shape('Sums', { ...SUMS, margin: AMOUNT })
+const OVERVIEW_MEMBERS = {
+  at: TIME,
+  today: LIVE,
+  running: COUNT,
+  waiting: COUNT,
+  backlog_bytes: COUNT,
+  drifted: COUNT,
+  accounts: { type: 'array', items: ACCOUNT },
+} as const
+/** What happens at the moment. */
+export const OVERVIEW = {
+  ...shape('Overview', OVERVIEW_MEMBERS),
+  properties: { ...OVERVIEW_MEMBERS, minute: LIVE },
+} as const
+
+/** A model of a key type, with the rates of its price. */
+const MODEL = shape('Model', {
+  id: TEXT,
+  alias_of: { type: ['string', 'null'] },
+  context: { type: ['integer', 'null'] },
+  max_output: { type: ['integer', 'null'] },
+  input: AMOUNT,
+  cache_read: AMOUNT,
+  output: AMOUNT,
+})
+/** A key type. */
+export const KEY_TYPE = shape('KeyType', {
+  name: TEXT,
+  keys: { ...COUNT, description: 'Keys of this type that are not deleted.' },
+  default_model: TEXT,
+  formats: { type: 'array', items: TEXT },
+  upstreams: { type: 'array', items: TEXT },
+  models: { type: 'array', items: MODEL },
+})
+
+/** An entry of the history, as its customer sees it, with what only operators see. */
+export const ENTRY = {
+  title: 'Entry',
+  type: 'object',
+  required: ['id', 'key', 'created_at', 'type', 'cost_nano', 'upstream', 'address', 'operator_cost_nano', 'attempts'],
+  properties: {
+    id: TEXT,
+    key: { type: 'string', description: 'The id of the key.' },
+    created_at: TIME,
+    type: TEXT,
+    endpoint: { type: ['string', 'null'] },
+    model: { type: ['string', 'null'] },
+    status: { type: ['string', 'null'] },
+    cost_nano: { type: 'string', description: 'The charge in nano-credits.' },
+    upstream: { type: ['string', 'null'], description: 'The account of the upstream.' },
+    address: { type: ['string', 'null'], description: "The client's address." },
+    operator_cost_nano: { type: ['string', 'null'] },
+    attempts: { type: 'array', items: { type: 'object' } },
+  },
+} as const
+
+/** A grant. */
+export const GRANT = shape('Grant', {
+  id: TEXT,
+  credits: { type: 'string', description: 'Negative if it was taken back.' },
+  at: TIME,
+  reason: TEXT,
+  note: TEXT,
+})
+
+/** An entry of the audit log. */
+export const AUDIT = shape('AuditEntry', {
+  no: COUNT,
+  at: TIME,
+  actor: TEXT,
+  address: TEXT,
+  action: TEXT,
+  target: TEXT,
+  details: { type: 'object' },
+})
+
+/** An error. */
+export const ERROR = shape('Error', {
+  error: {
+    type: 'object',
+    required: ['message', 'type', 'code'],
+    properties: { message: TEXT, type: TEXT, code: TEXT, param: { type: ['string', 'null'] } },
+  },
+})
