@@ -56,6 +56,7 @@ export { callsHeld, NO_EXTRAS } from './metering/extras.ts'
 export {
   balanceOf,
   credits,
+  dayUsage,
   isoTime,
   policyOf,
   pricedEntry,

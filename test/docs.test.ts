@@ -200,7 +200,9 @@ t.test('the table of endpoints matches what the chain serves, with and without a
   const { plugins } = await findPlugins([])
   const g = await startGateway(t)
   const chain = g.gateway.config.chain.flatMap(({ plugin }) => plugins.get(plugin) ?? [])
-  const served = [...endpointsOf(chain.map(({ on }) => on))].sort()
+  // The look-ups of other tools have a table of their own.
+  const own = chain.filter(({ name }) => name !== 'compat-lookups')
+  const served = [...endpointsOf(own.map(({ on }) => on))].sort()
   const rows = table('docs/customers.md', 'endpoint')
   t.same(rows.map(([endpoint]) => endpoint).sort(), served)
   for (const [endpoint = '', key] of rows) {
@@ -211,6 +213,20 @@ t.test('the table of endpoints matches what the chain serves, with and without a
     })
     t.equal(status === 401, key === 'yes', endpoint)
   }
+})
+
+t.test('the table of the look-ups of other tools has each of them once', async t => {
+  const { plugins } = await findPlugins([])
+  const paths = [...endpointsOf([plugins.get('compat-lookups')?.on ?? []])].map(
+    endpoint => endpoint.split(' ')[1] ?? '',
+  )
+  const bare = new Set(
+    paths.map(path => path.replace(/\/$/, '').replace(/^(?:\/v1)+(?=\/(?!messages|chat|responses))/, '')),
+  )
+  const told = table('docs/customers.md', 'look-up').map(([path = '']) => path.replace(/`/g, '').replace(/^\/v1/, ''))
+  // `/v1/key` and `/v1/credits` are `/api/v1/key` and `/api/v1/credits` after a base address that ends in `/v1`.
+  const formats = ['/v1/chat/completions', '/v1/responses', '/v1/messages', '/key', '/credits']
+  t.same([...bare].filter(path => !formats.includes(path)).sort(), told.sort())
 })
 
 t.test('the plugins in docs/plugins.md compile and work', async t => {

@@ -5,6 +5,7 @@
 import { Chain } from './chain.ts'
 import type { PlacedStage } from './reply-hooks.ts'
 import type { Config } from '../config/config.ts'
+import type { Exchange } from '../exchange/exchange.ts'
 import { didYouMean, nearest } from '../config/locate.ts'
 import type { Log } from '../lib/log.ts'
 import { HOOKS, type Host, type Plugin } from './stage.ts'
@@ -33,6 +34,7 @@ export class Generation {
   /** The stages that only watch. They also see requests for which there is no endpoint. */
   readonly watchers: Chain
   readonly #stages: readonly PlacedStage[]
+  readonly #arrivals: readonly PlacedStage[]
   readonly #log: Log
   #running = 0
   #retired = false
@@ -44,6 +46,7 @@ export class Generation {
     this.number = number
     this.config = config
     this.#stages = stages
+    this.#arrivals = stages.filter(({ stage }) => 'arrive' in stage)
     this.#log = log
     this.drained = new Promise(resolve => (this.#drained = resolve))
     const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs)
@@ -108,6 +111,17 @@ export class Generation {
       // With a cause, the log would have the message twice.
       if (stack !== undefined) error.stack = stack
       throw error
+    }
+  }
+
+  /** Lets the stages see a request that has arrived. What they throw is logged. */
+  arrived(x: Exchange): void {
+    for (const { plugin, stage } of this.#arrivals) {
+      try {
+        stage.arrive?.(x)
+      } catch (cause) {
+        this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'arrive hook failed')
+      }
     }
   }
 

@@ -39,6 +39,8 @@ export function endpointsOf(scopes: readonly Scope[]): Set<Endpoint> {
 /** Finds the target of a request by its method and path. */
 export class RouteTable<T> {
   readonly #exact = new Map<string, Map<string, T>>()
+  /** By method, for all paths. */
+  readonly #everywhere = new Map<string, T>()
   readonly #below: { prefix: string; methods: Map<string, T> }[] = []
 
   add(endpoint: Endpoint, target: T): void {
@@ -50,15 +52,21 @@ export class RouteTable<T> {
 
   /** Returns the target. Without one, returns the methods that the path accepts; an unknown path accepts none. */
   find(method: string, path: string): { target: T } | { allow: readonly string[] } {
-    const methods =
-      this.#exact.get(path) ?? this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods
-    if (!methods) return { allow: [] }
+    const methods = this.#exact.get(path) ?? this.#under(path)
     // HEAD is answered like GET; the HTTP server omits the body.
-    const target = methods.get(method) ?? (method === 'HEAD' ? methods.get('GET') : undefined)
-    return target === undefined ? { allow: [...methods.keys()] } : { target }
+    const target = methods?.get(method) ?? (method === 'HEAD' ? methods?.get('GET') : undefined)
+    if (target !== undefined) return { target }
+    // An answer to OPTIONS on all paths does not make a path known.
+    const asked = method === 'OPTIONS' ? this.#everywhere.get(method) : undefined
+    return asked === undefined ? { allow: [...(methods?.keys() ?? [])] } : { target: asked }
+  }
+
+  #under(path: string): Map<string, T> | undefined {
+    return this.#below.find(({ prefix }) => path.startsWith(prefix) && path !== prefix)?.methods
   }
 
   #methodsOf(path: string): Map<string, T> {
+    if (path === '/*') return this.#everywhere
     if (path.endsWith('/*')) {
       const prefix = path.slice(0, -1)
       let entry = this.#below.find(below => below.prefix === prefix)

@@ -6,7 +6,7 @@ import type { FromSchema, JSONSchema } from 'json-schema-to-ts'
 import type { Config } from '../config/config.ts'
 import type { Reply } from '../errors.ts'
 import type { Attempts } from '../exchange/attempts.ts'
-import type { Attempt, Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
+import type { Attempt, Exchange, Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
 import type { Candidate } from '../exchange/route.ts'
 import type { LongJobs } from '../jobs/long-jobs.ts'
 import type { Keys } from '../ledger/keys.ts'
@@ -35,6 +35,11 @@ export const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as c
 
 /** The hooks of a plugin that has been set up. All of them are optional. */
 export interface Stage<N extends Fact = never, G extends Fact = never> {
+  /**
+   * When a request has arrived, on any path, before anything else happens. It may add headers to the reply, whatever it
+   * will be. It must be quick.
+   */
+  arrive?(x: Exchange): void
   /**
    * On the way down, in the order of the chain. Returns facts, throws a GatewayError, or returns a Reply, which ends
    * the way down. The gateway waits for a promise for at most `limits.stage`.
@@ -90,6 +95,7 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
 
 /** The members that a stage may have. */
 export const HOOKS = [
+  'arrive',
   'request',
   'reroute',
   'hedge',

@@ -166,6 +166,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly gone: boolean
   /** No client waits for the reply, and it is not read on. */
   readonly over: boolean
+  /** Adds headers to the reply, whatever it will be. Those of the reply itself take precedence. */
+  addHeaders(headers: Readonly<Record<string, string>>): void
   /** Where the reply goes. */
   readonly outlet: Outlet
   /**

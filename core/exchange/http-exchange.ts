@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import { discarded, hasBody, readBody } from './read-body.ts'
-import { errorHeaders, GatewayError, Reply } from '../errors.ts'
+import { checkHeaders, errorHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
@@ -73,6 +73,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   #addressGroup: string | undefined
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
+  #added: Readonly<Record<string, string>> | undefined
   readonly #server: ServerResources
   readonly resources: ExchangeResources
   readonly #whenOver = new Set<(why: EndCause) => void>()
@@ -107,6 +108,11 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   clientJoined(): void {
     if (this.begun) this.firstByteAfter ??= this.#server.now() - this.startedAt
     this.abandonedReply?.joined()
+  }
+
+  addHeaders(headers: Readonly<Record<string, string>>): void {
+    checkHeaders(headers)
+    this.#added = { ...this.#added, ...headers }
   }
 
   /** A reply has begun, even if none of it has been sent. */
@@ -255,7 +261,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   }
 
   /** Begins the reply. The head is sent with the first bytes of the body; with its length, if these are all of it. */
-  begin(status: number, headers: Readonly<Record<string, string>>): void {
+  begin(status: number, own: Readonly<Record<string, string>>): void {
+    const headers = this.#added ? { ...this.#added, ...own } : own
     if (!this.gone) this.firstByteAfter = this.#server.now() - this.startedAt
     if (!this.begun) this.phase = 'replying'
     if (!this.waiting) this.outlet.begin(status, headers)

@@ -86,7 +86,7 @@ export class Accounts extends Reads {
     if (!done) throw new RangeError(`there is no key ${account}`)
     const { grant, added } = done
     if (grant.amount !== amount)
-      throw new RangeError(`this idempotency key was already used for ${formatCredits(grant.amount)} credits`)
+      throw new RangeError(`this idempotency key was already used to ${change(grant.amount)}`)
     // Grants that other calls left pending come first.
     const key = await stored(this.records.keys.get(account))
     if (!key) throw new RangeError(`there is no key ${account}`)
@@ -204,4 +204,8 @@ export function refundOf(id: string): string {
   const mixed = createHash('sha256').update('refund').update(own).digest().subarray(0, 16)
   mixed.set(own.subarray(0, 6))
   return idFromBytes(mixed)
+}
+
+function change(amount: bigint): string {
+  return amount < 0n ? `take ${formatCredits(-amount)} credits back` : `add ${formatCredits(amount)} credits`
 }

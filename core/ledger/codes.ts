@@ -130,8 +130,9 @@ export class CodeBook {
       })
       return { kind: 'key', key: created?.key as KeyRecord, secret: secret.secret, amount, repeated: false }
     } catch (thrown) {
-      // The same request may have come twice at once.
-      if (thrown instanceof CodeRefused && thrown.reason === 'used' && thrown.code) return repeated(thrown.code)
+      // The same request may have come twice at once. Then the key of the other one is there already.
+      const used = await stored(this.#ledger.records.codes.find(digest))
+      if (used?.usedAt !== undefined) return repeated(used)
       throw thrown
     }
   }

@@ -14,12 +14,13 @@ export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expires
   readonly version: string
   /** Changes whenever the secret is rotated. `0` before the first rotation. */
   readonly rotation: string
-  /** The balance in nano-credits when the record was read. */
+  /** The balance and the sum of its grants in nano-credits, when the record was read. */
   readonly balance: bigint
+  readonly granted: bigint
 }
 
 /** The fields of a key in the store. */
-const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'bal'] as const
+const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'bal', 'gra'] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -159,5 +160,6 @@ function keyOf(id: string, values: readonly (string | null)[]): Key | undefined 
     rotation: of('ro'),
     label: of('la'),
     balance: BigInt(of('bal') || 0),
+    granted: BigInt(of('gra') || 0),
   }
 }

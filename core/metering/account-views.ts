@@ -45,10 +45,7 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
   const { status, message } = standing(key, balance, now)
   // While the records are away, a balance is still exact.
   const summary = await ledger.summary(key.id, now).catch(() => undefined)
-  const today = Math.floor(now / DAY_MS)
-  const sumDays = (days: number): number | null =>
-    summary ? credits(lastDays(summary, today, days).reduce((sum, { charge }) => sum + charge, 0n)) : null
-  const weekday = (today + 3) % 7
+  const periods = summary && dayUsage(summary, now)
   const expiresAt = isoTime(key.expiresAt)
   return {
     isValid: status === 'active',
@@ -79,12 +76,19 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
       limit_remaining: credits(balance),
       limit_reset: null,
       usage: credits(settled),
-      usage_daily: sumDays(1),
-      usage_weekly: sumDays(weekday + 1),
-      usage_monthly: sumDays(new Date(now).getUTCDate()),
+      usage_daily: periods ? credits(periods.day) : null,
+      usage_weekly: periods ? credits(periods.week) : null,
+      usage_monthly: periods ? credits(periods.month) : null,
       expires_at: expiresAt,
     },
   }
+}
+
+/** Returns the charges of this day, this week from Monday on, and this month, in nano-credits. All are of UTC. */
+export function dayUsage(summary: Summary, now: number): { day: bigint; week: bigint; month: bigint } {
+  const today = Math.floor(now / DAY_MS)
+  const sum = (days: number): bigint => lastDays(summary, today, days).reduce((all, { charge }) => all + charge, 0n)
+  return { day: sum(1), week: sum(((today + 3) % 7) + 1), month: sum(new Date(now).getUTCDate()) }
 }
 
 function lastDays(summary: Summary, today: number, days: number): Count[] {

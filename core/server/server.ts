@@ -187,6 +187,7 @@ export class GatewayServer {
   async #serve(generation: Generation, req: IncomingMessage, x: HttpExchange): Promise<void> {
     this.#running.add(x)
     generation.enter()
+    if (this.#options.isPublic) generation.arrived(x)
     try {
       await this.#run(generation, req, x)
     } finally {

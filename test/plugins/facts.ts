@@ -57,6 +57,7 @@ export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['ke
     rotation: '0',
     label: 'sk-...abcd',
     balance: 10n * NANO,
+    granted: 10n * NANO,
     ...more,
   }
 }

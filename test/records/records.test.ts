@@ -256,7 +256,7 @@ onEachEngine('keys are found and listed by what an operator knows of them', asyn
   t.strictSame(await names({ text: '0%' }), ['Ann 100%'])
   t.strictSame(await names({ text: '_' }), ['Ann 100%', 'Bob', 'anna'], 'every id has one')
   t.strictSame(await names({ type: 'famA', batch: 'spring' }), ['Ann 100%'])
-  t.strictSame(await names({ status: 'disabled' }), ['Bob'])
+  t.strictSame(await names({ state: 'disabled' }), ['Bob'])
   t.strictSame(await names({ count: 1, after: keys[0]?.id }), ['Bob'])
   t.match(await records.keys.find(keys[1]?.digest ?? ''), { name: 'Bob' })
   t.equal(await records.keys.any(), true)

@@ -1,0 +1,67 @@
+import { definePlugin, type Exchange, Reply } from 'tollgate/plugin'
+
+/** Lets pages of other sites call the gateway from a browser. */
+export default definePlugin({
+  name: 'cors',
+  summary: 'Answers the preflight requests of browsers, and adds CORS headers to every reply, also to errors.',
+  on: 'OPTIONS /*',
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      origins: {
+        type: 'array',
+        minItems: 1,
+        default: ['*'],
+        items: {
+          type: 'string',
+          pattern: String.raw`^(?:\*|https?://[^/*\s]+)$`,
+          expected: 'an origin such as https://app.example.com, or *',
+        },
+        description: 'Origins of the pages that may call; `*` for all.',
+      },
+      maxAge: {
+        type: 'integer',
+        minimum: 0,
+        default: 600,
+        description: 'Seconds for which a browser may remember the answer to a preflight request.',
+      },
+    },
+  },
+  setup({ origins, maxAge }) {
+    const all = origins.includes('*')
+    const allowed = (x: Exchange): string | undefined => {
+      const { origin } = x.headers
+      if (origin === undefined) return undefined
+      return all ? '*' : origins.find(each => each === origin)
+    }
+    return {
+      arrive(x) {
+        const origin = allowed(x)
+        if (!all) x.addHeaders({ vary: 'origin' })
+        if (origin !== undefined)
+          x.addHeaders({
+            'access-control-allow-origin': origin,
+            'access-control-expose-headers': EXPOSED,
+          })
+      },
+      request(x) {
+        if (allowed(x) === undefined) return new Reply(204, '')
+        const asked = x.headers['access-control-request-headers']
+        return new Reply(204, '', {
+          'access-control-allow-methods': 'GET, HEAD, POST, OPTIONS',
+          // A key is sent by the page itself, never by the browser, so a page gains nothing by any header.
+          'access-control-allow-headers':
+            typeof asked === 'string' && LIST.test(asked) ? asked : 'authorization, content-type',
+          'access-control-max-age': String(maxAge),
+        })
+      },
+    }
+  },
+})
+
+const LIST = /^[\w!#$%&'*+.^`|~-]+(?:, ?[\w!#$%&'*+.^`|~-]+)*$/
+
+/** Headers that a page may read. */
+const EXPOSED =
+  'request-id, x-request-id, retry-after, retry-after-ms, x-should-retry, x-tollgate-cost, x-tollgate-balance, idempotent-replayed'
