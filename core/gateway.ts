@@ -190,6 +190,7 @@ export class Gateway {
     await this.#reloading
     const { drainMs, drainDelayMs } = this.config.limits
     if (drainDelayMs > 0) await new Promise(resolve => setTimeout(resolve, drainDelayMs))
+    this.#generation.endStreams()
     await this.#listeners?.drain(drainMs)
     await this.#generation.retire()
     await this.#sharing.stop()

@@ -6,10 +6,14 @@ export * from './exchange/exchange.ts'
 export { type Candidate, candidateOf, Route } from './exchange/route.ts'
 export { GatewayError, invalidBody, Reply } from './errors.ts'
 export { StreamedReply } from './exchange/streamed-reply.ts'
+export { csvReply, type ListPage } from './exchange/csv-reply.ts'
 export type { Account, Config, KeyType, ModelEntry, Quota, Upstream } from './config/config.ts'
 export { Body } from './formats/body.ts'
 export { BodyReader } from './formats/body-reader.ts'
 export type { JsonView } from './lib/json/view.ts'
+
+// Helpers: pages for browsers.
+export { WebPage } from './web/assets.ts'
 
 // Helpers: credentials, retries and time.
 export { ClientAttempt, attemptPartOf, digestOf, nameOf } from './exchange/attempts.ts'
@@ -65,6 +69,7 @@ export {
   usageOf,
 } from './metering/account-views.ts'
 export { historyPage, historyWish, pricedEntries } from './metering/history-page.ts'
+export { daysAsked, keyDays } from './metering/usage-days.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { type HistoryEntry, type Notes, STATUSES } from './records/entry.ts'
 export { floorOf } from './ledger/entries.ts'

@@ -1,22 +1,56 @@
-import { definePlugin, historyPage, historyWish, pricedEntries, PRIVATE, Reply } from 'tollgate/plugin'
+import { csvReply, definePlugin, historyPage, historyWish, pricedEntries, PRIVATE, Reply } from 'tollgate/plugin'
+
+/** Entries of one read of a history that is sent as CSV. */
+const CSV_ROWS = 500
+
+const COLUMNS = [
+  'id',
+  'created_at',
+  'type',
+  'endpoint',
+  'model',
+  'status',
+  'http_status',
+  'error_code',
+  'input_tokens',
+  'output_tokens',
+  'cache_read_tokens',
+  'cache_creation_tokens',
+  'reasoning_tokens',
+  'cost',
+  'cost_nano',
+  'balance_after',
+  'duration_ms',
+  'ttft_ms',
+]
 
 /**
  * Returns the calling key's history, newest first: by `cursor`, which new entries do not disturb, or by `page` and
- * `size`.
+ * `size`. `format=csv` streams all of it.
  */
 export default definePlugin({
   name: 'history',
-  summary: 'Answers GET /api/v1/key-info/history, by cursor or by page and size.',
+  summary: 'Answers GET /api/v1/key-info/history, by cursor, by page and size, or as CSV.',
   on: 'GET /api/v1/key-info/history',
   needs: ['key'],
   setup(_options, { ledger }) {
     return {
       async request({ key, query }) {
+        const page = async (wish: ReturnType<typeof historyWish>) => {
+          const { entries, next } = await historyPage(range => ledger.history(key.id, range), key.id, wish)
+          return { data: await pricedEntries(ledger, key.id, entries), next }
+        }
+        if (query.get('format') === 'csv') {
+          const wish = { ...historyWish(query), size: CSV_ROWS, page: 1 }
+          return csvReply('history', COLUMNS, cursor =>
+            page({ ...wish, ...(cursor !== undefined && { cursor: Number(cursor) }) }),
+          )
+        }
         const wish = historyWish(query)
-        const { entries, next } = await historyPage(range => ledger.history(key.id, range), key.id, wish)
+        const { data, next } = await page(wish)
         const reply = {
           object: 'list',
-          data: await pricedEntries(ledger, key.id, entries),
+          data,
           has_more: next !== undefined,
           next_cursor: next ?? null,
           page: wish.page,

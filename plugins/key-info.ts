@@ -3,6 +3,7 @@ import {
   credits,
   definePlugin,
   isoTime,
+  keyDays,
   type KeyType,
   type Quota,
   policyOf,
@@ -14,8 +15,8 @@ import {
 /** Returns the calling key's policy and a summary of its usage. Expired and exhausted keys may ask as well. */
 export default definePlugin({
   name: 'key-info',
-  summary: 'Answers GET /api/v1/key-info.',
-  on: 'GET /api/v1/key-info',
+  summary: 'Answers GET /api/v1/key-info, and GET /api/v1/key-info/usage by day and model.',
+  on: ['GET /api/v1/key-info', 'GET /api/v1/key-info/usage'],
   needs: ['key'],
   setup(_options, { config, keys, ledger, now }) {
     /**
@@ -46,7 +47,8 @@ export default definePlugin({
     }
 
     return {
-      async request({ key }) {
+      async request({ key, path, query }) {
+        if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.id, query, now()), PRIVATE)
         const type = config.keyTypes.get(key.type) as KeyType
         const [record, balance, summary, quota] = await Promise.all([
           keys.record(key.id),

@@ -4,7 +4,12 @@ import { definePlugin, GatewayError, PerMinute } from 'tollgate/plugin'
 export default definePlugin({
   name: 'lookup-limit',
   summary: 'Limits how often a key may look up its balance, policy and history.',
-  on: ['GET /api/v1/keys/lookup/balance', 'GET /api/v1/key-info', 'GET /api/v1/key-info/history'],
+  on: [
+    'GET /api/v1/keys/lookup/balance',
+    'GET /api/v1/key-info',
+    'GET /api/v1/key-info/usage',
+    'GET /api/v1/key-info/history',
+  ],
   needs: ['key'],
   options: {
     type: 'object',

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
@@ -72,7 +72,9 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
     'metering',
     'chain',
     'operator',
+    'web',
   ],
+  web: ['errors.ts'],
   operator: ['lib', 'money', 'config', 'records', 'ledger', 'metering', 'pool'],
   server: ['lib', 'errors.ts', 'formats', 'config', 'exchange', 'chain'],
   'gateway.ts': [
@@ -221,6 +223,26 @@ t.test('every export has a doc comment', t => {
       if (/^export type (?:\*|\{)/.test(line)) return
       t.match(lines[index - 1], /\*\/$/, `${path}:${index + 1} ${line}`)
     })
+  }
+  t.end()
+})
+
+t.test('the scripts of pages are short, load only their own files, and never make markup of text', t => {
+  const shared = join('core', 'web', 'shared')
+  const own = readdirSync(join(ROOT, 'plugins')).map(name => join('plugins', name, 'page'))
+  for (const folder of [shared, ...own]) {
+    if (!existsSync(join(ROOT, folder))) continue
+    const reachable = [...readdirSync(join(ROOT, folder)), ...readdirSync(join(ROOT, shared)), 'uplot.js']
+    for (const file of readdirSync(join(ROOT, folder)).filter(name => name.endsWith('.js'))) {
+      const text = readFileSync(join(ROOT, folder, file), 'utf8')
+      t.ok(text.split('\n').length <= 330, `${folder}/${file} has at most 330 lines`)
+      t.match(text, /^\/\*\*/, `${folder}/${file} begins with a comment`)
+      t.notMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser/, file)
+      for (const [, of, name = of ?? ''] of text.matchAll(
+        /^(?:import|export) [^]*?from '([^']+)'$|import\('([^']+)'/gm,
+      ))
+        t.ok(name.startsWith('./') && reachable.includes(name.slice(2)), `${folder}/${file} loads ${name}`)
+    }
   }
   t.end()
 })

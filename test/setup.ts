@@ -1,20 +1,22 @@
 /**
- * Provides a real Redis and a real PostgreSQL for the tests: those on the machine, else Debian's packages. REDIS_URL
- * names another Redis.
+ * Provides a real Redis, a real PostgreSQL and a real browser for the tests: those on the machine, else Debian's
+ * packages. REDIS_URL names another Redis, CHROMIUM another browser.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { findServer } from '../core/store/managed.ts'
+import { BROWSER } from './browser-program.ts'
 import { postgresPrograms } from './postgres.ts'
 
 const missing = [
   ...(process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
   ...(postgresPrograms() === undefined ? ['postgresql'] : []),
+  ...(existsSync(BROWSER) ? [] : ['chromium']),
 ]
 if (missing.length > 0) {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) {
     console.error(
-      `The tests need a real Redis and a real PostgreSQL. Install ${missing.join(' and ')} (Debian: apt-get install ${missing.join(' ')}; macOS: brew install redis postgresql).`,
+      `The tests need a real Redis, a real PostgreSQL and a real browser. Install ${missing.join(' and ')} (Debian: apt-get install ${missing.join(' ')}; macOS: brew install redis postgresql chromium), or set CHROMIUM to the program of a browser.`,
     )
     process.exit(1)
   }

@@ -139,9 +139,21 @@ export class Generation {
     return this.#running
   }
 
+  /** Lets the stages end what would go on for long. */
+  endStreams(): void {
+    for (const { plugin, stage } of this.#stages) {
+      try {
+        stage.retire?.()
+      } catch (cause) {
+        this.#log.error({ stage: plugin.name, err: cause }, 'retire hook failed')
+      }
+    }
+  }
+
   /** Lets no new exchange enter, and closes the stages when the last one has left. */
   async retire(): Promise<void> {
     this.#retired = true
+    this.endStreams()
     this.#checkDrained()
     await this.drained
     await closeAll(this.#stages, this.#log, this.config.limits.stageMs)

@@ -109,6 +109,7 @@ const MEMBERS: readonly string[] = [
   'gives',
   'meters',
   'listens',
+  'page',
   'options',
   'setup',
 ] satisfies (keyof Plugin)[]

@@ -89,6 +89,8 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   readonly events?: 'all' | 'signals'
   /** After the last byte: runs once for each stage that the request passed, however the exchange ended. */
   settle?(x: With<N | G>, outcome: Outcome): Awaitable<void>
+  /** Runs when a newer configuration is in force, or the gateway stops: ends what would go on for long. */
+  retire?(): void
   /** Runs when the generation has drained. */
   close?(): Awaitable<void>
 }
@@ -107,6 +109,7 @@ export const HOOKS = [
   'progress',
   'listening',
   'settle',
+  'retire',
   'close',
 ] as const satisfies readonly (keyof Stage)[]
 
@@ -160,6 +163,7 @@ export interface Plugin {
   readonly gives: readonly Fact[]
   readonly meters: boolean
   readonly listens: boolean
+  readonly page: string | undefined
   readonly options: JSONSchema
   setup(options: never, host: Host): Awaitable<Stage<Fact, Fact>>
 }
@@ -181,6 +185,8 @@ interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
    * call. No other stage takes part in them, except those that only watch.
    */
   readonly listens?: boolean
+  /** The path of a page for people, if it serves one. The start prints its address. */
+  readonly page?: string
   /** JSON Schema of the options, as plain data. Defaults in it are filled in. */
   readonly options?: S
   setup(options: NoInfer<O>, host: Host): Awaitable<Stage<NoInfer<N>, NoInfer<G>>>
@@ -224,6 +230,7 @@ export function definePlugin<
     gives: [],
     meters: false,
     listens: false,
+    page: undefined,
     options: NO_OPTIONS,
     ...definition,
   } as unknown as Plugin

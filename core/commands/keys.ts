@@ -108,7 +108,7 @@ export async function listKeys(environment: Environment, config: Config, options
   if (status !== undefined && state === undefined) throw new UsageError(`--status is one of ${KEY_STATES.join(', ')}`)
   const limit = options.limit === undefined ? Infinity : wholeOption(options.limit, '--limit', LISTED_MAX)
   await onLedger(environment, config, async (ledger, keys) => {
-    let after = cursor === undefined ? undefined : (await find(keys, cursor)).id
+    let after = cursor === undefined ? undefined : { id: (await find(keys, cursor)).id, value: undefined }
     for (let left = limit; left > 0;) {
       const count = Math.min(PAGE, left)
       const now = environment.now()
@@ -117,9 +117,10 @@ export async function listKeys(environment: Environment, config: Config, options
       for (const key of shown) environment.print(options.json ? JSON.stringify(key) : lineOf(key))
       if (page.length < count) return
       left -= count
-      after = page.at(-1)?.id
+      const last = page.at(-1)
+      if (last) after = { id: last.id, value: undefined }
     }
-    if (!options.json) environment.print(`More keys may follow: --cursor ${after}`)
+    if (!options.json) environment.print(`More keys may follow: --cursor ${after?.id}`)
   })
 }
 

@@ -1,4 +1,5 @@
 /** `tollgate start`: runs the gateway in the foreground until a signal. */
+import { findPlugins } from '../chain/plugins.ts'
 import { simulatedNames } from '../config/upstreams.ts'
 import { Gateway } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
@@ -19,6 +20,7 @@ const ECHO_MS = 1000
 
 /** One gateway, or the host of several. */
 type Running = Pick<Gateway, 'config' | 'store' | 'records' | 'keys' | 'port' | 'load' | 'stop'> & {
+  readonly sidePorts?: Gateway['sidePorts']
   reload(): Promise<unknown>
 }
 
@@ -77,14 +79,28 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
       `  upstreams: a SIMULATED PROVIDER answers for ${simulated.join(', ')}, which ${simulated.length === 1 ? 'has' : 'have'} no URL and key`,
     )
   }
+  const pages = await pagesOf(gateway, base)
   if (await gateway.keys.any()) {
+    for (const page of pages) environment.print(`\n${page}`)
     environment.print(`\nCustomers call ${base} with their keys. \`npx tollgate keys list\` prints the keys.`)
   } else if (simulated.length > 0) {
-    await offerFirstKeys(environment, gateway, config, base)
+    await offerFirstKeys(environment, gateway, base, pages)
   } else {
     const [type] = config.keyTypes.keys()
     environment.print(`\nThere are no keys yet. Create one:\n  npx tollgate keys create --type ${type} --credits 25`)
   }
+}
+
+/** Describes the pages for people that the stages serve, each with its address. */
+async function pagesOf({ config, sidePorts }: Running, base: string): Promise<string[]> {
+  const { plugins } = await findPlugins(config.plugins)
+  return config.chain.flatMap(({ plugin: name, options }) => {
+    const { page, listens = false } = plugins.get(name) ?? {}
+    if (page === undefined) return []
+    const { listen } = options as { listen?: { host: string; port: number } }
+    const own = `http://${listen?.host}:${sidePorts?.get(name) ?? listen?.port}`
+    return [listens ? `Operators: open ${own}${page}` : `Customers: open ${base}${page} and paste a key.`]
+  })
 }
 
 function count(number: number): string {
@@ -92,7 +108,14 @@ function count(number: number): string {
 }
 
 /** Creates one key per key type with a simulated provider, and prints three commands to try them. */
-async function offerFirstKeys(environment: Environment, gateway: Running, config: Config, base: string): Promise<void> {
+async function offerFirstKeys(
+  environment: Environment,
+  gateway: Running,
+  base: string,
+  pages: readonly string[],
+): Promise<void> {
+  const { config } = gateway
+  for (const page of pages) environment.print(`\n${page}`)
   const secrets = new Map<string, string>()
   environment.print(
     '\nThis is the first start. Here is one key of each key type with a simulated provider; they are shown only once.',

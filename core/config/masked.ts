@@ -1,16 +1,17 @@
 /** The text of a configuration file without any credential, for operators to read. */
-import { isScalar, Lexer, parseDocument, visit } from 'yaml'
+import { isNode, isScalar, Lexer, parseDocument, type Scalar, visit } from 'yaml'
 import type { Config } from './config.ts'
-import { redact } from './redact.ts'
+import { CREDENTIALS, redact } from './redact.ts'
 import { credentialsOf } from './secrets.ts'
 
-/** Settings whose values are credentials, wherever they stand. */
-const SECRET_NAMES = /(?:key|keys|token|secret|password|authorization)$/i
+/** Settings whose values are credentials, wherever they stand, with everything below them. */
+const SECRET_NAMES =
+  /(?:keys?|tokens?|secrets?|passwords?|passwd|pass|pwd|auth|authorization|bearer|credentials?|cookies?|dsn)$|^(?:webhook|private|client_?secret|secret)/i
 
 const STARS = '********'
 
 /** User and password in a URL, and the values of its query. */
-const IN_URL = [/(:\/{1,2})([^/\s"']*)(?=@)/g, /([?&]\w+=)([^\s&"']+)/g] as const
+const IN_URL = [/(:\/{1,2})([^/\s"']*)(?=@)/g, /([?&][\w.-]+=)([^\s&"']+)/g, /(\bpassword=)([^\s&"']+)/gi] as const
 
 /**
  * Returns the text of a file with stars instead of credentials: the values of settings that are named like one, users and
@@ -22,6 +23,8 @@ export function maskedText(config: Config): string {
   let text = config.text
   for (const { from, to, by } of edits) text = text.slice(0, from) + by + text.slice(to)
   for (const pattern of IN_URL) text = text.replace(pattern, `$1${STARS}`)
+  // Whatever else looks random may be a credential of a plugin.
+  text = text.replace(CREDENTIALS.randomWord, STARS)
   for (const credential of credentialsOf(config)) if (credential.length >= 4) text = text.replaceAll(credential, STARS)
   return text
 }
@@ -34,19 +37,37 @@ interface Edit {
 
 function secretScalars(text: string): Edit[] {
   const edits: Edit[] = []
-  visit(parseDocument(text, { logLevel: 'silent' }), {
-    Pair(_, pair) {
-      const { key, value } = pair
-      if (!isScalar(key) || !SECRET_NAMES.test(String(key.value)) || !isScalar(value) || !value.range) return
-      const [from, to] = value.range
-      const written = text.slice(from, to)
-      const [, variable] = /^(\w+)(?:\s|$)/.exec(written) ?? []
-      if (value.tag === '!env' && variable !== undefined) {
-        if (written !== variable) edits.push({ from, to, by: `${variable} ${STARS}` })
-      } else if (value.tag !== '!file' && written !== '' && written !== 'simulated') edits.push({ from, to, by: STARS })
+  const document = parseDocument(text, { logLevel: 'silent' })
+  const hide = (node: unknown): void => {
+    if (!isNode(node)) return
+    visit(node, {
+      Scalar: (_, scalar) => {
+        const edit = edited(text, scalar)
+        if (edit) edits.push(edit)
+      },
+    })
+  }
+  visit(document, {
+    Pair(_, { key, value }) {
+      if (!isScalar(key) || !SECRET_NAMES.test(String(key.value))) return undefined
+      hide(value)
+      return visit.SKIP
     },
   })
   return edits
+}
+
+/** Hides a scalar. The name of a variable and the path of a file stay. */
+function edited(text: string, { range, tag }: Scalar): Edit | undefined {
+  if (!range) return undefined
+  const [from, to] = range
+  const written = text.slice(from, to)
+  const [, variable] = /^(\w+)(?:\s|$)/.exec(written) ?? []
+  if (tag === '!env' && variable !== undefined)
+    return written === variable || written.endsWith(' simulated') ? undefined : { from, to, by: `${variable} ${STARS}` }
+  // `bytesPerToken: 3` is no credential.
+  if (/^\d{1,6}(?:\.\d+)?$/.test(written)) return undefined
+  return tag === '!file' || written === '' || written === 'simulated' ? undefined : { from, to, by: STARS }
 }
 
 function comments(text: string): Edit[] {

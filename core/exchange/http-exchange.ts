@@ -273,7 +273,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     const joined = reply instanceof JoinedReply ? reply.outlet : undefined
     if (joined) await joined.join(this.#reply)
     else if (this.waiting) throw new GatewayError('internal', { cause: new Error('a stage replied too late') })
-    else if (reply instanceof StreamedReply) await sendParts(this, reply)
+    else if (reply instanceof StreamedReply && this.method !== 'HEAD') await sendParts(this, reply)
     else await this.#sendWhole(reply.status, reply.headers, reply.bytes)
     const status = joined?.status ?? reply.status
     return this.#reply.gone

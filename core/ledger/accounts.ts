@@ -1,9 +1,10 @@
 /** Changes to an account other than exchanges: grants, credits, and claimed names. */
 import { createHash, randomUUID } from 'node:crypto'
 import type { Config } from '../config/config.ts'
+import { GatewayError, soonMs } from '../errors.ts'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
-import type { Also } from '../records/database.ts'
+import { type Also, bigintOf, type Sql, Undone } from '../records/database.ts'
 import type { HistoryEntry, Notes } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Records } from '../records/records.ts'
@@ -11,7 +12,7 @@ import type { Store } from '../store/store.ts'
 import { bucketAt } from './buckets.ts'
 import { Reads } from './reads.ts'
 import { Restorer } from './restore.ts'
-import { Scripts, stored } from './scripts.ts'
+import { causeOf, Scripts, stored } from './scripts.ts'
 
 /** The largest balance in nano-credits. The script calculates exactly up to there. */
 const BALANCE_MAX = 9_000_000_000_000_000n
@@ -34,6 +35,20 @@ export interface Claim {
   readonly account: string
   readonly name: string
   readonly value: string
+}
+
+/** The balance does not have what is to be taken back. */
+class NotCovered extends Undone {}
+
+/** A grant is recorded, and the store did not answer. A running gateway applies it as soon as the store does. */
+export class GrantPending extends GatewayError {
+  constructor(cause: unknown) {
+    super('unavailable', {
+      cause: causeOf(cause),
+      message: 'The change is recorded, and takes effect when the store answers again. Do not make it a second time.',
+      retryAfterMs: soonMs(),
+    })
+  }
 }
 
 /** A ledger that can change accounts. */
@@ -79,7 +94,13 @@ export class Accounts extends Reads {
     also?: Also,
   ): Promise<boolean> {
     const wish = { id, amount, at: this.storeNow(), notes }
-    const done = await stored(this.records.keys.grant(account, wish, BALANCE_MAX, also))
+    const within: Also = async sql => {
+      if (amount < 0n) await this.#covered(sql, account, -amount)
+      await also?.(sql)
+    }
+    const done = await stored(this.records.keys.grant(account, wish, BALANCE_MAX, within)).catch((thrown: unknown) => {
+      throw thrown instanceof NotCovered ? new RangeError(thrown.message) : thrown
+    })
     if (done === 'deleted') throw new RangeError(`the key ${account} is deleted`)
     if (done === 'under') throw new RangeError(`the balance has less than ${formatCredits(-amount)} credits`)
     if (done === 'over') throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
@@ -90,9 +111,24 @@ export class Accounts extends Reads {
     // Grants that other calls left pending come first.
     const key = await stored(this.records.keys.get(account))
     if (!key) throw new RangeError(`there is no key ${account}`)
-    await this.restorer.restore(key)
-    await stored(this.records.keys.applied([key], this.storeNow()))
+    try {
+      await this.restorer.restore(key)
+    } catch (cause) {
+      throw new GrantPending(cause)
+    }
+    await this.records.keys.applied([key], this.storeNow()).catch(() => {})
     return added
+  }
+
+  /**
+   * Checks in the transaction that takes an amount back that the balance has it: what the store has, without what is held,
+   * and with the grants that it does not know yet. Transactions run one after the other, so two cannot take the same.
+   */
+  async #covered(sql: Sql, account: string, amount: bigint): Promise<void> {
+    const [row] = await sql.all('SELECT granted FROM accounts WHERE id = ?', [account])
+    const { granted, balance } = await this.balance(account)
+    if (balance + bigintOf(row, 'granted') - granted < amount)
+      throw new NotCovered(`the balance has less than ${formatCredits(amount)} credits`)
   }
 
   /**

@@ -14,6 +14,7 @@ import { Duty } from './duty.ts'
 import { reapOperation } from './operations.ts'
 import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
+import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 
 /** How long a process has the duty without a renewal, in milliseconds. */
@@ -172,8 +173,8 @@ export class Background {
     for (const id of disabled) await this.recordDisabled(id)
   }
 
-  /** Records that a key is disabled in the store. */
-  async recordDisabled(id: string): Promise<void> {
+  /** Records that a key is disabled in the store. @returns its record before that, if there is one */
+  async recordDisabled(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
     const [status, version] = await stored(redis.hmget(keys.of(id).account, 'st', 've'))
     const key = await stored(this.#records.keys.get(id))
@@ -182,11 +183,12 @@ export class Background {
       const ahead = Number(version) > key.version
       const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
       const changed = await stored(
-        this.#records.keys.change(id, record, { at: this.#continuity.now(), pending: !ahead }),
+        this.#records.keys.change(id, key.version, record, { at: this.#continuity.now(), pending: !ahead }),
       )
       if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
     }
     await stored(redis.srem(keys.shared('disabled'), id))
+    return key
   }
 
   /** Deletes exchanges that are older than the history. @returns the number of exchanges */

@@ -1,5 +1,6 @@
 /** Makes and redeems codes. A code adds credits to a key, or becomes a new key, once. */
 import { hash, randomBytes } from 'node:crypto'
+import { turn } from '../lib/turns.ts'
 import { type Code, CodeRefused, useCode } from '../records/codes.ts'
 import type { Sql } from '../records/database.ts'
 import type { KeyRecord } from '../records/key-records.ts'
@@ -7,7 +8,7 @@ import type { Key } from './keys.ts'
 import type { KeyChanges } from './key-changes.ts'
 import { digestOf, newSecret, type Secret, seededBytes } from './key-secrets.ts'
 import type { Ledger } from './ledger.ts'
-import { stored } from './scripts.ts'
+import { stored, unavailable } from './scripts.ts'
 
 /** The properties of new codes. */
 export interface NewCodes extends Pick<Code, 'kind' | 'type' | 'batch' | 'amount' | 'lifetimeMs' | 'expiresAt'> {}
@@ -23,6 +24,9 @@ export type Redeemed = { readonly amount: bigint; readonly repeated: boolean } &
   | { readonly kind: 'credits'; readonly key: string }
   | { readonly kind: 'key'; readonly key: KeyRecord; readonly secret: string }
 )
+
+/** Codes that are made before other work gets its turn. */
+const MADE_AT_ONCE = 50
 
 /** The letters and digits of codes. People confuse none of them. */
 const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
@@ -55,12 +59,14 @@ export class CodeBook {
     texts = newCodeText,
   ): Promise<CreatedCode[]> {
     const createdAt = this.#now()
-    const created = Array.from({ length: count }, () => {
+    const created: CreatedCode[] = []
+    while (created.length < count) {
       const text = texts()
       const state = { cancelledAt: undefined, usedAt: undefined, account: undefined, request: '' }
       const id = `code_${randomBytes(9).toString('hex')}`
-      return { code: { ...wish, ...state, id, createdAt, hint: `TG-...${text.slice(-4)}` }, text }
-    })
+      created.push({ code: { ...wish, ...state, id, createdAt, hint: `TG-...${text.slice(-4)}` }, text })
+      if (created.length % MADE_AT_ONCE === 0) await turn()
+    }
     const rows = created.map(({ code, text }) => ({ ...code, digest: digestOfCode(text) }))
     await stored(this.#ledger.records.codes.add(rows, also && (sql => also(sql, rows))))
     return created
@@ -94,8 +100,11 @@ export class CodeBook {
     const added = await this.#ledger.grant(key.id, `code:${code.id}`, code.amount, notes, async sql => {
       await useCode(sql, digest, use)
     })
-    if (!added) throw new CodeRefused('used', code)
-    return { kind: 'credits', key: key.id, amount: code.amount, repeated: false }
+    if (added) return { kind: 'credits', key: key.id, amount: code.amount, repeated: false }
+    // The same request, or another one for the same key, came at the same time.
+    const used = (await stored(this.#ledger.records.codes.find(digest))) ?? code
+    if (asked === '' || used.request !== asked) throw new CodeRefused('used', used)
+    return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
   }
 
   async #redeemForKey(
@@ -114,7 +123,7 @@ export class CodeBook {
     const repeated = async (used: Code): Promise<Redeemed> => {
       const same = asked !== '' && used.request === asked
       const key = same ? await stored(this.#ledger.records.keys.find(secret.digest)) : undefined
-      if (!key) throw new CodeRefused('used', used)
+      if (!key || key.status === 'deleted') throw new CodeRefused('used', used)
       return { kind: 'key', key, secret: secret.secret, amount, repeated: true }
     }
     if (code.usedAt !== undefined) return repeated(code)
@@ -128,6 +137,7 @@ export class CodeBook {
           await useCode(sql, digest, { account: key?.id ?? '', type, request: asked, now })
         },
       })
+      if (created?.reached === 'unknown') throw unavailable(new Error('the new key may not be recorded'))
       return { kind: 'key', key: created?.key as KeyRecord, secret: secret.secret, amount, repeated: false }
     } catch (thrown) {
       // The same request may have come twice at once. Then the key of the other one is there already.

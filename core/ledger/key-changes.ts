@@ -1,6 +1,7 @@
 /** Creates, changes and finds keys as operators do. A change goes to the records first, then to the store. */
 import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
+import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
 import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
@@ -52,6 +53,8 @@ export interface CreatedKey {
 
 /** Keys that are written to the store at the same time. */
 const SIDE_BY_SIDE = 64
+/** Keys that are made before other work gets its turn. */
+const MADE_AT_ONCE = 50
 
 /** The keys, as an operator changes them. */
 export class KeyChanges {
@@ -66,6 +69,9 @@ export class KeyChanges {
   /** Called when there is a key with a digest. */
   protected appeared(_digest: string): void {}
 
+  /** Called when the key with a digest has changed. */
+  protected changed(_digest: string): void {}
+
   /** Creates a key. Only the result contains the secret. @throws GatewayError unavailable */
   async create(wish: NewKeys): Promise<CreatedKey> {
     return (await this.createMany(wish, 1))[0] as CreatedKey
@@ -79,12 +85,14 @@ export class KeyChanges {
     const { type, name, batch = '', label = '', credits, expiresAt } = wish
     const { also, secrets = newSecret } = extras
     const createdAt = this.now()
-    const created = Array.from({ length: count }, () => {
+    const created: { key: KeyRecord; secret: string }[] = []
+    while (created.length < count) {
       const { secret, digest, hint } = secrets()
       const id = `key_${randomBytes(9).toString('hex')}`
       const own = { id, type, name, batch, status: 'active' as const, expiresAt, createdAt }
-      return { key: { ...own, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret }
-    })
+      created.push({ key: { ...own, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
+      if (created.length % MADE_AT_ONCE === 0) await turn()
+    }
     const keys = created.map(({ key }) => key)
     const recorded = await this.#recorded(async () => {
       const at = this.ledger.continuity.now()
@@ -160,7 +168,8 @@ export class KeyChanges {
     if (!(await disableInStore(scripts, id)))
       return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached
     try {
-      await background.recordDisabled(id)
+      const key = await background.recordDisabled(id)
+      if (key) this.changed(key.digest)
       return 'store'
     } catch (thrown) {
       const cause = causeOf(thrown)
@@ -231,10 +240,11 @@ export class KeyChanges {
     const { scripts, records, continuity } = this.ledger
     let recorded: RecordedKey | undefined
     for (;;) {
+      let before: RecordedKey | undefined
       let key: RecordedKey
       let isRecorded: boolean | 'unknown'
       try {
-        const before = await stored(records.keys.get(id))
+        before = await stored(records.keys.get(id))
         if (!before) throw new RangeError(`there is no key ${id}`)
         if (before.status === 'deleted' && !recorded) throw new RangeError(`the key ${id} is deleted`)
         const [version, status] = await stored(scripts.redis.hmget(scripts.keys.of(id).account, 've', 'st'))
@@ -247,7 +257,9 @@ export class KeyChanges {
         }
         const at = continuity.now()
         const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
-        isRecorded = await this.#recorded(() => records.keys.change(id, key, { at, pending: true }, first), key)
+        const { version: from } = before
+        const change = () => records.keys.change(id, from, key, { at, pending: true }, first)
+        isRecorded = await this.#recorded(change, key)
       } catch (thrown) {
         if (recorded) return { key: recorded, reached: 'records' }
         throw thrown
@@ -262,6 +274,7 @@ export class KeyChanges {
       } catch {
         return { key, reached: 'records' }
       }
+      this.changed(before.digest)
       await records.keys.applied([key], continuity.now()).catch(() => {})
       return { key, reached: 'store' }
     }

@@ -125,6 +125,10 @@ export class Keys extends KeyChanges {
     this.#absent.delete(digest)
   }
 
+  protected override changed(digest: string): void {
+    this.#found.delete(digest)
+  }
+
   async #load(digest: string): Promise<Key | undefined> {
     const { scripts } = this.ledger
     const id = await stored(scripts.redis.get(scripts.keys.pointer(digest)))

@@ -9,13 +9,15 @@ export { recordDisabled } from '../pool/sharing.ts'
 export { addAudit, type AuditEntry, type NumberedEntry } from '../records/audit-log.ts'
 export { type Code, CODE_STATES, CodeRefused, codeState } from '../records/codes.ts'
 export type { Also, Sql } from '../records/database.ts'
-export { dayOf, DAY_MS } from '../records/entry.ts'
 export type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 export {
   countByType,
+  cursorAt,
+  type KeyCursor,
   KEY_ORDERS,
   type KeyOrder,
   type KeySearch,
+  keyTotals,
   KEY_STATES,
   type KeyState,
 } from '../records/key-search.ts'

@@ -7,6 +7,7 @@ import type { Config } from '../config/config.ts'
 import { type Scripts, stored } from '../ledger/scripts.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { OnceInAWhile } from '../lib/once-in-a-while.ts'
+import type { Also } from '../records/database.ts'
 import { meta, setMeta } from '../records/migrations.ts'
 import type { Records } from '../records/records.ts'
 import type { HealthState } from './health.ts'
@@ -184,11 +185,13 @@ export async function recordDisabled(
   { database }: Records,
   name: string,
   disabled: boolean,
+  also?: Also,
 ): Promise<readonly string[]> {
   const change = database.transaction(async sql => {
     const others = namesIn(await meta(sql, DISABLED)).filter(each => each !== name)
     const names = disabled ? [...others, name] : others
     await setMeta(sql, DISABLED, JSON.stringify(names))
+    await also?.(sql)
     return names
   })
   return stored(change)

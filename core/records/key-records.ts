@@ -1,6 +1,6 @@
 /** Keys and their grants in the records. */
 import { type Also, bigintOf, type Database, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
-import { type KeySearch, type KeyTotals, searchOf } from './key-search.ts'
+import { type KeySearch, searchOf } from './key-search.ts'
 
 /** What is recorded of a key. */
 export interface KeyRecord {
@@ -157,18 +157,6 @@ export class KeyRecords {
     return (await this.#database.all(`${SELECT} ${where} ${order} LIMIT ?`, [...values, search.count])).map(keyOf)
   }
 
-  /** Counts the keys of a search, and adds up what they were granted and charged. */
-  async totals(search: Omit<KeySearch, 'count' | 'after' | 'sort'>): Promise<KeyTotals> {
-    const { where, values } = searchOf(this.#database.dialect, search)
-    const [row] = await this.#database.all(
-      `SELECT COUNT(*) AS keys, CAST(COALESCE(SUM(a.granted), 0) AS BIGINT) AS granted,
-       CAST(COALESCE(SUM(t.settled), 0) AS BIGINT) AS settled
-       FROM accounts a LEFT JOIN totals t ON t.account = a.no ${where}`,
-      values,
-    )
-    return { keys: Number(row?.['keys']), granted: bigintOf(row, 'granted'), settled: bigintOf(row, 'settled') }
-  }
-
   /** Iterates over all keys, in pages. */
   pages(size: number): AsyncGenerator<RecordedKey[]> {
     return this.#pages('TRUE', [], size)
@@ -193,11 +181,13 @@ export class KeyRecords {
   }
 
   /**
-   * Changes the record of a key if its version is the newest. It is pending until `applied`, unless the store knows it.
-   * @returns whether it was
+   * Changes the record of a key if it still has the version that the change is made from. It is pending until `applied`,
+   * unless the store knows it.
+   * @returns whether it had
    */
   async change(
     id: string,
+    from: number,
     record: Omit<KeyRecord, 'id' | 'type' | 'batch' | 'createdAt'>,
     { at, pending }: { at: number; pending: boolean },
     also?: Also,
@@ -207,8 +197,8 @@ export class KeyRecords {
       const rows = await sql.all(
         `UPDATE accounts SET status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
          rotation = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
-         WHERE id = ? AND version < ? RETURNING no`,
-        [status, name, label, hint, expiresAt ?? null, version, digest, rotation, at, pending ? 1 : 0, id, version],
+         WHERE id = ? AND version = ? RETURNING no`,
+        [status, name, label, hint, expiresAt ?? null, version, digest, rotation, at, pending ? 1 : 0, id, from],
       )
       if (rows.length > 0) await also?.(sql)
       return rows.length > 0

@@ -1,5 +1,5 @@
 /** Which keys to list, in which order, as SQL. */
-import { type Database, likeIn, type Sql, type SqlValue } from './database.ts'
+import { bigintOf, type Database, likeIn, type Sql, type SqlValue } from './database.ts'
 
 /** What a key can be found by: its state, as an operator sees it. Exhausted and expired keys are not disabled. */
 export const KEY_STATES = ['active', 'disabled', 'expired', 'exhausted', 'deleted'] as const
@@ -23,9 +23,16 @@ export interface KeySearch {
   readonly now: number
   /** `created` by default. */
   readonly sort?: KeyOrder | undefined
-  /** The id of the last key of the page before. */
-  readonly after?: string | undefined
+  /** Where the page before ended. */
+  readonly after?: KeyCursor | undefined
   readonly count: number
+}
+
+/** A place in a list of keys: a key, and what the order compared of it then. */
+export interface KeyCursor {
+  readonly id: string
+  /** Undefined if the keys are in the order of their creation. */
+  readonly value: bigint | undefined
 }
 
 /** The number of keys, and their sums in nano-credits. */
@@ -57,6 +64,26 @@ const ORDERS: Readonly<Record<string, string>> = {
   active: 'COALESCE(t.changed, 0)',
 }
 
+/** What orders compare of a key. */
+interface Compared {
+  readonly id: string
+  readonly granted: bigint
+  readonly settled: bigint
+  readonly expiresAt: number | undefined
+  readonly endedAt: number
+}
+
+/** Returns the place after a key in a list. */
+export function cursorAt(key: Compared, sort: KeyOrder): KeyCursor {
+  const values: Readonly<Record<string, bigint>> = {
+    balance: key.granted - key.settled,
+    used: key.settled,
+    expires: BigInt(key.expiresAt ?? Number.MAX_SAFE_INTEGER),
+    active: BigInt(key.endedAt),
+  }
+  return { id: key.id, value: values[sort.replace('-', '')] }
+}
+
 /** Returns the conditions and the order of a search over `accounts a` with their `totals t`. */
 export function searchOf(
   dialect: Database['dialect'],
@@ -73,11 +100,9 @@ export function searchOf(
   const [than, direction] = descending ? ['<', 'DESC'] : ['>', 'ASC']
   if (after !== undefined) {
     const number = '(SELECT no FROM accounts WHERE id = ?)'
-    if (column === undefined) add(`a.no ${than} ${number}`, after)
-    else {
-      const value = `(SELECT ${column} FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?)`
-      add(`(${column} ${than} ${value} OR (${column} = ${value} AND a.no ${than} ${number}))`, after, after, after)
-    }
+    const { id, value } = after
+    if (column === undefined || value === undefined) add(`a.no ${than} ${number}`, id)
+    else add(`(${column} ${than} ? OR (${column} = ? AND a.no ${than} ${number}))`, value, value, id)
   }
   if (type !== undefined) add('a.type = ?', type)
   if (batch !== undefined) add('a.batch = ?', batch)
@@ -99,4 +124,28 @@ export function searchOf(
 export async function countByType(sql: Sql): Promise<Map<string, number>> {
   const rows = await sql.all("SELECT type, COUNT(*) AS keys FROM accounts WHERE status <> 'deleted' GROUP BY type")
   return new Map(rows.map(row => [String(row['type']), Number(row['keys'])]))
+}
+
+/** Counts the keys of a search, and adds up what they were granted and charged. */
+export async function keyTotals(
+  database: Database,
+  search: Omit<KeySearch, 'count' | 'after' | 'sort'>,
+): Promise<KeyTotals> {
+  const { where, values } = searchOf(database.dialect, search)
+  const [row] = await database.all(
+    `SELECT COUNT(*) AS keys, ${sumOf('a.granted', 'granted')}, ${sumOf('t.settled', 'settled')}
+     FROM accounts a LEFT JOIN totals t ON t.account = a.no ${where}`,
+    values,
+  )
+  const sum = (name: string): bigint => bigintOf(row, `${name}_high`) * 1_000_000_000n + bigintOf(row, `${name}_low`)
+  return { keys: Number(row?.['keys']), granted: sum('granted'), settled: sum('settled') }
+}
+
+/** Adds up a column in two parts, since the sum may exceed 64 bits. */
+function sumOf(column: string, name: string): string {
+  return `${whole(`${column} / 1000000000`)} AS ${name}_high, ${whole(`${column} % 1000000000`)} AS ${name}_low`
+}
+
+function whole(text: string): string {
+  return `CAST(COALESCE(SUM(${text}), 0) AS BIGINT)`
 }

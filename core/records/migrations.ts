@@ -57,7 +57,7 @@ const STEPS: readonly (readonly string[])[] = [
       digest TEXT NOT NULL UNIQUE, hint TEXT NOT NULL, created BIGINT NOT NULL, used BIGINT, revoked BIGINT)`,
     `CREATE TABLE sessions (digest TEXT PRIMARY KEY, token INTEGER NOT NULL, created BIGINT NOT NULL,
       expires BIGINT NOT NULL)`,
-    `CREATE TABLE requests (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, seed TEXT NOT NULL, reply TEXT NOT NULL,
+    `CREATE TABLE requests (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, caller TEXT NOT NULL, seed TEXT NOT NULL, reply TEXT NOT NULL,
       at BIGINT NOT NULL)`,
     'CREATE INDEX requests_at ON requests (at)',
     `CREATE TABLE audit (no INTEGER PRIMARY KEY, at BIGINT NOT NULL, actor TEXT NOT NULL, address TEXT NOT NULL,

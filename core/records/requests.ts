@@ -7,6 +7,8 @@ export interface DoneRequest {
   readonly id: string
   /** The hash of what was asked for. */
   readonly fingerprint: string
+  /** The hash of the secret that the caller presented, on which the secrets of the reply depend. */
+  readonly caller: string
   /** From which the secrets of its reply are made again, together with the caller's own secret. */
   readonly seed: string
   /** The reply as JSON, without any secret. */
@@ -29,10 +31,11 @@ export class RequestDone extends Undone {
 export async function noteRequest(sql: Sql, request: DoneRequest): Promise<void> {
   const known = await findRequest(sql, request.id)
   if (known) throw new RequestDone(known)
-  const { id, fingerprint, seed, reply, at } = request
-  await sql.all('INSERT INTO requests (id, fingerprint, seed, reply, at) VALUES (?, ?, ?, ?, ?)', [
+  const { id, fingerprint, caller, seed, reply, at } = request
+  await sql.all('INSERT INTO requests (id, fingerprint, caller, seed, reply, at) VALUES (?, ?, ?, ?, ?, ?)', [
     id,
     fingerprint,
+    caller,
     seed,
     reply,
     at,
@@ -40,12 +43,13 @@ export async function noteRequest(sql: Sql, request: DoneRequest): Promise<void>
 }
 
 async function findRequest(sql: Sql, id: string): Promise<DoneRequest | undefined> {
-  const [row] = await sql.all('SELECT id, fingerprint, seed, reply, at FROM requests WHERE id = ?', [id])
+  const [row] = await sql.all('SELECT id, fingerprint, caller, seed, reply, at FROM requests WHERE id = ?', [id])
   if (!row) return undefined
   const text = (name: string): string => String(row[name])
   return {
     id,
     fingerprint: text('fingerprint'),
+    caller: text('caller'),
     seed: text('seed'),
     reply: text('reply'),
     at: Number(row['at']),

@@ -1,6 +1,6 @@
 /** Answers who used what: sums by day, from the sums that are kept of each day. */
-import { type Database, type Row, selectIn } from './database.ts'
-import { addRow, type DayCount, noCount } from './day-sums.ts'
+import { bigintOf, type Database, type Row, selectIn } from './database.ts'
+import { addRow, COUNTERS, type DayCount, noCount } from './day-sums.ts'
 import { DAY_MS } from './entry.ts'
 
 /** What usage can be grouped by. `account` is the upstream account. */
@@ -52,27 +52,40 @@ export async function usageBy(database: Database, group: UsageGroup, range: Usag
     .slice(0, count)
 }
 
-/** With many keys, only the sums of those that are returned are read. */
+/** With many keys, their sums are made by the database, which leaves out the times. */
 async function byKey(database: Database, { from, to, count }: UsageRange): Promise<Usage[]> {
-  const top = await database.all(
-    `SELECT account FROM day_accounts WHERE day >= ? AND day <= ?
+  const sums = COUNTERS.map(name => `CAST(SUM(${name}) AS BIGINT) AS ${name}`).join(', ')
+  const rows = await database.all(
+    `SELECT account, ${sums} FROM day_accounts WHERE day >= ? AND day <= ?
      GROUP BY account ORDER BY SUM(charge) DESC, account LIMIT ?`,
     [from, to, count],
   )
-  const accounts = top.map(row => Number(row['account']))
-  const rows = await selectIn(
-    database,
-    `SELECT * FROM day_accounts WHERE day >= ${from} AND day <= ${to} AND account`,
-    accounts,
-  )
+  const accounts = rows.map(row => Number(row['account']))
+  const times = rows.length <= TIMED_MAX ? await timesOf(database, accounts, from, to) : undefined
   const keys = await selectIn(database, 'SELECT no, id, name FROM accounts WHERE no', accounts)
   const keyOf = new Map(keys.map(row => [Number(row['no']), row]))
-  return [...summed(rows, row => Number(row['account']))]
-    .map(([no, sums]) => {
+  return rows
+    .map(row => {
+      const no = Number(row['account'])
       const key = keyOf.get(no)
-      return { group: String(key?.['id'] ?? ''), name: String(key?.['name'] ?? ''), ...sums }
+      const counts = Object.fromEntries(COUNTERS.map(name => [name, bigintOf(row, name)])) as DayCount['counts']
+      const { durations, firstBytes } = times?.get(no) ?? noCount()
+      return { group: String(key?.['id'] ?? ''), name: String(key?.['name'] ?? ''), counts, durations, firstBytes }
     })
     .sort(byCharge)
+}
+
+/** Most keys of a report that has their times. */
+const TIMED_MAX = 100
+
+async function timesOf(
+  database: Database,
+  accounts: readonly number[],
+  from: number,
+  to: number,
+): Promise<Map<number, DayCount>> {
+  const select = `SELECT * FROM day_accounts WHERE day >= ${from} AND day <= ${to} AND account`
+  return summed(await selectIn(database, select, accounts), row => Number(row['account']))
 }
 
 function summed(rows: readonly Row[], keyOf: (row: Row) => number): Map<number, DayCount> {

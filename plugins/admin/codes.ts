@@ -1,6 +1,6 @@
 /** Redeem codes in the admin API. */
 import { formatCredits, GatewayError, invalidBody, isoTime, operator } from 'tollgate/plugin'
-import { amountOf, type Call, futureOf, noting, type Operation, operation, shownId } from './operation.ts'
+import { amountOf, type Call, futureOf, mapInTurns, noting, type Operation, operation, shownId } from './operation.ts'
 import { CODE, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, NEW_CODE, shape } from './schemas.ts'
 
 /** Most codes of one batch. */
@@ -30,7 +30,7 @@ const create = operation({
   summary: 'Create a batch of redeem codes: all or none. The reply has the codes, which are shown only once.',
   scope: 'keys',
   status: 201,
-  creates: true,
+  creates: 'secrets',
   body: {
     type: 'object',
     additionalProperties: false,
@@ -85,7 +85,7 @@ const create = operation({
     const { ledger, now } = call.office
     const bytes = call.once.bytes()
     const found = await operator.stored(ledger.records.codes.withIds(ids))
-    const rows = ids.map(id => {
+    const rows = await mapInTurns(ids, id => {
       const code = operator.newCodeText(bytes)
       return { ...view(found.get(id) as operator.Code, now()), code }
     })
@@ -111,6 +111,8 @@ const list = operation({
   async page(call, cursor, limit) {
     const { ledger, now } = call.office
     const { search, batch, status } = call.query
+    if (cursor !== undefined && !(await operator.stored(ledger.records.codes.get(cursor))))
+      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const wish = { text: search || undefined, batch, state: status, now: now(), after: cursor, count: limit + 1 }
     const found = await operator.stored(ledger.records.codes.list(wish))
     const data = found.slice(0, limit).map(code => view(code, now()))

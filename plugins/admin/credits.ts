@@ -13,11 +13,6 @@ async function credit(
   const { id } = await keyOf(call)
   const sum = amountOf(call.body.credits)
   const { reason = '' } = call.body
-  if (action === 'deduct') {
-    const { balance } = await ledger.balance(id)
-    // What is held belongs to running requests.
-    if (balance < sum) throw new RangeError(`the balance has less than ${formatCredits(sum)} credits`)
-  }
   const amount = action === 'topup' ? sum : -sum
   const done = { id, credited: formatCredits(amount) }
   const details = { credits: done.credited, ...(reason !== '' && { reason }) }
@@ -40,7 +35,7 @@ const topUp = operation({
   path: '/keys/{id}/topup',
   summary: "Add to a key's balance.",
   scope: 'keys',
-  creates: true,
+  creates: 'grant',
   body: {
     type: 'object',
     additionalProperties: false,
@@ -57,7 +52,7 @@ const deduct = operation({
   path: '/keys/{id}/deduct',
   summary: "Take something of a key's balance back, at most what is left.",
   scope: 'keys',
-  creates: true,
+  creates: 'grant',
   body: {
     type: 'object',
     additionalProperties: false,

@@ -1,4 +1,5 @@
 import {
+  csvReply,
   definePlugin,
   type Exchange,
   GatewayError,
@@ -7,11 +8,12 @@ import {
   operator,
   PRIVATE,
   Reply,
-  StreamedReply,
+  WebPage,
 } from 'tollgate/plugin'
 import { Access } from './access.ts'
 import { CODE_OPERATIONS } from './codes.ts'
 import { CREDIT_OPERATIONS } from './credits.ts'
+import { KEY_LISTS } from './key-list.ts'
 import { KEY_OPERATIONS } from './keys.ts'
 import { OFFICE_OPERATIONS } from './office.ts'
 import { Once } from './once.ts'
@@ -20,6 +22,7 @@ import type { Call, Office, Operation } from './operation.ts'
 import { REPORT_OPERATIONS } from './reports.ts'
 
 const OPERATIONS: readonly Operation[] = [
+  ...KEY_LISTS,
   ...KEY_OPERATIONS,
   ...CREDIT_OPERATIONS,
   ...CODE_OPERATIONS,
@@ -40,14 +43,17 @@ const ROUTES = OPERATIONS.map(operation => {
 })
 
 /**
- * The operators' area: an API for their programs and shops. Every request needs a token, or a session that began with
+ * The operators' area: an API for their programs and shops, and a page that uses it. Every request but those for the page
+ * itself needs a token, or a session that began with
  * one.
  */
 export default definePlugin({
   name: 'admin',
-  summary: 'Answers the admin API at an address of its own: keys, redeem codes, usage, accounts, tokens, audit log.',
-  on: ['GET /admin/*', 'POST /admin/*', 'PATCH /admin/*', 'DELETE /admin/*'],
+  summary:
+    'Serves the admin page and its API at an address of its own: keys, redeem codes, usage, accounts, audit log.',
+  on: ['GET /admin', 'GET /admin/*', 'POST /admin/*', 'PATCH /admin/*', 'DELETE /admin/*'],
   listens: true,
+  page: '/admin',
   options: {
     type: 'object',
     additionalProperties: false,
@@ -72,13 +78,15 @@ export default definePlugin({
         default: 24,
         description: 'Hours for which a repeated idempotency key gets the first answer.',
       },
-      bodyBytes: { type: 'integer', minimum: 1024, default: 1_048_576, description: 'Maximum size of a request body.' },
+      bodyBytes: { type: 'integer', minimum: 1024, default: 262_144, description: 'Maximum size of a request body.' },
     },
   },
   setup(options, host) {
     const { config, keys, ledger, now, pool, sharing } = host
     const access = new Access(host, options)
+    const page = new WebPage(new URL('./page/', import.meta.url), '/admin/page')
     const document = openapiOf(OPERATIONS)
+    const ended = new AbortController()
     const office: Office = {
       ...host,
       status: host.status,
@@ -86,10 +94,13 @@ export default definePlugin({
       codes: new operator.CodeBook(ledger, keys, now),
       overview: new operator.OverviewFeed({ config, ledger, pool, sharing, now }),
       openapi: () => document,
+      ended: ended.signal,
     }
-    const forget = setInterval(() => {
+    const forgetOld = (): void => {
       ledger.records.requests.forgetBefore(now() - options.idempotencyHours * 3_600_000).catch(() => {})
-    }, FORGET_EVERY_MS).unref()
+    }
+    forgetOld()
+    const forget = setInterval(forgetOld, FORGET_EVERY_MS).unref()
 
     async function bodyOf(x: Exchange): Promise<unknown> {
       const bytes = await x.read(options.bodyBytes)
@@ -104,7 +115,7 @@ export default definePlugin({
     }
 
     async function signIn(x: Exchange): Promise<Reply> {
-      const { token } = (await bodyOf(x)) as { token?: unknown }
+      const { token } = ((await bodyOf(x)) ?? {}) as { token?: unknown }
       if (typeof token !== 'string') throw invalidBody('"token" is missing.', 'token')
       const { actor, cookie } = await access.signIn(x, token)
       const own = OFFICE_OPERATIONS[0] as Operation
@@ -115,7 +126,7 @@ export default definePlugin({
         params: {},
         query: {},
         body: {},
-        once: Once.of(x, actor, {}, 0),
+        once: Once.single(actor),
       })
       return Reply.json(reply, { ...PRIVATE, 'set-cookie': cookie })
     }
@@ -126,7 +137,8 @@ export default definePlugin({
       const body = x.method === 'GET' ? {} : await bodyOf(x)
       const fault = operation.checkBody(body)
       if (fault) throw invalidBody(fault.message, fault.member || undefined)
-      const call: Call<any, any> = { office, x, actor, params, query, body, once: Once.of(x, actor, body, now()) }
+      const once = operation.creates ? Once.of(x, actor, body, now()) : Once.single(actor)
+      const call: Call<any, any> = { office, x, actor, params, query, body, once }
       if (operation.answer) return operation.answer(call)
       if (operation.page) return listed(call, operation)
       const [done, seen] = await doneOnce(call, operation)
@@ -138,7 +150,10 @@ export default definePlugin({
     /** Does what is asked for, unless the same request did it. @returns what was done, and the request that did it */
     async function doneOnce(call: Call<any, any>, operation: Operation): Promise<[done: unknown, once: Once]> {
       const { once } = call
-      const again = (known: operator.DoneRequest): [unknown, Once] => [JSON.parse(known.reply), once.earlier(known)]
+      const again = (known: operator.DoneRequest): [unknown, Once] => [
+        JSON.parse(known.reply),
+        once.earlier(known, operation.creates === 'secrets'),
+      ]
       if (operation.creates && once.request) {
         const known = await operator.stored(ledger.records.requests.find(once.request.id))
         if (known) return again(known)
@@ -153,6 +168,10 @@ export default definePlugin({
 
     return {
       async request(x) {
+        x.addHeaders({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
+        if (x.path === '/admin' || x.path === '/admin/') return page.page
+        const file = page.file(x.path, x.headers['accept-encoding'])
+        if (file) return file
         try {
           if (x.path === `${BASE}/session` && x.method === 'POST') return await signIn(x)
           const found = ROUTES.filter(({ pattern }) => pattern.test(x.path))
@@ -168,6 +187,7 @@ export default definePlugin({
           throw refused(thrown)
         }
       },
+      retire: () => ended.abort(),
       close: () => clearInterval(forget),
     }
   },
@@ -188,10 +208,12 @@ function paramsOf({ names, pattern }: (typeof ROUTES)[number], path: string): Re
 /** Returns the query with its numbers. @throws GatewayError bad_request */
 function queryOf(x: Exchange, { query, checkQuery }: Operation): Record<string, unknown> {
   const { properties = {} } = (query ?? {}) as { properties?: Record<string, { type?: unknown }> }
-  const given: Record<string, unknown> = {}
+  const given: Record<string, unknown> = Object.create(null) as Record<string, unknown>
   for (const [name, text] of x.query) {
     if (Object.hasOwn(given, name))
       throw new GatewayError('bad_request', { message: `"${name}" appears twice.`, param: name })
+    if (text.includes('\0'))
+      throw new GatewayError('bad_request', { message: `"${name}" has a character 0.`, param: name })
     // An empty field of a form asks for nothing.
     if (text !== '') given[name] = properties[name]?.type === 'integer' && /^\d{1,9}$/.test(text) ? Number(text) : text
   }
@@ -214,21 +236,7 @@ async function listed(call: Call<Paging>, operation: Operation): Promise<Reply> 
     const { data, next } = (await operation.page?.(call, cursor, limit)) ?? { data: [], next: undefined }
     return Reply.json({ object: 'list', data, has_more: next !== undefined, next_cursor: next ?? null }, PRIVATE)
   }
-  const first = await operation.page?.(call, cursor, CSV_ROWS)
-  async function* lines(): AsyncGenerator<string> {
-    // The mark tells spreadsheets that the text is UTF-8.
-    yield `\ufeff${operator.csvLine(columns)}\n`
-    for (let at = first; at; at = at.next === undefined ? undefined : await operation.page?.(call, at.next, CSV_ROWS))
-      yield at.data.map(row => `${operator.csvLine(columns.map(column => cell(row[column])))}\n`).join('')
-  }
-  return new StreamedReply(lines(), {
-    ...PRIVATE,
-    'content-type': 'text/csv; charset=utf-8',
-    'content-disposition': `attachment; filename="${call.x.path.split('/').at(-1) ?? 'list'}.csv"`,
-  })
-}
-
-function cell(value: unknown): string | number | null {
-  if (typeof value === 'string' || typeof value === 'number') return value
-  return value === null || value === undefined ? null : JSON.stringify(value)
+  const name = call.x.path.split('/').at(-1) ?? 'list'
+  const none = { data: [], next: undefined }
+  return csvReply(name, columns, async at => (await operation.page?.(call, at ?? cursor, CSV_ROWS)) ?? none)
 }

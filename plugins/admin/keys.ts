@@ -1,37 +1,20 @@
 /** Keys in the admin API: creating, finding, changing and crediting them. */
 import { formatCredits, GatewayError, isoTime, invalidBody, operator } from 'tollgate/plugin'
-import { amountOf, auditEntry, type Call, futureOf, keyOf, noting, type Operation, operation } from './operation.ts'
+import {
+  amountOf,
+  auditEntry,
+  type Call,
+  futureOf,
+  keyOf,
+  mapInTurns,
+  noting,
+  type Operation,
+  operation,
+} from './operation.ts'
 import { CHANGED_KEY, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, KEY, NEW_KEY, shape } from './schemas.ts'
 
 /** Most keys of one batch. */
 const BATCH_MAX = 10_000
-
-const FILTERS = {
-  search: {
-    type: 'string',
-    maxLength: 200,
-    description: 'Part of the id, the name, the batch, the label or the hint. Never a whole secret.',
-  },
-  type: { type: 'string', maxLength: 64 },
-  batch: { type: 'string', maxLength: 200 },
-  status: { enum: operator.KEY_STATES, description: 'Without it, all keys that are not deleted.' },
-} as const
-
-interface Filters {
-  readonly search?: string | undefined
-  readonly type?: string | undefined
-  readonly batch?: string | undefined
-  readonly status?: operator.KeyState | undefined
-}
-
-function searchOf({ search, type, batch, status }: Filters, now: number) {
-  if (search !== undefined && /^sk-\w{20,}/.test(search.trim()))
-    throw new GatewayError('bad_request', {
-      message: 'A secret must not stand in a URL. Send it to POST /admin/api/keys/find.',
-      param: 'search',
-    })
-  return { text: search === '' ? undefined : search, type, batch, state: status, now }
-}
 
 /** Returns a key with its balance. */
 export function keyView(call: Call, key: operator.RecordedKey) {
@@ -64,7 +47,7 @@ const create = operation({
   summary: 'Create a key, or a batch of keys: all or none. The reply has their secrets, which are shown only once.',
   scope: 'keys',
   status: 201,
-  creates: true,
+  creates: 'secrets',
   body: {
     type: 'object',
     additionalProperties: false,
@@ -103,79 +86,14 @@ const create = operation({
       })
     return done
   },
-  show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { once }) {
+  async show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { once }) {
     const secrets = once.secrets('sk-')
-    const rows = ids.map(id => {
+    const rows = await mapInTurns(ids, id => {
       const { secret, hint } = secrets()
       const own = { id, key: secret, type, name, label: label || hint, hint, batch }
       return { ...own, credits: amount, expires_at: isoTime(expiresAt) }
     })
-    return Promise.resolve({ keys: rows })
-  },
-})
-
-const list = operation({
-  method: 'GET',
-  path: '/keys',
-  summary: 'List keys.',
-  scope: 'read',
-  query: {
-    type: 'object',
-    properties: {
-      ...FILTERS,
-      sort: {
-        enum: operator.KEY_ORDERS,
-        default: '-created',
-        description: 'With a minus sign, the largest come first.',
-      },
-    },
-  },
-  reply: KEY,
-  columns: Object.keys(KEY.properties),
-  async page(call, cursor, limit) {
-    const { ledger, now } = call.office
-    const sort = call.query.sort
-    const search = { ...searchOf(call.query as Filters, now()), sort, after: cursor, count: limit + 1 }
-    const found = await operator.stored(ledger.records.keys.list(search))
-    const data = await Promise.all(found.slice(0, limit).map(key => keyView(call, key)))
-    return { data: data as never[], next: found.length > limit ? data.at(-1)?.id : undefined }
-  },
-})
-
-const totals = operation({
-  method: 'GET',
-  path: '/keys/totals',
-  summary: 'Count the keys of a search, and add up what they were granted and charged.',
-  scope: 'read',
-  query: { type: 'object', additionalProperties: false, properties: FILTERS },
-  reply: shape('Totals', {
-    keys: { type: 'integer' },
-    granted: { type: 'string' },
-    used: { type: 'string' },
-  }),
-  async run(call) {
-    const { ledger, now } = call.office
-    const sums = await operator.stored(ledger.records.keys.totals(searchOf(call.query as Filters, now())))
-    return { keys: sums.keys, granted: formatCredits(sums.granted), used: formatCredits(sums.settled) }
-  },
-})
-
-const find = operation({
-  method: 'POST',
-  path: '/keys/find',
-  summary: 'Find the key with a secret.',
-  scope: 'read',
-  body: {
-    type: 'object',
-    additionalProperties: false,
-    required: ['key'],
-    properties: { key: { type: 'string', maxLength: 200, expected: 'the secret of a key' } },
-  },
-  reply: KEY,
-  async run(call) {
-    const key = await call.office.keys.record(call.body.key.trim())
-    if (!key) throw new GatewayError('not_found', { message: 'There is no key with this secret.' })
-    return keyView(call, key)
+    return { keys: rows }
   },
 })
 
@@ -240,7 +158,9 @@ const disable = operation({
     const { id, status } = await keyOf(call)
     if (status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
     const reached = await call.office.keys.disable(id)
-    await call.office.ledger.records.audit.add(auditEntry(call, { action: 'key.disable', target: id }))
+    // The key is disabled in any case.
+    const noted = call.office.ledger.records.audit.add(auditEntry(call, { action: 'key.disable', target: id }))
+    await noted.catch((cause: unknown) => call.office.log.warn({ err: cause, key: id }, 'the audit log lacks a change'))
     return changed(call, reached)
   },
 })
@@ -263,7 +183,7 @@ const rotate = operation({
   path: '/keys/{id}/rotate',
   summary: 'Give a key a new secret, which is shown only once. The old one stops working.',
   scope: 'keys',
-  creates: true,
+  creates: 'secrets',
   reply: NEW_KEY,
   async run(call) {
     const { id } = await keyOf(call)
@@ -292,15 +212,4 @@ const rotate = operation({
 })
 
 /** All of them. A path without variable parts stands before those that it also matches. */
-export const KEY_OPERATIONS: readonly Operation[] = [
-  create,
-  list,
-  totals,
-  find,
-  show,
-  edit,
-  remove,
-  disable,
-  enable,
-  rotate,
-]
+export const KEY_OPERATIONS: readonly Operation[] = [create, show, edit, remove, disable, enable, rotate]

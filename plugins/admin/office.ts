@@ -61,7 +61,7 @@ const createToken = operation({
   summary: 'Create a token. The reply has its secret, which is shown only once.',
   scope: 'all',
   status: 201,
-  creates: true,
+  creates: 'secrets',
   body: {
     type: 'object',
     additionalProperties: false,
@@ -134,14 +134,16 @@ const accountActions = Object.entries(ACTIONS).map(([action, summary]) =>
       const name = `${call.params['upstream'] ?? ''}/${call.params['name'] ?? ''}`
       const found = operator.accountsOf(config).find(({ account }) => account.name === name)
       if (!found) throw new GatewayError('not_found', { message: 'There is no account with this name.' })
+      const audit = auditEntry(call, { action: `account.${action}`, target: name })
       if (action === 'reset') {
         pool.health(found.account).reset(now())
         await sharing.write(name)
+        await ledger.records.audit.add(audit)
       } else {
         // The records come first: a store may lose it.
-        await sharing.disable(await operator.recordDisabled(ledger.records, name, action === 'disable'))
+        const also: operator.Also = sql => operator.addAudit(sql, audit)
+        await sharing.disable(await operator.recordDisabled(ledger.records, name, action === 'disable', also))
       }
-      await ledger.records.audit.add(auditEntry(call, { action: `account.${action}`, target: name }))
       return (await accountRows(call)).find(({ account }) => account === name)
     },
   }),
@@ -201,7 +203,7 @@ const audit = operation({
   columns: ['no', 'at', 'actor', 'address', 'action', 'target', 'details'],
   async page(call, cursor, limit) {
     const before = cursor === undefined ? undefined : Number(cursor)
-    if (before !== undefined && !Number.isSafeInteger(before))
+    if (before !== undefined && !/^\d{1,9}$/.test(cursor ?? ''))
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const { target, action, actor } = call.query
     const range = { target, action, actor, before, count: limit + 1 }

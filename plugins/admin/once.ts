@@ -27,12 +27,27 @@ export class Once {
     }
     const id = sha256(`${actor.token.id} ${key}`)
     const fingerprint = sha256(JSON.stringify([x.method, x.path, body]))
-    return new Once(actor.secret, seed, { id, fingerprint, seed, at })
+    return new Once(actor.secret, seed, { id, fingerprint, caller: operator.digestOf(actor.secret), seed, at })
   }
 
-  /** The same request as it was done earlier. @throws GatewayError request_conflict if it asked for something else */
-  earlier(done: operator.DoneRequest): Once {
-    if (done.fingerprint === this.request?.fingerprint) return new Once(this.#secret, done.seed, done)
+  /** One request that cannot be repeated. */
+  static single(actor: Actor): Once {
+    return new Once(actor.secret, randomBytes(32).toString('base64url'))
+  }
+
+  /**
+   * The same request as it was done earlier.
+   * @param secrets whether its reply has secrets, which depend on what the caller presented
+   * @throws GatewayError request_conflict if it asked for something else, or if its secrets cannot be made again
+   */
+  earlier(done: operator.DoneRequest, secrets: boolean): Once {
+    const { request } = this
+    if (secrets && done.fingerprint === request?.fingerprint && done.caller !== request.caller) {
+      const message =
+        'This request was done. Its secrets can be shown again only to the same token, or to the same session.'
+      throw new GatewayError('request_conflict', { message })
+    }
+    if (done.fingerprint === request?.fingerprint) return new Once(this.#secret, done.seed, done)
     const message = 'This idempotency key was used for another request. Send each request with a key of its own.'
     throw new GatewayError('request_conflict', { message })
   }

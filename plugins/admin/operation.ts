@@ -6,8 +6,10 @@ import {
   type Host,
   invalidBody,
   type JSONSchema,
+  type ListPage,
   operator,
   type Reply,
+  turn,
 } from 'tollgate/plugin'
 import type { Access, Actor } from './access.ts'
 import type { Once } from './once.ts'
@@ -17,6 +19,8 @@ export interface Office extends Host {
   readonly access: Access
   readonly codes: operator.CodeBook
   readonly overview: operator.OverviewFeed
+  /** Aborts when a newer configuration is in force, or the gateway stops. */
+  readonly ended: AbortSignal
   /** The OpenAPI of the operations. */
   openapi(): unknown
 }
@@ -33,15 +37,6 @@ export interface Call<Q = unknown, B = unknown> {
   readonly once: Once
 }
 
-/** A row of a list, by column. */
-export type ListRow = Readonly<Record<string, unknown>>
-
-/** A page of a list. */
-export interface ListPage {
-  readonly data: readonly ListRow[]
-  readonly next: string | undefined
-}
-
 interface Definition<Q, B> {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** The path below `/admin/api`, with variable parts in braces. */
@@ -54,8 +49,8 @@ interface Definition<Q, B> {
   /** The schema of the reply; of one row for a list. Undefined for a reply without a body, or of another kind. */
   readonly reply?: object | undefined
   readonly status?: 201 | undefined
-  /** Whether it creates or grants something, so that an idempotency key is worth sending. */
-  readonly creates?: boolean
+  /** Whether it creates something with a secret, or grants something, so that an idempotency key is worth sending. */
+  readonly creates?: 'secrets' | 'grant'
   /**
    * Does it. If it creates something, it notes what it has done in its transaction, by `noting`, and returns that; `show`
    * then makes the reply.
@@ -75,6 +70,9 @@ export interface Operation extends Definition<any, any> {
   readonly checkQuery: (value: unknown) => ReturnType<ReturnType<typeof operator.checkerOf>>
   readonly checkBody: (value: unknown) => ReturnType<ReturnType<typeof operator.checkerOf>>
 }
+
+/** Items of a long list that are mapped before other work gets its turn. */
+const MAPPED_AT_ONCE = 50
 
 const NOTHING = { type: 'object', additionalProperties: false } as const
 
@@ -149,10 +147,27 @@ export function amountOf(given: string | number, member = 'credits'): bigint {
 
 /** Returns a given time in milliseconds since the epoch. @throws GatewayError invalid_body unless it is in the future */
 export function futureOf(given: string, now: number, member = 'expires_at'): number {
-  const at = /^\d{4}-\d{2}-\d{2}/.test(given) ? Date.parse(given) : Number.NaN
+  const [day] = /^\d{4}-\d{2}-\d{2}/.exec(given) ?? []
+  const at = isDay(day) ? Date.parse(given) : Number.NaN
   if (Number.isNaN(at) || at <= now || at > 8.64e15)
     throw invalidBody(`"${member}" must be a time in the future, such as 2030-01-31 or 2030-01-31T12:00:00Z.`, member)
   return at
+}
+
+/** Whether a text is a day of the calendar. */
+function isDay(text = ''): boolean {
+  const ms = Date.parse(`${text}T00:00:00Z`)
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text) && text !== ''
+}
+
+/** Maps a long list. Other work gets its turn meanwhile. */
+export async function mapInTurns<T, R>(items: readonly T[], map: (item: T) => R): Promise<R[]> {
+  const mapped: R[] = []
+  for (const item of items) {
+    mapped.push(map(item))
+    if (mapped.length % MAPPED_AT_ONCE === 0) await turn()
+  }
+  return mapped
 }
 
 /** Finds a key by its id. @throws GatewayError not_found */

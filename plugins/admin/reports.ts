@@ -1,45 +1,24 @@
 /** What happened, in the admin API: usage, histories, and what happens at the moment. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  formatCredits,
+  daysAsked,
   GatewayError,
   type HistoryEntry,
   historyPage,
   historyWish,
+  keyDays,
+  type ListPage,
   operator,
   pricedEntries,
   StreamedReply,
 } from 'tollgate/plugin'
-import { type Call, keyOf, type ListPage, type Operation, operation } from './operation.ts'
+import { type Call, keyOf, type Operation, operation } from './operation.ts'
 import { DAY, ENTRY, KEY_DAY, listOf, OVERVIEW, USAGE } from './schemas.ts'
 
-/** Most days of one report. */
-const DAYS_MAX = 400
-/** Most groups of one report. */
+/** Most groups of a report as CSV. */
 const GROUPS_MAX = 10_000
 /** Interval of the live overview, in milliseconds. */
 const LIVE_EVERY_MS = 2000
-
-/** Returns days since the epoch: by default the last thirty. @throws GatewayError bad_request */
-function daysOf({ from, to }: { from?: string | undefined; to?: string | undefined }, now: number) {
-  const last = to === undefined ? operator.dayOf(now) : dayIn(to, 'to')
-  const first = from === undefined ? last - 29 : dayIn(from, 'from')
-  if (first > last) throw new GatewayError('bad_request', { message: '"from" is later than "to".', param: 'from' })
-  if (last - first >= DAYS_MAX)
-    throw new GatewayError('bad_request', { message: `A report has at most ${DAYS_MAX} days.`, param: 'from' })
-  return { from: first, to: last }
-}
-
-/** Returns a day since the epoch. @throws GatewayError bad_request */
-function dayIn(text: string, param: string): number {
-  const ms = Date.parse(`${text}T00:00:00Z`)
-  if (Number.isNaN(ms)) throw new GatewayError('bad_request', { message: `"${param}" must be a day.`, param })
-  return operator.dayOf(ms)
-}
-
-function shownDay(day: number): string {
-  return new Date(day * operator.DAY_MS).toISOString().slice(0, 10)
-}
 
 const usage = operation({
   method: 'GET',
@@ -48,13 +27,18 @@ const usage = operation({
   scope: 'read',
   query: {
     type: 'object',
-    properties: { by: { enum: operator.USAGE_GROUPS, default: 'model' }, from: DAY, to: DAY },
+    properties: {
+      by: { enum: operator.USAGE_GROUPS, default: 'model' },
+      from: DAY,
+      to: DAY,
+      format: { enum: ['json', 'csv'] },
+    },
   },
   reply: USAGE,
   columns: ['group', 'name', ...USAGE.required.slice(1)],
-  async page(call): Promise<ListPage> {
+  async page(call, _cursor, limit): Promise<ListPage> {
     const { ledger, now } = call.office
-    const range = { ...daysOf(call.query, now()), count: GROUPS_MAX }
+    const range = { ...daysAsked(call.x.query, now()), count: call.query.format === 'csv' ? GROUPS_MAX : limit }
     const rows = await operator.stored(operator.usageBy(ledger.records.database, call.query.by, range))
     return { data: rows.map(operator.usageView), next: undefined }
   },
@@ -70,21 +54,9 @@ const keyUsage = operation({
   async run(call) {
     const { ledger, now } = call.office
     const { id } = await keyOf(call)
-    const { from, to } = daysOf(call.query, now())
-    const days = await operator.stored(ledger.records.history.days(id, from, to))
-    const data = days.map(({ day, all, models }) => ({
-      day: shownDay(day),
-      ...shownCount(all),
-      models: [...models].map(([model, count]) => ({ model, ...shownCount(count) })),
-    }))
-    return { object: 'list', data, has_more: false, next_cursor: null }
+    return keyDays(ledger, id, call.x.query, now())
   },
 })
-
-function shownCount(count: { requests: number; input: number; output: number; charge: bigint }) {
-  const { requests, input, output, charge } = count
-  return { requests, input, output, credits: formatCredits(charge) }
-}
 
 const HISTORY_QUERY = {
   type: 'object',
@@ -185,7 +157,7 @@ const history = operation({
     const { ledger } = call.office
     const { account } = call.query
     const wish = wishOf(call.query, undefined, limit)
-    if (cursor !== undefined && !/^[\da-f-]{36}$/.test(cursor))
+    if (cursor !== undefined && !/^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/.test(cursor))
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     let before = cursor
     const found: (HistoryEntry & { readonly account: string })[] = []
@@ -229,9 +201,10 @@ const live = operation({
 })
 
 async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
-  const { access, overview: feed, status } = office
+  const { access, overview: feed, ended } = office
+  const signal = AbortSignal.any([x.signal, ended])
   yield 'retry: 3000\n\n'
-  while (!x.over && !status.draining) {
+  while (!signal.aborted) {
     // A session may end, and a token be revoked, while the page is open.
     if (!(await access.isValid(actor))) {
       yield 'event: over\ndata: {}\n\n'
@@ -242,7 +215,7 @@ async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
       () => 'event: unavailable\ndata: {}\n\n',
     )
     yield data
-    await sleep(LIVE_EVERY_MS, undefined, { signal: x.signal }).catch(() => {})
+    await sleep(LIVE_EVERY_MS, undefined, { signal }).catch(() => {})
   }
 }
 

@@ -32,7 +32,13 @@ export const GIVEN_AMOUNT = {
 } as const
 
 /** Names and labels that a caller sends. */
-export const GIVEN_NAME = { type: 'string', maxLength: 200, expected: 'a text of at most 200 characters' } as const
+export const GIVEN_NAME = {
+  type: 'string',
+  maxLength: 200,
+  // A database cannot store the character 0.
+  pattern: '^[^\\u0000]*$',
+  expected: 'a text of at most 200 characters',
+} as const
 
 /** A time that a caller sends. */
 export const GIVEN_TIME = {

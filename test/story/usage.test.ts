@@ -59,7 +59,7 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
       ['keys', 'create', '--type', 'famC', '--credits', '1', '--count', '1e3'],
       /--count is a whole number from 1 to 10000/,
     ],
-    [['keys', 'list', '--status', 'on'], /--status is active or disabled/],
+    [['keys', 'list', '--status', 'on'], /--status is one of active, disabled/],
     [['keys', 'history', 'key_none'], /no key key_none/],
     [['keys', 'list', '--cursor', 'key_none'], /no key key_none/],
   ]

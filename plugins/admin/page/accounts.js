@@ -1,0 +1,99 @@
+/** The accounts of the upstreams: whether they can be asked, and what is left of their quotas. */
+import { call, read } from './api.js'
+import { announce, button, fill, h } from './dom.js'
+import { confirmed } from './dialog.js'
+import { meter, partOf } from './figures.js'
+import { amount, distance, number, time } from './format.js'
+
+/** A quota with what is used of it. @param {string} account @param {any} quota */
+export function quotaLine(account, quota) {
+  const part = partOf(Number(quota.used), Number(quota.credits))
+  return h(
+    'div',
+    { class: 'stack' },
+    h(
+      'div',
+      { class: 'row apart' },
+      h('span', {}, `${account}: quota per ${quota.window}`),
+      h('span', {}, `${amount(quota.used)} of ${amount(quota.credits)} credits used`),
+    ),
+    meter(part, { label: `${Math.round(100 * part)} % used` }),
+    quota.resets_at &&
+      h('span', { class: 'muted' }, `resets ${distance(quota.resets_at)}, on ${time(quota.resets_at)} UTC`),
+  )
+}
+
+/** The health of an account as a coloured word. @param {any} account */
+export function healthChip({ health, simulated }) {
+  let tone = 'warn'
+  if (health === 'ok') tone = 'good'
+  else if (/^(?:refused|failing)/.test(health)) tone = 'bad'
+  return [h('span', { class: `chip ${tone}` }, health), simulated && h('span', { class: 'chip' }, 'simulated')]
+}
+
+/** @param {HTMLElement} place @param {string[]} _path @param {any} session */
+export async function accountsArea(place, _path, session) {
+  const list = h('div', { class: 'grid' })
+  fill(place, h('h1', {}, 'Accounts of the upstreams'), list)
+  const load = async () => {
+    const { data } = await read('/accounts')
+    fill(
+      list,
+      data.map(account => card(account)),
+    )
+  }
+  const act = (account, action, words) => async () => {
+    await call('POST', `/accounts/${account}/${action}`)
+    announce(words)
+    return load()
+  }
+  const card = account =>
+    h(
+      'section',
+      { class: 'card stack' },
+      h(
+        'div',
+        { class: 'row apart' },
+        h('h2', { class: 'break' }, account.account),
+        h('div', { class: 'row' }, healthChip(account)),
+      ),
+      h(
+        'p',
+        { class: 'muted' },
+        `${number(account.requests)} requests, ${number(account.failures)} failed; weight ${account.weight}`,
+      ),
+      account.quotas.map(quota => quotaLine(account.account, quota)),
+      account.last_failure &&
+        h(
+          'p',
+          { class: 'break' },
+          h('span', { class: 'muted' }, `Last failure, ${distance(account.last_failure_at)}: `),
+          account.last_failure,
+        ),
+      session.token.scope === 'all' &&
+        h(
+          'div',
+          { class: 'row' },
+          account.health === 'disabled'
+            ? button('Enable', act(account.account, 'enable', 'The account is asked again.'), { class: 'button small' })
+            : button(
+                'Disable',
+                async () => {
+                  await confirmed(
+                    `Disable ${account.account}?`,
+                    'It is asked no more. If no other account serves its models, their requests are refused.',
+                    'Disable',
+                    act(account.account, 'disable', 'The account is asked no more.'),
+                  )
+                },
+                { class: 'button small' },
+              ),
+          account.health !== 'ok' &&
+            account.health !== 'disabled' &&
+            button('Ask it again', act(account.account, 'reset', 'The account is asked again.'), {
+              class: 'button small',
+            }),
+        ),
+    )
+  await load()
+}

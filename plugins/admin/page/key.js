@@ -1,0 +1,231 @@
+/** One key: what is left, how it was used, and everything that an operator can do with it. */
+import { call, onceOnly, read } from './api.js'
+import { dayChart } from './chart.js'
+import { announce, button, field, fill, h } from './dom.js'
+import { askInDialog, confirmed } from './dialog.js'
+import { figures } from './figures.js'
+import { amount, day, distance, lastDays, time } from './format.js'
+import { copyButton } from './give.js'
+import { expiryField, showSecrets, statusChip } from './keys.js'
+import { seriesOf } from './series.js'
+import { requestList } from './usage.js'
+
+const DAYS = 30
+
+/** @param {HTMLElement} place @param {string[]} path the id of the key @param {any} session */
+export async function keyArea(place, [id = ''], session) {
+  const base = `/keys/${encodeURIComponent(id)}`
+  const days = lastDays(DAYS)
+  const head = h('div', { class: 'stack' })
+  const chart = h('section', { class: 'card' })
+  const grants = h('section', { class: 'card' })
+  const requests = h('div', {})
+  fill(place, head, chart, grants, requests)
+  let removeChart = () => {}
+
+  async function showHead() {
+    const key = await read(base)
+    fill(head, header(key), h('section', { class: 'card stack' }, sums(key), facts(key), actions(key)))
+  }
+
+  async function showGrants() {
+    const { data } = await read(`${base}/grants`)
+    fill(grants, h('h2', {}, 'Credits added and taken back'), grantTable(data))
+  }
+
+  const reload = () => Promise.all([showHead(), showGrants()])
+
+  function actions(key) {
+    if (session.token.scope === 'read' || key.status === 'deleted') return undefined
+    const change = (label, action, props) => button(label, async () => (await action(key)) && reload(), props)
+    return h(
+      'div',
+      { class: 'row', role: 'group', 'aria-label': 'Actions' },
+      change('Top up', topUp, { class: 'button primary' }),
+      change('Deduct', deduct),
+      change('Edit', edit),
+      key.status === 'disabled' ? change('Enable', enable) : change('Disable', disable),
+      change('Rotate', rotate),
+      change('Delete', remove, { class: 'button danger' }),
+    )
+  }
+
+  await reload()
+  requestList(requests, { path: `${base}/history`, fixed: {}, withKey: false })
+  void read(`${base}/usage?from=${days[0]}&to=${days.at(-1)}`)
+    .then(({ data }) =>
+      dayChart(chart, { title: `Credits by day and model, last ${DAYS} days`, days, series: seriesOf(days, data) }),
+    )
+    .then(remove => (removeChart = remove))
+  return () => removeChart()
+}
+
+function header(key) {
+  return h(
+    'div',
+    { class: 'row apart' },
+    h(
+      'div',
+      { class: 'row' },
+      h('a', { href: `#/keys/${encodeURIComponent(key.type)}` }, 'Keys'),
+      h('h1', { class: 'break' }, key.name || key.hint),
+      statusChip(key.status),
+    ),
+    copyButton(() => key.id, 'Copy the id'),
+  )
+}
+
+function sums(key) {
+  return figures([
+    ['Left', amount(key.balance), `of ${amount(key.granted)} credits`],
+    ['Used', amount(key.used)],
+    ['Held', amount(key.held), 'for running requests'],
+    ['Last used', key.last_used_at ? distance(key.last_used_at) : 'never'],
+    ['Expires', key.expires_at ? day(key.expires_at) : 'never', key.expires_at && distance(key.expires_at)],
+  ])
+}
+
+function facts(key) {
+  const rows = [
+    ['Id', h('span', { class: 'mono' }, key.id)],
+    ['Key', h('span', { class: 'mono' }, key.hint)],
+    ['Type', key.type],
+    ['Label', key.label],
+    ['Batch', key.batch || '–'],
+    ['Created', `${time(key.created_at)} UTC`],
+  ]
+  return h(
+    'dl',
+    { class: 'facts' },
+    rows.map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
+  )
+}
+
+function grantTable(grants) {
+  return h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Credits added and taken back' },
+    h(
+      'table',
+      { class: 'cards' },
+      h('caption', {}, 'Credits added and taken back'),
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col' }, 'Time (UTC)'),
+          h('th', { scope: 'col', class: 'num' }, 'Credits'),
+          h('th', { scope: 'col' }, 'Why'),
+          h('th', { scope: 'col' }, 'Note'),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        grants.length === 0
+          ? h('tr', {}, h('td', { class: 'empty', colspan: '4' }, 'Nothing was added yet.'))
+          : grants
+              .toReversed()
+              .map(grant =>
+                h(
+                  'tr',
+                  {},
+                  h('th', { scope: 'row', class: 'nowrap' }, time(grant.at)),
+                  h('td', { class: 'num', 'data-label': 'Credits' }, amount(grant.credits, 9)),
+                  h('td', { 'data-label': 'Why' }, grant.reason),
+                  h('td', { class: 'break', 'data-label': 'Note' }, grant.note || '–'),
+                ),
+              ),
+      ),
+    ),
+  )
+}
+
+function topUp(key) {
+  const credits = h('input', { inputmode: 'decimal' })
+  const reason = h('input', { maxlength: '200' })
+  const send = onceOnly()
+  return askInDialog(
+    'Top up',
+    [field('Credits', credits), field('Note', reason, 'For you, such as the number of an invoice.')],
+    { label: 'Add' },
+    async () => {
+      const { credited } = await send(`/keys/${key.id}/topup`, { credits: credits.value.trim(), reason: reason.value })
+      announce(`${amount(credited, 9)} credits were added.`)
+    },
+  )
+}
+
+function deduct(key) {
+  const credits = h('input', { inputmode: 'decimal' })
+  const reason = h('input', { maxlength: '200' })
+  const send = onceOnly()
+  return askInDialog(
+    'Deduct',
+    [field('Credits', credits, `At most ${amount(key.balance, 9)}.`), field('Reason', reason)],
+    { label: 'Take back', danger: true },
+    async () => {
+      await send(`/keys/${key.id}/deduct`, { credits: credits.value.trim(), reason: reason.value })
+      announce('The credits were taken back.')
+    },
+  )
+}
+
+function edit(key) {
+  const name = h('input', { maxlength: '200', value: key.name })
+  const label = h('input', { maxlength: '200', value: key.label === key.hint ? '' : key.label })
+  const before = key.expires_at?.slice(0, 10) ?? ''
+  const expiry = expiryField('Expiry', before)
+  return askInDialog(
+    'Edit',
+    [
+      field('Name', name, 'For you. Customers do not see it.'),
+      field('Label', label, 'What the customer sees instead of the key. Empty: the end of the key.'),
+      expiry.element,
+    ],
+    { label: 'Save' },
+    // What was not changed is not sent, so that nobody's change is overwritten.
+    () =>
+      call('PATCH', `/keys/${key.id}`, {
+        name: name.value,
+        label: label.value,
+        ...(expiry.input.value !== before && { expires_at: expiry.input.value || null }),
+      }),
+  )
+}
+
+const disable = key =>
+  confirmed('Disable this key?', 'Its requests are refused from the next one on. The balance is kept.', 'Disable', () =>
+    call('POST', `/keys/${key.id}/disable`),
+  )
+
+async function enable(key) {
+  await call('POST', `/keys/${key.id}/enable`)
+  announce('The key is enabled.')
+  return true
+}
+
+const remove = key =>
+  confirmed(
+    'Delete this key for good?',
+    `It can never be used again, and its ${amount(key.balance)} credits are lost to the customer. Its history stays.`,
+    'Delete',
+    () => call('DELETE', `/keys/${key.id}`),
+  )
+
+async function rotate(key) {
+  let made
+  const send = onceOnly()
+  const done = await confirmed(
+    'Give this key a new secret?',
+    'The old secret stops working at once. Balance and history stay.',
+    'Rotate',
+    async () => {
+      made = await send(`/keys/${key.id}/rotate`, {})
+    },
+  )
+  if (done) await showSecrets('The new secret', [made], 'key', ['id', 'key', 'type', 'name'])
+  return done
+}

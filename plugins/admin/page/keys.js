@@ -1,0 +1,268 @@
+/** Keys: a tab for each type, a table of them, and the dialogs that make new ones. */
+import { call, onceOnly, read } from './api.js'
+import { announce, button, field, fill, h, select } from './dom.js'
+import { askInDialog, openDialog } from './dialog.js'
+import { meter, partOf } from './figures.js'
+import { amount, distance, number, time } from './format.js'
+import { copyButton, csvLine, save } from './give.js'
+import { areaLink, pagedList } from './list.js'
+import { quotaLine } from './accounts.js'
+import { tabRow } from './tabs.js'
+
+const STATUS = {
+  active: 'good',
+  disabled: 'warn',
+  expired: 'warn',
+  exhausted: 'bad',
+  deleted: '',
+  no_type: 'bad',
+}
+
+/** The state of a key as a coloured word. @param {string} status */
+export function statusChip(status) {
+  return h('span', { class: `chip ${STATUS[status] ?? ''}` }, status === 'no_type' ? 'type is missing' : status)
+}
+
+/** @param {HTMLElement} place @param {string[]} path the type, if one is chosen @param {any} session */
+export async function keysArea(place, [type = ''], session) {
+  const { data: types } = await read('/key-types')
+  const all = types.reduce((sum, { keys }) => sum + keys, 0)
+  const tabs = tabRow(
+    [
+      { id: 'all', label: 'All', count: number(all), show: panel => keysPanel(panel, types, undefined, session) },
+      ...types.map(each => ({
+        id: each.name,
+        label: each.name,
+        count: number(each.keys),
+        show: panel => keysPanel(panel, types, each, session),
+      })),
+    ],
+    {
+      label: 'Key types',
+      chosen: type === '' ? 'all' : type,
+      onChoice: id => history.replaceState(null, '', id === 'all' ? '#/keys' : `#/keys/${encodeURIComponent(id)}`),
+    },
+  )
+  fill(place, h('h1', {}, 'Keys'), tabs.element)
+}
+
+async function keysPanel(panel, types, type, session) {
+  const search = h('input', {
+    type: 'search',
+    placeholder: 'Name, label, batch, id, end of the key',
+    autocomplete: 'off',
+  })
+  const filters = {
+    search,
+    status: select([
+      ['', 'All but deleted'],
+      ...['active', 'disabled', 'expired', 'exhausted', 'deleted'].map(each => [each, each]),
+    ]),
+    batch: h('input', { placeholder: 'All', autocomplete: 'off' }),
+  }
+  const mayChange = session.token.scope !== 'read'
+  const facts = h('div', {})
+  const place = h('div', {})
+  fill(panel, h('div', { class: 'stack' }, facts, place))
+  const list = pagedList(place, {
+    path: '/keys',
+    caption: type ? `${type.name} keys` : 'Keys of all types',
+    className: 'keys',
+    sort: '-created',
+    fixed: type ? { type: type.name } : {},
+    filters,
+    labels: [field('Search', search), field('State', filters.status), field('Batch', filters.batch)],
+    actions: mayChange
+      ? [
+          button('Create keys', async () => (await createKeys(types, type)) && list.reload(), {
+            class: 'button primary',
+          }),
+        ]
+      : [],
+    empty: 'No key matches.',
+    columns: [
+      { name: 'Key', heading: true, cell: row => areaLink(`#/key/${row.id}`, h('span', { class: 'mono' }, row.hint)) },
+      { name: 'Name', cell: row => h('div', { class: 'clip', title: row.name }, row.name || '–') },
+      ...(type ? [] : [{ name: 'Type', cell: row => row.type }]),
+      { name: 'State', cell: row => statusChip(row.status) },
+      { name: 'Left', number: true, sort: 'balance', cell: leftCell },
+      { name: 'Used', number: true, sort: 'used', cell: row => amount(row.used) },
+      { name: 'Batch', wide: true, cell: row => h('div', { class: 'clip', title: row.batch }, row.batch || '–') },
+      { name: 'Expires', sort: 'expires', cell: row => (row.expires_at ? time(row.expires_at).slice(0, 10) : 'never') },
+      { name: 'Last used', sort: 'active', cell: row => (row.last_used_at ? distance(row.last_used_at) : 'never') },
+      { name: 'Created', sort: 'created', wide: true, cell: row => time(row.created_at).slice(0, 10) },
+    ],
+  })
+  search.addEventListener('input', () => void findSecret(search))
+  if (type) fill(facts, await typeFacts(type))
+}
+
+/** A pasted secret must not become part of an address, so it is sent in a body. */
+async function findSecret(input) {
+  const secret = /sk-[A-Za-z0-9]{20,}/.exec(input.value)?.[0]
+  if (!secret) return
+  input.value = ''
+  const key = await call('POST', '/keys/find', { key: secret })
+  location.hash = `#/key/${key.id}`
+}
+
+function leftCell(row) {
+  const [left, granted] = [Number(row.balance), Number(row.granted)]
+  const used = granted > 0 ? partOf(granted - left, granted) : 1
+  return h(
+    'div',
+    { class: 'left-cell' },
+    h('span', {}, `${amount(row.balance)} of ${amount(row.granted)}`),
+    meter(used, { left: true }),
+  )
+}
+
+/** What is true for all keys of a type: its accounts with their quotas. */
+async function typeFacts(type) {
+  const { data } = await read('/accounts')
+  const own = data.filter(({ upstream }) => type.upstreams.includes(upstream))
+  return h(
+    'section',
+    { class: 'card' },
+    h(
+      'div',
+      { class: 'row apart' },
+      h('strong', {}, `Requests go through ${own.map(({ account }) => account).join(', ')}`),
+      h('span', { class: 'muted' }, `${type.models.length} models, default ${type.default_model}`),
+    ),
+    own.flatMap(account => account.quotas.map(quota => quotaLine(account.account, quota))),
+  )
+}
+
+const EXPIRIES = [
+  ['Never', 0],
+  ['30 days', 30],
+  ['90 days', 90],
+  ['1 year', 365],
+]
+
+/** A field for a day in the future, with the usual choices. @param {string} label @param {string} value */
+export function expiryField(label, value = '') {
+  const input = h('input', { type: 'date', value })
+  const quick = h(
+    'div',
+    { class: 'quick' },
+    EXPIRIES.map(([name, days]) =>
+      button(
+        name,
+        () => {
+          input.value = days === 0 ? '' : new Date(Date.now() + Number(days) * 86_400_000).toISOString().slice(0, 10)
+        },
+        { class: 'button small' },
+      ),
+    ),
+  )
+  return {
+    input,
+    element: h(
+      'div',
+      { class: 'field' },
+      field(label, input, 'The key ends at the beginning of this day (UTC). Empty: never.'),
+      quick,
+    ),
+  }
+}
+
+async function createKeys(types, type) {
+  const kind = select(
+    types.map(({ name }) => [name, name]),
+    { value: type?.name ?? types[0]?.name },
+  )
+  const credits = h('input', { inputmode: 'decimal', value: '25' })
+  const count = h('input', { inputmode: 'numeric', value: '1' })
+  const name = h('input', { maxlength: '200' })
+  const label = h('input', { maxlength: '200' })
+  const batch = h('input', { maxlength: '200' })
+  const expiry = expiryField('Expiry')
+  const send = onceOnly()
+  let made
+  const done = await askInDialog(
+    'Create keys',
+    [
+      h(
+        'div',
+        { class: 'fields' },
+        field('Type', kind),
+        field('Credits of each', credits),
+        field('Number of keys', count),
+      ),
+      field('Name', name, 'For you. Customers do not see it.'),
+      field(
+        'Label',
+        label,
+        'What the customer sees instead of the key, such as “Summer offer”. Empty: the end of the key.',
+      ),
+      field('Batch', batch, 'A name by which you find these keys again.'),
+      expiry.element,
+    ],
+    { label: 'Create' },
+    async () => {
+      made = await send('/keys', {
+        type: kind.value,
+        credits: credits.value.trim(),
+        count: Number(count.value) || 0,
+        name: name.value,
+        label: label.value,
+        batch: batch.value,
+        expires_at: expiry.input.value || null,
+      })
+    },
+  )
+  if (done)
+    await showSecrets(
+      made.keys.length === 1 ? 'Your new key' : `${number(made.keys.length)} new keys`,
+      made.keys,
+      'key',
+      ['id', 'key', 'type', 'credits', 'name', 'label', 'batch', 'expires_at'],
+    )
+  return done
+}
+
+/**
+ * Shows secrets, once. The dialog asks before it closes if nobody has copied or saved them.
+ * @param {string} title @param {any[]} rows @param {string} member of the secret @param {string[]} columns of the file
+ */
+export async function showSecrets(title, rows, member, columns) {
+  let kept = false
+  let warned = false
+  const warning = h('p', { class: 'fault', role: 'alert' })
+  const mayClose = () => {
+    if (kept || warned) return true
+    warned = true
+    fill(warning, 'You have not copied or downloaded them. They cannot be shown again. Close once more to leave.')
+    return false
+  }
+  const { body, closed } = openDialog(title, { wide: true, mayClose })
+  const text = rows.map(row => row[member]).join('\n')
+  const keep = () => (kept = true)
+  const area = h('textarea', { readonly: true, rows: String(Math.min(12, rows.length + 1)), 'aria-label': title })
+  area.value = text
+  area.addEventListener('copy', keep)
+  const download = button(
+    'Download as CSV',
+    () => {
+      const lines = [csvLine(columns), ...rows.map(row => csvLine(columns.map(column => row[column] ?? '')))]
+      save(`${member}s.csv`, `\ufeff${lines.join('\n')}\n`, 'text/csv')
+      keep()
+    },
+    { class: 'button' },
+  )
+  const copyAll = copyButton(() => text, rows.length === 1 ? 'Copy' : 'Copy all', { class: 'button primary' })
+  copyAll.addEventListener('click', keep)
+  body.classList.add('stack')
+  fill(
+    body,
+    h('p', {}, h('strong', {}, 'This is shown only once.'), ' Only a hash is stored.'),
+    area,
+    h('div', { class: 'row' }, copyAll, download),
+    warning,
+  )
+  area.focus()
+  await closed
+  announce('Done.')
+}

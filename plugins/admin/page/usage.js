@@ -1,0 +1,207 @@
+/** Usage by day, model, key, type, account and status; and single requests. */
+import { csvAddress, read } from './api.js'
+import { dayChart } from './chart.js'
+import { field, fill, h, icon, select } from './dom.js'
+import { openDialog } from './dialog.js'
+import { amount, duration, lastDays, number, short, time } from './format.js'
+import { areaLink, pagedList } from './list.js'
+
+const GROUPS = [
+  ['model', 'Model'],
+  ['key', 'Key'],
+  ['type', 'Key type'],
+  ['account', 'Upstream account'],
+  ['day', 'Day'],
+  ['status', 'Result'],
+]
+
+/** @param {HTMLElement} place */
+export async function usageArea(place) {
+  const days = lastDays(30)
+  const by = select(GROUPS)
+  const from = h('input', { type: 'date', value: days[0] })
+  const to = h('input', { type: 'date', value: days.at(-1) })
+  const chart = h('section', { class: 'card' })
+  const table = h('section', { class: 'card stack' })
+  let removeChart = () => {}
+  let turn = 0
+  const form = h('form', { class: 'filters' }, field('By', by), field('From (UTC)', from), field('To (UTC)', to))
+  form.addEventListener('submit', event => event.preventDefault())
+  fill(place, h('h1', {}, 'Usage'), h('section', { class: 'card' }, form), chart, table)
+
+  const load = async () => {
+    const own = ++turn
+    const query = new URLSearchParams({ limit: '500', by: by.value, from: from.value, to: to.value })
+    const [groups, byDay] = await Promise.all([
+      read(`/usage?${query}`),
+      read(`/usage?${new URLSearchParams({ limit: '500', by: 'day', from: from.value, to: to.value })}`),
+    ])
+    if (own !== turn) return
+    fill(
+      table,
+      usageTable(groups.data, by.value),
+      h(
+        'div',
+        { class: 'row end' },
+        h('a', { class: 'button small', href: csvAddress('/usage', query), download: '' }, icon('download'), 'CSV'),
+      ),
+    )
+    const span = daysBetween(from.value, to.value)
+    const rows = new Map(byDay.data.map(each => [each.group, each]))
+    const values = member => span.map(each => Number(rows.get(each)?.[member] ?? 0))
+    const [credits, cost] = [values('credits'), values('cost')]
+    const margin = credits.map((each, at) => Math.max(0, each - (cost[at] ?? 0)))
+    const hasCost = cost.some(each => each > 0)
+    removeChart()
+    removeChart = await dayChart(chart, {
+      title: 'Credits by day',
+      days: span,
+      series: hasCost
+        ? [
+            { name: 'your cost', values: credits.map((each, at) => Math.min(each, cost[at] ?? 0)) },
+            { name: 'your margin', values: margin },
+          ]
+        : [{ name: 'credits', values: credits }],
+    })
+  }
+  form.addEventListener('change', () => void load())
+  await load()
+  return () => removeChart()
+}
+
+function daysBetween(from, to) {
+  const days = []
+  for (let at = Date.parse(from); at <= Date.parse(to) && days.length < 400; at += 86_400_000)
+    days.push(new Date(at).toISOString().slice(0, 10))
+  return days
+}
+
+function usageTable(rows, by) {
+  const columns = ['Requests', 'Errors', 'Input', 'Output', 'Credits', 'Your cost', 'Margin', 'Median', '95 %']
+  const [, name] = GROUPS.find(([value]) => value === by) ?? []
+  return h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Usage' },
+    h(
+      'table',
+      { class: 'cards' },
+      h('caption', {}, `Usage by ${name}`),
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col' }, name),
+          columns.map(each => h('th', { scope: 'col', class: 'num' }, each)),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        rows.length === 0
+          ? h('tr', {}, h('td', { class: 'empty', colspan: '10' }, 'Nothing was used in this time.'))
+          : rows.map(row => {
+              const cells = [
+                number(row.billed),
+                number(row.errors),
+                short(row.input + row.cache_read + row.cache_write),
+                short(row.output),
+                amount(row.credits),
+                Number(row.cost) > 0 ? amount(row.cost) : '–',
+                Number(row.cost) > 0 ? amount(Number(row.credits) - Number(row.cost)) : '–',
+                duration(row.ms_p50),
+                duration(row.ms_p95),
+              ]
+              const group = by === 'key' ? areaLink(`#/key/${row.group}`, row.name || row.group) : row.group || '–'
+              return h(
+                'tr',
+                {},
+                h('th', { scope: 'row', class: 'break' }, group),
+                cells.map((cell, at) => h('td', { class: 'num', 'data-label': columns[at] }, cell)),
+              )
+            }),
+      ),
+    ),
+  )
+}
+
+/** @param {HTMLElement} place */
+export function requestsArea(place) {
+  const list = h('div', {})
+  fill(place, h('h1', {}, 'Requests'), list)
+  requestList(list, { path: '/history', fixed: {}, withKey: true })
+}
+
+const TONES = { ok: 'good', failed: 'bad', broken: 'bad', client_gone: 'warn', budget: 'warn', disabled: 'warn' }
+
+/** Shows requests. @param {HTMLElement} place @param {{ path: string, fixed: Record<string, string>, withKey: boolean }} what */
+export function requestList(place, { path, fixed, withKey }) {
+  const filters = {
+    model: h('input', { placeholder: 'All', autocomplete: 'off' }),
+    status: select([['', 'All'], ...Object.keys(TONES).map(each => [each, each])]),
+    from: h('input', { type: 'date' }),
+    to: h('input', { type: 'date' }),
+    ...(withKey && { account: h('input', { placeholder: 'All', autocomplete: 'off' }) }),
+  }
+  pagedList(place, {
+    path,
+    fixed,
+    caption: 'Requests, newest first',
+    filters,
+    labels: [
+      field('Model', filters.model),
+      field('Result', filters.status),
+      field('From (UTC)', filters.from),
+      field('To (UTC)', filters.to),
+      withKey && field('Account', filters.account),
+    ],
+    empty: 'No request matches.',
+    columns: [
+      {
+        name: 'Time (UTC)',
+        heading: true,
+        cell: row =>
+          h(
+            'button',
+            { type: 'button', class: 'rowlink nowrap', on: { click: () => details(row) } },
+            time(row.created_at),
+          ),
+      },
+      ...(withKey ? [{ name: 'Key', cell: row => areaLink(`#/key/${row.key}`, `…${row.key.slice(-6)}`) }] : []),
+      { name: 'Model', cell: row => h('div', { class: 'clip mono', title: row.model }, row.model ?? '–') },
+      {
+        name: 'Result',
+        cell: row =>
+          h(
+            'span',
+            { class: `chip ${TONES[row.status] ?? ''}` },
+            row.type === 'credit' ? 'refund' : (row.status ?? row.type),
+          ),
+      },
+      { name: 'Input', number: true, wide: true, cell: row => number(row.input_tokens) },
+      { name: 'Output', number: true, wide: true, cell: row => number(row.output_tokens) },
+      { name: 'Credits', number: true, cell: row => amount(row.cost, 6) },
+      { name: 'Account', wide: true, cell: row => row.upstream ?? '–' },
+      { name: 'Took', number: true, wide: true, cell: row => duration(row.duration_ms) },
+    ],
+  })
+}
+
+function details(row) {
+  const { body } = openDialog('Request', { wide: true })
+  const shown = Object.entries(row).filter(
+    ([, value]) => value !== null && value !== '' && !(Array.isArray(value) && value.length === 0),
+  )
+  fill(
+    body,
+    h(
+      'dl',
+      { class: 'facts' },
+      shown.map(([name, value]) => [
+        h('dt', {}, name.replaceAll('_', ' ')),
+        h('dd', { class: 'break mono' }, typeof value === 'object' ? JSON.stringify(value, null, 1) : String(value)),
+      ]),
+    ),
+  )
+}

@@ -1,0 +1,76 @@
+import {
+  definePlugin,
+  type Exchange,
+  GatewayError,
+  policyOf,
+  presented,
+  PRIVATE,
+  Reply,
+  WebPage,
+} from 'tollgate/plugin'
+
+/**
+ * The customers' page: what is left of a key, its usage and its set-up. The page itself has no data; it asks the look-ups
+ * of the gateway with the key that a customer pastes.
+ */
+export default definePlugin({
+  name: 'key-page',
+  summary: "Answers GET / of a browser with the customers' page. Other clients get what stands below it.",
+  on: ['GET /', 'GET /page/*'],
+  page: '/',
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      title: { type: 'string', maxLength: 60, default: 'Tollgate', description: 'Name at the top of the page.' },
+      contact: {
+        type: 'string',
+        maxLength: 300,
+        default: 'your reseller',
+        description: 'Whom customers ask: a name, an e-mail address, or an https:// address.',
+      },
+      baseUrl: {
+        type: 'string',
+        pattern: String.raw`^(?:https?://[^\s?#]+)?$`,
+        default: '',
+        expected: 'an address such as https://api.example.com, or nothing',
+        description: "Address for the customers' clients. If it is empty, the one in the browser's address bar.",
+      },
+      prices: {
+        type: 'boolean',
+        default: true,
+        description: 'Whether everybody may see the models and prices of each key type.',
+      },
+    },
+  },
+  setup({ title, contact, baseUrl, prices }, { config, keys }) {
+    const page = new WebPage(new URL('./page/', import.meta.url), '/page')
+    const tables = [...config.keyTypes.values()].map(type => {
+      const { key_type: name, models, aliases, prices: rates } = policyOf(config, type)
+      return { key_type: name, models, aliases, prices: rates }
+    })
+    const settings = { title, contact, base_url: baseUrl.replace(/\/$/, ''), ...(prices && { key_types: tables }) }
+
+    /** Tells the holder of a secret what its key is. A stranger cannot guess a secret. */
+    async function stateOf(x: Exchange): Promise<string | undefined> {
+      const secret = presented(x.headers)
+      if (secret === undefined) return undefined
+      const key = await keys.refind(secret)
+      if (!key) return 'unknown'
+      return key.status === 'active' && config.keyTypes.has(key.type) ? 'valid' : 'disabled'
+    }
+
+    return {
+      async request(x) {
+        if (x.path === '/') {
+          const isBrowser = x.method === 'GET' && /\btext\/html\b/.test(x.headers.accept ?? '')
+          return isBrowser ? page.page : undefined
+        }
+        if (x.path === '/page/settings') return Reply.json({ ...settings, key: (await stateOf(x)) ?? null }, PRIVATE)
+        const file = page.file(x.path, x.headers['accept-encoding'])
+        if (!file) throw new GatewayError('not_found')
+        return file
+      },
+    }
+  },
+})

@@ -1,0 +1,235 @@
+/** The requests of a key, newest first. */
+import { read, send } from './api.js'
+import { button, field, fill, h, icon, select } from './dom.js'
+import { openDialog } from './dialog.js'
+import { amount, number, time } from './format.js'
+import { save } from './give.js'
+import { took } from './overview.js'
+
+const PAGE = 50
+
+const STATUS = {
+  ok: ['ok', 'good'],
+  failed: ['failed', 'bad'],
+  client_gone: ['you left', 'warn'],
+  broken: ['broken off', 'bad'],
+  budget: ['credits used up', 'warn'],
+  disabled: ['key disabled', 'warn'],
+}
+
+/** @param {Element} panel @param {any} info */
+export function historyPanel(panel, info) {
+  const models = [...new Set([...info.model_stats.map(({ model }) => model), ...info.models])]
+  const filters = {
+    model: select([['', 'All models'], ...models.map(id => [id, id])]),
+    status: select([['', 'All'], ...Object.entries(STATUS).map(([value, [label]]) => [value, label])]),
+    from: h('input', { type: 'date' }),
+    to: h('input', { type: 'date' }),
+  }
+  const list = h('div', {})
+  /** @type {(string | undefined)[]} the cursors of the pages before */
+  let back = []
+  let cursor
+  let turn = 0
+  const query = (more = {}) => {
+    const wanted = Object.entries(filters).map(([name, { value }]) => [name, value])
+    const all = [...wanted, ...Object.entries(more)].filter(([, value]) => value)
+    return new URLSearchParams(/** @type {any} */ (all)).toString()
+  }
+  const load = async () => {
+    const own = ++turn
+    list.setAttribute('aria-busy', 'true')
+    try {
+      const page = await read(`/api/v1/key-info/history?${query({ page_size: String(PAGE), cursor })}`)
+      if (own === turn) show(page)
+    } catch (thrown) {
+      if (own === turn)
+        fill(list, h('p', { class: 'fault', role: 'alert' }, thrown instanceof Error ? thrown.message : ''))
+    } finally {
+      list.removeAttribute('aria-busy')
+    }
+  }
+  const show = page => {
+    const newer = button(
+      'Newer',
+      () => {
+        cursor = back.pop()
+        return load()
+      },
+      { class: 'button small', disabled: back.length === 0 },
+    )
+    const older = button(
+      'Older',
+      () => {
+        back.push(cursor)
+        cursor = page.next_cursor
+        return load()
+      },
+      { class: 'button small', disabled: !page.has_more },
+    )
+    fill(
+      list,
+      page.data.length === 0
+        ? h(
+            'p',
+            { class: 'empty' },
+            page.has_more ? 'None among the newest. Older ones may match.' : 'No request matches.',
+          )
+        : table(page.data),
+      h('div', { class: 'row end' }, newer, older),
+    )
+  }
+  const apply = () => {
+    back = []
+    cursor = undefined
+    return load()
+  }
+  const form = h(
+    'form',
+    { class: 'fields' },
+    field('Model', filters.model),
+    field('Result', filters.status),
+    field('From (UTC)', filters.from),
+    field('To (UTC)', filters.to),
+  )
+  form.addEventListener('submit', event => event.preventDefault())
+  form.addEventListener('change', () => void apply())
+  const csv = button([icon('download'), 'Download as CSV'], async () => {
+    const response = await send(`/api/v1/key-info/history?${query({ format: 'csv' })}`, {
+      headers: { accept: 'text/csv' },
+    })
+    save('history.csv', await response.blob(), 'text/csv')
+  })
+  fill(
+    panel,
+    h(
+      'section',
+      { class: 'card stack' },
+      form,
+      h('div', { class: 'row' }, csv, h('span', { class: 'muted' }, 'All times are UTC.')),
+      list,
+    ),
+  )
+  void load()
+}
+
+function table(rows) {
+  return h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Requests' },
+    h(
+      'table',
+      { class: 'cards' },
+      h('caption', {}, 'Requests, newest first'),
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col' }, 'Time'),
+          h('th', { scope: 'col' }, 'Model'),
+          h('th', { scope: 'col' }, 'Result'),
+          ['Input', 'Output', 'Credits', 'Left'].map(name => h('th', { scope: 'col', class: 'num' }, name)),
+          h('th', { scope: 'col' }, 'Time taken'),
+        ),
+      ),
+      h('tbody', {}, rows.map(row)),
+    ),
+  )
+}
+
+function row(entry) {
+  const [label, tone] = STATUS[entry.status] ?? [entry.status ?? entry.type, '']
+  return h(
+    'tr',
+    {},
+    h(
+      'th',
+      { scope: 'row', class: 'nowrap' },
+      h('button', { type: 'button', class: 'rowlink', on: { click: () => details(entry) } }, time(entry.created_at)),
+    ),
+    h('td', { class: 'mono clip', 'data-label': 'Model', title: entry.model }, entry.model ?? '–'),
+    h(
+      'td',
+      { 'data-label': 'Result' },
+      entry.type === 'credit'
+        ? h('span', { class: 'chip good' }, 'refund')
+        : h('span', { class: `chip ${tone}` }, label),
+    ),
+    h('td', { class: 'num wide', 'data-label': 'Input' }, number(entry.input_tokens)),
+    h('td', { class: 'num wide', 'data-label': 'Output' }, number(entry.output_tokens)),
+    h('td', { class: 'num', 'data-label': 'Credits' }, amount(entry.cost, 6)),
+    h('td', { class: 'num wide', 'data-label': 'Left' }, amount(entry.balance_after)),
+    h('td', { class: 'nowrap wide', 'data-label': 'Time taken' }, took(entry)),
+  )
+}
+
+/** Shows how a charge came about. */
+function details(entry) {
+  const { body } = openDialog('Request', { wide: true })
+  const facts = [
+    ['Request id', entry.request_id],
+    ['Time', `${entry.created_at} (UTC)`],
+    ['Endpoint', entry.endpoint],
+    [
+      'Model',
+      entry.requested_model === entry.model ? entry.model : `${entry.model} (asked for as ${entry.requested_model})`,
+    ],
+    [
+      'Result',
+      [entry.status, entry.http_status && `status ${entry.http_status}`, entry.error_code].filter(Boolean).join(', '),
+    ],
+    ['Charge', `${amount(entry.cost, 9)} credits`],
+    ['Counted by', entry.usage_source === 'estimated' ? 'an estimate of the gateway' : 'the provider'],
+    ['Left after it', `${amount(entry.balance_after, 9)} credits`],
+    ['Refund', entry.credit_reason],
+  ].filter(([, value]) => value)
+  const parts = (entry.unit_prices ?? []).flatMap(price =>
+    Object.entries(price.tokens ?? {}).map(([name, count]) => [name.replaceAll('_', ' '), count, price[name] ?? '']),
+  )
+  fill(
+    body,
+    h(
+      'dl',
+      { class: 'stack' },
+      facts.map(([name, value]) =>
+        h('div', { class: 'row apart' }, h('dt', { class: 'muted' }, name), h('dd', { class: 'break' }, value)),
+      ),
+    ),
+    parts.length > 0 &&
+      h(
+        'div',
+        { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'How the charge came about' },
+        h(
+          'table',
+          {},
+          h('caption', {}, 'How the charge came about'),
+          h(
+            'thead',
+            {},
+            h(
+              'tr',
+              {},
+              h('th', { scope: 'col' }, 'Tokens'),
+              h('th', { scope: 'col', class: 'num' }, 'Count'),
+              h('th', { scope: 'col', class: 'num' }, 'Credits per million'),
+            ),
+          ),
+          h(
+            'tbody',
+            {},
+            parts.map(([name, count, rate]) =>
+              h(
+                'tr',
+                {},
+                h('th', { scope: 'row' }, name),
+                h('td', { class: 'num' }, number(count)),
+                h('td', { class: 'num' }, amount(rate, 6)),
+              ),
+            ),
+          ),
+        ),
+      ),
+  )
+}

@@ -1,0 +1,242 @@
+/** The customer's page: asks for a key, and shows what belongs to it. */
+import { currentKey, forgetKey, keyIn, read, Refusal, useKey } from './api.js'
+import { announce, button, field, fill, h, icon } from './dom.js'
+import { historyPanel } from './history.js'
+import { modelsPanel, priceTables } from './models.js'
+import { overviewPanel, standing } from './overview.js'
+import { redeemForm } from './redeem.js'
+import { setupPanel } from './setup.js'
+import { tabRow } from './tabs.js'
+import { themeButton } from './theme.js'
+
+const content = /** @type {HTMLElement} */ (document.getElementById('content'))
+
+/** @type {any} what the operator has set for this page */
+let settings = { title: 'Tollgate', contact: 'your reseller', base_url: '', key_types: [] }
+
+/** Numbers of the shown states, so that a late answer does not replace a newer one. */
+let shown = 0
+
+function showTop() {
+  const forget = button(
+    'Forget key',
+    () => {
+      forgetKey()
+      announce('The key is forgotten.')
+      void showAsk()
+    },
+    { class: 'button small' },
+  )
+  fill(
+    document.getElementById('top'),
+    h('span', { class: 'brand' }, settings.title),
+    h('span', { class: 'spring' }),
+    currentKey() && forget,
+    themeButton(),
+  )
+}
+
+/** Whom to ask, as a link if it is one. */
+function contact() {
+  const { contact: text } = settings
+  if (/^https:\/\/[^\s]+$/.test(text)) return h('a', { href: text, rel: 'noopener noreferrer' }, text)
+  if (/^[^\s@]+@[^\s@]+$/.test(text)) return h('a', { href: `mailto:${text}` }, text)
+  return h('span', {}, text)
+}
+
+/** The address for the customers' clients, without a slash at its end. */
+function baseUrl() {
+  return settings.base_url || location.origin
+}
+
+/** @param {any} [problem] why the last key was not accepted */
+async function showAsk(problem) {
+  shown++
+  showTop()
+  document.title = `Your API key – ${settings.title}`
+  const input = h('input', {
+    type: 'password',
+    autocomplete: 'off',
+    spellcheck: 'false',
+    placeholder: 'sk-…',
+    required: true,
+  })
+  const keep = h('input', { type: 'checkbox', checked: true })
+  const eye = button(
+    icon('eye'),
+    () => {
+      const hidden = input.type === 'password'
+      input.type = hidden ? 'text' : 'password'
+      eye.setAttribute('aria-pressed', String(hidden))
+    },
+    { class: 'button icon-only', 'aria-label': 'Show the key', 'aria-pressed': 'false' },
+  )
+  const own = field(
+    'Your API key',
+    input,
+    'It is sent to this gateway only, in a header, and never becomes part of an address.',
+  )
+  const secret = h('div', { class: 'secret' })
+  input.replaceWith(secret)
+  secret.append(input, eye)
+  const form = h(
+    'form',
+    { novalidate: true },
+    own,
+    h('label', { class: 'check' }, keep, 'Keep it until this tab is closed'),
+    problem && h('div', { class: 'banner bad', role: 'alert' }, problem),
+    h('div', {}, h('button', { type: 'submit', class: 'button primary' }, 'Show my key')),
+  )
+  form.addEventListener('submit', event => {
+    event.preventDefault()
+    const key = keyIn(input.value)
+    if (key === '') return input.focus()
+    useKey(key, keep.checked)
+    void showKey()
+  })
+  const redeem = redeemForm({
+    onKey: key => {
+      useKey(key, true)
+      void showKey()
+    },
+  })
+  fill(
+    content,
+    h(
+      'div',
+      { class: 'stack' },
+      h('section', { class: 'card ask' }, h('h1', {}, 'What is left of your key?'), form),
+      h('section', { class: 'card ask' }, h('h2', {}, 'You have a code?'), redeem),
+      settings.key_types?.length > 0 &&
+        h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTables(settings.key_types)),
+    ),
+  )
+  input.focus()
+}
+
+async function showKey() {
+  const turn = ++shown
+  fill(content, h('p', { class: 'empty', role: 'status' }, 'Asking the gateway …'))
+  try {
+    const info = await read('/api/v1/key-info')
+    if (turn !== shown) return
+    showTop()
+    showInfo(info)
+  } catch (thrown) {
+    if (turn !== shown) return
+    await showRefusal(thrown)
+  }
+}
+
+/** @param {unknown} thrown */
+async function showRefusal(thrown) {
+  if (!(thrown instanceof Refusal) || thrown.status !== 401) {
+    const text = thrown instanceof Error ? thrown.message : 'Something went wrong.'
+    fill(
+      content,
+      h(
+        'div',
+        { class: 'stack ask' },
+        h(
+          'div',
+          { class: 'banner warn', role: 'alert' },
+          h('strong', {}, 'Your key cannot be shown at the moment.'),
+          h('p', {}, text),
+        ),
+        button('Try again', showKey, { class: 'button primary' }),
+      ),
+    )
+    return
+  }
+  const { key } = await read('/page/settings').catch(() => ({ key: 'unknown' }))
+  if (key === 'disabled') return showDisabled()
+  forgetKey()
+  await showAsk([
+    h('strong', {}, 'This gateway does not know this key.'),
+    h(
+      'p',
+      {},
+      'Check that you have pasted all of it: a key begins with sk-. If it was replaced, use the new one. Otherwise ask ',
+      contact(),
+      '.',
+    ),
+  ])
+}
+
+function showDisabled() {
+  showTop()
+  fill(
+    content,
+    h(
+      'div',
+      { class: 'stack ask' },
+      h(
+        'div',
+        { class: 'banner bad', role: 'alert' },
+        h('strong', {}, 'This key is disabled.'),
+        h(
+          'p',
+          {},
+          'Your requests are refused. Your balance is kept. Ask ',
+          contact(),
+          ' why, and whether the key can be enabled again.',
+        ),
+      ),
+      button('Use another key', () => {
+        forgetKey()
+        void showAsk()
+      }),
+    ),
+  )
+}
+
+/** @param {any} info */
+function showInfo(info) {
+  document.title = `${info.label} – ${settings.title}`
+  const reload = () => void showKey()
+  const tabs = tabRow(
+    [
+      { id: 'usage', label: 'Usage', show: panel => overviewPanel(panel, info) },
+      {
+        id: 'setup',
+        label: 'Set up',
+        show: panel => setupPanel(panel, info, { base: baseUrl(), key: currentKey() ?? '', title: settings.title }),
+      },
+      { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info) },
+      { id: 'history', label: 'History', show: panel => historyPanel(panel, info) },
+      {
+        id: 'redeem',
+        label: 'Redeem',
+        show: panel =>
+          fill(
+            panel,
+            h(
+              'section',
+              { class: 'card' },
+              h('h2', {}, 'Redeem a code'),
+              redeemForm({ hasKey: true, onCredits: reload }),
+            ),
+          ),
+      },
+    ],
+    {
+      label: 'Your key',
+      chosen: location.hash.slice(1),
+      onChoice: id => history.replaceState(null, '', `#${id}`),
+    },
+  )
+  fill(content, h('div', { class: 'stack' }, standing(info, contact()), tabs.element))
+}
+
+/** A key in the address would be in the history of the browser and in the logs of every proxy. */
+function cleanAddress() {
+  if (!/sk-/.test(location.href)) return
+  history.replaceState(null, '', location.pathname)
+  announce('A key was in the address. It was removed there; replace the key if others may have seen it.', 'error')
+}
+
+cleanAddress()
+showTop()
+settings = { ...settings, ...(await read('/page/settings').catch(() => ({}))) }
+if (currentKey()) await showKey()
+else await showAsk()

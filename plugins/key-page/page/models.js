@@ -1,0 +1,92 @@
+/** Models with their prices, and requests that try one. */
+import { fill, h } from './dom.js'
+import { amount } from './format.js'
+import { testCard } from './try.js'
+
+/** @param {Element} panel @param {any} info */
+export function modelsPanel(panel, info) {
+  fill(
+    panel,
+    h(
+      'div',
+      { class: 'stack' },
+      testCard(info),
+      h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTable(info, info.default_model)),
+    ),
+  )
+}
+
+/** The tables of all key types. @param {any[]} types */
+export function priceTables(types) {
+  return h(
+    'div',
+    { class: 'stack' },
+    types.map((type, at) =>
+      h(
+        'details',
+        { open: at === 0 },
+        h('summary', {}, `${type.key_type} keys: ${type.models.length} models`),
+        priceTable(type),
+      ),
+    ),
+  )
+}
+
+const RATES = [
+  ['Input', 'input'],
+  ['Cached input', 'cache_read'],
+  ['Cache write', 'cache_write_5m'],
+  ['Output', 'output'],
+]
+
+/** @param {any} info @param {string} [standard] the default model */
+function priceTable(info, standard) {
+  return h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `Prices of ${info.key_type} keys` },
+    h('p', { class: 'muted' }, 'Credits per million tokens.'),
+    h(
+      'table',
+      { class: 'cards' },
+      h('caption', {}, `Models and prices of ${info.key_type} keys`),
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col' }, 'Model'),
+          RATES.map(([name]) => h('th', { scope: 'col', class: 'num' }, name)),
+          h('th', { scope: 'col' }, 'Note'),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        info.prices.map(price =>
+          h(
+            'tr',
+            {},
+            h('th', { scope: 'row', class: 'mono nowrap' }, price.model),
+            RATES.map(([name, member]) => h('td', { class: 'num', 'data-label': name }, amount(price[member], 6))),
+            h('td', { class: 'muted', 'data-label': 'Note' }, notes(price, info, standard)),
+          ),
+        ),
+      ),
+    ),
+  )
+}
+
+function notes(price, info, standard) {
+  const alias = info.aliases?.[price.model]
+  const parts = [
+    price.model === standard && 'default',
+    alias && `same as ${alias}`,
+    ...(price.tiers ?? []).map(
+      tier =>
+        `${amount(tier.input)} in, ${amount(tier.output)} out above ${amount(tier.above_input_tokens)} input tokens`,
+    ),
+    ...Object.entries(price.calls ?? {}).map(([name, fee]) => `${amount(fee)} per ${name.replaceAll('_', ' ')}`),
+  ]
+  return parts.filter(Boolean).join('; ') || '–'
+}

@@ -1,0 +1,228 @@
+/** What is left of a key, until when, and how it was used. */
+import { read } from './api.js'
+import { dayChart } from './chart.js'
+import { button, fill, h } from './dom.js'
+import { seriesOf } from './series.js'
+import { figures, meter, partOf } from './figures.js'
+import { amount, day, distance, duration, lastDays, number, short, time } from './format.js'
+
+const DAY_MS = 86_400_000
+/** From so many days on before its end, the time that is left is shown as a warning. */
+const SOON_DAYS = 7
+
+/** The answer to what everybody asks first. @param {any} info @param {any} contact */
+export function standing(info, contact) {
+  const part = partOf(info.used, info.total)
+  const until = info.expires_at
+    ? [`valid until ${day(info.expires_at)}, ${info.expires_at.slice(11, 16)} UTC`, ` (${distance(info.expires_at)})`]
+    : ['never expires']
+  return h(
+    'section',
+    { class: 'card answer' },
+    h(
+      'div',
+      { class: 'row apart' },
+      h('h1', { class: 'mono' }, info.label),
+      h('span', { class: `chip ${info.status === 'active' ? 'good' : 'bad'}` }, WORDS[info.status] ?? info.status),
+    ),
+    h('p', { class: 'left' }, `${amount(info.balance)} of ${amount(info.total)} credits left`),
+    meter(part, { label: `${Math.round(100 * part)} % of the credits are used` }),
+    h(
+      'p',
+      { class: 'muted' },
+      until,
+      `; ${amount(info.used)} used`,
+      info.held > 0 && `, ${amount(info.held)} held for running requests`,
+      `; ${Math.round(100 * part)} % of the credits are used`,
+    ),
+    advice(info, contact),
+  )
+}
+
+const WORDS = { active: 'active', expired: 'expired', exhausted: 'used up' }
+
+/** Says what to do about a key that cannot buy, or soon cannot. */
+function advice(info, contact) {
+  if (info.status === 'expired')
+    return h(
+      'div',
+      { class: 'banner bad', role: 'alert' },
+      h('strong', {}, `This key expired on ${day(info.expires_at)}.`),
+      h(
+        'p',
+        {},
+        `Your requests are refused; ${amount(info.balance)} credits are left on it. Ask `,
+        contact,
+        ' to extend it.',
+      ),
+    )
+  if (info.status === 'exhausted')
+    return h(
+      'div',
+      { class: 'banner bad', role: 'alert' },
+      h('strong', {}, 'The credits of this key are used up.'),
+      h('p', {}, 'Your requests are refused. Redeem a code below, or buy credits from ', contact, '.'),
+    )
+  const left = info.expires_at ? (Date.parse(info.expires_at) - Date.now()) / DAY_MS : Infinity
+  if (left < SOON_DAYS)
+    return h(
+      'div',
+      { class: 'banner warn' },
+      h('strong', {}, `This key expires ${distance(info.expires_at)}.`),
+      h('p', {}, 'Ask ', contact, ' to extend it.'),
+    )
+  return undefined
+}
+
+/** @param {Element} panel @param {any} info */
+export async function overviewPanel(panel, info) {
+  const chart = h('div', {})
+  let shown = 0
+  const choose = async days => {
+    const turn = ++shown
+    for (const each of spans) each.setAttribute('aria-pressed', String(each.textContent === `${days} days`))
+    const all = lastDays(days)
+    const { data } = await read(`/api/v1/key-info/usage?from=${all[0]}&to=${all.at(-1)}`)
+    if (turn !== shown) return
+    await dayChart(chart, {
+      title: `Credits by day and model, last ${days} days`,
+      days: all,
+      series: seriesOf(all, data),
+    })
+  }
+  const spans = [7, 30, 90].map(days => button(`${days} days`, () => choose(days), { class: 'button small' }))
+  const { today, total } = info.usage
+  fill(
+    panel,
+    h(
+      'div',
+      { class: 'stack' },
+      h(
+        'section',
+        { class: 'card' },
+        figures([
+          ['Today', `${amount(today.cost)}`, `${number(today.requests)} requests (UTC)`],
+          ['This week', amount(info.data.usage_weekly), 'credits, from Monday'],
+          ['This month', amount(info.data.usage_monthly), 'credits'],
+          ['In total', amount(total.cost), `${number(total.requests)} requests`],
+          [
+            'Tokens in total',
+            short(total.total_tokens),
+            `${short(total.input_tokens)} in, ${short(total.output_tokens)} out`,
+          ],
+        ]),
+      ),
+      h(
+        'section',
+        { class: 'card stack' },
+        h('div', { class: 'row', role: 'group', 'aria-label': 'Time' }, spans),
+        chart,
+      ),
+      h('div', { class: 'grid' }, models(info), limits(info)),
+    ),
+  )
+  await choose(30).catch(thrown => fill(chart, h('p', { class: 'empty' }, thrown.message)))
+}
+
+function models(info) {
+  const rows = [...info.model_stats].sort((a, b) => b.cost - a.cost)
+  return h(
+    'section',
+    { class: 'card' },
+    h('h2', {}, 'By model'),
+    rows.length === 0
+      ? h('p', { class: 'empty' }, 'No request yet. The tab “Set up” shows how to send the first one.')
+      : h(
+          'div',
+          { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Usage by model' },
+          h(
+            'table',
+            {},
+            h('caption', {}, 'Usage by model, in total'),
+            h(
+              'thead',
+              {},
+              h(
+                'tr',
+                {},
+                ['Model', 'Requests', 'Tokens', 'Credits'].map((name, at) =>
+                  h('th', { scope: 'col', class: at > 0 && 'num' }, name),
+                ),
+              ),
+            ),
+            h(
+              'tbody',
+              {},
+              rows.map(each =>
+                h(
+                  'tr',
+                  {},
+                  h('th', { scope: 'row', class: 'break' }, each.model),
+                  h('td', { class: 'num' }, number(each.requests)),
+                  h('td', { class: 'num' }, short(each.total_tokens)),
+                  h('td', { class: 'num' }, amount(each.cost)),
+                ),
+              ),
+            ),
+          ),
+        ),
+  )
+}
+
+const QUOTAS = { daily_quota: 'per day', weekly_quota: 'per week', monthly_quota: 'per month' }
+
+function limits(info) {
+  const quotas = Object.entries(info)
+    .filter(([name]) => QUOTAS[name] || name.startsWith('quota_of_'))
+    .map(([name, quota]) => [
+      QUOTAS[name] ?? `in ${name.slice('quota_of_'.length)}`,
+      quota.share ?? quota,
+      Boolean(quota.share),
+    ])
+  return h(
+    'section',
+    { class: 'card' },
+    h('h2', {}, 'Limits'),
+    h(
+      'ul',
+      { class: 'stack' },
+      quotas.map(([window, quota, own]) =>
+        h(
+          'li',
+          {},
+          h(
+            'div',
+            { class: 'row apart' },
+            h('span', {}, own ? `Your share ${window}` : `All customers together ${window}`),
+            h('strong', {}, `${amount(quota.remaining)} of ${amount(quota.limit)} left`),
+          ),
+          quota.reset_at &&
+            h('p', { class: 'muted' }, `resets ${distance(quota.reset_at)}, on ${time(quota.reset_at)} UTC`),
+        ),
+      ),
+      info.rate_limits.map(({ window, limit }) =>
+        h(
+          'li',
+          { class: 'row apart' },
+          h('span', {}, window === 'concurrent' ? 'Requests at the same time' : `Requests per ${window}`),
+          h('strong', {}, limit === null ? 'no limit' : number(limit)),
+        ),
+      ),
+      h(
+        'li',
+        { class: 'row apart' },
+        h('span', {}, 'Largest request'),
+        h('strong', {}, `${Math.round(info.max_request_bytes / 1_048_576)} MiB`),
+      ),
+      quotas.length === 0 &&
+        h('li', { class: 'muted' }, 'This key has no limits by day or week; only its credits count.'),
+    ),
+  )
+}
+
+/** How long a request took. @param {any} entry */
+export function took(entry) {
+  return entry.ttft_ms === null
+    ? duration(entry.duration_ms)
+    : `${duration(entry.duration_ms)} (first ${duration(entry.ttft_ms)})`
+}

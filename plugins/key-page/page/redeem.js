@@ -1,0 +1,82 @@
+/** Redeeming a code: for credits, or for a new key. */
+import { read } from './api.js'
+import { announce, button, field, fill, h } from './dom.js'
+import { amount, day } from './format.js'
+import { copyButton } from './give.js'
+
+/**
+ * @param {{ hasKey?: boolean, onCredits?: () => void, onKey?: (key: string) => void }} options
+ */
+export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () => {} }) {
+  const code = h('input', {
+    autocomplete: 'off',
+    spellcheck: 'false',
+    placeholder: 'TG-XXXXX-XXXXX-XXXXX-XXXXX-XXXXX',
+    class: 'mono',
+  })
+  const result = h('div', { 'aria-live': 'polite' })
+  // A repeated request with the same key gets the same answer, so that a lost answer loses nothing.
+  let request = ''
+  const submit = h('button', { type: 'submit', class: 'button' }, 'Redeem')
+  const hint = hasKey
+    ? 'Case and dashes do not matter.'
+    : 'A code becomes a new key. A code for credits needs your key first.'
+  const form = h('form', { class: 'stack', novalidate: true }, field('Code', code, hint), h('div', {}, submit), result)
+  code.addEventListener('input', () => (request = ''))
+  form.addEventListener('submit', async event => {
+    event.preventDefault()
+    if (code.value.trim() === '' || submit.getAttribute('aria-busy')) return
+    submit.setAttribute('aria-busy', 'true')
+    request ||= randomText()
+    try {
+      const redeemed = await read('/api/v1/redeem', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'idempotency-key': request },
+        body: JSON.stringify({ code: code.value }),
+      })
+      if (redeemed.kind === 'credits') {
+        fill(
+          result,
+          h(
+            'div',
+            { class: 'banner good' },
+            h('strong', {}, `${amount(redeemed.credits)} credits were added.`),
+            h('p', {}, `You have ${amount(redeemed.balance)} credits now.`),
+          ),
+        )
+        announce(`${amount(redeemed.credits)} credits were added.`)
+        code.value = ''
+        setTimeout(onCredits, 1500)
+      } else fill(result, newKey(redeemed, onKey))
+    } catch (thrown) {
+      fill(
+        result,
+        h('p', { class: 'fault', role: 'alert' }, thrown instanceof Error ? thrown.message : 'That did not work.'),
+      )
+    } finally {
+      submit.removeAttribute('aria-busy')
+    }
+  })
+  return form
+}
+
+function newKey(redeemed, onKey) {
+  const until = redeemed.expires_at ? `, valid until ${day(redeemed.expires_at)}` : ''
+  return h(
+    'div',
+    { class: 'banner good stack' },
+    h('strong', {}, `Your new key: a ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`),
+    h('p', {}, 'It is shown only this once. Copy it and keep it in a safe place.'),
+    h('code', { class: 'break' }, redeemed.key),
+    h(
+      'div',
+      { class: 'row' },
+      copyButton(() => redeemed.key, 'Copy the key'),
+      button('Show this key', () => onKey(redeemed.key), { class: 'button small' }),
+    ),
+  )
+}
+
+function randomText() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(24)), byte => byte.toString(16).padStart(2, '0')).join('')
+}

@@ -1,0 +1,2 @@
+/** Where the browser of the tests is. */
+export const BROWSER = process.env['CHROMIUM'] ?? '/usr/bin/chromium'

@@ -1,0 +1,135 @@
+/**
+ * Renews the screenshots in docs/images: `npm run screenshots`. A gateway with the simulated provider gets keys, codes and
+ * thirty days of made-up usage.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { loadConfig } from '../core/config/load.ts'
+import { checkChain } from '../core/chain/check-chain.ts'
+import { Gateway } from '../core/gateway.ts'
+import { newSecret } from '../core/ledger/key-secrets.ts'
+import { timedId } from '../core/lib/ids.ts'
+import { NANO } from '../core/money/credits.ts'
+import type { EndedEntry } from '../core/records/recorder.ts'
+import { DESKTOP, type Look, openPage, PHONE, stopBrowser } from './browser.ts'
+import { testEnvironment } from './environment.ts'
+import { storeEnv, testYaml } from './gateway.ts'
+
+const IMAGES = fileURLToPath(new URL('../docs/images/', import.meta.url))
+const DAY_MS = 86_400_000
+const MODELS = ['acme/famC-5.6-sol', 'acme/famC-5.5', 'acme/famC-5.6-luna']
+
+const folder = mkdtempSync(join(tmpdir(), 'tollgate-screenshots-'))
+const store = storeEnv()
+const file = join(folder, 'gateway.yaml')
+writeFileSync(
+  file,
+  testYaml(store.prefix, edit => edit.append({ admin: { listen: { port: 0 } } })),
+)
+const env = { ...store.env, PORT: '0', LOG_LEVEL: 'silent' }
+const loaded = await loadConfig(file, env, checkChain)
+if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
+const gateway = await Gateway.start(testEnvironment(env), loaded)
+
+try {
+  mkdirSync(IMAGES, { recursive: true })
+  const secret = await fill()
+  const customers = `http://127.0.0.1:${gateway.port}/`
+  const operators = `http://127.0.0.1:${gateway.sidePorts.get('admin')}/admin`
+  await customer('key-page', customers, secret, 'usage', DESKTOP)
+  await customer('key-page-setup', customers, secret, 'setup', { ...DESKTOP, dark: true })
+  await customer('key-page-phone', customers, secret, 'usage', PHONE)
+  const token = await tokenOf()
+  await operator('admin-overview', operators, token, 'overview', DESKTOP)
+  await operator('admin-keys', operators, token, 'keys/famC', DESKTOP)
+  const key = await gateway.keys.refind(secret)
+  await operator('admin-key', operators, token, `key/${key?.id}`, { ...DESKTOP, dark: true })
+  await operator('admin-editor-phone', operators, token, 'keys/editor', PHONE)
+} finally {
+  await stopBrowser()
+  await gateway.stop()
+  rmSync(folder, { recursive: true, force: true })
+}
+
+/** Makes keys with usage. @returns the secret of the one that is shown */
+async function fill(): Promise<string> {
+  const { keys, ledger, records } = gateway
+  const wish = { type: 'famC', name: 'Ann, order 1042', batch: 'autumn', credits: 60n * NANO, expiresAt: undefined }
+  const { key, secret } = await keys.create({ ...wish, expiresAt: Date.now() + 35 * DAY_MS })
+  for (const [type, name] of [
+    ['famC', 'Bob'],
+    ['famC', 'Carol’s build server'],
+    ['editor', 'Dan'],
+    ['famA', 'Eve'],
+  ] as const)
+    await keys.createMany({ ...wish, type, name, credits: 25n * NANO }, 3)
+  let ordinal = 0
+  const entries: EndedEntry[] = []
+  for (let ago = 29; ago >= 0; ago--) {
+    for (const [at, model] of MODELS.entries()) {
+      const requests = 3 + ((ago * 7 + at * 5) % 9)
+      for (let n = 0; n < requests; n++) {
+        const ms = Date.now() - ago * DAY_MS - n * 600_000
+        const output = 300 + ((ago + n) % 5) * 210
+        const charge = BigInt((at === 0 ? 60_000 : 14_000) * (output + 400))
+        entries.push({
+          id: timedId(ms),
+          account: key.id,
+          ordinal: ++ordinal,
+          at: ms,
+          kind: 'settle',
+          charge,
+          balance: 0n,
+          bucket: '1.1',
+          waived: 0n,
+          notes: {
+            endpoint: '/v1/responses',
+            model,
+            type: 'famC',
+            upstream: 'famC/1',
+            stream: true,
+            status: n === 7 ? 'client_gone' : 'ok',
+            httpStatus: 200,
+            usage: { input: 1800, cacheRead: 900, cacheWrite5m: 0, cacheWrite1h: 0, output, reasoning: 120 },
+            usageSource: 'upstream',
+            durationMs: 900 + output,
+            ttftMs: 240 + (n % 4) * 60,
+          },
+        })
+      }
+    }
+  }
+  await records.recorder.record(entries, new Map())
+  const recorded = await records.keys.get(key.id)
+  if (recorded) await ledger.restorer.restore(recorded)
+  return secret
+}
+
+async function tokenOf(): Promise<string> {
+  const { secret, digest, hint } = newSecret('tga-')
+  const times = { createdAt: Date.now(), usedAt: undefined, revokedAt: undefined }
+  await gateway.records.tokens.add({ id: 'tok_1', name: 'Ann', scope: 'all', hint, ...times }, digest)
+  return secret
+}
+
+async function customer(name: string, url: string, secret: string, tab: string, look: Look): Promise<void> {
+  const { page, context } = await openPage(`${url}#${tab}`, look)
+  await page.getByLabel('Your API key').fill(secret)
+  await page.getByRole('button', { name: 'Show my key' }).click()
+  await page.getByText(/credits left/).waitFor()
+  await page.waitForTimeout(700)
+  await page.screenshot({ path: join(IMAGES, `${name}.png`) })
+  await context.close()
+}
+
+async function operator(name: string, url: string, token: string, area: string, look: Look): Promise<void> {
+  const { page, context } = await openPage(`${url}#/${area}`, look)
+  await page.getByLabel('Token').fill(token)
+  await page.getByRole('button', { name: 'Sign in' }).click()
+  await page.getByRole('heading', { level: 1 }).waitFor()
+  await page.waitForTimeout(area === 'overview' ? 9000 : 900)
+  await page.screenshot({ path: join(IMAGES, `${name}.png`) })
+  await context.close()
+}

@@ -1,0 +1,434 @@
+import OpenAI from 'openai'
+import type { Page } from 'playwright-core'
+import t, { type Test } from 'tap'
+import { operate, type Office } from '../admin.ts'
+import { DESKTOP, type Look, openPage, PHONE, seriousFaults, stopBrowser, visit } from '../browser.ts'
+import { until } from '../gateway.ts'
+
+/** The two pages in a real browser: an operator's and a customer's whole day. */
+
+t.teardown(stopBrowser)
+
+/** Strings that a browser would run if they became markup. */
+const HOSTILE = `<img src=x onerror="document.title='hacked'"><script>document.title='hacked'</script>`
+
+async function signIn(page: Page, { token }: Office): Promise<void> {
+  await page.getByLabel('Token').fill(token)
+  await page.getByRole('button', { name: 'Sign in' }).click()
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+}
+
+async function paste(page: Page, key: string): Promise<void> {
+  await page.getByLabel('Your API key').fill(`export API_KEY="${key}"`)
+  await page.getByRole('button', { name: 'Show my key' }).click()
+}
+
+/** Checks what every state of a page must be: accessible, not wider than the screen, and silent. */
+async function sound(t: Test, page: Page, what: string): Promise<void> {
+  t.same(await seriousFaults(page), [], `${what}: axe finds nothing serious`)
+  const wider = await page.evaluate('document.documentElement.scrollWidth - innerWidth')
+  t.ok(Number(wider) <= 0, `${what}: is not wider than the screen`)
+  t.not(await page.title(), 'hacked')
+}
+
+t.test('an operator makes a batch, a customer uses a key, and both see it', async t => {
+  const office = await operate(t)
+  const admin = await visit(t, `${office.base}/admin`)
+  await signIn(admin, office)
+  await admin.getByRole('link', { name: 'Keys', exact: true }).click()
+  await admin.getByRole('tab', { name: /^famC/ }).click()
+  await admin.getByRole('button', { name: 'Create keys' }).click()
+  const dialog = admin.getByRole('dialog')
+  await dialog.getByLabel('Number of keys').fill('3')
+  await dialog.getByLabel('Credits of each').fill('12.5')
+  await dialog.getByLabel('Name').fill('order 1')
+  await dialog.getByLabel('Batch').fill('autumn')
+  await dialog.getByRole('button', { name: 'Create' }).click()
+  const secrets = admin.getByLabel('3 new keys').last()
+  await secrets.waitFor()
+  const keys = (await secrets.inputValue()).split('\n')
+  t.equal(keys.length, 3)
+  await admin.keyboard.press('Escape')
+  await admin.getByText('They cannot be shown again').waitFor()
+  const [download] = await Promise.all([
+    admin.waitForEvent('download'),
+    admin.getByRole('button', { name: 'Download as CSV' }).click(),
+  ])
+  t.equal(download.suggestedFilename(), 'keys.csv')
+  await admin.keyboard.press('Escape')
+  await admin
+    .getByRole('row', { name: /order 1/ })
+    .nth(2)
+    .waitFor()
+
+  const [key = ''] = keys
+  const client = new OpenAI({ baseURL: `${office.gateway.url}/v1`, apiKey: key })
+  const messages = [{ role: 'user' as const, content: 'Hello' }]
+  for (let times = 0; times < 3; times++) await client.chat.completions.create({ model: 'acme/famC-5.5', messages })
+  await office.gateway.settled(key)
+
+  const customer = await visit(t, `${office.gateway.url}/`)
+  await paste(customer, key)
+  await customer.getByText(/^12\.4\d+ of 12\.5 credits left$/).waitFor()
+  await customer.getByText('3 requests (UTC)').waitFor()
+  await customer
+    .getByText(/Credits by day and model/)
+    .first()
+    .waitFor()
+  t.notMatch(customer.url(), /sk-/)
+  await sound(t, customer, 'the customer’s usage')
+
+  await admin
+    .getByRole('row', { name: /order 1/ })
+    .nth(2)
+    .getByRole('link')
+    .first()
+    .click()
+  await admin.getByRole('heading', { name: 'order 1' }).waitFor()
+  await admin.getByText('acme/famC-5.5').first().waitFor()
+  await admin.locator('.plot canvas').waitFor()
+  await sound(t, admin, 'a key')
+})
+
+t.test('the overview moves while requests are served', async t => {
+  const office = await operate(t)
+  const admin = await visit(t, `${office.base}/admin`)
+  await signIn(admin, office)
+  const today = admin.locator('section', { has: admin.getByRole('heading', { name: 'Today (UTC)' }) })
+  await today.getByText('0', { exact: true }).first().waitFor()
+  const key = await office.gateway.key('famC')
+  const body = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'Hi' }], max_tokens: 20 }
+  for (let times = 0; times < 7; times++) await office.gateway.call('/v1/chat/completions', { key, body })
+  await today.getByText('7', { exact: true }).waitFor()
+  await sound(t, admin, 'the overview')
+})
+
+t.test('an operator tops up, deducts, edits, rotates, disables and deletes a key by the keyboard alone', async t => {
+  const office = await operate(t)
+  const secret = await office.gateway.key('famC', 10n)
+  const id = await office.gateway.id(secret)
+  const page = await visit(t, `${office.base}/admin`)
+  await page.getByLabel('Token').waitFor()
+  await page.keyboard.type(office.token)
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  await page.goto(`${office.base}/admin#/key/${id}`)
+  const press = async (name: string): Promise<void> => {
+    await page.getByRole('button', { name, exact: true }).first().focus()
+    await page.keyboard.press('Enter')
+  }
+  const fill = async (...texts: string[]): Promise<void> => {
+    await page.getByRole('dialog').waitFor()
+    for (const text of texts) {
+      await page.keyboard.press('Control+A')
+      await page.keyboard.type(text)
+      await page.keyboard.press('Tab')
+    }
+    await page.keyboard.press('Shift+Tab')
+    await page.keyboard.press('Enter')
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+  }
+  await press('Top up')
+  await fill('5', 'invoice 7')
+  await page.getByText('of 15 credits').waitFor()
+  await press('Deduct')
+  await fill('2.5', 'mistake')
+  await page.getByText('of 12.5 credits').waitFor()
+  await press('Edit')
+  await fill('Ann', 'For Ann')
+  await page.getByRole('heading', { name: 'Ann' }).waitFor()
+  t.match(await office.gateway.gateway.keys.refind(secret), { label: 'For Ann' })
+  await press('Disable')
+  await page.getByRole('dialog').getByRole('button', { name: 'Disable' }).press('Enter')
+  await page.locator('.chip', { hasText: 'disabled' }).waitFor()
+  t.equal((await office.gateway.call('/api/v1/key-info', { key: secret })).status, 401)
+  await press('Enable')
+  await page.locator('.chip', { hasText: 'active' }).waitFor()
+  await press('Rotate')
+  await page.getByRole('dialog').getByRole('button', { name: 'Rotate' }).press('Enter')
+  const next = await page.getByLabel('The new secret').last().inputValue()
+  t.match(await office.gateway.balance(next), { balance: 12.5 })
+  await page.getByRole('dialog').getByRole('button', { name: 'Copy' }).press('Enter')
+  await page.keyboard.press('Escape')
+  await press('Delete')
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).press('Enter')
+  await page.locator('.chip', { hasText: 'deleted' }).waitFor()
+  t.equal((await office.gateway.call('/api/v1/key-info', { key: next })).status, 401)
+  await page.goto(`${office.base}/admin#/audit`)
+  await page.getByText('key.rotate').waitFor()
+})
+
+t.test('a customer redeems a code, tests the key and reads what it cost', async t => {
+  const office = await operate(t)
+  const made = async (wish: object): Promise<string> => (await office.api('POST', '/codes', wish)).json.codes[0].code
+  const [newKey, credits] = [
+    await made({ kind: 'key', type: 'famA', credits: 3, key_days: 5 }),
+    await made({ kind: 'credits', credits: 4 }),
+  ]
+  const page = await visit(t, `${office.gateway.url}/`)
+  await page.getByLabel('Code').fill(newKey.toLowerCase())
+  await page.getByRole('button', { name: 'Redeem' }).click()
+  await page.getByText('It is shown only this once').waitFor()
+  await page.getByRole('button', { name: 'Show this key' }).click()
+  await page.getByText('3 of 3 credits left').waitFor()
+  await page.getByText('This key expires in 5 days.').waitFor()
+  await page.getByRole('tab', { name: 'Redeem' }).click()
+  await page.getByLabel('Code').fill(credits)
+  await page.getByRole('button', { name: 'Redeem' }).click()
+  await page.getByText('7 of 7 credits left').waitFor()
+  await page.getByRole('tab', { name: 'Models and prices' }).click()
+  for (const path of ['/v1/messages', '/v1/responses', '/v1/chat/completions']) {
+    await page.getByLabel('Endpoint').selectOption(path)
+    await page.getByRole('button', { name: 'Test this key' }).click()
+    await page.getByText(/It cost 0\.\d+ credits: \d+ input and \d+ output tokens/).waitFor()
+    t.not(await page.getByRole('log').textContent(), '', path)
+  }
+  await sound(t, page, 'the prices')
+  await page.getByRole('tab', { name: 'History' }).click()
+  await page
+    .getByRole('row', { name: /acme\/famA/ })
+    .nth(2)
+    .waitFor()
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('button', { name: 'Download as CSV' }).click(),
+  ])
+  t.equal(download.suggestedFilename(), 'history.csv')
+  await page
+    .getByRole('button', { name: /^20\d\d-/ })
+    .first()
+    .click()
+  await page.getByText('Credits per million').waitFor()
+  await sound(t, page, 'a request')
+})
+
+t.test('set-up has the key, the address and the model of each client', async t => {
+  const office = await operate(t)
+  const key = await office.gateway.key('famC')
+  const page = await visit(t, `${office.gateway.url}/#setup`)
+  await paste(page, key)
+  await page.getByLabel('Model').selectOption('acme/famC-5.6-sol')
+  await page.getByLabel(/Hide the key/).uncheck()
+  const texts = async (client: string): Promise<string> => {
+    await page.getByRole('button', { name: client, exact: true }).click()
+    return (await page.locator('.clients pre').allTextContents()).join('\n')
+  }
+  const { url } = office.gateway
+  for (const [client, ...wanted] of [
+    ['Claude Code', `ANTHROPIC_BASE_URL="${url}"`, `ANTHROPIC_AUTH_TOKEN="${key}"`],
+    ['Codex', `base_url = "${url}/v1"`, 'wire_api = "responses"'],
+    ['OpenAI SDK', `base_url="${url}/v1"`, `api_key="${key}"`],
+    ['Anthropic SDK', `base_url="${url}"`],
+    ['Cursor', `${url}/v1`],
+    ['curl', `Bearer ${key}`],
+  ]) {
+    const found = await texts(client ?? '')
+    for (const text of [...wanted, key, 'acme/famC-5.6-sol']) t.ok(found.includes(text ?? ''), `${client}: ${text}`)
+  }
+  await page.getByRole('button', { name: 'cc-switch', exact: true }).click()
+  const link = await page.evaluate(
+    async address => {
+      const { importLink } = await import(address)
+      return importLink('codex', { base: 'https://g.example', key: 'sk-1', model: 'm', title: 'T' })
+    },
+    (await page.locator('script[src]').getAttribute('src'))?.replace('main.js', 'setup.js') ?? '',
+  )
+  const query = new URL(link).searchParams
+  t.match(Object.fromEntries(query), {
+    resource: 'provider',
+    app: 'codex',
+    name: 'T',
+    apiKey: 'sk-1',
+    endpoint: 'https://g.example/v1',
+    usageEnabled: 'true',
+  })
+  t.match(Buffer.from(query.get('usageScript') ?? '', 'base64').toString(), '/v1/usage')
+  const other = await office.gateway.key('famB')
+  const limited = await visit(t, `${office.gateway.url}/#setup`)
+  await paste(limited, other)
+  await limited.getByRole('button', { name: 'Claude Code' }).click()
+  await limited.getByText('This key cannot be used with Claude Code.').waitFor()
+})
+
+t.test('an expired, a used up, a disabled and an unknown key each say what to do', async t => {
+  const office = await operate(t, {}, { edit: file => file.stage('key-page', { contact: 'help@reseller.example' }) })
+  const { gateway } = office
+  const expired = await gateway.gateway.keys.create({
+    type: 'famC',
+    name: '',
+    credits: 10n ** 9n,
+    expiresAt: Date.now() + 1,
+  })
+  const usedUp = await gateway.key('famC', 1n)
+  await office.api('POST', `/keys/${await gateway.id(usedUp)}/deduct`, { credits: 1, reason: 'x' })
+  const disabled = await gateway.key('famC')
+  await office.api('POST', `/keys/${await gateway.id(disabled)}/disable`)
+  for (const [key, text] of [
+    [expired.secret, /This key expired on/],
+    [usedUp, 'The credits of this key are used up.'],
+    [disabled, 'This key is disabled.'],
+    ['sk-unknown', 'This gateway does not know this key.'],
+  ] as const) {
+    const page = await visit(t, `${gateway.url}/`)
+    await paste(page, key)
+    await page.getByText(text).waitFor()
+    await page.getByRole('link', { name: 'help@reseller.example' }).first().waitFor()
+    await sound(t, page, String(text))
+  }
+})
+
+t.test('hostile names, labels, models and notes show as text on both pages', async t => {
+  const office = await operate(
+    t,
+    {},
+    { edit: file => file.insertModel('famC', { id: 'acme/<b>x', price: 'small', reasoning: 'none', maxOutput: 100 }) },
+  )
+  const wish = { type: 'famC', credits: 5, name: HOSTILE, label: HOSTILE, batch: HOSTILE }
+  const [{ id, key }] = (await office.api('POST', '/keys', wish)).json.keys
+  await office.api('POST', `/keys/${id}/topup`, { credits: 1, reason: HOSTILE })
+  await office.gateway.call('/v1/chat/completions', {
+    key,
+    body: { model: 'acme/<b>x', messages: [{ role: 'user', content: HOSTILE }], max_tokens: 20 },
+  })
+  await office.gateway.settled(key)
+  const page = await visit(t, `${office.gateway.url}/`)
+  await paste(page, key)
+  await page.getByRole('heading', { name: HOSTILE }).waitFor()
+  for (const tab of ['Set up', 'Models and prices', 'History']) {
+    await page.getByRole('tab', { name: tab }).click()
+    await page.getByText('acme/<b>x').first().waitFor({ state: 'attached' })
+  }
+  t.not(await page.title(), 'hacked')
+  const admin = await visit(t, `${office.base}/admin`)
+  await signIn(admin, office)
+  for (const [area, text] of [
+    ['keys', HOSTILE],
+    [`key/${id}`, HOSTILE],
+    ['usage', 'acme/<b>x'],
+    ['requests', 'acme/<b>x'],
+    ['audit', '<img src=x'],
+  ] as const) {
+    await admin.goto(`${office.base}/admin#/${area}`)
+    await admin.getByText(text).first().waitFor()
+    t.equal(await admin.locator('img, main script').count(), 0)
+    t.not(await admin.title(), 'hacked')
+  }
+})
+
+// Colours differ between light and dark, and the layout between a desktop and a phone.
+const LOOKS: [string, Look][] = [
+  ['on a desktop', DESKTOP],
+  ['on a phone in the dark', { ...PHONE, dark: true }],
+]
+
+for (const [where, look] of LOOKS) {
+  t.test(`every area of both pages is sound ${where}`, async t => {
+    const office = await operate(t)
+    const key = await office.gateway.key('famC')
+    const admin = await visit(t, `${office.base}/admin`, look)
+    await sound(t, admin, 'signing in')
+    await signIn(admin, office)
+    for (const area of [
+      'keys',
+      'keys/editor',
+      'codes',
+      'usage',
+      'requests',
+      'accounts',
+      'audit',
+      'tokens',
+      'configuration',
+    ]) {
+      await admin.goto(`${office.base}/admin#/${area}`)
+      await admin.getByRole('heading', { level: 1 }).waitFor()
+      await until(async () => (await admin.locator('[aria-busy]').count()) === 0)
+      await sound(t, admin, area)
+    }
+    await admin.goto(`${office.base}/admin#/keys`)
+    await admin.getByRole('button', { name: 'Create keys' }).click()
+    await admin.getByRole('dialog').waitFor()
+    await sound(t, admin, 'the dialog for keys')
+    const page = await visit(t, `${office.gateway.url}/`, look)
+    await sound(t, page, 'asking for the key')
+    await paste(page, key)
+    for (const tab of ['Usage', 'Set up', 'Models and prices', 'History', 'Redeem']) {
+      await page.getByRole('tab', { name: tab }).click()
+      await until(async () => (await page.locator('[aria-busy]').count()) === 0)
+      await sound(t, page, tab)
+    }
+  })
+}
+
+t.test('nothing moves on the pages while they load', async t => {
+  const office = await operate(t)
+  const key = await office.gateway.key('famC')
+  const shifted = async (page: Page): Promise<number> =>
+    Number(
+      await page.evaluate(
+        `new Promise(resolve => { let sum = 0; new PerformanceObserver(list => { for (const each of list.getEntries()) if (!each.hadRecentInput) sum += each.value }).observe({ type: 'layout-shift', buffered: true }); setTimeout(() => resolve(sum), 300) })`,
+      ),
+    )
+  const page = await visit(t, `${office.gateway.url}/`)
+  await paste(page, key)
+  await page.locator('.plot').waitFor()
+  t.ok((await shifted(page)) < 0.1, 'the customer’s page')
+  await page.reload()
+  await page.locator('.plot').waitFor()
+  t.ok((await shifted(page)) < 0.1, 'after a reload, with the key of this tab')
+  const admin = await visit(t, `${office.base}/admin`)
+  await signIn(admin, office)
+  t.ok((await shifted(admin)) < 0.1, 'the operators’ page')
+})
+
+t.test('without the library for charts, everything else works', async t => {
+  const office = await operate(t)
+  const key = await office.gateway.key('famC')
+  const { page, context, complaints } = await openPage('about:blank')
+  t.teardown(() => context.close())
+  await page.route('**/uplot.js', route => route.abort())
+  await page.goto(`${office.gateway.url}/`)
+  await paste(page, key)
+  await page.getByText('10 of 10 credits left').waitFor()
+  await page.getByText('Show as a table').waitFor()
+  t.same(
+    complaints.filter(each => !each.includes('Failed to fetch')),
+    [],
+  )
+})
+
+t.test('pages and their files have strict headers; files may be cached and data may not', async t => {
+  const office = await operate(t)
+  for (const [address, files] of [
+    [`${office.gateway.url}/`, '/page/'],
+    [`${office.base}/admin`, '/admin/page/'],
+  ] as const) {
+    const response = await fetch(address, { headers: { accept: 'text/html,*/*' } })
+    const html = await response.text()
+    const policy = response.headers.get('content-security-policy') ?? ''
+    t.notMatch(policy, /unsafe-/)
+    t.match(policy, /default-src 'none'; script-src 'self'/)
+    t.match(policy, /trusted-types 'none'/)
+    t.equal(response.headers.get('cache-control'), 'no-store')
+    t.equal(response.headers.get('x-content-type-options'), 'nosniff')
+    t.equal(response.headers.get('referrer-policy'), 'no-referrer')
+    t.notMatch(html, /<script(?![^>]*src=)|<style|style=|onclick/)
+    const paths = [...html.matchAll(/(?:href|src)="(\/[^"]+)"/g)].map(([, path = '']) => path)
+    t.ok(paths.length > 4)
+    for (const path of paths) {
+      t.ok(path.startsWith(files), path)
+      const file = await fetch(new URL(path, address))
+      t.match([file.status, file.headers.get('cache-control')], [200, /immutable/], path)
+    }
+    const wrong = await fetch(new URL(`${files}../../../gateway.yaml`, address))
+    t.ok(wrong.status >= 400)
+    t.equal((await fetch(new URL(`${files}x/..%2f..%2findex.ts`, address))).status >= 400, true)
+  }
+  const api = await office.api('GET', '/keys')
+  t.equal(api.headers.get('cache-control'), 'no-store')
+  const json = await office.gateway.call('/')
+  t.match(json.json, { status: 'ok' }, 'a client that asks for no page gets what it got before')
+  t.equal(
+    (await office.gateway.call('/', { method: 'HEAD' })).headers.get('content-type'),
+    'application/json; charset=utf-8',
+  )
+})
