@@ -21,6 +21,7 @@ import {
   type TopUpOptions,
 } from './commands/keys.ts'
 import { setStatus } from './commands/key-status.ts'
+import { testNotices } from './commands/notices.ts'
 import { printable } from './commands/printable.ts'
 import { runRebuild } from './commands/rebuild.ts'
 import { configured, UsageError } from './commands/shared.ts'
@@ -269,6 +270,13 @@ tokens
   .command('revoke <id>')
   .description('revoke a token, and end its sessions')
   .action((id: string) => onConfig(config => revokeToken(quiet, config, id)))
+
+program
+  .command('webhooks')
+  .description('try the stage that tells another system what happens')
+  .command('test')
+  .description('let the running gateway send a test, and print whether it was delivered')
+  .action(() => onConfig(config => testNotices(quiet, config)))
 
 const upstreams = program
   .command('upstreams')

@@ -1,6 +1,7 @@
 import {
   definePlugin,
   type Exchange,
+  formatCredits,
   GatewayError,
   type KeyType,
   type ModelEntry,
@@ -19,6 +20,8 @@ interface ListedModel {
   readonly display_name: string
   readonly max_input_tokens?: number
   readonly max_tokens?: number
+  /** Exact decimals. */
+  readonly pricing?: object
 }
 
 /** The creation time of all models. Clients expect a stable one. */
@@ -29,9 +32,21 @@ export default definePlugin({
   name: 'models',
   summary: 'Answers GET /v1/models and GET /v1/models/{id}. A valid key sees only its own models.',
   on: ['GET /v1/models', 'GET /v1/models/*'],
-  setup(_options, { config, keys }) {
-    const all = listed(config.keyTypes.values())
-    const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type])]))
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      prices: {
+        type: 'boolean',
+        default: false,
+        description:
+          'Whether each model has its price, as `pricing`. Without a key, it is that of the first key type with the model.',
+      },
+    },
+  },
+  setup({ prices }, { config, keys }) {
+    const all = listed(config.keyTypes.values(), prices)
+    const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type], prices)]))
     const modelsFor = async (x: Exchange): Promise<ReadonlyMap<string, ListedModel>> => {
       const secret = presented(x.headers)
       if (secret === undefined) return all
@@ -53,14 +68,14 @@ export default definePlugin({
   },
 })
 
-function listed(types: Iterable<KeyType>): Map<string, ListedModel> {
+function listed(types: Iterable<KeyType>, prices: boolean): Map<string, ListedModel> {
   const models = new Map<string, ListedModel>()
   for (const { models: entries } of types)
-    for (const entry of entries.values()) if (!models.has(entry.id)) models.set(entry.id, describe(entry))
+    for (const entry of entries.values()) if (!models.has(entry.id)) models.set(entry.id, describe(entry, prices))
   return models
 }
 
-function describe({ id, name, context, maxOutput }: ModelEntry): ListedModel {
+function describe({ id, name, context, maxOutput, price }: ModelEntry, prices: boolean): ListedModel {
   return {
     id,
     object: 'model',
@@ -71,6 +86,18 @@ function describe({ id, name, context, maxOutput }: ModelEntry): ListedModel {
     display_name: name,
     ...(context !== undefined && { max_input_tokens: context }),
     ...(maxOutput !== undefined && { max_tokens: maxOutput }),
+    ...(prices && { pricing: { unit: 'credits per million tokens', ...pricingOf(price) } }),
+  }
+}
+
+function pricingOf({ input, cacheRead, cacheWrite5m, cacheWrite1h, output, reasoning }: ModelEntry['price']): object {
+  return {
+    input: formatCredits(input),
+    cache_read: formatCredits(cacheRead),
+    cache_write_5m: formatCredits(cacheWrite5m),
+    cache_write_1h: formatCredits(cacheWrite1h),
+    output: formatCredits(output),
+    reasoning: formatCredits(reasoning),
   }
 }
 

@@ -21,6 +21,8 @@ export {
   KEY_STATES,
   type KeyState,
 } from '../records/key-search.ts'
+export { addNotice, type Notice, spendingOf, type WaitingNotice } from '../records/notices.ts'
+export { changeTold } from '../records/migrations.ts'
 export { type DoneRequest, noteRequest, RequestDone } from '../records/requests.ts'
 export { SCOPES, type Session, type Token, type TokenScope } from '../records/tokens.ts'
 export { usageBy, USAGE_GROUPS } from '../records/usage.ts'

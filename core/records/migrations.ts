@@ -68,6 +68,9 @@ const STEPS: readonly (readonly string[])[] = [
       lifetime BIGINT, created BIGINT NOT NULL, expires BIGINT, cancelled BIGINT, used BIGINT, account INTEGER,
       request TEXT NOT NULL)`,
     'CREATE INDEX codes_batch ON codes (batch, no)',
+    `CREATE TABLE notices (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, body TEXT NOT NULL,
+      at BIGINT NOT NULL, due BIGINT NOT NULL, tries INTEGER NOT NULL, state TEXT NOT NULL, last TEXT NOT NULL)`,
+    "CREATE INDEX notices_due ON notices (due) WHERE state = 'waiting'",
   ],
 ]
 
@@ -128,6 +131,22 @@ export async function setMeta(sql: Sql, name: string, value: string): Promise<vo
     'INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value',
     [name, value],
   )
+}
+
+/**
+ * Changes a value that belongs to the whole database in a transaction.
+ * @param change gets the value as it is, undefined if there is none, and returns the new one
+ */
+export async function changeTold(
+  { database }: { readonly database: Database },
+  name: string,
+  change: (sql: Sql, value: unknown) => Promise<unknown>,
+): Promise<void> {
+  await database.transaction(async sql => {
+    const text = await meta(sql, name)
+    const next = JSON.stringify(await change(sql, text === undefined ? undefined : JSON.parse(text)))
+    if (next !== text) await setMeta(sql, name, next)
+  })
 }
 
 /** Name of the number that counts how often a store was restored from these records. */

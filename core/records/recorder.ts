@@ -70,6 +70,9 @@ export class Recorder {
   /** Numbers of accounts, which never change. */
   readonly #numbers = new LRUCache<string, number>({ max: NUMBERS_MAX })
   readonly #months: Months
+  /** Called within the transaction that records exchanges, with those that were not recorded before. */
+  watcher:
+    ((sql: Sql, entries: readonly EndedEntry[], charges: ReadonlyMap<string, bigint>) => Promise<void>) | undefined
 
   constructor(database: Database, names: Names) {
     this.#database = database
@@ -134,6 +137,16 @@ export class Recorder {
         days.add(entry, 1)
       }
       await days.write(sql)
+      if (this.watcher) {
+        const charges = new Map<string, bigint>()
+        for (const [id, { account, charge }] of last)
+          charges.set(account, (charges.get(account) ?? 0n) + charge - (before.get(id)?.charge ?? 0n))
+        await this.watcher(
+          sql,
+          [...last.values()].filter(({ id }) => !before.has(id)),
+          charges,
+        )
+      }
       await insertAll(
         sql,
         'INSERT INTO positions (shard, ms, seq)',

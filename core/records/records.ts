@@ -15,6 +15,7 @@ import { Names } from './names.ts'
 import { Openings } from './opening.ts'
 import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
+import { Notices } from './notices.ts'
 import { Requests } from './requests.ts'
 import { deleteBefore } from './retention.ts'
 import { openSqlite } from './sqlite.ts'
@@ -40,6 +41,7 @@ export class Records {
   /** What was asked for with an idempotency key. */
   readonly requests: Requests
   readonly codes: Codes
+  readonly notices: Notices
   #closing: Promise<void> | undefined
 
   /**
@@ -74,6 +76,7 @@ export class Records {
     this.tokens = new Tokens(database)
     this.requests = new Requests(database)
     this.codes = new Codes(database)
+    this.notices = new Notices(database)
   }
 
   /** Describes the records for the operator, without credentials. */

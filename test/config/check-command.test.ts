@@ -44,8 +44,8 @@ t.test('a plugin file that cannot be used is reported at the line of the chain t
   write('unused', 'export const nothing = 1\n')
   const { code, err } = await place.run('check')
   t.equal(code, 78)
-  t.match(err, /chain\[2\]: plugin file .*\/broken\.ts cannot be loaded: .*\n +\d+ \| {3}- broken\n/)
-  t.match(err, /chain\[3\]: plugin file .*\/named\.ts defines "other": .*\n +\d+ \| {3}- other\n/)
+  t.match(err, /chain\[3\]: plugin file .*\/broken\.ts cannot be loaded: .*\n +\d+ \| {3}- broken\n/)
+  t.match(err, /chain\[4\]: plugin file .*\/named\.ts defines "other": .*\n +\d+ \| {3}- other\n/)
   t.match(err, /chain: plugin file .*\/unused\.ts has no default export made by definePlugin\n +\d+ \| chain:/)
   t.match(err, /3 problems\n$/, 'and nothing that only follows from it')
 })
@@ -90,7 +90,7 @@ t.test('check reports a valid file; plan and plugins describe it', async t => {
   t.match(await place.run('check'), { code: 0, out: /is valid: 4 key types/ })
   t.match(
     (await place.run('plan')).out,
-    /POST \/v1\/messages\n {2}access-log > auth > json-body > default-model > model-gate > request-policy > retries > router > stored-state > upstream-errors > sse-tap > usage-meter/,
+    /POST \/v1\/messages\n {2}access-log > auth > compat-lookups > json-body > default-model > model-gate > request-policy > retries > router > stored-state > upstream-errors > sse-tap > usage-meter/,
   )
   t.match(
     (await place.run('plugins')).out,

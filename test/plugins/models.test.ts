@@ -2,6 +2,7 @@ import t from 'tap'
 import models from '../../plugins/models.ts'
 import type { Reply } from '../../core/plugin.ts'
 import { drive } from '../drive.ts'
+import { startGateway } from '../gateway.ts'
 import { at, hostWith, keyOf } from './facts.ts'
 
 const list = async (path: string, query = '', find: () => unknown = () => undefined, headers = {}) => {
@@ -29,4 +30,15 @@ t.test('one model by its id, escaped or not, and a 404 for an unknown one', asyn
   t.match((await list('/v1/models/acme%2FfamC-5.5')).body, { id: 'acme/famC-5.5', max_tokens: 128_000 })
   t.match((await list('/v1/models/acme/famC-5.5')).body, { id: 'acme/famC-5.5' })
   t.match((await list('/v1/models/none')).thrown, { code: 'model_not_found' })
+})
+
+t.test('models have their prices if the operator wants so, each key type its own', async t => {
+  const g = await startGateway(t, {
+    edit: file => file.stage('models', { prices: true }).model('famC', 'acme/famC-5.5', { price: 'small' }),
+  })
+  const key = await g.key('famC')
+  const { json } = await g.call('/v1/models/acme%2FfamC-5.5', { key })
+  t.match(json.pricing, { unit: 'credits per million tokens', input: '1', cache_read: '0.1', output: '5' })
+  const bare = await startGateway(t)
+  t.equal((await bare.call('/v1/models')).json.data[0].pricing, undefined)
 })

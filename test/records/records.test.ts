@@ -220,27 +220,30 @@ onEachEngine('a grant is added once, with a number of its own', async (t, open) 
   t.match(await grant(one, 'g1'), { added: false }, 'a repetition is no new grant')
 })
 
-onEachEngine('a record changes only to a newer version, and is pending until it is applied', async (t, open) => {
-  const records = await open()
-  const key = keyRecord()
-  await records.keys.add([key], 0n, 1)
-  t.match(await records.keys.pending(5), [{ id: key.id }])
-  await records.keys.applied([{ id: key.id, version: 1, grants: 1 }], 5)
-  t.equal((await records.keys.pending(5)).length, 1, 'not as it was read')
-  await records.keys.applied([{ id: key.id, version: 1, grants: 0 }], 5)
-  t.equal((await records.keys.pending(5)).length, 0)
-  const change = (version: number, pending: boolean): Promise<boolean> =>
-    records.keys.change(key.id, version - 1, { ...key, status: 'disabled', version }, { at: 9, pending })
-  t.equal(await change(1, true), false)
-  t.equal(await change(3, false), true)
-  t.equal((await records.keys.pending(5)).length, 0)
-  t.equal(await change(4, true), true)
-  t.match(await records.keys.pending(5), [{ status: 'disabled', version: 4 }])
-  t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
-  t.match(await Array.fromAsync(records.keys.changedSince(10, 10)), [[{ id: key.id }]], 'it is pending')
-  await records.keys.applied([{ id: key.id, version: 4, grants: 0 }], 9)
-  t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
-})
+onEachEngine(
+  'a record changes only from the version that it has, and is pending until it is applied',
+  async (t, open) => {
+    const records = await open()
+    const key = keyRecord()
+    await records.keys.add([key], 0n, 1)
+    t.match(await records.keys.pending(5), [{ id: key.id }])
+    await records.keys.applied([{ id: key.id, version: 1, grants: 1 }], 5)
+    t.equal((await records.keys.pending(5)).length, 1, 'not as it was read')
+    await records.keys.applied([{ id: key.id, version: 1, grants: 0 }], 5)
+    t.equal((await records.keys.pending(5)).length, 0)
+    const change = (from: number, version: number, pending: boolean): Promise<boolean> =>
+      records.keys.change(key.id, from, { ...key, status: 'disabled', version }, { at: 9, pending })
+    t.equal(await change(0, 1, true), false)
+    t.equal(await change(1, 3, false), true)
+    t.equal((await records.keys.pending(5)).length, 0)
+    t.equal(await change(3, 4, true), true)
+    t.match(await records.keys.pending(5), [{ status: 'disabled', version: 4 }])
+    t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
+    t.match(await Array.fromAsync(records.keys.changedSince(10, 10)), [[{ id: key.id }]], 'it is pending')
+    await records.keys.applied([{ id: key.id, version: 4, grants: 0 }], 9)
+    t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
+  },
+)
 
 onEachEngine('keys are found and listed by what an operator knows of them', async (t, open) => {
   const records = await open()

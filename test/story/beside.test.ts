@@ -102,7 +102,6 @@ t.test('endpoints with state at a provider give a 404 in the format that they be
     ['POST', '/v1/metrics'],
     ['GET', '/managed/settings'],
     ['GET', '/.well-known/oauth-authorization-server'],
-    ['GET', '/api/oauth/usage'],
   ] as const) {
     const answer = await g.call(path, { key, method })
     t.match(

@@ -115,7 +115,11 @@ function draw(UPlot, plot, days, series) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { time: false }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] } },
+    // Half a day on either side, so that the first and the last bar are whole.
+    scales: {
+      x: { time: false, range: () => [-0.6, days.length - 0.4] },
+      y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
+    },
     axes: [
       { ...axisStyle(), grid: { show: false }, values: (_, ticks) => ticks.map(dayAt), space: 56, size: 30 },
       { ...axisStyle(), size: 56, values: (_, ticks) => ticks.map(each => amount(each, 3)) },

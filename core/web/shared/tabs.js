@@ -28,6 +28,7 @@ export function tabRow(tabs, { label, chosen = tabs[0]?.id, onChoice = () => {} 
       each.setAttribute('aria-selected', String(index === at))
       each.tabIndex = index === at ? 0 : -1
     })
+    buttons[at]?.scrollIntoView({ block: 'nearest', inline: 'nearest' })
     panel.setAttribute('aria-labelledby', `tab-${tabs[at]?.id}`)
     onChoice(tabs[at]?.id ?? '')
     panel.replaceChildren()

@@ -1,0 +1,151 @@
+import { createHmac, randomBytes } from 'node:crypto'
+import { createServer } from 'node:http'
+import t, { type Test } from 'tap'
+import { timedId } from '../../core/lib/ids.ts'
+import { NANO } from '../../core/money/credits.ts'
+import { type Options, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { Place } from '../process.ts'
+import { json, listening, ScriptedUpstream } from '../upstream.ts'
+
+/** Notices to another system. */
+
+const KEY = randomBytes(32)
+const SECRET = `whsec_${KEY.toString('base64')}`
+
+interface Got {
+  readonly id: string
+  readonly type: string
+  readonly data: any
+}
+
+/** A receiver that checks signatures as Standard Webhooks has them. */
+class Receiver {
+  readonly got: Got[] = []
+  status = 200
+  url = ''
+
+  static async start(t: Test): Promise<Receiver> {
+    const receiver = new Receiver()
+    const server = createServer(async (req, res) => {
+      const chunks: Buffer[] = []
+      for await (const chunk of req) chunks.push(chunk as Buffer)
+      const body = Buffer.concat(chunks).toString()
+      const { 'webhook-id': id = '', 'webhook-timestamp': at = '', 'webhook-signature': signature } = req.headers
+      const expected = createHmac('sha256', KEY)
+        .update(`${String(id)}.${String(at)}.${body}`)
+        .digest('base64')
+      t.equal(signature, `v1,${expected}`, 'the signature is right')
+      t.ok(Math.abs(Date.now() / 1000 - Number(at)) < 86_400)
+      if (receiver.status === 200) receiver.got.push({ id: String(id), ...JSON.parse(body) })
+      res.writeHead(receiver.status).end()
+    })
+    receiver.url = await listening(server)
+    t.teardown(() => server.close())
+    return receiver
+  }
+
+  /** Waits for the first notice of a type. */
+  async next(type: string): Promise<Got> {
+    await until(() => this.got.some(each => each.type === type))
+    return this.got.find(each => each.type === type) as Got
+  }
+}
+
+function hooked(receiver: Receiver, options: object = {}): Edit {
+  return file => file.append({ webhooks: { url: receiver.url, secret: SECRET, ...options } })
+}
+
+async function start(t: Test, receiver: Receiver, options: object = {}, more: Options = {}): Promise<TestGateway> {
+  return startGateway(t, { ...more, edit: hooked(receiver, options) })
+}
+
+const CHAT = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'Hi' }], max_tokens: 50 }
+
+t.test('a key that falls below the limit is told once, and again when it is used up', async t => {
+  const receiver = await Receiver.start(t)
+  const g = await start(t, receiver, { lowCredits: 0.9999 })
+  const { secret, key } = await g.gateway.keys.create({
+    type: 'famC',
+    name: 'Ann',
+    credits: NANO,
+    expiresAt: undefined,
+  })
+  for (let times = 0; times < 3; times++) await g.call('/v1/chat/completions', { key: secret, body: CHAT })
+  const low = await receiver.next('key.low')
+  t.match(low.data, { key: key.id, key_type: 'famC', name: 'Ann', label: key.label })
+  t.ok(low.data.balance < 1)
+  t.match(low.id, /^msg_/)
+  await g.settled(secret)
+  const { ledger } = g.gateway
+  const { balance: amount } = await ledger.balance(key.id)
+  const notes = { endpoint: '/v1/chat/completions', model: 'acme/famC-5.5', stream: false }
+  const floor = () => ({ charge: 0n, notes })
+  const request = { account: key.id, id: timedId(Date.now()), amount, least: amount, version: '1', notes, floor }
+  const answer = await ledger.hold(request)
+  if (answer.kind === 'held') ledger.settle(answer.hold, { charge: amount, kind: 'settle', notes })
+  t.match((await receiver.next('key.exhausted')).data, { key: key.id })
+  t.equal(receiver.got.filter(({ type }) => type === 'key.low').length, 1)
+  t.notMatch(JSON.stringify(receiver.got), secret)
+})
+
+t.test('a notice is sent again until its receiver takes it, with the same id', async t => {
+  const receiver = await Receiver.start(t)
+  receiver.status = 500
+  let ahead = 0
+  const g = await start(t, receiver, { lowCredits: 1 }, { environment: { now: () => Date.now() + ahead } })
+  const key = await g.key('famC', 1n)
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  const { notices } = g.gateway.records
+  await until(async () => (await notices.due(Date.now() + 60_000, 10)).some(({ tries }) => tries === 1))
+  const [waiting] = await notices.due(Date.now() + 60_000, 10)
+  receiver.status = 200
+  ahead = 6000
+  t.equal((await receiver.next('key.low')).id, waiting?.id)
+  await until(async () => (await notices.delivery(waiting?.id ?? ''))?.state === 'delivered')
+  t.match(await notices.delivery(waiting?.id ?? ''), { tries: 2 })
+})
+
+t.test('an account that goes out and comes back is told', async t => {
+  const receiver = await Receiver.start(t)
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await start(t, receiver, {}, { upstream: upstream.url })
+  const key = await g.key('famC')
+  upstream.script = (_received, res) => json(res, { error: { message: 'no such key' } }, 401)
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  t.match((await receiver.next('account.out')).data, { account: 'famC/1', reason: /401/ })
+  g.gateway.pool.health({ name: 'famC/1', key: 'upstream-secret-0123456789' } as never).reset(Date.now())
+  t.match((await receiver.next('account.back')).data, { account: 'famC/1' })
+})
+
+t.test('only the chosen events are told', async t => {
+  const receiver = await Receiver.start(t)
+  const g = await start(t, receiver, { lowCredits: 1, events: ['key.exhausted'] })
+  const key = await g.key('famC', 1n)
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  await g.settled(key)
+  await g.gateway.ledger.background.archiveAll()
+  t.same(await g.gateway.records.notices.due(Date.now(), 10), [])
+})
+
+t.test('notices survive kill -9, and a command sends a test', async t => {
+  const receiver = await Receiver.start(t)
+  const place = new Place(t, hooked(receiver, { lowCredits: 1 }), upstreamEnv('http://127.0.0.1:9'))
+  const none = await place.run('keys', 'list')
+  t.equal(none.code, 0)
+  let running = await place.start(t)
+  t.match(await place.run('webhooks', 'test'), { code: 0, out: /The test was delivered \(msg_/ })
+  receiver.status = 500
+  t.match(await place.run('webhooks', 'test'), { code: 1, err: /the test was not delivered: status 500/ })
+  await running.stop('SIGKILL')
+  receiver.status = 200
+  running = await place.start(t)
+  t.match(await place.run('webhooks', 'test'), { code: 0 })
+  await until(() => receiver.got.filter(({ type }) => type === 'test').length >= 3)
+})
+
+t.test('bad options are refused', async t => {
+  const receiver = await Receiver.start(t)
+  for (const options of [{ secret: 'short' }, { url: 'ftp://x' }, { events: ['key.lost'] }, { tries: 0 }])
+    await t.rejects(start(t, receiver, options))
+})
