@@ -51,6 +51,7 @@ export {
 export { failureCause, isOfTheRequest } from './formats/failures.ts'
 export { conversationKey, waitAsked } from './formats/index.ts'
 export { noneLeft } from './pool/none-left.ts'
+export { Traffic } from './pool/traffic.ts'
 
 // Helpers: money, accounts and their history.
 export { formatCredits, NANO } from './money/credits.ts'

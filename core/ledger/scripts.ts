@@ -130,7 +130,7 @@ export class Scripts {
 
   /** Runs one command on such a key, in the same way. @throws GatewayError unavailable */
   write(
-    command: 'SET' | 'SADD' | 'HSET' | 'HINCRBY',
+    command: 'SET' | 'SADD' | 'HSET' | 'HINCRBY' | 'EXPIRE',
     key: string,
     ...args: readonly (string | number)[]
   ): Promise<unknown> {

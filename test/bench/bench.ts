@@ -3,7 +3,7 @@
  * between the two, so that whatever else the machine does falls on both; only ratios are worth comparing.
  *
  * npm run bench            everything npm run bench -- json    one of json, burst, paced, translated, crowds, streams,
- * waits, ledger
+ * waits, ledger, admin
  */
 import { fork, spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -13,6 +13,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CROWDS, LOADS, MARKS, type Load, type Mark } from './marks.ts'
 import type { Usage } from './target.ts'
+import { benchAdmin } from './admin.ts'
 import { benchLedger } from './ledger.ts'
 import { replying, type Spoken, waits } from './waits.ts'
 import { findServer } from '../../core/store/managed.ts'
@@ -35,7 +36,17 @@ const AFTERWARDS_MS = 20
 /** If the quartiles of one target's slices differ by more than this factor, the machine did other work. */
 const STEADY = 2
 
-const PARTS: readonly string[] = ['json', 'burst', 'paced', 'translated', 'crowds', 'streams', 'waits', 'ledger']
+const PARTS: readonly string[] = [
+  'json',
+  'burst',
+  'paced',
+  'translated',
+  'crowds',
+  'streams',
+  'waits',
+  'ledger',
+  'admin',
+]
 
 class Target {
   name: string
@@ -391,6 +402,7 @@ async function main(): Promise<void> {
   if (only === undefined || only === 'streams') held = (await onFreshProcesses(folder, openStreams)) && held
   if (only === undefined || only === 'waits') held = (await longestWaits(folder)) && held
   if (only === undefined || only === 'ledger') held = (await ledgerCosts(folder)) && held
+  if (only === undefined || only === 'admin') held = (await benchAdmin()) && held
   agent.destroy()
   rmSync(folder, { recursive: true, force: true })
   process.exitCode = held ? 0 : 1
