@@ -46,7 +46,7 @@ t.test('a model whose provider fails is down, and others stay up', async t => {
     0,
     'a client’s error says nothing',
   )
-  await g.gateway.pool.members
+  g.gateway.pool.members
     .get('famC/1')
     ?.health.failed(Date.now(), {}, { failures: 1, coolMs: 60_000 } as never, 'x', 60_000)
   await until(async () => (await state())['acme/famC-5.5'] === 'down')
