@@ -145,6 +145,18 @@ export class KeyChanges {
     return 'store'
   }
 
+  /**
+   * Brings the store up to what is recorded of keys, if it may not know some of it. A gateway does so in the background as
+   * well; a caller who reports that something is done need not wait for that.
+   * @throws GatewayError unavailable
+   */
+  async bringUp(ids: readonly string[]): Promise<void> {
+    const { records, restorer, continuity } = this.ledger
+    const pending = (await stored(records.keys.withIds(ids))).filter(key => key.pending)
+    await sideBySide(pending, SIDE_BY_SIDE, key => restorer.restore(key))
+    if (pending.length > 0) await stored(records.keys.applied(pending, continuity.now()))
+  }
+
   /** Whether there are any keys. */
   any(): Promise<boolean> {
     return stored(this.ledger.records.keys.any())

@@ -1,5 +1,14 @@
 /** Keys and their grants in the records. */
-import { type Also, bigintOf, type Database, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
+import {
+  type Also,
+  bigintOf,
+  type Database,
+  insertAll,
+  type Row,
+  selectIn,
+  type Sql,
+  type SqlValue,
+} from './database.ts'
 import { type KeySearch, searchOf } from './key-search.ts'
 
 /** What is recorded of a key. */
@@ -133,6 +142,11 @@ export class KeyRecords {
   async get(id: string, sql: Sql = this.#database): Promise<RecordedKey | undefined> {
     const [row] = await sql.all(`${SELECT} WHERE a.id = ?`, [id])
     return row && keyOf(row)
+  }
+
+  /** Finds keys by their ids. */
+  async withIds(ids: readonly string[]): Promise<RecordedKey[]> {
+    return (await selectIn(this.#database, `${SELECT} WHERE a.id`, ids)).map(keyOf)
   }
 
   /** Like `get`, after all transactions that run now, also those of other connections. */

@@ -27,6 +27,7 @@ async function credit(
 const CREDITED = shape('CreditedKey', { ...KEY.properties, credited: { type: 'string' } })
 
 async function credited({ id, credited: amount }: { id: string; credited: string }, call: Call) {
+  await call.office.keys.bringUp([id])
   return { ...(await keyView(call, await keyOf(call, id))), credited: amount }
 }
 

@@ -86,7 +86,8 @@ const create = operation({
       })
     return done
   },
-  async show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { once }) {
+  async show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { office, once }) {
+    await office.keys.bringUp(ids)
     const secrets = once.secrets('sk-')
     const rows = await mapInTurns(ids, id => {
       const { secret, hint } = secrets()
@@ -194,6 +195,7 @@ const rotate = operation({
     return done
   },
   async show({ id }: { id: string }, call) {
+    await call.office.keys.bringUp([id])
     const key = await keyOf(call, id)
     const { secret, hint } = call.once.secrets('sk-')()
     const { type, name, label, batch, granted, expiresAt } = key
