@@ -92,6 +92,7 @@ export class Gateway {
       })
       await gateway.#sharing.start(config, records)
       gateway.#generation = await gateway.#build(config, 1)
+      records.recorder.watcher = (sql, recorded) => gateway.#generation.recorded(sql, recorded)
       gateway.#listeners = new Listeners({
         current: () => gateway.#generation,
         forward: forwarder(gateway.#sender, gateway.pool, () => simulated.url, environment.now),
@@ -190,7 +191,7 @@ export class Gateway {
     await this.#reloading
     const { drainMs, drainDelayMs } = this.config.limits
     if (drainDelayMs > 0) await new Promise(resolve => setTimeout(resolve, drainDelayMs))
-    this.#generation.endStreams()
+    this.#generation.endLong()
     await this.#listeners?.drain(drainMs)
     await this.#generation.retire()
     await this.#sharing.stop()

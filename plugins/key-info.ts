@@ -60,7 +60,7 @@ export default definePlugin({
           object: 'key_info',
           id: key.id,
           label: key.label,
-          name: record?.name ?? '',
+          name: record?.label ?? key.label,
           created_at: isoTime(record?.createdAt),
           ...balance,
           ...policyOf(config, type),

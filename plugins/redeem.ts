@@ -64,7 +64,7 @@ export default definePlugin({
 
     return {
       async request(x) {
-        const retryAfterMs = wrong.waitMs(x.address, wrongPerMinute)
+        const retryAfterMs = wrong.waitMs(x.addressGroup, wrongPerMinute)
         if (retryAfterMs > 0)
           throw new GatewayError('rate_limited', { message: 'Too many wrong codes from this address.', retryAfterMs })
         try {
@@ -72,7 +72,7 @@ export default definePlugin({
         } catch (thrown) {
           if (thrown instanceof RangeError) throw new GatewayError('code_refused', { message: `${thrown.message}.` })
           if (!(thrown instanceof operator.CodeRefused)) throw thrown
-          wrong.add(x.address)
+          wrong.add(x.addressGroup)
           throw new GatewayError('code_refused', { message: wordsOf(thrown, presented(x.headers) !== undefined) })
         }
       },

@@ -38,8 +38,8 @@ export default definePlugin({
     properties: {
       url: {
         type: 'string',
-        pattern: String.raw`^https?://[^\s#]+$`,
-        expected: 'an address such as https://shop.example.com/hooks',
+        pattern: String.raw`^https?://[^\s#@]+$`,
+        expected: 'an address such as https://shop.example.com/hooks, without a user',
         description: 'Address that gets the requests.',
       },
       secret: {
@@ -91,28 +91,6 @@ export default definePlugin({
       return { id: `msg_${host.newId()}`, type, at, body }
     }
 
-    const watcher: NonNullable<typeof records.recorder.watcher> = async (sql, entries, charges) => {
-      for (const entry of entries)
-        if (entry.notes.quarantined && wanted.has('charge.quarantined')) {
-          const data = {
-            request_id: entry.id,
-            key: entry.account,
-            model: entry.notes.model,
-            charge: credits(entry.charge),
-          }
-          await operator.addNotice(sql, noticeOf('charge.quarantined', data))
-        }
-      for (const spent of await operator.spendingOf(sql, charges)) {
-        const least = leasts.get(spent.type) ?? 0n
-        const { account, type, name, label, before, after } = spent
-        const data = { key: account, key_type: type, name, label, balance: credits(after) }
-        const falls = (below: bigint): boolean => before >= below && after < below
-        if (falls(least) && wanted.has('key.exhausted')) await operator.addNotice(sql, noticeOf('key.exhausted', data))
-        else if (falls(low) && wanted.has('key.low')) await operator.addNotice(sql, noticeOf('key.low', data))
-      }
-    }
-    records.recorder.watcher = watcher
-
     /** Tells which accounts went out or came back since the last time, and a new drift. */
     async function tellChanges(): Promise<void> {
       const out = operator.accountsOf(host.config).flatMap(({ account }) => {
@@ -149,7 +127,7 @@ export default definePlugin({
         await tellChanges()
         told = state
       }
-      for (const notice of await records.notices.due(now(), SENT_AT_ONCE)) await deliver(notice)
+      await Promise.all((await records.notices.due(now(), SENT_AT_ONCE)).map(deliver))
       if (now() - forgotten > HOUR_MS) {
         forgotten = now()
         await records.notices.forgetBefore(now() - KEPT_MS)
@@ -200,11 +178,29 @@ export default definePlugin({
         .finally(() => (looking = false))
     }, LOOK_EVERY_MS).unref()
     return {
-      close() {
-        clearInterval(timer)
-        // A newer configuration has set its own.
-        if (records.recorder.watcher === watcher) records.recorder.watcher = undefined
+      async recorded(sql, { entries, charges }) {
+        for (const entry of entries)
+          if (entry.notes.quarantined && wanted.has('charge.quarantined')) {
+            const data = {
+              request_id: entry.id,
+              key: entry.account,
+              model: entry.notes.model,
+              charge: credits(entry.charge),
+            }
+            await operator.addNotice(sql, noticeOf('charge.quarantined', data))
+          }
+        for (const spent of await operator.spendingOf(sql, charges)) {
+          const least = leasts.get(spent.type) ?? 0n
+          const { account, type, name, label, before, after } = spent
+          const data = { key: account, key_type: type, name, label, balance: credits(after) }
+          const falls = (below: bigint): boolean => before >= below && after < below
+          if (falls(least) && wanted.has('key.exhausted'))
+            await operator.addNotice(sql, noticeOf('key.exhausted', data))
+          else if (falls(low) && wanted.has('key.low')) await operator.addNotice(sql, noticeOf('key.low', data))
+        }
       },
+      // A newer configuration sends from now on.
+      retire: () => clearInterval(timer),
     }
   },
 })

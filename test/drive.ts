@@ -63,6 +63,8 @@ export async function drive(
     format: formatOf(path) ?? PLAIN,
     inference: formatOf(path) !== undefined,
     address: '127.0.0.1',
+    addressGroup: '127.0.0.1',
+    addHeaders: () => {},
     signal: new AbortController().signal,
     startedAt: 0,
     firstByteAfter: undefined,

@@ -56,7 +56,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   exchange: ['lib', 'errors.ts', 'money', 'formats', 'config', 'ledger'],
   metering: ['lib', 'errors.ts', 'money', 'formats', 'config', 'records', 'ledger', 'exchange'],
   jobs: ['lib', 'errors.ts', 'formats', 'exchange', 'metering'],
-  chain: ['lib', 'errors.ts', 'formats', 'config', 'pool', 'ledger', 'exchange', 'metering', 'jobs'],
+  chain: ['lib', 'errors.ts', 'formats', 'config', 'records', 'pool', 'ledger', 'exchange', 'metering', 'jobs'],
   upstream: ['lib', 'errors.ts', 'formats', 'config', 'exchange', 'pool', 'chain'],
   simulator: ['lib', 'money', 'formats'],
   'plugin.ts': [

@@ -4,6 +4,8 @@
  */
 import { Chain } from './chain.ts'
 import type { PlacedStage } from './reply-hooks.ts'
+import type { Sql } from '../records/database.ts'
+import type { Recorded } from '../records/watcher.ts'
 import type { Config } from '../config/config.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { didYouMean, nearest } from '../config/locate.ts'
@@ -38,6 +40,7 @@ export class Generation {
   readonly #log: Log
   #running = 0
   #retired = false
+  #ending = false
   #drained: () => void = () => {}
   /** Resolves when the generation was retired and its last exchange has ended. */
   readonly drained: Promise<void>
@@ -125,6 +128,18 @@ export class Generation {
     }
   }
 
+  /** Lets the stages see exchanges that have just been recorded, in the same transaction. @throws what they throw */
+  async recorded(sql: Sql, recorded: Recorded): Promise<void> {
+    for (const { plugin, stage } of this.#stages) {
+      try {
+        await stage.recorded?.(sql, recorded)
+      } catch (cause) {
+        this.#log.error({ stage: plugin.name, err: cause }, 'recorded hook failed')
+        throw cause
+      }
+    }
+  }
+
   enter(): void {
     this.#running++
   }
@@ -139,8 +154,10 @@ export class Generation {
     return this.#running
   }
 
-  /** Lets the stages end what would go on for long. */
-  endStreams(): void {
+  /** Lets the stages end what would go on for long. Only the first call does something. */
+  endLong(): void {
+    if (this.#ending) return
+    this.#ending = true
     for (const { plugin, stage } of this.#stages) {
       try {
         stage.retire?.()
@@ -153,7 +170,7 @@ export class Generation {
   /** Lets no new exchange enter, and closes the stages when the last one has left. */
   async retire(): Promise<void> {
     this.#retired = true
-    this.endStreams()
+    this.endLong()
     this.#checkDrained()
     await this.drained
     await closeAll(this.#stages, this.#log, this.config.limits.stageMs)

@@ -13,6 +13,8 @@ import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Log } from '../lib/log.ts'
 import type { MeterState } from '../metering/meter-state.ts'
+import type { Sql } from '../records/database.ts'
+import type { Recorded } from '../records/watcher.ts'
 import type { Pool } from '../pool/pool.ts'
 import type { PoolSharing } from '../pool/sharing.ts'
 
@@ -89,6 +91,11 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   readonly events?: 'all' | 'signals'
   /** After the last byte: runs once for each stage that the request passed, however the exchange ended. */
   settle?(x: With<N | G>, outcome: Outcome): Awaitable<void>
+  /**
+   * When exchanges have just been recorded, in the transaction that records them. Only the process that records calls it.
+   * What it writes is written if and only if the exchanges are. If it throws, they are recorded without it.
+   */
+  recorded?(sql: Sql, recorded: Recorded): Promise<void>
   /** Runs when a newer configuration is in force, or the gateway stops: ends what would go on for long. */
   retire?(): void
   /** Runs when the generation has drained. */
@@ -109,6 +116,7 @@ export const HOOKS = [
   'progress',
   'listening',
   'settle',
+  'recorded',
   'retire',
   'close',
 ] as const satisfies readonly (keyof Stage)[]

@@ -5,6 +5,9 @@ import { probe } from '../upstream/probe.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
 import { accountsOf, accountsView, type AccountView } from '../operator/accounts-view.ts'
+import { stored } from '../ledger/scripts.ts'
+import { addAudit } from '../records/audit-log.ts'
+import type { Also } from '../records/database.ts'
 import { Pool } from '../pool/pool.ts'
 import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
 import { auditEntry } from './audited.ts'
@@ -44,14 +47,16 @@ export async function changeAccount(
   const { account } = findAccount(config, name)
   await onLedger(environment, config, async ledger => {
     const { pool, sharing } = await poolOf(environment, config, ledger)
+    const audit = auditEntry(environment, `account.${action}`, account.name)
     if (action === 'reset') {
+      await stored(ledger.records.audit.add(audit))
       pool.health(account).reset(environment.now())
       await sharing.write(account.name)
     } else {
       // The records come first: a store may lose it.
-      await sharing.disable(await recordDisabled(ledger.records, account.name, action === 'disable'))
+      const also: Also = sql => addAudit(sql, audit)
+      await sharing.disable(await recordDisabled(ledger.records, account.name, action === 'disable', also))
     }
-    await ledger.records.audit.add(auditEntry(environment, `account.${action}`, account.name))
   })
   environment.print(`${account.name} ${DONE[action]}. Running gateways follow within two seconds.`)
 }

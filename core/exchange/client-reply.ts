@@ -151,3 +151,12 @@ export class ClientReply {
     return () => clearInterval(watch)
   }
 }
+
+/** Headers of a reply besides those that were added to it. Both may vary by something. */
+export function merged(
+  added: Readonly<Record<string, string>>,
+  own: Readonly<Record<string, string>>,
+): Record<string, string> {
+  const vary = [added['vary'], own['vary']].filter(each => each !== undefined).join(', ')
+  return { ...added, ...own, ...(vary !== '' && { vary }) }
+}

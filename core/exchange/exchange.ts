@@ -143,6 +143,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly inference: boolean
   /** The client's address. */
   readonly address: string
+  /** The group of addresses that limits per address count for: of IPv6, a network of 64 bits. */
+  readonly addressGroup: string
   /** Aborts when the client leaves. */
   readonly signal: AbortSignal
   /** Milliseconds since the epoch. */

@@ -12,7 +12,7 @@ import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from './memory.ts'
 import { Share } from '../lib/shares.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
-import { type ReplyRecipient, ClientReply } from './client-reply.ts'
+import { type ReplyRecipient, ClientReply, merged } from './client-reply.ts'
 import { JoinedReply, Outlet, type ReplyOwner } from './outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { failWaiting } from './waiting.ts'
@@ -262,7 +262,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
 
   /** Begins the reply. The head is sent with the first bytes of the body; with its length, if these are all of it. */
   begin(status: number, own: Readonly<Record<string, string>>): void {
-    const headers = this.#added ? { ...this.#added, ...own } : own
+    const headers = this.#added ? merged(this.#added, own) : own
     if (!this.gone) this.firstByteAfter = this.#server.now() - this.startedAt
     if (!this.begun) this.phase = 'replying'
     if (!this.waiting) this.outlet.begin(status, headers)

@@ -121,8 +121,8 @@ export class CodeBook {
     const now = this.#now()
     const secret = newSecret('sk-', request === undefined ? randomBytes : seededBytes(plain(text), request))
     const repeated = async (used: Code): Promise<Redeemed> => {
-      const same = asked !== '' && used.request === asked
-      const key = same ? await stored(this.#ledger.records.keys.find(secret.digest)) : undefined
+      // A key with this secret was made by this request, or by one with the same idempotency key.
+      const key = await stored(this.#ledger.records.keys.find(secret.digest))
       if (!key || key.status === 'deleted') throw new CodeRefused('used', used)
       return { kind: 'key', key, secret: secret.secret, amount, repeated: true }
     }

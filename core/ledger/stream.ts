@@ -2,7 +2,8 @@
 import type { Redis } from 'ioredis'
 import { KINDS } from '../records/entry.ts'
 import { notesFromText } from '../records/notes.ts'
-import type { EndedEntry, Position } from '../records/recorder.ts'
+import type { EndedEntry } from '../records/entry.ts'
+import type { Position } from '../records/recorder.ts'
 import { type Scripts, stored } from './scripts.ts'
 
 /** An entry of a stream. */

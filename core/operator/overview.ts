@@ -19,7 +19,7 @@ export interface Overview {
   readonly at: string | null
   /** The UTC day so far, of all processes. */
   readonly today: Counts
-  /** About the last minute. Undefined until it was watched for a few seconds. */
+  /** The last minute, or the part of it that was watched. Undefined at the first look. */
   readonly minute: Counts | undefined
   /** Requests that this process is serving. */
   readonly running: number
@@ -66,7 +66,9 @@ export class OverviewFeed {
     if (this.#latest && now - this.#latest.at < 1000) return this.#latest.overview
     const overview = this.#read(now)
     this.#latest = { at: now, overview }
-    overview.catch(() => (this.#latest = undefined))
+    overview.catch(() => {
+      if (this.#latest?.overview === overview) this.#latest = undefined
+    })
     return overview
   }
 

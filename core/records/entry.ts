@@ -89,6 +89,11 @@ export interface HistoryEntry {
   readonly notes: Partial<Notes>
 }
 
+/** An entry as the store has it. */
+export interface EndedEntry extends HistoryEntry {
+  readonly account: string
+}
+
 /** An account's sums in nano-credits. Always granted = balance + held + settled. */
 export interface Balance {
   readonly granted: bigint

@@ -6,18 +6,14 @@
 import { LRUCache } from 'lru-cache'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { counted, type HistoryEntry, isFinal, KINDS, lastEnd } from './entry.ts'
+import { counted, type EndedEntry, type HistoryEntry, isFinal, KINDS, lastEnd } from './entry.ts'
 import { generationOf } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
 import { namesIn, packDetails, unpackDetails } from './notes.ts'
 import { DaySums } from './day-sums.ts'
-
-/** An entry as the store has it. */
-export interface EndedEntry extends HistoryEntry {
-  readonly account: string
-}
+import { watched, type Watcher, WatcherFailed } from './watcher.ts'
 
 /** A place in a shard's stream: the two parts of a stream id. */
 export interface Position {
@@ -70,9 +66,8 @@ export class Recorder {
   /** Numbers of accounts, which never change. */
   readonly #numbers = new LRUCache<string, number>({ max: NUMBERS_MAX })
   readonly #months: Months
-  /** Called within the transaction that records exchanges, with those that were not recorded before. */
-  watcher:
-    ((sql: Sql, entries: readonly EndedEntry[], charges: ReadonlyMap<string, bigint>) => Promise<void>) | undefined
+  /** Called within the transaction that records exchanges. If it throws, they are recorded without it. */
+  watcher: Watcher | undefined
 
   constructor(database: Database, names: Names) {
     this.#database = database
@@ -94,7 +89,7 @@ export class Recorder {
     let names = undefined as NewNames | undefined
     let months: readonly string[] = []
     const found = new Map<string, number>()
-    const work = async (sql: Sql): Promise<void> => {
+    const work = async (sql: Sql, watching: boolean): Promise<void> => {
       if (generation !== undefined && (await generationOf(sql)) !== generation)
         throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
       names = await this.#names.ensure(sql, [
@@ -137,16 +132,7 @@ export class Recorder {
         days.add(entry, 1)
       }
       await days.write(sql)
-      if (this.watcher) {
-        const charges = new Map<string, bigint>()
-        for (const [id, { account, charge }] of last)
-          charges.set(account, (charges.get(account) ?? 0n) + charge - (before.get(id)?.charge ?? 0n))
-        await this.watcher(
-          sql,
-          [...last.values()].filter(({ id }) => !before.has(id)),
-          charges,
-        )
-      }
+      if (watching && this.watcher) await watched(this.watcher, sql, last, before)
       await insertAll(
         sql,
         'INSERT INTO positions (shard, ms, seq)',
@@ -156,7 +142,12 @@ export class Recorder {
       )
     }
     try {
-      await this.#database.transaction(work)
+      await this.#database
+        .transaction(sql => work(sql, this.watcher !== undefined))
+        .catch((cause: unknown) => {
+          if (!(cause instanceof WatcherFailed)) throw cause
+          return this.#database.transaction(sql => work(sql, false))
+        })
     } catch (cause) {
       // Another process may have dropped a partition.
       this.#months.forget()

@@ -16,6 +16,8 @@ interface Side {
 export class Listeners {
   readonly #options: SharedOptions
   readonly #main: GatewayServer
+  /** Addresses that are no longer used, and whose exchanges still run. */
+  readonly #closing = new Set<Promise<void>>()
   /** By plugin, host and port. */
   readonly #sides = new Map<string, Side>()
 
@@ -57,7 +59,8 @@ export class Listeners {
     for (const [name, { server }] of this.#sides) {
       if (used.has(name)) continue
       this.#sides.delete(name)
-      void server.drain(config.limits.drainMs)
+      const closing = server.drain(config.limits.drainMs).finally(() => this.#closing.delete(closing))
+      this.#closing.add(closing)
     }
   }
 
@@ -78,7 +81,7 @@ export class Listeners {
 
   /** Accepts no more requests and waits for running ones, at most for so many milliseconds. */
   async drain(limit: number): Promise<void> {
-    await Promise.all(this.#all.map(server => server.drain(limit)))
+    await Promise.all([...this.#closing, ...this.#all.map(server => server.drain(limit))])
   }
 
   /** Logs refusals since the last call, if there were any. */

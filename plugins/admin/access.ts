@@ -28,13 +28,13 @@ const INCLUDES: Readonly<Record<operator.TokenScope, readonly operator.TokenScop
 export class Access {
   readonly #host: Pick<Host, 'ledger' | 'now'>
   readonly #failed: PerMinute
-  readonly #signInsPerMinute: number
+  readonly #failedSignInsPerMinute: number
   readonly #sessionMs: number
 
-  constructor(host: Pick<Host, 'ledger' | 'now'>, options: { signInsPerMinute: number; sessionHours: number }) {
+  constructor(host: Pick<Host, 'ledger' | 'now'>, options: { failedSignInsPerMinute: number; sessionHours: number }) {
     this.#host = host
     this.#failed = new PerMinute(host.now)
-    this.#signInsPerMinute = options.signInsPerMinute
+    this.#failedSignInsPerMinute = options.failedSignInsPerMinute
     this.#sessionMs = options.sessionHours * 3_600_000
   }
 
@@ -63,6 +63,7 @@ export class Access {
     if (!secret?.startsWith(SESSION_PREFIX)) throw new GatewayError('sign_in_required')
     const { ledger, now } = this.#host
     const session = await operator.stored(ledger.records.tokens.session(operator.digestOf(secret), now()))
+    if (!session) this.#failed.add(x.addressGroup)
     if (!session)
       throw new GatewayError('sign_in_required', {
         message: 'This session is over. Sign in again.',
@@ -73,7 +74,7 @@ export class Access {
 
   /** Finds a token by its secret. Failures are counted for the client's address. */
   async #token(x: Exchange, secret: string): Promise<operator.Token> {
-    const retryAfterMs = this.#failed.waitMs(x.address, this.#signInsPerMinute)
+    const retryAfterMs = this.#failed.waitMs(x.addressGroup, this.#failedSignInsPerMinute)
     if (retryAfterMs > 0)
       throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
     const { ledger, now } = this.#host
@@ -81,7 +82,7 @@ export class Access {
       ? await operator.stored(ledger.records.tokens.find(operator.digestOf(secret), now()))
       : undefined
     if (token) return token
-    this.#failed.add(x.address)
+    this.#failed.add(x.addressGroup)
     throw new GatewayError('sign_in_required', { message: 'This token is unknown or revoked.' })
   }
 
@@ -102,14 +103,16 @@ export class Access {
     return { actor, cookie: cookie(secret, this.#sessionMs, x) }
   }
 
-  /** Whether an actor may still ask: the session is not over, and the token not revoked. */
+  /**
+   * Whether an actor may still ask: the session is not over, and the token not revoked.
+   * @throws GatewayError unavailable
+   */
   async isValid({ secret, session, token }: Actor): Promise<boolean> {
     const { ledger, now } = this.#host
     const digest = operator.digestOf(secret)
     const { tokens } = ledger.records
-    // While the records are away, nothing is shown that they have.
-    if (session) return (await tokens.session(digest, now()).catch(() => undefined))?.token.id === token.id
-    return (await tokens.find(digest, now()).catch(() => undefined)) !== undefined
+    if (session) return (await operator.stored(tokens.session(digest, now())))?.token.id === token.id
+    return (await operator.stored(tokens.find(digest, now()))) !== undefined
   }
 
   /** Ends the session of an actor. @returns the cookie that forgets it */

@@ -66,7 +66,7 @@ export default definePlugin({
         default: 12,
         description: 'Hours after which an operator must sign in again.',
       },
-      signInsPerMinute: {
+      failedSignInsPerMinute: {
         type: 'integer',
         minimum: 1,
         default: 10,
@@ -212,6 +212,8 @@ function queryOf(x: Exchange, { query, checkQuery }: Operation): Record<string, 
   for (const [name, text] of x.query) {
     if (Object.hasOwn(given, name))
       throw new GatewayError('bad_request', { message: `"${name}" appears twice.`, param: name })
+    if (SECRET.test(text))
+      throw new GatewayError('bad_request', { message: 'A secret must not stand in a URL.', param: name })
     if (text.includes('\0'))
       throw new GatewayError('bad_request', { message: `"${name}" has a character 0.`, param: name })
     // An empty field of a form asks for nothing.
@@ -222,6 +224,9 @@ function queryOf(x: Exchange, { query, checkQuery }: Operation): Record<string, 
     throw new GatewayError('bad_request', { message: fault.message, ...(fault.member && { param: fault.member }) })
   return given
 }
+
+/** Keys, tokens and codes. */
+const SECRET = /sk-\w{20,}|tg[as]-\w{20,}|TG(?:-\w{5}){3}/i
 
 interface Paging {
   readonly limit: number

@@ -136,9 +136,9 @@ const accountActions = Object.entries(ACTIONS).map(([action, summary]) =>
       if (!found) throw new GatewayError('not_found', { message: 'There is no account with this name.' })
       const audit = auditEntry(call, { action: `account.${action}`, target: name })
       if (action === 'reset') {
+        await operator.stored(ledger.records.audit.add(audit))
         pool.health(found.account).reset(now())
         await sharing.write(name)
-        await ledger.records.audit.add(audit)
       } else {
         // The records come first: a store may lose it.
         const also: operator.Also = sql => operator.addAudit(sql, audit)

@@ -147,8 +147,9 @@ export function amountOf(given: string | number, member = 'credits'): bigint {
 
 /** Returns a given time in milliseconds since the epoch. @throws GatewayError invalid_body unless it is in the future */
 export function futureOf(given: string, now: number, member = 'expires_at'): number {
-  const [day] = /^\d{4}-\d{2}-\d{2}/.exec(given) ?? []
-  const at = isDay(day) ? Date.parse(given) : Number.NaN
+  const [, day, clock = ''] =
+    /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.exec(given) ?? []
+  const at = isDay(day) ? Date.parse(`${day}${clock}`) : Number.NaN
   if (Number.isNaN(at) || at <= now || at > 8.64e15)
     throw invalidBody(`"${member}" must be a time in the future, such as 2030-01-31 or 2030-01-31T12:00:00Z.`, member)
   return at

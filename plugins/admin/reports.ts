@@ -15,8 +15,10 @@ import {
 import { type Call, keyOf, type Operation, operation } from './operation.ts'
 import { DAY, ENTRY, KEY_DAY, listOf, OVERVIEW, USAGE } from './schemas.ts'
 
-/** Most groups of a report as CSV. */
+/** Most groups of a report, the highest charges first. */
 const GROUPS_MAX = 10_000
+/** Most days of a report. */
+const DAYS_MAX = 400
 /** Interval of the live overview, in milliseconds. */
 const LIVE_EVERY_MS = 2000
 
@@ -31,18 +33,30 @@ const usage = operation({
       by: { enum: operator.USAGE_GROUPS, default: 'model' },
       from: DAY,
       to: DAY,
-      format: { enum: ['json', 'csv'] },
     },
   },
   reply: USAGE,
   columns: ['group', 'name', ...USAGE.required.slice(1)],
-  async page(call, _cursor, limit): Promise<ListPage> {
+  async page(call, cursor = '0', limit): Promise<ListPage> {
     const { ledger, now } = call.office
-    const range = { ...daysAsked(call.x.query, now()), count: call.query.format === 'csv' ? GROUPS_MAX : limit }
+    if (!/^\d{1,5}$/.test(cursor)) throw wrongCursor()
+    // All days are one page: there are not many.
+    const all = call.query.by === 'day'
+    const from = all ? 0 : Number(cursor)
+    const count = all ? DAYS_MAX : Math.min(from + limit + 1, GROUPS_MAX)
+    const range = { ...daysAsked(call.x.query, now()), count }
     const rows = await operator.stored(operator.usageBy(ledger.records.database, call.query.by, range))
-    return { data: rows.map(operator.usageView), next: undefined }
+    const shown = all ? rows : rows.slice(from, from + limit)
+    return {
+      data: shown.map(operator.usageView),
+      next: all || rows.length <= from + limit ? undefined : String(from + limit),
+    }
   },
 })
+
+function wrongCursor(): GatewayError {
+  return new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+}
 
 const keyUsage = operation({
   method: 'GET',
@@ -157,8 +171,7 @@ const history = operation({
     const { ledger } = call.office
     const { account } = call.query
     const wish = wishOf(call.query, undefined, limit)
-    if (cursor !== undefined && !/^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/.test(cursor))
-      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    if (cursor !== undefined && !/^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/.test(cursor)) throw wrongCursor()
     let before = cursor
     const found: (HistoryEntry & { readonly account: string })[] = []
     let more = true
@@ -206,14 +219,14 @@ async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
   yield 'retry: 3000\n\n'
   while (!signal.aborted) {
     // A session may end, and a token be revoked, while the page is open.
-    if (!(await access.isValid(actor))) {
+    const data = await access
+      .isValid(actor)
+      .then(async valid => (valid ? `event: overview\ndata: ${JSON.stringify(await feed.read())}\n\n` : undefined))
+      .catch(() => 'event: unavailable\ndata: {}\n\n')
+    if (data === undefined) {
       yield 'event: over\ndata: {}\n\n'
       return
     }
-    const data = await feed.read().then(
-      found => `event: overview\ndata: ${JSON.stringify(found)}\n\n`,
-      () => 'event: unavailable\ndata: {}\n\n',
-    )
     yield data
     await sleep(LIVE_EVERY_MS, undefined, { signal }).catch(() => {})
   }

@@ -33,7 +33,6 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     object: 'usage',
     mode: 'quota_limited',
     isValid: true,
-    is_active: true,
     status: stateOf(key, balance, now),
     planName: key.type,
     unit: 'USD',
@@ -126,9 +125,9 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     balance_infos: [
       {
         currency: 'USD',
-        total_balance: balance.toFixed(2),
+        total_balance: plain(balance),
         granted_balance: '0.00',
-        topped_up_balance: balance.toFixed(2),
+        topped_up_balance: plain(balance),
       },
     ],
     is_active: stateOf(key, balance, now) === 'active',

@@ -12,7 +12,7 @@ import { EMPTY_STORE, NOT_EMPTY, OTHER_STORE } from '../../core/ledger/refusals.
 import { Restorer } from '../../core/ledger/restore.ts'
 import { RefusedOperation, Scripts, unavailable } from '../../core/ledger/scripts.ts'
 import { openStore, type Store } from '../../core/store/store.ts'
-import type { EndedEntry } from '../../core/records/recorder.ts'
+import type { EndedEntry } from '../../core/records/entry.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { testEnvironment } from '../environment.ts'
 import type { Edit } from '../gateway-file.ts'

@@ -19,7 +19,7 @@ async function ask(type: string, fairShare = false): Promise<any> {
     host: hostWith({
       config: fairShare ? sharing() : config,
       ledger,
-      keys: { record: () => Promise.resolve({ name: 'test', createdAt: NOW }) },
+      keys: { record: () => Promise.resolve({ name: 'test', label: 'sk-...abcd', createdAt: NOW }) },
     }),
   })
   return JSON.parse(String((given as Reply).body))
@@ -40,7 +40,7 @@ function sharing(): Config {
 
 t.test('a key sees its id, label, balance, models and usage, and never its secret', async t => {
   const info = await ask('famC')
-  t.match(info, { object: 'key_info', id: 'key_1', label: 'sk-...abcd', name: 'test' })
+  t.match(info, { object: 'key_info', id: 'key_1', label: 'sk-...abcd', name: 'sk-...abcd' })
   t.match(JSON.stringify(info), 'acme/famC-5.5')
   t.notOk('weekly_quota' in info)
 })

@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { type Options, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
-import type { Edit } from '../gateway-file.ts'
+import { type Edit, edited } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { json, listening, ScriptedUpstream } from '../upstream.ts'
 
@@ -118,6 +118,41 @@ t.test('an account that goes out and comes back is told', async t => {
   t.match((await receiver.next('account.back')).data, { account: 'famC/1' })
 })
 
+t.test('a configuration that cannot be set up does not silence the one in force', async t => {
+  const receiver = await Receiver.start(t)
+  const g = await start(t, receiver, { lowCredits: 1 })
+  const { config } = g.gateway
+  const busy = edited(config.text, file => file.append({ admin: { listen: { port: g.gateway.port } } }))
+  t.equal(await g.gateway.reload(busy), false)
+  const key = await g.key('famC', 1n)
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  t.match(await receiver.next('key.low'), { data: { key: await g.id(key) } })
+})
+
+t.test('what ends while the gateway stops is told by the next one', async t => {
+  const receiver = await Receiver.start(t)
+  const place = new Place(t, hooked(receiver, { lowCredits: 1 }))
+  const running = await place.start(t)
+  const { id, key } = await place.key('famC', '1')
+  t.equal((await running.chat(key, CHAT)).status, 200)
+  receiver.status = 500
+  await running.stop('SIGTERM')
+  receiver.status = 200
+  await place.start(t)
+  t.match((await receiver.next('key.low')).data, { key: id })
+})
+
+t.test('exchanges are recorded although a stage that watches them fails', async t => {
+  const receiver = await Receiver.start(t)
+  const g = await start(t, receiver, { lowCredits: 1 })
+  g.gateway.records.recorder.watcher = () => Promise.reject(new Error('broken'))
+  const key = await g.key('famC', 1n)
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  t.equal((await g.settled(key)).length, 1)
+  await g.gateway.ledger.background.archiveAll()
+  t.equal((await g.gateway.records.history.entries(await g.id(key), { count: 5 })).length, 1)
+})
+
 t.test('only the chosen events are told', async t => {
   const receiver = await Receiver.start(t)
   const g = await start(t, receiver, { lowCredits: 1, events: ['key.exhausted'] })
@@ -125,7 +160,8 @@ t.test('only the chosen events are told', async t => {
   await g.call('/v1/chat/completions', { key, body: CHAT })
   await g.settled(key)
   await g.gateway.ledger.background.archiveAll()
-  t.same(await g.gateway.records.notices.due(Date.now(), 10), [])
+  t.same(await g.gateway.records.notices.due(Date.now() + 60_000, 10), [])
+  t.same(receiver.got, [])
 })
 
 t.test('notices survive kill -9, and a command sends a test', async t => {
@@ -146,6 +182,12 @@ t.test('notices survive kill -9, and a command sends a test', async t => {
 
 t.test('bad options are refused', async t => {
   const receiver = await Receiver.start(t)
-  for (const options of [{ secret: 'short' }, { url: 'ftp://x' }, { events: ['key.lost'] }, { tries: 0 }])
-    await t.rejects(start(t, receiver, options))
+  for (const [options, message] of [
+    [{ secret: 'short' }, /whsec_ and at least 24/],
+    [{ url: 'ftp://x' }, /an address such as https/],
+    [{ url: 'https://user:password@shop.example' }, /without a user/],
+    [{ events: ['key.lost'] }, /expected one of key\.low/],
+    [{ tries: 0 }, /from 1 to 50/],
+  ] as const)
+    await t.rejects(start(t, receiver, options), { message })
 })

@@ -13,7 +13,7 @@ import { until } from '../gateway.ts'
 import { config } from '../plugins/facts.ts'
 import { dayOf, type EntryKind, type Notes } from '../../core/records/entry.ts'
 import { FOLD } from '../../core/records/retention.ts'
-import type { EndedEntry } from '../../core/records/recorder.ts'
+import type { EndedEntry } from '../../core/records/entry.ts'
 import { keyRecord, newDatabase, onEachEngine } from './engines.ts'
 
 const DAY_MS = 86_400_000

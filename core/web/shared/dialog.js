@@ -30,19 +30,33 @@ export function openDialog(title, { mayClose = () => true, wide = false } = {}) 
 
 /**
  * Opens a dialog with a form. It stays open if the action fails, and shows why.
- * @param {string} title @param {any[]} fields @param {{ label: string, danger?: boolean, wide?: boolean }} options
+ * @param {string} title @param {any[]} fields @param {{ label: string, danger?: boolean }} options
  * @param {() => Promise<unknown>} action
  * @returns {Promise<boolean>} whether the action was done
  */
-export async function askInDialog(title, fields, { label, danger = false, wide = false }, action) {
-  const { body, close, closed } = openDialog(title, { wide })
+export async function askInDialog(title, fields, { label, danger = false }, action) {
+  let busy = false
   let done = false
+  // What is under way may make a secret, which must be shown.
+  const { body, close, closed } = openDialog(title, { mayClose: () => !busy })
   const fault = h('p', { class: 'fault', role: 'alert' })
   const submit = h('button', { type: 'submit', class: danger ? 'button danger' : 'button primary' }, label)
-  const form = h('form', { novalidate: true }, fields, fault, h('footer', {}, button('Cancel', close), submit))
+  const form = h(
+    'form',
+    { novalidate: true },
+    fields,
+    fault,
+    h(
+      'footer',
+      {},
+      button('Cancel', () => busy || close()),
+      submit,
+    ),
+  )
   form.addEventListener('submit', async event => {
     event.preventDefault()
-    if (submit.getAttribute('aria-busy')) return
+    if (busy) return
+    busy = true
     submit.setAttribute('aria-busy', 'true')
     fill(fault)
     try {
@@ -52,6 +66,7 @@ export async function askInDialog(title, fields, { label, danger = false, wide =
     } catch (thrown) {
       fill(fault, thrown instanceof Error ? thrown.message : 'That did not work.')
     } finally {
+      busy = false
       submit.removeAttribute('aria-busy')
     }
   })

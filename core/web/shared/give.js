@@ -22,13 +22,15 @@ export async function copy(text) {
 /**
  * Makes a button that copies a text.
  * @param {() => string} text @param {string} [label] @param {Record<string, any>} [props]
+ * @param {() => void} [onCopied]
  */
-export function copyButton(text, label = 'Copy', props = {}) {
+export function copyButton(text, label = 'Copy', props = {}, onCopied = () => {}) {
   const element = button(
     [icon('copy'), h('span', {}, label)],
     async () => {
       const done = await copy(text())
       if (!done) return announce('The browser did not copy. Select the text and copy it yourself.', 'error')
+      onCopied()
       element.replaceChildren(icon('check'), h('span', {}, 'Copied'))
       announce('Copied.')
       setTimeout(() => element.replaceChildren(icon('copy'), h('span', {}, label)), 1500)

@@ -174,8 +174,9 @@ function deduct(key) {
 }
 
 function edit(key) {
+  const labelBefore = key.label === key.hint ? '' : key.label
   const name = h('input', { maxlength: '200', value: key.name })
-  const label = h('input', { maxlength: '200', value: key.label === key.hint ? '' : key.label })
+  const label = h('input', { maxlength: '200', value: labelBefore })
   const before = key.expires_at?.slice(0, 10) ?? ''
   const expiry = expiryField('Expiry', before)
   return askInDialog(
@@ -189,8 +190,8 @@ function edit(key) {
     // What was not changed is not sent, so that nobody's change is overwritten.
     () =>
       call('PATCH', `/keys/${key.id}`, {
-        name: name.value,
-        label: label.value,
+        ...(name.value !== key.name && { name: name.value }),
+        ...(label.value !== labelBefore && { label: label.value }),
         ...(expiry.input.value !== before && { expires_at: expiry.input.value || null }),
       }),
   )

@@ -252,8 +252,7 @@ export async function showSecrets(title, rows, member, columns) {
     },
     { class: 'button' },
   )
-  const copyAll = copyButton(() => text, rows.length === 1 ? 'Copy' : 'Copy all', { class: 'button primary' })
-  copyAll.addEventListener('click', keep)
+  const copyAll = copyButton(() => text, rows.length === 1 ? 'Copy' : 'Copy all', { class: 'button primary' }, keep)
   body.classList.add('stack')
   fill(
     body,
