@@ -21,6 +21,7 @@ export { credentialOf, presented } from './exchange/credential.ts'
 export { modelOf } from './exchange/model.ts'
 export { addTo } from './lib/add-to.ts'
 export { PerMinute } from './lib/per-minute.ts'
+export { sentence } from './lib/sentence.ts'
 export { SwapList } from './lib/swap-list.ts'
 export { turn } from './lib/turns.ts'
 

@@ -3,7 +3,8 @@ import { definePlugin, type Exchange, Reply } from 'tollgate/plugin'
 /** Lets pages of other sites call the gateway from a browser. */
 export default definePlugin({
   name: 'cors',
-  summary: 'Answers the preflight requests of browsers, and adds CORS headers to every reply, also to errors.',
+  summary:
+    'Answers the preflight requests of browsers, and adds CORS headers to the replies of all stages, also to errors.',
   on: 'OPTIONS /*',
   options: {
     type: 'object',

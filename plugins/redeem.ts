@@ -10,6 +10,7 @@ import {
   presented,
   PRIVATE,
   Reply,
+  sentence,
 } from 'tollgate/plugin'
 
 /** Most bytes of a request. */
@@ -70,7 +71,8 @@ export default definePlugin({
         try {
           return await redeem(x)
         } catch (thrown) {
-          if (thrown instanceof RangeError) throw new GatewayError('code_refused', { message: `${thrown.message}.` })
+          if (thrown instanceof RangeError)
+            throw new GatewayError('code_refused', { message: sentence(thrown.message) })
           if (!(thrown instanceof operator.CodeRefused)) throw thrown
           wrong.add(x.addressGroup)
           throw new GatewayError('code_refused', { message: wordsOf(thrown, presented(x.headers) !== undefined) })

@@ -16,11 +16,8 @@ type Event = (typeof EVENTS)[number]
 const LOOK_EVERY_MS = 1000
 /** Notices that are sent in one look. */
 const SENT_AT_ONCE = 20
-/** The first pause between two tries; each further one is twice as long, up to a maximum. In milliseconds. */
-const FIRST_PAUSE_MS = 5000
-const MAX_PAUSE_MS = 6 * 3_600_000
-const KEPT_MS = 30 * 86_400_000
 const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
 
 /** The name under which the records have the accounts that were out, and the drift, as they were told last. */
 const TOLD = 'webhooks'
@@ -44,7 +41,7 @@ export default definePlugin({
       },
       secret: {
         type: 'string',
-        pattern: '^whsec_[A-Za-z0-9+/=]{24,}$',
+        pattern: '^whsec_[A-Za-z0-9+/]{24,}={0,2}$',
         expected: 'whsec_ and at least 24 characters of base64',
         description: 'Secret of the signatures, as Standard Webhooks has it.',
       },
@@ -61,14 +58,38 @@ export default definePlugin({
         default: 1,
         description: 'Credits of a key below which `key.low` is told, once each time that it falls below them.',
       },
+      outSeconds: {
+        type: 'number',
+        minimum: 0,
+        default: 30,
+        description:
+          'Seconds for which an account is not asked before `account.out` is told, so that one short limit is not. `account.back` follows only after it.',
+      },
       timeoutMs: { type: 'integer', minimum: 100, default: 10_000, description: 'Milliseconds for one request.' },
       tries: {
         type: 'integer',
         minimum: 1,
         maximum: 50,
         default: 15,
-        description:
-          'Maximum tries of one notice, with pauses from 5 seconds to 6 hours; 15 tries take about a day and a half.',
+        description: 'Maximum tries of one notice. With the default pauses, 15 tries take about a day and a half.',
+      },
+      pauseSeconds: {
+        type: 'number',
+        minimum: 1,
+        default: 5,
+        description: 'Seconds between the first two tries of a notice; each further pause is twice as long.',
+      },
+      maxPauseSeconds: {
+        type: 'number',
+        minimum: 1,
+        default: 21_600,
+        description: 'Maximum seconds between two tries.',
+      },
+      keptDays: {
+        type: 'number',
+        minimum: 1,
+        default: 30,
+        description: 'Days for which a notice that was delivered or given up is kept in the records.',
       },
     },
   },
@@ -76,7 +97,7 @@ export default definePlugin({
     const { ledger, log, now } = host
     const { records } = ledger
     const wanted: ReadonlySet<string> = new Set(options.events)
-    const low = operator.parseDecimal(String(options.lowCredits)) ?? 0n
+    const low = operator.parseDecimal(options.lowCredits.toFixed(9)) ?? 0n
     const key = Buffer.from(options.secret.slice('whsec_'.length), 'base64')
     const leasts = new Map(
       [...host.config.keyTypes.values()].map(type => [
@@ -91,58 +112,78 @@ export default definePlugin({
       return { id: `msg_${host.newId()}`, type, at, body }
     }
 
-    /** Tells which accounts went out or came back since the last time, and a new drift. */
-    async function tellChanges(): Promise<void> {
-      const out = operator.accountsOf(host.config).flatMap(({ account }) => {
-        const { state } = host.pool.health(account)
-        return host.pool.health(account).outMs(now()) > 0
-          ? [[account.name, state.lastFailure?.reason ?? 'disabled'] as const]
-          : []
-      })
-      await operator.changeTold(records, TOLD, async (sql, told) => {
-        const before = (told ?? { out: [], drifted: 0 }) as { out: string[]; drifted: number }
-        const names = out.map(([name]) => name)
-        for (const [name, reason] of out)
-          if (!before.out.includes(name) && wanted.has('account.out'))
-            await operator.addNotice(sql, noticeOf('account.out', { account: name, reason }))
-        for (const name of before.out)
-          if (!names.includes(name) && wanted.has('account.back'))
-            await operator.addNotice(sql, noticeOf('account.back', { account: name }))
-        if (ledger.drifted > before.drifted && wanted.has('ledger.drift'))
-          await operator.addNotice(sql, noticeOf('ledger.drift', { accounts: ledger.drifted }))
-        return { out: names, drifted: ledger.drifted }
-      })
+    /** Since when each account that is not asked has been out, in milliseconds since the epoch. */
+    const outSince = new Map<string, number>()
+
+    /** Returns the accounts that are out: why, and whether for long enough to tell. */
+    function accountsOut(): Map<string, { reason: string; long: boolean }> {
+      const out = new Map<string, { reason: string; long: boolean }>()
+      for (const { account } of operator.accountsOf(host.config)) {
+        const health = host.pool.health(account)
+        if (health.outMs(now()) === 0) {
+          outSince.delete(account.name)
+          continue
+        }
+        const since = outSince.get(account.name) ?? now()
+        outSince.set(account.name, since)
+        const long = now() - since >= options.outSeconds * 1000
+        out.set(account.name, { reason: health.state.lastFailure?.reason ?? 'disabled', long })
+      }
+      return out
     }
 
+    /** What this process knows to have been told; empty if it knows nothing. */
     let told = ''
+    /** Tells which accounts went out or came back since the last time, and a new drift. */
+    async function tellChanges(): Promise<void> {
+      const out = accountsOut()
+      const { drifted } = ledger
+      const state = JSON.stringify([...[...out].map(([name, { long }]) => [name, long]), drifted])
+      if (state === told) return
+      await operator.changeTold(records, TOLD, async (sql, last) => {
+        const before = (last ?? { out: [], drifted: 0 }) as { out: string[]; drifted: number }
+        const notices: operator.Notice[] = []
+        const tell = (type: Event, data: object): void => {
+          if (wanted.has(type)) notices.push(noticeOf(type, data))
+        }
+        const isTold = new Set(before.out.filter(name => out.has(name)))
+        for (const [account, { reason, long }] of out)
+          if (long && !isTold.has(account)) {
+            isTold.add(account)
+            tell('account.out', { account, reason })
+          }
+        for (const account of before.out) if (!isTold.has(account)) tell('account.back', { account })
+        if (drifted > before.drifted) tell('ledger.drift', { accounts: drifted })
+        await operator.addNotices(sql, notices)
+        return { out: [...isTold], drifted }
+      })
+      told = state
+    }
+
+    /** When this process may send a notice again whose last try it could not record, by id. */
+    const unrecorded = new Map<string, number>()
     let forgotten = 0
-    async function look(): Promise<void> {
-      // One process does it for all.
-      if (!ledger.background.leading) return
-      const state = JSON.stringify([
-        operator.accountsOf(host.config).map(({ account }) => host.pool.health(account).outMs(now()) > 0),
-        ledger.drifted,
-      ])
-      if (state !== told) {
-        await tellChanges()
-        told = state
-      }
-      await Promise.all((await records.notices.due(now(), SENT_AT_ONCE)).map(deliver))
+    async function sendDue(): Promise<void> {
+      const due = await records.notices.due(now(), SENT_AT_ONCE + unrecorded.size)
+      await Promise.all(due.filter(({ id }) => (unrecorded.get(id) ?? 0) <= now()).map(deliver))
       if (now() - forgotten > HOUR_MS) {
         forgotten = now()
-        await records.notices.forgetBefore(now() - KEPT_MS)
+        await records.notices.forgetBefore(now() - options.keptDays * DAY_MS)
       }
     }
 
     async function deliver(notice: operator.WaitingNotice): Promise<void> {
-      const last = await send(notice)
+      const failure = await send(notice)
       const tries = notice.tries + 1
-      const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** notice.tries, MAX_PAUSE_MS)
-      const next = last === undefined || tries >= options.tries ? undefined : now() + pauseMs
-      await records.notices.tried(notice.id, { delivered: last === undefined, last: last ?? 'delivered', next })
-      if (last === undefined) return
+      const pauseMs = Math.min(options.pauseSeconds * 2 ** notice.tries, options.maxPauseSeconds) * 1000
+      const next = failure === undefined || tries >= options.tries ? undefined : now() + pauseMs
+      unrecorded.set(notice.id, now() + pauseMs)
+      const delivered = failure === undefined
+      await records.notices.tried(notice.id, { delivered, last: failure ?? 'delivered', next })
+      unrecorded.delete(notice.id)
+      if (delivered) return
       const words = next === undefined ? 'a notice was given up' : 'a notice was not delivered'
-      log.warn({ notice: notice.id, type: notice.type, tries, reason: last }, words)
+      log.warn({ notice: notice.id, type: notice.type, tries, reason: failure }, words)
     }
 
     /** @returns why it was not delivered; undefined if it was */
@@ -169,38 +210,44 @@ export default definePlugin({
       }
     }
 
-    let looking = false
-    const timer = setInterval(() => {
-      if (looking) return
-      looking = true
-      look()
-        .catch((cause: unknown) => log.warn({ err: cause }, 'notices cannot be sent at the moment'))
-        .finally(() => (looking = false))
-    }, LOOK_EVERY_MS).unref()
+    /** Does something again and again, in the process that does it for all. The next time waits for the one before. */
+    function whileLeading(work: () => Promise<void>, failed: string): NodeJS.Timeout {
+      let running = false
+      return setInterval(() => {
+        if (!ledger.background.leading) told = ''
+        if (running || !ledger.background.leading) return
+        running = true
+        work()
+          .catch((cause: unknown) => log.warn({ err: cause }, failed))
+          .finally(() => (running = false))
+      }, LOOK_EVERY_MS).unref()
+    }
+    const timers = [
+      whileLeading(tellChanges, 'the changes of accounts cannot be noted at the moment'),
+      whileLeading(sendDue, 'notices cannot be sent at the moment'),
+    ]
     return {
       async recorded(sql, { entries, charges }) {
-        for (const entry of entries)
-          if (entry.notes.quarantined && wanted.has('charge.quarantined')) {
-            const data = {
-              request_id: entry.id,
-              key: entry.account,
-              model: entry.notes.model,
-              charge: credits(entry.charge),
-            }
-            await operator.addNotice(sql, noticeOf('charge.quarantined', data))
-          }
-        for (const spent of await operator.spendingOf(sql, charges)) {
-          const least = leasts.get(spent.type) ?? 0n
-          const { account, type, name, label, before, after } = spent
-          const data = { key: account, key_type: type, name, label, balance: credits(after) }
-          const falls = (below: bigint): boolean => before >= below && after < below
-          if (falls(least) && wanted.has('key.exhausted'))
-            await operator.addNotice(sql, noticeOf('key.exhausted', data))
-          else if (falls(low) && wanted.has('key.low')) await operator.addNotice(sql, noticeOf('key.low', data))
+        const notices: operator.Notice[] = []
+        const tell = (type: Event, data: object): void => {
+          if (wanted.has(type)) notices.push(noticeOf(type, data))
         }
+        for (const { id, account, notes, charge } of entries)
+          if (notes.quarantined) {
+            const data = { request_id: id, key: account, model: notes.model, charge: credits(charge) }
+            tell('charge.quarantined', data)
+          }
+        if (wanted.has('key.low') || wanted.has('key.exhausted'))
+          for (const { account, type, name, label, before, after } of await operator.spendingOf(sql, charges)) {
+            const data = { key: account, key_type: type, name, label, balance: credits(after) }
+            const falls = (below: bigint): boolean => before >= below && after < below
+            if (falls(leasts.get(type) ?? 0n)) tell('key.exhausted', data)
+            else if (falls(low)) tell('key.low', data)
+          }
+        await operator.addNotices(sql, notices)
       },
       // A newer configuration sends from now on.
-      retire: () => clearInterval(timer),
+      retire: () => timers.forEach(clearInterval),
     }
   },
 })

@@ -456,7 +456,7 @@ t.test('a stage can be driven without a socket', async t => {
 })
 
 /** Starts a gateway with a plugin `probe` of this declaration at the top of the chain. */
-async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
+async function withPlugin(t: Test, declared: string, more: Edit = file => file): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   writeFileSync(
@@ -465,9 +465,23 @@ async function withPlugin(t: Test, declared: string): Promise<TestGateway> {
      export default definePlugin({ name: 'probe', summary: 'Tests.', ${declared} })`,
   )
   return startGateway(t, {
-    edit: file => file.insertBefore('access-log', 'probe').set('plugins', [folder]),
+    edit: file => more(file.insertBefore('access-log', 'probe').set('plugins', [folder])),
   })
 }
+
+t.test('a stage that takes too long to watch what is recorded does not stop recording', async t => {
+  const g = await withPlugin(t, "on: 'all', setup: () => ({ recorded: () => new Promise<void>(() => {}) })", file =>
+    file.set('limits.stage', '200ms'),
+  )
+  const key = await g.key('famC')
+  await g.call('/v1/chat/completions', {
+    key,
+    body: { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'Hi' }], max_tokens: 20 },
+  })
+  await g.settled(key)
+  await g.gateway.ledger.background.archiveAll()
+  t.equal((await g.gateway.records.history.entries(await g.id(key), { count: 5 })).length, 1)
+})
 
 t.test('an unknown hook and an unknown scope are refused with a suggestion', async t => {
   await t.rejects(

@@ -75,7 +75,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
     'web',
   ],
   web: ['errors.ts'],
-  operator: ['lib', 'money', 'config', 'records', 'ledger', 'metering', 'pool'],
+  operator: ['money', 'config', 'records', 'ledger', 'metering', 'pool'],
   server: ['lib', 'errors.ts', 'formats', 'config', 'exchange', 'chain'],
   'gateway.ts': [
     'lib',

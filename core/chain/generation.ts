@@ -108,6 +108,7 @@ export class Generation {
       }
       return new Generation(number, config, stages, host.log)
     } catch (cause) {
+      retireAll(stages, host.log)
       await closeAll(stages, host.log, config.limits.stageMs)
       const { message, stack } = cause as Error
       const error = new Error(`stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${message}`)
@@ -130,10 +131,16 @@ export class Generation {
 
   /** Lets the stages see exchanges that have just been recorded, in the same transaction. @throws what they throw */
   async recorded(sql: Sql, recorded: Recorded): Promise<void> {
+    let over = false
+    // A hook that takes too long must not write in another transaction.
+    const guarded: Sql = {
+      all: (text, values) => (over ? Promise.reject(new Error('the transaction has ended')) : sql.all(text, values)),
+    }
     for (const { plugin, stage } of this.#stages) {
       try {
-        await stage.recorded?.(sql, recorded)
+        await withTimeout(stage.recorded?.(guarded, recorded), this.config.limits.stageMs, 'its recorded hook')
       } catch (cause) {
+        over = true
         this.#log.error({ stage: plugin.name, err: cause }, 'recorded hook failed')
         throw cause
       }
@@ -158,13 +165,7 @@ export class Generation {
   endLong(): void {
     if (this.#ending) return
     this.#ending = true
-    for (const { plugin, stage } of this.#stages) {
-      try {
-        stage.retire?.()
-      } catch (cause) {
-        this.#log.error({ stage: plugin.name, err: cause }, 'retire hook failed')
-      }
-    }
+    retireAll(this.#stages, this.#log)
   }
 
   /** Lets no new exchange enter, and closes the stages when the last one has left. */
@@ -184,6 +185,17 @@ export class Generation {
 /** The options of a plugin with an address of its own. */
 interface Listening {
   readonly listen: { readonly host: string; readonly port: number }
+}
+
+/** Lets stages end what would go on for long. */
+function retireAll(stages: readonly PlacedStage[], log: Log): void {
+  for (const { plugin, stage } of stages) {
+    try {
+      stage.retire?.()
+    } catch (cause) {
+      log.error({ stage: plugin.name, err: cause }, 'retire hook failed')
+    }
+  }
 }
 
 /** Closes stages, the last one first. @param limit milliseconds that each may take */

@@ -38,7 +38,7 @@ export const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as c
 /** The hooks of a plugin that has been set up. All of them are optional. */
 export interface Stage<N extends Fact = never, G extends Fact = never> {
   /**
-   * When a request has arrived, on any path, before anything else happens. It may add headers to the reply, whatever it
+   * When a request has arrived where customers call, on any path, before anything else happens. It may add headers to the reply, whatever it
    * will be. It must be quick.
    */
   arrive?(x: Exchange): void
@@ -93,7 +93,8 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
   settle?(x: With<N | G>, outcome: Outcome): Awaitable<void>
   /**
    * When exchanges have just been recorded, in the transaction that records them. Only the process that records calls it.
-   * What it writes is written if and only if the exchanges are. If it throws, they are recorded without it.
+   * What it writes is written if and only if the exchanges are. If it throws, or takes longer than `limits.stage`, they are
+   * recorded without it.
    */
   recorded?(sql: Sql, recorded: Recorded): Promise<void>
   /** Runs when a newer configuration is in force, or the gateway stops: ends what would go on for long. */

@@ -4,7 +4,7 @@ import { suggest } from '../config/locate.ts'
 import { duration } from '../config/units.ts'
 import type { Reached } from '../ledger/key-changes.ts'
 import type { Keys } from '../ledger/keys.ts'
-import type { KeyRecord } from '../records/key-records.ts'
+import type { RecordedKey } from '../records/key-records.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { KEY_STATES } from '../records/key-search.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
@@ -272,7 +272,7 @@ export async function rotateKey(environment: Environment, config: Config, id: st
 }
 
 /** Finds a key by its id or secret. @throws UsageError if no key has it */
-export async function find(keys: Keys, id: string): Promise<KeyRecord> {
+export async function find(keys: Keys, id: string): Promise<RecordedKey> {
   const key = await keys.record(id)
   if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)
   return key

@@ -1,10 +1,8 @@
 /** `tollgate tokens …`: the tokens by which operators and their programs use the admin API. */
-import { createHash } from 'node:crypto'
 import type { Config } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
-import { newSecret } from '../ledger/key-secrets.ts'
 import type { Environment } from '../lib/environment.ts'
-import { isoTime } from '../metering/account-views.ts'
+import { newToken, tokenView } from '../operator/token-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { SCOPES } from '../records/tokens.ts'
 import { auditEntry } from './audited.ts'
@@ -30,9 +28,8 @@ export async function createToken(environment: Environment, config: Config, opti
     throw new UsageError(`--scope is one of ${SCOPES.join(', ')}${hint === undefined ? '' : `; ${hint}`}`)
   }
   if (name === '' || name.length > NAME_MAX) throw new UsageError(`--name has 1 to ${NAME_MAX} characters`)
-  const { secret, digest, hint } = newSecret('tga-')
-  const id = `tok_${createHash('sha256').update(digest).digest('hex').slice(0, 18)}`
-  const token = { id, name, scope, hint, createdAt: environment.now(), usedAt: undefined, revokedAt: undefined }
+  const { token, secret, digest } = newToken(name, scope, environment.now())
+  const { id } = token
   const audit = auditEntry(environment, 'token.create', id, { name, scope })
   await onRecords(environment, config, records => records.tokens.add(token, digest, sql => addAudit(sql, audit)))
   environment.print(
@@ -45,13 +42,12 @@ export async function createToken(environment: Environment, config: Config, opti
 /** Prints all tokens, the latest first. */
 export async function listTokens(environment: Environment, config: Config, options: Output): Promise<void> {
   const tokens = await onRecords(environment, config, records => records.tokens.list())
-  for (const { id, name, scope, hint, createdAt, usedAt, revokedAt } of tokens) {
-    const times = { created_at: isoTime(createdAt), used_at: isoTime(usedAt), revoked_at: isoTime(revokedAt) }
-    if (options.json) environment.print(JSON.stringify({ id, name, scope, hint, ...times }))
-    else {
-      const state = revokedAt === undefined ? `last used ${times.used_at ?? 'never'}` : `revoked ${times.revoked_at}`
-      environment.print([id, hint, scope.padEnd(4), state, inOneLine(name)].join('  '))
-    }
+  for (const token of tokens.map(tokenView)) {
+    const { id, name, scope, hint, used_at: used, revoked_at: revoked } = token
+    const state = revoked === null ? `last used ${used ?? 'never'}` : `revoked ${revoked}`
+    environment.print(
+      options.json ? JSON.stringify(token) : [id, hint, scope.padEnd(4), state, inOneLine(name)].join('  '),
+    )
   }
 }
 

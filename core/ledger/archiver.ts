@@ -2,6 +2,7 @@
  * Moves ended exchanges from the store to the records: reads the streams of the shards in order, records their entries,
  * and only then deletes them from the store.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../lib/log.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { LRUCache } from 'lru-cache'
@@ -26,6 +27,8 @@ const RUNS_OF_A_ROUND = 100
 const ANNOUNCED_AT_ONCE = 256
 /** About how many bytes of the store an entry occupies. */
 const ENTRY_BYTES = 400
+/** Interval of the look whether another process has recorded something, in milliseconds. */
+const LEFT_LOOK_MS = 20
 /** Runs that fail before the backlog is measured again. */
 const MEASURE_EVERY = 50
 
@@ -104,6 +107,35 @@ export class Archiver {
   /** Records everything that is in the store now. */
   async runAll(): Promise<void> {
     await this.#record(Array.from({ length: SHARDS }, (_, shard) => shard))
+  }
+
+  /**
+   * Leaves everything that is in the store now to the process that records, and waits until it is recorded.
+   * @param ms how long to wait, about
+   * @returns whether it was recorded in time
+   */
+  async leave(ms: number): Promise<boolean> {
+    const { redis, keys } = this.#scripts
+    let looks = ms / LEFT_LOOK_MS
+    const shards = Array.from({ length: SHARDS }, (_, shard) => shard)
+    const lasts = new Map<number, string>()
+    await Promise.all(
+      shards.map(async shard => {
+        const [last] = await stored(redis.xrevrange(keys.stream(shard), '+', '-', 'COUNT', 1))
+        if (!last) return
+        lasts.set(shard, last[0])
+        this.announce(shard)
+      }),
+    )
+    await this.pass()
+    for (const [shard, last] of lasts) {
+      // What was recorded is deleted.
+      while ((await stored(redis.xrange(keys.stream(shard), '-', last, 'COUNT', 1))).length > 0) {
+        if (looks-- <= 0) return false
+        await sleep(LEFT_LOOK_MS)
+      }
+    }
+    return true
   }
 
   async #failed(cause: unknown): Promise<void> {

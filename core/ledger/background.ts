@@ -21,6 +21,8 @@ import type { Records } from '../records/records.ts'
 const DUTY_MS = 3000
 /** Interval of the renewal of the duty, of reading the shared state, and of writing to the store what is pending. */
 const BEAT_MS = 1000
+/** How long a process waits for the one that has the duty to record what ended, in milliseconds. */
+const LEFT_MS = 5000
 const RETENTION_EVERY_MS = 3_600_000
 /** Number of pending keys that are written to the store in one run. */
 const PENDING_AT_ONCE = 200
@@ -196,10 +198,12 @@ export class Background {
     return stored(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
   }
 
-  /** Records everything that is in the store now. */
+  /** Records everything that is in the store now, or waits until the process that has the duty has done so. */
   async archiveAll(): Promise<void> {
     await this.#scripts.answered()
-    await stored(this.archiver.runAll())
+    // Only that process has the stages that watch what is recorded.
+    const left = !this.#leading && (await this.#duty.isTaken()) && (await this.archiver.leave(LEFT_MS))
+    if (!left) await stored(this.archiver.runAll())
   }
 
   #every(ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout {

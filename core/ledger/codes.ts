@@ -141,6 +141,7 @@ export class CodeBook {
       return { kind: 'key', key: created?.key as KeyRecord, secret: secret.secret, amount, repeated: false }
     } catch (thrown) {
       // The same request may have come twice at once. Then the key of the other one is there already.
+      // Without an idempotency key, only this call has the secret: if the key exists, this call has made it.
       const used = await stored(this.#ledger.records.codes.find(digest))
       if (used?.usedAt !== undefined) return repeated(used)
       throw thrown

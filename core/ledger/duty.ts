@@ -37,6 +37,11 @@ export class Duty {
     return this.#run(TAKE, this.#token, String(this.#ms))
   }
 
+  /** Whether a process has the duty. @throws GatewayError unavailable */
+  async isTaken(): Promise<boolean> {
+    return (await this.#scripts.evaluate("return redis.call('EXISTS', KEYS[1])", this.#key)) === 1
+  }
+
   /** Renews the duty. @returns false if this process no longer has it @throws GatewayError unavailable */
   renew(): Promise<boolean> {
     return this.#run(RENEW, this.#token, String(this.#ms))

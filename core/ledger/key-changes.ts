@@ -94,11 +94,15 @@ export class KeyChanges {
       if (created.length % MADE_AT_ONCE === 0) await turn()
     }
     const keys = created.map(({ key }) => key)
-    const recorded = await this.#recorded(async () => {
-      const at = this.ledger.continuity.now()
-      await this.ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
-      return true
-    }, keys[0])
+    const recorded = await this.#recorded(
+      async () => {
+        const at = this.ledger.continuity.now()
+        await this.ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
+        return true
+      },
+      keys[0],
+      true,
+    )
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
     const sums = { grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
     const reached = recorded === true ? await this.#write(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
@@ -110,10 +114,15 @@ export class KeyChanges {
    * Records a change. If the answer is lost, looks whether it was recorded.
    * @param record returns whether the change was possible
    * @param key one of the keys as they are recorded then
+   * @param isNewSecret whether only this change can have given the key its secret
    * @returns what `record` returns, or `unknown`
    * @throws GatewayError unavailable if it was not recorded
    */
-  async #recorded(record: () => Promise<boolean>, key: KeyRecord | undefined): Promise<boolean | 'unknown'> {
+  async #recorded(
+    record: () => Promise<boolean>,
+    key: KeyRecord | undefined,
+    isNewSecret: boolean,
+  ): Promise<boolean | 'unknown'> {
     try {
       return await stored(record())
     } catch (thrown) {
@@ -124,10 +133,9 @@ export class KeyChanges {
       )
       if (!found) return 'unknown'
       const { now } = found
-      // It may have been changed again since.
-      const later = now !== undefined && now.version > key.version
-      const same = now?.version === key.version && now.status === key.status
-      if (now?.digest === key.digest && (later || same)) return true
+      if (now && isSame(now, key)) return true
+      // Another change came after this one, or instead of it. Only a new secret says which.
+      if (now && now.version > key.version) return isNewSecret && now.digest === key.digest ? true : 'unknown'
       throw thrown
     }
   }
@@ -271,7 +279,7 @@ export class KeyChanges {
         const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
         const { version: from } = before
         const change = () => records.keys.change(id, from, key, { at, pending: true }, first)
-        isRecorded = await this.#recorded(change, key)
+        isRecorded = await this.#recorded(change, key, key.digest !== before.digest)
       } catch (thrown) {
         if (recorded) return { key: recorded, reached: 'records' }
         throw thrown
@@ -291,6 +299,12 @@ export class KeyChanges {
       return { key, reached: 'store' }
     }
   }
+}
+
+/** Whether two records of a key say the same. */
+function isSame(one: KeyRecord, other: KeyRecord): boolean {
+  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation'] as const
+  return members.every(member => one[member] === other[member])
 }
 
 /**

@@ -51,11 +51,17 @@ export class Reads {
     this.#lookups = connection
   }
 
-  /** Returns an account's sums. @throws GatewayError unavailable */
+  /** Returns an account's sums. All are zero if the store does not know it. @throws GatewayError unavailable */
   async balance(account: string): Promise<Balance> {
-    const [granted, balance, held] = await this.#lookUp(redis =>
-      redis.hmget(this.scripts.keys.of(account).account, 'gra', 'bal', 'rsv'),
+    return (await this.knownBalance(account)) ?? { granted: 0n, balance: 0n, held: 0n, settled: 0n }
+  }
+
+  /** Returns an account's sums. Undefined if the store does not know it. @throws GatewayError unavailable */
+  async knownBalance(account: string): Promise<Balance | undefined> {
+    const [version, granted, balance, held] = await this.#lookUp(redis =>
+      redis.hmget(this.scripts.keys.of(account).account, 've', 'gra', 'bal', 'rsv'),
     )
+    if (typeof version !== 'string') return undefined
     const sums = { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
     return { ...sums, settled: sums.granted - sums.balance - sums.held }
   }

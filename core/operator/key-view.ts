@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { isoTime, standing } from '../metering/account-views.ts'
 import { formatCredits } from '../money/credits.ts'
-import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
+import type { RecordedKey } from '../records/key-records.ts'
 
 /** A key with its balance. Amounts are exact decimals, times are ISO 8601. */
 export interface KeyView {
@@ -25,14 +25,20 @@ export interface KeyView {
   readonly last_used_at: string | null
 }
 
-/** Returns a key with its balance at this moment. @throws GatewayError unavailable */
+/**
+ * Returns a key with its balance at this moment. While the store does not know the key, since it is new or the store has
+ * lost something, the balance is what the records know of it.
+ * @throws GatewayError unavailable
+ */
 export async function keyView(
   ledger: Ledger,
-  key: KeyRecord & Partial<Pick<RecordedKey, 'endedAt'>>,
+  key: RecordedKey,
   { keyTypes }: Pick<Config, 'keyTypes'>,
   now: number,
 ): Promise<KeyView> {
-  const { granted, balance, held, settled } = await ledger.balance(key.id)
+  const inStore = ledger.continuity.open ? await ledger.knownBalance(key.id) : undefined
+  const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
+  const { granted, balance, held, settled } = inStore ?? recorded
   // A key whose type is no longer in the file is refused.
   const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
   return {

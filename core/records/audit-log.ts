@@ -1,5 +1,5 @@
 /** The audit log: who changed what, and when. */
-import type { Database, Row, Sql, SqlValue } from './database.ts'
+import { type Database, type Row, type Sql, type SqlValue, nextNo, likeIn, patternOf } from './database.ts'
 
 /** One change. */
 export interface AuditEntry {
@@ -36,8 +36,7 @@ export interface NumberedEntry extends AuditEntry {
 /** Adds an entry in the transaction of the change. */
 export async function addAudit(sql: Sql, entry: AuditEntry): Promise<void> {
   const { at, actor, address, action, target, details } = entry
-  const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM audit')
-  const no = Number(last?.['no']) + 1
+  const no = await nextNo(sql, 'audit')
   const values = [no, at, actor, address, action, target, JSON.stringify(details)]
   await sql.all(
     'INSERT INTO audit (no, at, actor, address, action, target, details) VALUES (?, ?, ?, ?, ?, ?, ?)',
@@ -72,8 +71,9 @@ export class AuditLog {
       values.push(value)
     }
     if (actor !== undefined) {
-      conditions.push("LOWER(actor) LIKE ? ESCAPE '\\'")
-      values.push(`%${actor.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`)
+      const like = patternOf(actor)
+      conditions.push(likeIn(this.#database.dialect, 'actor', like))
+      values.push(like)
     }
     const rows = await this.#database.all(
       `SELECT no, at, actor, address, action, target, details FROM audit WHERE ${conditions.join(' AND ')}

@@ -9,6 +9,9 @@ import {
   type Sql,
   type SqlValue,
   Undone,
+  nextNo,
+  likeIn,
+  patternOf,
 } from './database.ts'
 
 /** The states of a code. */
@@ -94,8 +97,7 @@ export class Codes {
   /** Adds codes: all of them or, if anything fails, none. */
   async add(codes: readonly (Code & { readonly digest: string })[], also?: Also): Promise<void> {
     await this.#database.transaction(async sql => {
-      const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM codes')
-      const first = Number(last?.['no']) + 1
+      const first = await nextNo(sql, 'codes')
       await insertAll(
         sql,
         `INSERT INTO codes (no, id, digest, hint, kind, type, batch, amount, lifetime, created, expires, request)`,
@@ -148,8 +150,9 @@ export class Codes {
     if (batch !== undefined) add('c.batch = ?', batch)
     if (state !== undefined) add(STATES[state], ...(STATES[state].includes('?') ? [now] : []))
     if (text !== undefined) {
-      const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
-      const matches = ['c.id', 'c.batch', 'c.hint', 'a.id'].map(column => `LOWER(${column}) LIKE ? ESCAPE '\\'`)
+      const like = patternOf(text)
+      const columns = ['c.id', 'c.batch', 'c.hint', 'a.id']
+      const matches = columns.map(column => likeIn(this.#database.dialect, column, like))
       add(`(${matches.join(' OR ')})`, like, like, like, like)
     }
     const rows = await this.#database.all(`${SELECT} WHERE ${conditions.join(' AND ')} ORDER BY c.no DESC LIMIT ?`, [

@@ -81,6 +81,17 @@ export async function selectIn(sql: Sql, select: string, values: readonly SqlVal
   return rows
 }
 
+/** Returns the number of the next row of a table whose rows are numbered. The transaction must be the only one. */
+export async function nextNo(sql: Sql, table: string): Promise<number> {
+  const [last] = await sql.all(`SELECT COALESCE(MAX(no), 0) AS no FROM ${table}`)
+  return Number(last?.['no']) + 1
+}
+
+/** Returns the pattern that finds a text anywhere, in small letters. */
+export function patternOf(text: string): string {
+  return `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
+}
+
 /** Returns a condition that compares a column with a pattern in small letters, whatever the case of its own letters. */
 export function likeIn(dialect: Database['dialect'], column: string, pattern: string): string {
   if (dialect === 'postgres') return `${column} ILIKE ? ESCAPE '\\'`

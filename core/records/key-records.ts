@@ -8,6 +8,7 @@ import {
   selectIn,
   type Sql,
   type SqlValue,
+  nextNo,
 } from './database.ts'
 import { type KeySearch, searchOf } from './key-search.ts'
 
@@ -76,8 +77,7 @@ export interface AccountRow extends KeyRecord, Pick<RecordedKey, 'grants' | 'gra
 
 /** Inserts accounts under consecutive numbers. @returns the first of them */
 export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]): Promise<number> {
-  const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM accounts')
-  const first = Number(last?.['no']) + 1
+  const first = await nextNo(sql, 'accounts')
   await insertAll(
     sql,
     `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, hint, rotation,

@@ -1,5 +1,5 @@
 /** Which keys to list, in which order, as SQL. */
-import { bigintOf, type Database, likeIn, type Sql, type SqlValue } from './database.ts'
+import { bigintOf, type Database, likeIn, type Sql, type SqlValue, patternOf } from './database.ts'
 
 /** What a key can be found by: its state, as an operator sees it. Exhausted and expired keys are not disabled. */
 export const KEY_STATES = ['active', 'disabled', 'expired', 'exhausted', 'deleted'] as const
@@ -109,7 +109,7 @@ export function searchOf(
   if (state === undefined) add("a.status <> 'deleted'")
   else add(...STATES[state](now))
   if (text !== undefined) {
-    const like = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
+    const like = patternOf(text)
     const matches = SEARCHED.map(name => likeIn(dialect, `a.${name}`, like))
     add(`(${matches.join(' OR ')})`, ...SEARCHED.map(() => like))
   }

@@ -1,5 +1,5 @@
 /** Numbers for the names that repeat in many rows: models, endpoints, prices, key types, upstream accounts. */
-import { type Database, insertAll, selectIn, type Sql } from './database.ts'
+import { type Database, insertAll, selectIn, type Sql, nextNo } from './database.ts'
 import type { NameNumbers } from './notes.ts'
 
 /** The names in the records, with a copy in memory. */
@@ -39,8 +39,7 @@ export class Names implements NameNumbers {
     if (missing.length > 0) {
       for (const row of await selectIn(sql, 'SELECT no, name FROM names WHERE name', missing))
         added.set(String(row['name']), Number(row['no']))
-      const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM names')
-      let no = Number(last?.['no'])
+      let no = (await nextNo(sql, 'names')) - 1
       const rows = missing.filter(name => !added.has(name)).map(name => [++no, name] as const)
       await insertAll(sql, 'INSERT INTO names (no, name)', rows, '')
       for (const [number, name] of rows) added.set(name, number)

@@ -2,7 +2,7 @@
  * Notices: what happened that an operator wants to be told, on its way to another system. Each is a row until it is
  * delivered, so that none is lost with a process.
  */
-import { bigintOf, type Database, type Row, type Sql } from './database.ts'
+import { bigintOf, type Database, insertAll, nextNo, type Row, selectIn, type Sql } from './database.ts'
 
 /** A notice. */
 export interface Notice {
@@ -29,12 +29,15 @@ export interface Delivery {
   readonly last: string
 }
 
-/** Adds a notice in the transaction of what happened. */
-export async function addNotice(sql: Sql, { id, type, at, body }: Notice): Promise<void> {
-  const [latest] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM notices')
-  await sql.all(
-    "INSERT INTO notices (no, id, type, body, at, due, tries, state, last) VALUES (?, ?, ?, ?, ?, ?, 0, 'waiting', '')",
-    [Number(latest?.['no']) + 1, id, type, body, at, at],
+/** Adds notices in the transaction of what happened. */
+export async function addNotices(sql: Sql, notices: readonly Notice[]): Promise<void> {
+  if (notices.length === 0) return
+  const first = await nextNo(sql, 'notices')
+  await insertAll(
+    sql,
+    'INSERT INTO notices (no, id, type, body, at, due, tries, state, last)',
+    notices.map(({ id, type, at, body }, index) => [first + index, id, type, body, at, at, 0, 'waiting', '']),
+    '',
   )
 }
 
@@ -48,7 +51,7 @@ export class Notices {
 
   /** Adds a notice in a transaction of its own. */
   async add(notice: Notice): Promise<void> {
-    await this.#database.transaction(sql => addNotice(sql, notice))
+    await this.#database.transaction(sql => addNotices(sql, [notice]))
   }
 
   /** Returns notices that are due, the oldest first. @param now milliseconds since the epoch */
@@ -113,24 +116,17 @@ export interface Spending {
 
 /** Returns what accounts have spent by exchanges that were recorded in this transaction. */
 export async function spendingOf(sql: Sql, charges: ReadonlyMap<string, bigint>): Promise<Spending[]> {
-  const found: Spending[] = []
-  for (const [account, charge] of charges) {
-    const [row] = await sql.all(
-      `SELECT a.type, a.name, a.label, a.granted, t.settled FROM accounts a JOIN totals t ON t.account = a.no
-       WHERE a.id = ?`,
-      [account],
-    )
-    if (!row) continue
+  const rows = await selectIn(
+    sql,
+    `SELECT a.id, a.type, a.name, a.label, a.granted, t.settled FROM accounts a JOIN totals t ON t.account = a.no
+     WHERE a.id`,
+    [...charges.keys()],
+  )
+  return rows.map(row => {
     const after = bigintOf(row, 'granted') - bigintOf(row, 'settled')
-    const { type, name, label } = row
-    found.push({
-      account,
-      type: String(type),
-      name: String(name),
-      label: String(label),
-      before: after + charge,
-      after,
-    })
-  }
-  return found
+    const { id, type, name, label } = row
+    const account = String(id)
+    const before = after + (charges.get(account) ?? 0n)
+    return { account, type: String(type), name: String(name), label: String(label), before, after }
+  })
 }

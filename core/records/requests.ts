@@ -69,11 +69,6 @@ export class Requests {
     return findRequest(this.#database, id)
   }
 
-  /** Notes a request in a transaction of its own. @throws RequestDone if it was done already */
-  async note(request: DoneRequest): Promise<void> {
-    await this.#database.transaction(sql => noteRequest(sql, request))
-  }
-
   /** Forgets the requests before a time in milliseconds since the epoch. */
   async forgetBefore(ms: number): Promise<void> {
     await this.#database.transaction(sql => sql.all('DELETE FROM requests WHERE at < ?', [ms]))

@@ -1,5 +1,5 @@
 /** The tokens of operators, by which they and their programs use the admin API, and the sessions of its page. */
-import type { Also, Database, Row } from './database.ts'
+import { type Also, type Database, type Row, nextNo } from './database.ts'
 
 /**
  * What a token allows:
@@ -47,9 +47,8 @@ export class Tokens {
   async add(token: Token, digest: string, also?: Also): Promise<void> {
     const { id, name, scope, hint, createdAt } = token
     await this.#database.transaction(async sql => {
-      const [last] = await sql.all('SELECT COALESCE(MAX(no), 0) AS no FROM tokens')
       await sql.all('INSERT INTO tokens (no, id, name, scope, digest, hint, created) VALUES (?, ?, ?, ?, ?, ?, ?)', [
-        Number(last?.['no']) + 1,
+        await nextNo(sql, 'tokens'),
         id,
         name,
         scope,

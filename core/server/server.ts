@@ -244,7 +244,8 @@ export class GatewayServer {
   warn(): void {
     const { log, memory } = this.#options
     const { refused, closed } = this.#connections
-    if (memory.refused > this.#warned.memory) {
+    // All addresses share the memory.
+    if (this.#options.isPublic && memory.refused > this.#warned.memory) {
       log.warn(
         { refused: memory.refused - this.#warned.memory, taken: memory.taken, total: memory.total },
         'requests or replies were refused for lack of memory; see limits.memory',

@@ -121,7 +121,7 @@ export class WebPage {
       vary: 'accept-encoding',
       'x-content-type-options': 'nosniff',
     }
-    const takesGzip = /\bgzip\b/.test(String(encodings))
+    const takesGzip = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(String(encodings))
     if (asset.compressed && takesGzip) return new CompressedReply(asset.compressed, headers)
     return new Reply(200, asset.plain, headers)
   }

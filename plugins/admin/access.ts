@@ -11,8 +11,7 @@ export interface Actor {
   readonly session?: { readonly csrf: string; readonly expiresAt: number }
 }
 
-/** The prefixes of secrets. */
-export const TOKEN_PREFIX = 'tga-'
+/** The prefix of a session's secret. */
 const SESSION_PREFIX = 'tgs-'
 
 const COOKIE = 'tollgate_admin'
@@ -45,7 +44,9 @@ export class Access {
    */
   async actor(x: Exchange, scope: operator.TokenScope): Promise<Actor> {
     const actor = await this.#found(x)
-    if (actor.session && x.method !== 'GET' && x.method !== 'HEAD') checkOrigin(x, actor.session.csrf)
+    // A page that reads proves its session too, so that it cannot mistake another one in the same browser for its own.
+    const reads = x.method === 'GET' || x.method === 'HEAD'
+    if (actor.session && (!reads || x.headers['x-csrf-token'] !== undefined)) checkOrigin(x, actor.session.csrf)
     if (!INCLUDES[actor.token.scope].includes(scope)) {
       const message = `This needs a token with the scope "${scope}"; this one has "${actor.token.scope}".`
       throw new GatewayError('forbidden', { message })
@@ -78,7 +79,7 @@ export class Access {
     if (retryAfterMs > 0)
       throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
     const { ledger, now } = this.#host
-    const token = secret.startsWith(TOKEN_PREFIX)
+    const token = secret.startsWith(operator.TOKEN_PREFIX)
       ? await operator.stored(ledger.records.tokens.find(operator.digestOf(secret), now()))
       : undefined
     if (token) return token

@@ -8,6 +8,7 @@ import {
   operator,
   PRIVATE,
   Reply,
+  sentence,
   WebPage,
 } from 'tollgate/plugin'
 import { Access } from './access.ts'
@@ -196,8 +197,7 @@ export default definePlugin({
 /** The ledger throws a RangeError for what cannot be done. */
 function refused(thrown: unknown): unknown {
   if (!(thrown instanceof RangeError)) return thrown
-  const message = `${thrown.message[0]?.toUpperCase() ?? ''}${thrown.message.slice(1)}.`
-  return new GatewayError('request_conflict', { message })
+  return new GatewayError('request_conflict', { message: sentence(thrown.message) })
 }
 
 function paramsOf({ names, pattern }: (typeof ROUTES)[number], path: string): Record<string, string> {

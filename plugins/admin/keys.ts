@@ -213,5 +213,5 @@ const rotate = operation({
   },
 })
 
-/** All of them. A path without variable parts stands before those that it also matches. */
+/** The operations on single keys, and the one that creates them. */
 export const KEY_OPERATIONS: readonly Operation[] = [create, show, edit, remove, disable, enable, rotate]

@@ -1,26 +1,15 @@
-/** The rest of the admin API: sessions, tokens, the accounts of upstreams, key types, the configuration, the audit log. */
-import { createHash } from 'node:crypto'
+/** Sessions and tokens in the admin API, the accounts of upstreams, key types, the configuration, the audit log. */
 import { formatCredits, GatewayError, isoTime, operator, Reply } from 'tollgate/plugin'
-import { TOKEN_PREFIX } from './access.ts'
 import { auditEntry, type Call, noting, type Operation, operation, shownId } from './operation.ts'
 import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, SESSION, shape, TOKEN } from './schemas.ts'
 
 function sessionView({ actor }: Call) {
   if (!actor.session)
     throw new GatewayError('not_found', { message: 'This request has a token, which needs no session.' })
-  return { token: tokenView(actor.token), csrf: actor.session.csrf, expires_at: isoTime(actor.session.expiresAt) }
-}
-
-function tokenView(token: operator.Token) {
-  const { id, name, scope, hint, createdAt, usedAt, revokedAt } = token
   return {
-    id,
-    name,
-    scope,
-    hint,
-    created_at: isoTime(createdAt),
-    used_at: isoTime(usedAt),
-    revoked_at: isoTime(revokedAt),
+    token: operator.tokenView(actor.token),
+    csrf: actor.session.csrf,
+    expires_at: isoTime(actor.session.expiresAt),
   }
 }
 
@@ -51,7 +40,7 @@ const tokens = operation({
   reply: listOf(TOKEN),
   async run(call) {
     const all = await operator.stored(call.office.ledger.records.tokens.list())
-    return { object: 'list', data: all.map(tokenView), has_more: false, next_cursor: null }
+    return { object: 'list', data: all.map(operator.tokenView), has_more: false, next_cursor: null }
   },
 })
 
@@ -75,15 +64,14 @@ const createToken = operation({
   async run(call) {
     const { name, scope } = call.body
     const { ledger, now } = call.office
-    const { digest, hint } = call.once.secrets(TOKEN_PREFIX)()
-    const id = `tok_${createHash('sha256').update(digest).digest('hex').slice(0, 18)}`
-    const token = { id, name, scope, hint, createdAt: now(), usedAt: undefined, revokedAt: undefined }
+    const { token, digest } = operator.newToken(name, scope, now(), call.once.secrets(operator.TOKEN_PREFIX)())
+    const { id } = token
     const also = noting(call, token, { action: 'token.create', target: id, details: { name, scope } })
     await operator.stored(ledger.records.tokens.add(token, digest, also))
     return token
   },
   show: (token: operator.Token, { once }) =>
-    Promise.resolve({ ...tokenView(token), token: once.secrets(TOKEN_PREFIX)().secret }),
+    Promise.resolve({ ...operator.tokenView(token), token: once.secrets(operator.TOKEN_PREFIX)().secret }),
 })
 
 const revokeToken = operation({

@@ -7,7 +7,7 @@ interface Node {
   readonly [member: string]: unknown
 }
 
-/** Returns the description of the API. @param version of Tollgate */
+/** Returns the OpenAPI description of the operations. */
 export function openapiOf(operations: readonly Operation[]): object {
   const schemas = new Map<string, unknown>()
   /** Replaces shapes with a title by references to components, and removes what OpenAPI does not know. */

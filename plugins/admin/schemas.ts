@@ -47,10 +47,6 @@ export const GIVEN_TIME = {
   expected: 'a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or null',
 } as const
 
-/** How many entries a page has. */
-export const LIMIT = { type: 'integer', minimum: 1, maximum: 500, default: 50 } as const
-/** Where a page begins. */
-export const CURSOR = { type: 'string', maxLength: 100, description: 'The `next_cursor` of the page before.' } as const
 /** A day. */
 export const DAY = {
   type: 'string',

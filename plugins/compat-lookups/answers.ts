@@ -4,7 +4,6 @@ import { type Key, isoTime } from 'tollgate/plugin'
 /** What is left of a key, in the unit of the tools, and where its answers come from. */
 export interface Account {
   readonly key: Key
-  readonly name: string
   readonly now: number
   readonly granted: number
   readonly balance: number
@@ -44,13 +43,13 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     ...usage,
   }),
   // new-api.
-  '/api/usage/token': ({ key, name, balance, used }) => ({
+  '/api/usage/token': ({ key, balance, used }) => ({
     code: true,
     success: true,
     message: 'ok',
     data: {
       object: 'token_usage',
-      name,
+      name: key.label,
       total_granted: units(used) + Math.max(0, units(balance)),
       total_used: units(used),
       total_available: Math.max(0, units(balance)),
@@ -60,13 +59,13 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
       expires_at: seconds(key.expiresAt),
     },
   }),
-  '/api/user/self': ({ key, name, balance, used }) => ({
+  '/api/user/self': ({ key, balance, used }) => ({
     success: true,
     message: '',
     data: {
       id: 0,
-      username: name,
-      display_name: name,
+      username: key.label,
+      display_name: key.label,
       group: key.type,
       status: 1,
       quota: Math.max(0, units(balance)),

@@ -52,22 +52,20 @@ export default definePlugin({
       },
     },
   },
-  setup({ creditsPerDollar, perMinute, codexCredits, claudeLimits }, { keys, ledger, now }) {
+  setup({ creditsPerDollar, perMinute, codexCredits, claudeLimits }, { ledger, now }) {
     const looked = new PerMinute(now)
     const dollars = (nano: bigint): number => rounded(credits(nano) / creditsPerDollar)
 
     async function accountOf(key: Key): Promise<Account> {
       const at = now()
-      const [sums, record, summary] = await Promise.all([
+      const [sums, summary] = await Promise.all([
         ledger.balance(key.id),
-        keys.record(key.id).catch(() => undefined),
         // While the records are away, a balance is still exact.
         ledger.summary(key.id, at).catch(() => undefined),
       ])
       const periods = summary && dayUsage(summary, at)
       return {
         key,
-        name: record?.label ?? key.label,
         now: at,
         granted: dollars(sums.granted),
         balance: dollars(sums.balance),

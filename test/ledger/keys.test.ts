@@ -191,6 +191,29 @@ t.test('a key whose commit is in doubt is looked up, and shown if that is not po
   recorded.get = get
 })
 
+t.test('a change in doubt does not count as done if another one came instead of it', async t => {
+  const g = await startGateway(t)
+  const { keys, ledger } = g.gateway
+  const id = await g.id(await g.key('famC', 1n))
+  const { database } = ledger.records
+  const transaction = database.transaction.bind(database)
+  database.transaction = async () => {
+    database.transaction = transaction
+    await keys.edit(id, { name: 'other' })
+    throw new CommitInDoubt('the connection was lost')
+  }
+  await t.rejects(keys.edit(id, { name: 'ours', expiresAt: 1 }), { code: 'unavailable' })
+  t.match(await ledger.records.keys.get(id), { name: 'other', expiresAt: undefined })
+  database.transaction = async () => {
+    database.transaction = transaction
+    await keys.edit(id, { name: 'other' })
+    await keys.edit(id, { name: 'another' })
+    throw new CommitInDoubt('the connection was lost')
+  }
+  t.equal(await keys.edit(id, { name: 'ours' }), 'unknown')
+  t.match(await ledger.records.keys.get(id), { name: 'another' })
+})
+
 t.test('one of two rotations at the same time says that it was not done', async t => {
   const g = await startGateway(t)
   const { keys } = g.gateway

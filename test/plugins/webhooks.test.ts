@@ -109,7 +109,7 @@ t.test('a notice is sent again until its receiver takes it, with the same id', a
 t.test('an account that goes out and comes back is told', async t => {
   const receiver = await Receiver.start(t)
   const upstream = await ScriptedUpstream.start(t)
-  const g = await start(t, receiver, {}, { upstream: upstream.url })
+  const g = await start(t, receiver, { outSeconds: 0 }, { upstream: upstream.url })
   const key = await g.key('famC')
   upstream.script = (_received, res) => json(res, { error: { message: 'no such key' } }, 401)
   await g.call('/v1/chat/completions', { key, body: CHAT })
@@ -151,6 +151,57 @@ t.test('exchanges are recorded although a stage that watches them fails', async 
   t.equal((await g.settled(key)).length, 1)
   await g.gateway.ledger.background.archiveAll()
   t.equal((await g.gateway.records.history.entries(await g.id(key), { count: 5 })).length, 1)
+})
+
+t.test('a refund by command loses no notice of what ended just before', async t => {
+  const receiver = await Receiver.start(t)
+  const place = new Place(t, file => hooked(receiver, { lowCredits: 1 })(file).set('ledger.archiveEvery', '2s'))
+  const running = await place.start(t)
+  const { id, key } = await place.key('famC', '1')
+  const response = await running.chat(key, CHAT)
+  await response.text()
+  const entry = response.headers.get('request-id') ?? ''
+  t.match(await place.run('credit', entry, '--reason', 'test'), { code: 0 })
+  t.match((await receiver.next('key.low')).data, { key: id })
+})
+
+t.test('a short outage of an account is not told', async t => {
+  const receiver = await Receiver.start(t)
+  const upstream = await ScriptedUpstream.start(t)
+  let ahead = 0
+  const environment = { now: () => Date.now() + ahead }
+  const g = await start(t, receiver, { outSeconds: 60 }, { upstream: upstream.url, environment })
+  const key = await g.key('famC')
+  const failing: (typeof upstream)['script'] = (_received, res) => json(res, { error: { message: 'no such key' } }, 401)
+  upstream.script = failing
+  await g.call('/v1/chat/completions', { key, body: CHAT })
+  const { notices } = g.gateway.records
+  await notices.add({ id: 'msg_first', type: 'test', at: 1, body: '{"type":"test","data":{}}' })
+  await receiver.next('test')
+  t.same(
+    receiver.got.map(({ type }) => type),
+    ['test'],
+  )
+  ahead = 61_000
+  t.match((await receiver.next('account.out')).data, { account: 'famC/1' })
+})
+
+t.test('a newer configuration sends at once, although an older one still has a stream', async t => {
+  const [old, young] = [await Receiver.start(t), await Receiver.start(t)]
+  const upstream = await ScriptedUpstream.start(t)
+  const g = await start(t, old, {}, { upstream: upstream.url })
+  const key = await g.key('famC')
+  upstream.script = (_received, res) =>
+    void res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {}\n\n')
+  const gone = new AbortController()
+  await g.open('/v1/chat/completions', { key, body: { ...CHAT, stream: true }, signal: gone.signal })
+  const next = edited(g.gateway.config.text, file => file.stage('webhooks', { url: young.url }))
+  t.ok(await g.gateway.reload(next))
+  const { notices } = g.gateway.records
+  for (let at = 0; at < 5; at++) await notices.add({ id: `msg_${at}`, type: 'test', at, body: '{"type":"test"}' })
+  await until(() => young.got.length === 5)
+  t.same(old.got, [])
+  gone.abort()
 })
 
 t.test('only the chosen events are told', async t => {

@@ -1,7 +1,7 @@
 import { timedId } from '../../core/lib/ids.ts'
 import t from 'tap'
 import { operate } from '../admin.ts'
-import { holdsOf } from '../gateway.ts'
+import { holdsOf, until } from '../gateway.ts'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { CommitInDoubt } from '../../core/records/database.ts'
@@ -153,6 +153,17 @@ t.test('a code whose commit is in doubt gives no key that may not exist', async 
   t.equal(reply.status, 503)
   t.notMatch(reply.text, /sk-/)
   t.equal((await gateway.call('/api/v1/redeem', { body: { code } })).status, 200, 'it can be redeemed afterwards')
+})
+
+t.test('an empty store shows the balances of the records', async t => {
+  const { api, gateway } = await operate(t)
+  const key = await gateway.key('famC', 5n)
+  const id = await gateway.id(key)
+  const { ledger, store } = gateway.gateway
+  await store.redis.flushall()
+  await until(() => !ledger.continuity.open)
+  t.match((await api('GET', `/keys/${id}`)).json, { status: 'active', granted: '5', balance: '5' })
+  t.match((await api('GET', '/keys')).json.data, [{ status: 'active', balance: '5' }])
 })
 
 t.test('hostile members of queries and bodies are refused by name', async t => {

@@ -250,6 +250,61 @@ t.test('set-up has the key, the address and the model of each client', async t =
   await limited.getByText('This key cannot be used with Claude Code.').waitFor()
 })
 
+t.test('the operators’ page shows no session but its own, and no secret after its end', async t => {
+  const office = await operate(t)
+  const key = await office.gateway.key('famC')
+  const page = await visit(t, `${office.base}/admin`)
+  await signIn(page, office)
+  await page.getByText('(all)').waitFor()
+  const reader = (await office.api('POST', '/tokens', { name: 'reader', scope: 'read' })).json
+  const other = await page.context().newPage()
+  await other.goto(`${office.base}/admin`)
+  await other.getByRole('button', { name: 'Sign out' }).click()
+  await other.getByText('You are signed out.').waitFor()
+  await signIn(other, { ...office, token: reader.secret })
+  await page.getByRole('link', { name: 'Keys', exact: true }).click()
+  await page.getByText('reader (read)').waitFor()
+
+  const last = await visit(t, `${office.base}/admin`)
+  await signIn(last, office)
+  await last.goto(`${office.base}/admin#/key/${await office.gateway.id(key)}`)
+  await last.getByRole('button', { name: 'Rotate' }).click()
+  await last.getByRole('dialog').getByRole('button', { name: 'Rotate' }).click()
+  await last.getByLabel('The new secret').waitFor()
+  await last.context().clearCookies()
+  await last.evaluate("location.hash = '#/tokens'")
+  await last.getByText('Your session is over.').waitFor()
+  t.equal(await last.getByLabel('The new secret').count(), 0)
+  await signIn(last, office)
+  await last.goto(`${office.base}/admin#/constructor/%`)
+  await last.getByRole('heading', { name: 'Overview' }).waitFor()
+})
+
+t.test('a late answer about an old key does not touch the new one', async t => {
+  const office = await operate(t)
+  const key = await office.gateway.key('famC', 7n)
+  const page = await visit(t, `${office.gateway.url}/`)
+  let release = (): void => {}
+  const held = new Promise<void>(resolve => (release = resolve))
+  let asked = (): void => {}
+  const isAsked = new Promise<void>(resolve => (asked = resolve))
+  await page.route('**/page/settings', async route => {
+    asked()
+    await held
+    await route.continue()
+  })
+  await paste(page, 'sk-unknown')
+  await isAsked
+  await page.getByRole('button', { name: 'Forget key' }).click()
+  await paste(page, key)
+  await page.getByText('7 of 7 credits left').waitFor()
+  const late = page.waitForResponse('**/page/settings')
+  release()
+  await (await late).finished()
+  await page.reload()
+  await page.getByText('7 of 7 credits left').waitFor()
+})
+
 t.test('an expired, a used up, a disabled and an unknown key each say what to do', async t => {
   const office = await operate(t, {}, { edit: file => file.stage('key-page', { contact: 'help@reseller.example' }) })
   const { gateway } = office

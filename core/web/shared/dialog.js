@@ -28,6 +28,11 @@ export function openDialog(title, { mayClose = () => true, wide = false } = {}) 
   return { body, close: () => dialog.close(), closed }
 }
 
+/** Closes all dialogs, whatever they wait for. */
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll('dialog')) dialog.close()
+}
+
 /**
  * Opens a dialog with a form. It stays open if the action fails, and shows why.
  * @param {string} title @param {any[]} fields @param {{ label: string, danger?: boolean }} options

@@ -40,8 +40,6 @@ const ICONS = {
   close: 'M5 5l14 14M19 5L5 19',
   download: 'M12 3v12m0 0l-5-5m5 5l5-5M4 20h16',
   theme: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7a5 5 0 0 1 0 10z',
-  menu: 'M4 6h16M4 12h16M4 18h16',
-  back: 'M19 12H5m0 0l6-6m-6 6l6 6',
   play: 'M7 4l13 8-13 8z',
   stop: 'M6 6h12v12H6z',
 }

@@ -34,7 +34,7 @@ export async function call(method, path, body, { once, signal } = {}) {
       signal,
       headers: {
         accept: 'application/json',
-        ...(method !== 'GET' && { 'x-csrf-token': csrf }),
+        ...(csrf !== '' && { 'x-csrf-token': csrf }),
         ...(body !== undefined && { 'content-type': 'application/json' }),
         ...(once && { 'idempotency-key': once }),
       },
@@ -51,7 +51,16 @@ export async function call(method, path, body, { once, signal } = {}) {
     csrf = ''
     onEnd()
   }
+  // Somebody has signed in anew in another tab: the cookie is of another session than this page shows.
+  if (response.status === 403 && csrf !== '' && (await isAnotherSession())) location.reload()
   throw new Refusal(response.status, reply.error?.message ?? `Status ${response.status}.`)
+}
+
+async function isAnotherSession() {
+  const begun = await fetch(`${BASE}/session`)
+    .then(response => response.json())
+    .catch(() => ({}))
+  return begun.csrf !== undefined && begun.csrf !== csrf
 }
 
 /** Reads from the API. @param {string} path @param {AbortSignal} [signal] */

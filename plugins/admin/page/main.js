@@ -3,6 +3,7 @@ import { accountsArea } from './accounts.js'
 import { call, read, useSession } from './api.js'
 import { auditArea, configurationArea, tokensArea } from './office.js'
 import { codesArea } from './codes.js'
+import { closeDialogs } from './dialog.js'
 import { announce, button, field, fill, h } from './dom.js'
 import { keysArea } from './keys.js'
 import { keyArea } from './key.js'
@@ -40,8 +41,8 @@ let turn = 0
 async function showArea() {
   if (!session) return
   const own = ++turn
-  const [name = '', ...path] = location.hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent)
-  const area = AREAS[name] ? name : 'overview'
+  const [name = '', ...path] = location.hash.replace(/^#\/?/, '').split('/').map(decoded)
+  const area = Object.hasOwn(AREAS, name) ? name : 'overview'
   leave()
   leave = () => {}
   const current = area === 'key' ? 'keys' : area
@@ -85,8 +86,17 @@ function showShell() {
   )
 }
 
+/** @param {string} part of an address that anybody can have typed */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}
+
 async function signOut() {
-  await call('DELETE', '/session').catch(() => {})
+  await call('DELETE', '/session')
   ended('You are signed out.')
 }
 
@@ -96,6 +106,8 @@ function ended(why = 'Your session is over. Sign in again.') {
   leave = () => {}
   turn++
   session = undefined
+  // A dialog may show a secret.
+  closeDialogs()
   showSignIn(why)
 }
 
@@ -123,6 +135,7 @@ function showSignIn(why) {
   )
   form.addEventListener('submit', async event => {
     event.preventDefault()
+    if (submit.getAttribute('aria-busy')) return
     submit.setAttribute('aria-busy', 'true')
     try {
       begin(await call('POST', '/session', { token: token.value }))

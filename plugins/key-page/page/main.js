@@ -96,7 +96,7 @@ async function showAsk(problem) {
   })
   const redeem = redeemForm({
     onKey: key => {
-      useKey(key, true)
+      useKey(key, keep.checked)
       void showKey()
     },
   })
@@ -123,13 +123,12 @@ async function showKey() {
     showTop()
     showInfo(info)
   } catch (thrown) {
-    if (turn !== shown) return
-    await showRefusal(thrown)
+    if (turn === shown) await showRefusal(thrown, turn)
   }
 }
 
-/** @param {unknown} thrown */
-async function showRefusal(thrown) {
+/** @param {unknown} thrown @param {number} turn of the key that was refused */
+async function showRefusal(thrown, turn) {
   if (!(thrown instanceof Refusal) || thrown.status !== 401) {
     const text = thrown instanceof Error ? thrown.message : 'Something went wrong.'
     fill(
@@ -149,6 +148,7 @@ async function showRefusal(thrown) {
     return
   }
   const { key } = await read('/page/settings').catch(() => ({ key: 'unknown' }))
+  if (turn !== shown) return
   if (key === 'disabled') return showDisabled()
   forgetKey()
   await showAsk([
@@ -193,7 +193,8 @@ function showDisabled() {
 /** @param {any} info */
 function showInfo(info) {
   document.title = `${info.label} – ${settings.title}`
-  const reload = () => void showKey()
+  const turn = shown
+  const reload = () => turn === shown && void showKey()
   const tabs = tabRow(
     [
       { id: 'usage', label: 'Usage', show: panel => overviewPanel(panel, info) },
