@@ -113,7 +113,7 @@ function wordsOf({ reason, code }: operator.CodeRefused, hasKey: boolean): strin
     case 'cancelled':
       return 'This code was cancelled. Ask your reseller.'
     case 'other type':
-      if (code?.kind === 'credits' && !hasKey) return 'This code adds credits to a key. Send your key with it.'
+      if (code?.kind === 'credits' && !hasKey) return 'This code adds credits to a key. Use it together with your key.'
       return code?.kind === 'credits'
         ? `This code is for keys of the type "${code.type}".`
         : 'This code cannot be redeemed at the moment. Ask your reseller.'

@@ -14,6 +14,9 @@ export interface Actor {
 /** The prefix of a session's secret. */
 const SESSION_PREFIX = 'tgs-'
 
+/** Tokens that are remembered as valid. */
+const VALID_MAX = 1000
+
 const COOKIE = 'tollgate_admin'
 
 /** What each scope includes. */
@@ -27,6 +30,8 @@ const INCLUDES: Readonly<Record<operator.TokenScope, readonly operator.TokenScop
 export class Access {
   readonly #host: Pick<Host, 'ledger' | 'now'>
   readonly #failed: PerMinute
+  /** Digests of tokens that were valid lately. */
+  readonly #valid = new Set<string>()
   readonly #failedSignInsPerMinute: number
   readonly #sessionMs: number
 
@@ -75,14 +80,21 @@ export class Access {
 
   /** Finds a token by its secret. Failures are counted for the client's address. */
   async #token(x: Exchange, secret: string): Promise<operator.Token> {
-    const retryAfterMs = this.#failed.waitMs(x.addressGroup, this.#failedSignInsPerMinute)
+    const digest = operator.digestOf(secret)
+    // A program whose token was valid a moment ago goes on, whatever others try from the same address.
+    const retryAfterMs = this.#valid.has(digest) ? 0 : this.#failed.waitMs(x.addressGroup, this.#failedSignInsPerMinute)
     if (retryAfterMs > 0)
       throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
     const { ledger, now } = this.#host
     const token = secret.startsWith(operator.TOKEN_PREFIX)
-      ? await operator.stored(ledger.records.tokens.find(operator.digestOf(secret), now()))
+      ? await operator.stored(ledger.records.tokens.find(digest, now()))
       : undefined
-    if (token) return token
+    if (token) {
+      if (this.#valid.size >= VALID_MAX) this.#valid.clear()
+      this.#valid.add(digest)
+      return token
+    }
+    this.#valid.delete(digest)
     this.#failed.add(x.addressGroup)
     throw new GatewayError('sign_in_required', { message: 'This token is unknown or revoked.' })
   }

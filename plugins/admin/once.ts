@@ -26,7 +26,7 @@ export class Once {
       throw new GatewayError('bad_request', { message, param: 'idempotency-key' })
     }
     const id = sha256(`${actor.token.id} ${key}`)
-    const fingerprint = sha256(JSON.stringify([x.method, x.path, body]))
+    const fingerprint = sha256(JSON.stringify([x.method, x.path, body], inOrder))
     return new Once(actor.secret, seed, { id, fingerprint, caller: operator.digestOf(actor.secret), seed, at })
   }
 
@@ -72,6 +72,12 @@ export class Once {
   bytes(): (count: number) => Buffer {
     return operator.seededBytes(this.#secret, this.#seed)
   }
+}
+
+/** Sorts members by their names: clients need not keep the order in which they send them. */
+function inOrder(_name: string, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
 function sha256(text: string): string {

@@ -57,6 +57,7 @@ export default definePlugin({
       if (secret === undefined) return undefined
       const key = await keys.refind(secret)
       if (!key) return 'unknown'
+      if (key.status === 'deleted') return 'deleted'
       return key.status === 'active' && config.keyTypes.has(key.type) ? 'valid' : 'disabled'
     }
 

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import type { TestGateway } from '../gateway.ts'
@@ -276,7 +277,29 @@ t.test('strangers, customers and ended sessions get nothing, and wrong tokens ar
   t.equal((await bare('/admin/api/keys', other.headers)).status, 401, 'after its token was revoked')
   for (let tries = 0; tries < 6; tries++) await bare('/admin/api/keys', { authorization: 'Bearer tga-wrong' })
   t.match(await bare('/admin/api/keys', { authorization: 'Bearer tga-wrong' }), { status: 429 })
-  t.match(await bare('/admin/api/keys', { authorization: `Bearer ${spare}` }), { status: 429 }, 'nobody can guess on')
+  t.match(await bare('/admin/api/keys', { authorization: `Bearer ${spare}` }), { status: 200 }, 'the shop goes on')
+  const fresh = (await as(spare)('POST', '/tokens', { name: 'fresh', scope: 'read' })).json.token
+  t.match(await bare('/admin/api/keys', { authorization: `Bearer ${fresh}` }), { status: 429 }, 'nobody can guess on')
+})
+
+t.test('the tables of operations and of bodies in docs/admin.md match the OpenAPI', async t => {
+  const { api } = await operate(t)
+  const { paths } = (await api('GET', '/openapi.json')).json
+  const text = readFileSync(new URL('../../docs/admin.md', import.meta.url), 'utf8')
+  const rows = text.split('\n').filter(line => /^\| `(?:GET|POST|PATCH|DELETE) /.test(line))
+  const cells = rows.map(row => row.split('|').map(cell => cell.trim()))
+  const named = (cell = ''): string[] => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name ?? '').sort()
+  const operations = Object.entries<any>(paths).flatMap(([path, methods]) =>
+    Object.entries<any>(methods).map(([method, operation]) => ({ name: `${method.toUpperCase()} ${path}`, operation })),
+  )
+  const listed = cells.filter(row => row.length === 5).map(([, name]) => named(name)[0])
+  t.same(listed.sort(), operations.map(({ name }) => name).sort())
+  const bodies = new Map(cells.filter(row => row.length === 4).map(([, name, members]) => [named(name)[0], members]))
+  for (const { name, operation } of operations) {
+    const schema = operation.requestBody?.content['application/json'].schema
+    t.same(named(bodies.get(name)), Object.keys(schema?.properties ?? {}).sort(), name)
+    t.same(named((bodies.get(name) ?? '').replace(/optionally.*/, '')), [...(schema?.required ?? [])].sort(), name)
+  }
 })
 
 t.test('a session ends by itself', async t => {

@@ -20,7 +20,7 @@ t.test('keys are created and managed from the command line while the gateway run
   )
   const key = JSON.parse(made.out)
   t.match(key, { id: /^key_/, key: /^sk-[A-Za-z0-9]{48}$/, type: 'famB', credits: 25 })
-  t.match(await running.lookUp('key-info', key.key), { status: 200, json: { id: key.id, name: 'Ann', balance: 25 } })
+  t.match(await running.lookUp('key-info', key.key), { status: 200, json: { id: key.id, name: /^sk-/, balance: 25 } })
   t.match((await place.run('keys', 'topup', key.id, '0.5')).out, /25\.5 credits/)
   t.match(await running.lookUp('key-info', key.key), { json: { balance: 25.5 } })
   const rotated = JSON.parse((await place.run('keys', 'rotate', key.id, '--json')).out)

@@ -84,7 +84,7 @@ t.test('what cannot be redeemed says why, and guessing is limited', async t => {
     batch: 'b',
   })
   await refused(credits, /for keys of the type "famB"/, key)
-  await refused(credits, /Send your key with it/)
+  await refused(credits, /Use it together with your key/)
   t.match((await api('POST', '/codes/cancel', { batch: 'b' })).json, { cancelled: 2 })
   await refused(cancelled, /cancelled/, key)
   await refused('TG-00000-00000-00000-00000-00000', /no such code/, key)

@@ -54,7 +54,7 @@ export async function askInDialog(title, fields, { label, danger = false }, acti
     h(
       'footer',
       {},
-      button('Cancel', () => busy || close()),
+      button('Back', () => busy || close()),
       submit,
     ),
   )

@@ -79,3 +79,17 @@ export function lastDays(count) {
     new Date(Date.now() - (count - 1 - at) * 86_400_000).toISOString().slice(0, 10),
   )
 }
+
+/** Returns a part of a whole in words, such as `0.5 %`. @param {number} part from 0 to 1 */
+export function percent(part) {
+  const hundred = 100 * part
+  if (hundred > 0 && hundred < 0.1) return '<0.1 %'
+  return `${hundred < 10 ? Math.round(hundred * 10) / 10 : Math.floor(hundred)} %`
+}
+
+/** Reads a whole number that a person typed. @param {string} text @param {string} name of its field */
+export function wholeNumber(text, name) {
+  const trimmed = text.trim()
+  if (/^[1-9]\d{0,8}$/.test(trimmed)) return Number(trimmed)
+  throw new Error(`“${name}” must be a whole number above zero, such as 10.`)
+}

@@ -1,10 +1,10 @@
 /** Redeem codes. */
 import { call, onceOnly, read } from './api.js'
 import { announce, button, field, fill, h, select } from './dom.js'
-import { askInDialog } from './dialog.js'
-import { amount, number, time } from './format.js'
-import { showSecrets } from './keys.js'
+import { askInDialog, confirmed } from './dialog.js'
+import { amount, number, time, wholeNumber } from './format.js'
 import { areaLink, pagedList } from './list.js'
+import { showSecrets } from './secrets.js'
 
 const TONES = { unused: 'good', used: '', expired: 'warn', cancelled: 'bad' }
 
@@ -33,6 +33,7 @@ export async function codesArea(place, _path, session) {
         ]
       : [],
     empty: 'No code matches.',
+    none: 'There are no codes yet.',
     columns: [
       { name: 'Code', heading: true, cell: row => h('span', { class: 'mono' }, row.hint) },
       { name: 'Gives', cell: row => givenBy(row) },
@@ -47,14 +48,10 @@ export async function codesArea(place, _path, session) {
               name: 'Action',
               cell: row =>
                 row.status === 'unused' &&
-                button(
-                  'Cancel',
-                  async () => {
-                    await call('POST', `/codes/${row.id}/cancel`)
-                    return list.reload()
-                  },
-                  { class: 'button small', 'aria-label': `Cancel ${row.hint}` },
-                ),
+                button('Cancel', async () => (await cancelCode(row)) && list.reload(), {
+                  class: 'button small',
+                  'aria-label': `Cancel ${row.hint}`,
+                }),
             },
           ]
         : []),
@@ -67,6 +64,8 @@ function givenBy({ kind, credits, type, key_days: days }) {
   return `a ${type} key with ${amount(credits)} credits${days ? ` for ${days} days` : ''}`
 }
 
+const DAYS = 'Days that the new key is valid'
+
 async function createCodes(types) {
   const kind = select([
     ['credits', 'Credits for a key that exists'],
@@ -78,7 +77,7 @@ async function createCodes(types) {
   const days = h('input', { inputmode: 'numeric', placeholder: 'for good' })
   const batch = h('input', { maxlength: '200' })
   const expires = h('input', { type: 'date' })
-  const daysField = field('Days that the new key is valid', days)
+  const daysField = field(DAYS, days)
   const adapt = () => daysField.toggleAttribute('hidden', kind.value !== 'key')
   kind.addEventListener('change', adapt)
   adapt()
@@ -99,10 +98,10 @@ async function createCodes(types) {
         kind: kind.value,
         type: type.value,
         credits: credits.value.trim(),
-        count: Number(count.value) || 0,
+        count: wholeNumber(count.value, 'Number of codes'),
         batch: batch.value,
         expires_at: expires.value || null,
-        key_days: kind.value === 'key' && days.value.trim() !== '' ? Number(days.value) : null,
+        key_days: kind.value === 'key' && days.value.trim() !== '' ? wholeNumber(days.value, DAYS) : null,
       })
     },
   )
@@ -118,6 +117,11 @@ async function createCodes(types) {
       'expires_at',
     ])
   return done
+}
+
+function cancelCode({ id, hint }) {
+  const text = `${hint} can no longer be redeemed then. This cannot be undone.`
+  return confirmed('Cancel a code', text, 'Cancel the code', () => call('POST', `/codes/${id}/cancel`))
 }
 
 function cancelBatch(chosen) {

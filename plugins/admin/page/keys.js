@@ -1,12 +1,12 @@
 /** Keys: a tab for each type, a table of them, and the dialogs that make new ones. */
 import { call, onceOnly, read } from './api.js'
-import { announce, button, field, fill, h, select } from './dom.js'
-import { askInDialog, openDialog } from './dialog.js'
+import { button, field, fill, h, select } from './dom.js'
+import { askInDialog } from './dialog.js'
 import { meter, partOf } from './figures.js'
-import { amount, distance, number, time } from './format.js'
-import { copyButton, csvLine, save } from './give.js'
+import { amount, distance, number, time, wholeNumber } from './format.js'
 import { areaLink, pagedList } from './list.js'
 import { quotaLine } from './accounts.js'
+import { showSecrets } from './secrets.js'
 import { tabRow } from './tabs.js'
 
 const STATUS = {
@@ -49,7 +49,7 @@ export async function keysArea(place, [type = ''], session) {
 async function keysPanel(panel, types, type, session) {
   const search = h('input', {
     type: 'search',
-    placeholder: 'Name, label, batch, id, end of the key',
+    placeholder: 'Name, label, batch, id, end of the key, or all of it',
     autocomplete: 'off',
   })
   const filters = {
@@ -80,6 +80,7 @@ async function keysPanel(panel, types, type, session) {
         ]
       : [],
     empty: 'No key matches.',
+    none: 'There are no keys yet.',
     columns: [
       { name: 'Key', heading: true, cell: row => areaLink(`#/key/${row.id}`, h('span', { class: 'mono' }, row.hint)) },
       { name: 'Name', cell: row => h('div', { class: 'clip', title: row.name }, row.name || '–') },
@@ -88,9 +89,17 @@ async function keysPanel(panel, types, type, session) {
       { name: 'Left', number: true, sort: 'balance', cell: leftCell },
       { name: 'Used', number: true, sort: 'used', cell: row => amount(row.used) },
       { name: 'Batch', wide: true, cell: row => h('div', { class: 'clip', title: row.batch }, row.batch || '–') },
-      { name: 'Expires', sort: 'expires', cell: row => (row.expires_at ? time(row.expires_at).slice(0, 10) : 'never') },
-      { name: 'Last used', sort: 'active', cell: row => (row.last_used_at ? distance(row.last_used_at) : 'never') },
-      { name: 'Created', sort: 'created', wide: true, cell: row => time(row.created_at).slice(0, 10) },
+      {
+        name: 'Expires',
+        sort: 'expires',
+        cell: row => (row.expires_at ? nowrap(time(row.expires_at).slice(0, 10)) : 'never'),
+      },
+      {
+        name: 'Last used',
+        sort: 'active',
+        cell: row => (row.last_used_at ? nowrap(distance(row.last_used_at)) : 'never'),
+      },
+      { name: 'Created', sort: 'created', wide: true, cell: row => nowrap(time(row.created_at).slice(0, 10)) },
     ],
   })
   search.addEventListener('input', () => void findSecret(search))
@@ -134,12 +143,24 @@ async function typeFacts(type) {
   )
 }
 
+/** A date that is never broken into lines. @param {string} text */
+function nowrap(text) {
+  return h('span', { class: 'nowrap' }, text)
+}
+
 const EXPIRIES = [
   ['Never', 0],
   ['30 days', 30],
   ['90 days', 90],
   ['1 year', 365],
 ]
+
+const DAY_MS = 86_400_000
+
+/** The first day (UTC) whose beginning is so many whole days away. @param {number} days from now on */
+function dayAfter(days) {
+  return new Date(Date.now() + (days + 1) * DAY_MS - 1).toISOString().slice(0, 10)
+}
 
 /** A field for a day in the future, with the usual choices. @param {string} label @param {string} value */
 export function expiryField(label, value = '') {
@@ -151,7 +172,7 @@ export function expiryField(label, value = '') {
       button(
         name,
         () => {
-          input.value = days === 0 ? '' : new Date(Date.now() + Number(days) * 86_400_000).toISOString().slice(0, 10)
+          input.value = days === 0 ? '' : dayAfter(Number(days))
         },
         { class: 'button small' },
       ),
@@ -162,7 +183,11 @@ export function expiryField(label, value = '') {
     element: h(
       'div',
       { class: 'field' },
-      field(label, input, 'The key ends at the beginning of this day (UTC). Empty: never.'),
+      field(
+        label,
+        input,
+        'The key ends at the beginning of this day (UTC). Empty: never. The buttons count from now on.',
+      ),
       quick,
     ),
   }
@@ -205,7 +230,7 @@ async function createKeys(types, type) {
       made = await send('/keys', {
         type: kind.value,
         credits: credits.value.trim(),
-        count: Number(count.value) || 0,
+        count: wholeNumber(count.value, 'Number of keys'),
         name: name.value,
         label: label.value,
         batch: batch.value,
@@ -221,47 +246,4 @@ async function createKeys(types, type) {
       ['id', 'key', 'type', 'credits', 'name', 'label', 'batch', 'expires_at'],
     )
   return done
-}
-
-/**
- * Shows secrets, once. The dialog asks before it closes if nobody has copied or saved them.
- * @param {string} title @param {any[]} rows @param {string} member of the secret @param {string[]} columns of the file
- */
-export async function showSecrets(title, rows, member, columns) {
-  let kept = false
-  let warned = false
-  const warning = h('p', { class: 'fault', role: 'alert' })
-  const mayClose = () => {
-    if (kept || warned) return true
-    warned = true
-    fill(warning, 'You have not copied or downloaded them. They cannot be shown again. Close once more to leave.')
-    return false
-  }
-  const { body, closed } = openDialog(title, { wide: true, mayClose })
-  const text = rows.map(row => row[member]).join('\n')
-  const keep = () => (kept = true)
-  const area = h('textarea', { readonly: true, rows: String(Math.min(12, rows.length + 1)), 'aria-label': title })
-  area.value = text
-  area.addEventListener('copy', keep)
-  const download = button(
-    'Download as CSV',
-    () => {
-      const lines = [csvLine(columns), ...rows.map(row => csvLine(columns.map(column => row[column] ?? '')))]
-      save(`${member}s.csv`, `\ufeff${lines.join('\n')}\n`, 'text/csv')
-      keep()
-    },
-    { class: 'button' },
-  )
-  const copyAll = copyButton(() => text, rows.length === 1 ? 'Copy' : 'Copy all', { class: 'button primary' }, keep)
-  body.classList.add('stack')
-  fill(
-    body,
-    h('p', {}, h('strong', {}, 'This is shown only once.'), ' Only a hash is stored.'),
-    area,
-    h('div', { class: 'row' }, copyAll, download),
-    warning,
-  )
-  area.focus()
-  await closed
-  announce('Done.')
 }

@@ -12,7 +12,7 @@ const PAGE = 100
  * Shows a list.
  * @param {HTMLElement} place
  * @param {{ path: string, caption: string, columns: Column[], filters?: Record<string, any>, fixed?: Record<string, string>,
- *   labels?: any[], actions?: any[], empty?: string, sort?: string, className?: string, csv?: boolean }} list `filters` has a
+ *   labels?: any[], actions?: any[], empty?: string, none?: string, sort?: string, className?: string, csv?: boolean }} list `filters` has a
  *   control for each member of the query
  * @returns {{ reload: () => Promise<void> }}
  */
@@ -26,7 +26,8 @@ export function pagedList(
     fixed = {},
     labels = [],
     actions = [],
-    empty = 'There is nothing here.',
+    empty = 'Nothing matches.',
+    none = 'There is nothing here yet.',
     sort,
     className = '',
     csv = true,
@@ -92,18 +93,7 @@ export function pagedList(
       heads[at].setAttribute('aria-sort', direction)
     })
     if (page.data.length === 0)
-      fill(
-        body,
-        h(
-          'tr',
-          {},
-          h(
-            'td',
-            { class: 'empty', colspan: String(columns.length) },
-            page.has_more ? 'None among those that were looked at. Go on to older ones.' : empty,
-          ),
-        ),
-      )
+      fill(body, h('tr', {}, h('td', { class: 'empty', colspan: String(columns.length) }, emptyWords(page))))
     else fill(body, page.data.map(rowOf))
     const before = button(
       'Previous',
@@ -132,6 +122,11 @@ export function pagedList(
       before,
       next,
     )
+  }
+
+  function emptyWords(page) {
+    if (page.has_more) return 'None among those that were looked at. Go on to older ones.'
+    return Object.values(filters).some(({ value }) => value.trim() !== '') ? empty : none
   }
 
   function rowOf(row) {

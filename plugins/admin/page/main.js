@@ -47,8 +47,11 @@ async function showArea() {
   leave = () => {}
   const current = area === 'key' ? 'keys' : area
   for (const link of side.querySelectorAll('a'))
-    if (link.dataset['area'] === current) link.setAttribute('aria-current', 'page')
-    else link.removeAttribute('aria-current')
+    if (link.dataset['area'] === current) {
+      link.setAttribute('aria-current', 'page')
+      // On a phone, the row of areas is wider than the screen.
+      link.scrollIntoView({ block: 'nearest', inline: 'center' })
+    } else link.removeAttribute('aria-current')
   document.title = `${AREAS[current]?.name} – Tollgate admin`
   const place = h('div', { class: 'stack' })
   fill(content, place)
@@ -57,15 +60,9 @@ async function showArea() {
     if (own === turn) leave = ended ?? leave
     else ended?.()
   } catch (thrown) {
-    if (own === turn)
-      fill(
-        place,
-        h(
-          'div',
-          { class: 'banner bad', role: 'alert' },
-          thrown instanceof Error ? thrown.message : 'Something went wrong.',
-        ),
-      )
+    if (own !== turn) return
+    const text = thrown instanceof Error ? thrown.message : 'Something went wrong.'
+    fill(place, h('div', { class: 'banner bad', role: 'alert' }, text), button('Try again', showArea))
   }
 }
 

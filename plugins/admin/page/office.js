@@ -3,7 +3,7 @@ import { call, onceOnly, read } from './api.js'
 import { announce, button, field, fill, h, select } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { distance, time } from './format.js'
-import { showSecrets } from './keys.js'
+import { showSecrets } from './secrets.js'
 import { areaLink, pagedList } from './list.js'
 
 const SCOPES = [

@@ -66,7 +66,7 @@ function sums(counts, overview, starting = false) {
     [
       'Errors',
       number(counts.errors),
-      counts.billed > 0 ? `${((100 * counts.errors) / counts.billed).toFixed(1)} %` : undefined,
+      `${counts.billed > 0 ? `${((100 * counts.errors) / counts.billed).toFixed(1)} % of` : 'of'} the requests that were sent on`,
     ],
     ['Credits', amount(counts.credits)],
     // Without costs in the configuration, everything would look like margin.

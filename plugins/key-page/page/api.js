@@ -17,6 +17,15 @@ export function currentKey() {
   return secret
 }
 
+/** Whether the key survives a reload of this tab. */
+export function isKept() {
+  try {
+    return sessionStorage.getItem(KEY) !== null
+  } catch {
+    return false
+  }
+}
+
 /** Uses a key from now on. @param {string} key @param {boolean} keep whether it survives a reload of this tab */
 export function useKey(key, keep) {
   secret = key

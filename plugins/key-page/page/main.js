@@ -1,5 +1,5 @@
 /** The customer's page: asks for a key, and shows what belongs to it. */
-import { currentKey, forgetKey, keyIn, read, Refusal, useKey } from './api.js'
+import { currentKey, forgetKey, isKept, keyIn, read, Refusal, useKey } from './api.js'
 import { announce, button, field, fill, h, icon } from './dom.js'
 import { historyPanel } from './history.js'
 import { modelsPanel, priceTables } from './models.js'
@@ -16,6 +16,9 @@ let settings = { title: 'Tollgate', contact: 'your reseller', base_url: '', key_
 
 /** Numbers of the shown states, so that a late answer does not replace a newer one. */
 let shown = 0
+
+/** Shows what is left now. */
+let refreshHeadline = () => {}
 
 function showTop() {
   const forget = button(
@@ -52,6 +55,7 @@ function baseUrl() {
 /** @param {any} [problem] why the last key was not accepted */
 async function showAsk(problem) {
   shown++
+  refreshHeadline = () => {}
   showTop()
   document.title = `Your API key – ${settings.title}`
   const input = h('input', {
@@ -95,10 +99,7 @@ async function showAsk(problem) {
     void showKey()
   })
   const redeem = redeemForm({
-    onKey: key => {
-      useKey(key, keep.checked)
-      void showKey()
-    },
+    onKey: key => useNewKey(key, keep.checked),
   })
   fill(
     content,
@@ -114,14 +115,19 @@ async function showAsk(problem) {
   input.focus()
 }
 
+/** @param {string} key @param {boolean} [keep] */
+function useNewKey(key, keep = isKept()) {
+  useKey(key, keep)
+  void showKey()
+}
+
 async function showKey() {
   const turn = ++shown
+  showTop()
   fill(content, h('p', { class: 'empty', role: 'status' }, 'Asking the gateway …'))
   try {
     const info = await read('/api/v1/key-info')
-    if (turn !== shown) return
-    showTop()
-    showInfo(info)
+    if (turn === shown) showInfo(info)
   } catch (thrown) {
     if (turn === shown) await showRefusal(thrown, turn)
   }
@@ -149,7 +155,7 @@ async function showRefusal(thrown, turn) {
   }
   const { key } = await read('/page/settings').catch(() => ({ key: 'unknown' }))
   if (turn !== shown) return
-  if (key === 'disabled') return showDisabled()
+  if (key === 'disabled' || key === 'deleted') return showDisabled(key === 'deleted')
   forgetKey()
   await showAsk([
     h('strong', {}, 'This gateway does not know this key.'),
@@ -163,7 +169,9 @@ async function showRefusal(thrown, turn) {
   ])
 }
 
-function showDisabled() {
+/** @param {boolean} isDeleted */
+function showDisabled(isDeleted) {
+  refreshHeadline = () => {}
   showTop()
   fill(
     content,
@@ -173,14 +181,16 @@ function showDisabled() {
       h(
         'div',
         { class: 'banner bad', role: 'alert' },
-        h('strong', {}, 'This key is disabled.'),
-        h(
-          'p',
-          {},
-          'Your requests are refused. Your balance is kept. Ask ',
-          contact(),
-          ' why, and whether the key can be enabled again.',
-        ),
+        h('strong', {}, isDeleted ? 'This key was deleted.' : 'This key is disabled.'),
+        isDeleted
+          ? h('p', {}, 'It cannot be used any more. Ask ', contact(), ' for another one.')
+          : h(
+              'p',
+              {},
+              'Your requests are refused. Your balance is kept. Ask ',
+              contact(),
+              ' why, and whether the key can be enabled again.',
+            ),
       ),
       button('Use another key', () => {
         forgetKey()
@@ -194,7 +204,18 @@ function showDisabled() {
 function showInfo(info) {
   document.title = `${info.label} – ${settings.title}`
   const turn = shown
-  const reload = () => turn === shown && void showKey()
+  const headline = h('div', {}, standing(info, contact()))
+  // What is below stays: it may have an answer that a person still reads.
+  const refresh = async () => {
+    try {
+      const now = await read('/api/v1/key-info')
+      if (turn === shown) fill(headline, standing(now, contact()))
+    } catch (thrown) {
+      const isGone = thrown instanceof Refusal && thrown.status === 401
+      if (turn === shown && isGone && !document.querySelector('dialog')) await showRefusal(thrown, turn)
+    }
+  }
+  refreshHeadline = () => void refresh()
   const tabs = tabRow(
     [
       { id: 'usage', label: 'Usage', show: panel => overviewPanel(panel, info) },
@@ -203,7 +224,7 @@ function showInfo(info) {
         label: 'Set up',
         show: panel => setupPanel(panel, info, { base: baseUrl(), key: currentKey() ?? '', title: settings.title }),
       },
-      { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info) },
+      { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info, refreshHeadline) },
       { id: 'history', label: 'History', show: panel => historyPanel(panel, info) },
       {
         id: 'redeem',
@@ -215,7 +236,7 @@ function showInfo(info) {
               'section',
               { class: 'card' },
               h('h2', {}, 'Redeem a code'),
-              redeemForm({ hasKey: true, onCredits: reload }),
+              redeemForm({ hasKey: true, onCredits: refreshHeadline, onKey: useNewKey }),
             ),
           ),
       },
@@ -226,7 +247,7 @@ function showInfo(info) {
       onChoice: id => history.replaceState(null, '', `#${id}`),
     },
   )
-  fill(content, h('div', { class: 'stack' }, standing(info, contact()), tabs.element))
+  fill(content, h('div', { class: 'stack' }, headline, tabs.element))
 }
 
 /** A key in the address would be in the history of the browser and in the logs of every proxy. */
@@ -235,6 +256,8 @@ function cleanAddress() {
   history.replaceState(null, '', location.pathname)
   announce('A key was in the address. It was removed there; replace the key if others may have seen it.', 'error')
 }
+
+document.addEventListener('visibilitychange', () => document.hidden || refreshHeadline())
 
 cleanAddress()
 showTop()

@@ -3,14 +3,14 @@ import { fill, h } from './dom.js'
 import { amount } from './format.js'
 import { testCard } from './try.js'
 
-/** @param {Element} panel @param {any} info */
-export function modelsPanel(panel, info) {
+/** @param {Element} panel @param {any} info @param {() => void} onSpent called when something was spent */
+export function modelsPanel(panel, info, onSpent) {
   fill(
     panel,
     h(
       'div',
       { class: 'stack' },
-      testCard(info),
+      testCard(info, onSpent),
       h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTable(info, info.default_model)),
     ),
   )

@@ -4,7 +4,7 @@ import { dayChart } from './chart.js'
 import { button, fill, h } from './dom.js'
 import { seriesOf } from './series.js'
 import { figures, meter, partOf } from './figures.js'
-import { amount, day, distance, duration, lastDays, number, short, time } from './format.js'
+import { amount, day, distance, duration, lastDays, number, percent, short, time } from './format.js'
 
 const DAY_MS = 86_400_000
 /** From so many days on before its end, the time that is left is shown as a warning. */
@@ -26,14 +26,14 @@ export function standing(info, contact) {
       h('span', { class: `chip ${info.status === 'active' ? 'good' : 'bad'}` }, WORDS[info.status] ?? info.status),
     ),
     h('p', { class: 'left' }, `${amount(info.balance)} of ${amount(info.total)} credits left`),
-    meter(part, { label: `${Math.round(100 * part)} % of the credits are used` }),
+    meter(part, { label: `${percent(part)} of the credits are used`, left: true }),
     h(
       'p',
       { class: 'muted' },
       until,
       `; ${amount(info.used)} used`,
       info.held > 0 && `, ${amount(info.held)} held for running requests`,
-      `; ${Math.round(100 * part)} % of the credits are used`,
+      `; ${percent(part)} of the credits are used`,
     ),
     advice(info, contact),
   )

@@ -1,8 +1,9 @@
 /** Redeeming a code: for credits, or for a new key. */
 import { read } from './api.js'
+import { closeDialogs } from './dialog.js'
 import { announce, button, field, fill, h } from './dom.js'
 import { amount, day } from './format.js'
-import { copyButton } from './give.js'
+import { showSecrets } from './secrets.js'
 
 /**
  * @param {{ hasKey?: boolean, onCredits?: () => void, onKey?: (key: string) => void }} options
@@ -46,8 +47,14 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
         )
         announce(`${amount(redeemed.credits)} credits were added.`)
         code.value = ''
-        setTimeout(onCredits, 1500)
-      } else fill(result, newKey(redeemed, onKey))
+        request = ''
+        onCredits()
+      } else {
+        code.value = ''
+        request = ''
+        fill(result)
+        await showNewKey(redeemed, onKey)
+      }
     } catch (thrown) {
       fill(
         result,
@@ -60,21 +67,17 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
   return form
 }
 
-function newKey(redeemed, onKey) {
+/** Shows a new key until it was copied, or its owner leaves twice. */
+async function showNewKey(redeemed, onKey) {
   const until = redeemed.expires_at ? `, valid until ${day(redeemed.expires_at)}` : ''
-  return h(
-    'div',
-    { class: 'banner good stack' },
-    h('strong', {}, `Your new key: a ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`),
-    h('p', {}, 'It is shown only this once. Copy it and keep it in a safe place.'),
-    h('code', { class: 'break' }, redeemed.key),
-    h(
-      'div',
-      { class: 'row' },
-      copyButton(() => redeemed.key, 'Copy the key'),
-      button('Show this key', () => onKey(redeemed.key), { class: 'button small' }),
-    ),
-  )
+  const use = button('Show this key', () => {
+    closeDialogs()
+    onKey(redeemed.key)
+  })
+  await showSecrets('Your new key', [redeemed], 'key', ['id', 'key', 'type', 'credits', 'expires_at'], {
+    words: [h('p', {}, `A ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`)],
+    actions: [use],
+  })
 }
 
 function randomText() {

@@ -19,16 +19,23 @@ const CLIENTS = [
     blocks: ({ base, key, model }) => [
       {
         title: 'macOS, Linux: terminal',
-        text: `export ANTHROPIC_BASE_URL="${base}"\nexport ANTHROPIC_AUTH_TOKEN="${key}"\nexport ANTHROPIC_MODEL="${model}"\nclaude`,
+        text: `export ANTHROPIC_BASE_URL="${base}"\nexport ANTHROPIC_AUTH_TOKEN="${key}"\nexport ANTHROPIC_MODEL="${model}"\nexport ANTHROPIC_DEFAULT_HAIKU_MODEL="${model}"\nclaude`,
       },
       {
         title: 'Windows: PowerShell',
-        text: `$env:ANTHROPIC_BASE_URL = "${base}"\n$env:ANTHROPIC_AUTH_TOKEN = "${key}"\n$env:ANTHROPIC_MODEL = "${model}"\nclaude`,
+        text: `$env:ANTHROPIC_BASE_URL = "${base}"\n$env:ANTHROPIC_AUTH_TOKEN = "${key}"\n$env:ANTHROPIC_MODEL = "${model}"\n$env:ANTHROPIC_DEFAULT_HAIKU_MODEL = "${model}"\nclaude`,
       },
       {
         title: '~/.claude/settings.json: for good',
         text: JSON.stringify(
-          { env: { ANTHROPIC_BASE_URL: base, ANTHROPIC_AUTH_TOKEN: key, ANTHROPIC_MODEL: model } },
+          {
+            env: {
+              ANTHROPIC_BASE_URL: base,
+              ANTHROPIC_AUTH_TOKEN: key,
+              ANTHROPIC_MODEL: model,
+              ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+            },
+          },
           null,
           2,
         ),

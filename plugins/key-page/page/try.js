@@ -24,8 +24,8 @@ const QUESTION = 'Say hello in one short sentence.'
 const COST_TRIES = 20
 const COST_EVERY_MS = 250
 
-/** @param {any} info */
-export function testCard(info) {
+/** @param {any} info @param {() => void} onSpent called when the request has ended */
+export function testCard(info, onSpent) {
   const paths = info.endpoints.map(endpoint => endpoint.replace('POST ', '')).filter(path => ENDPOINTS[path])
   const model = select(
     info.models.map(id => [id, id]),
@@ -57,6 +57,7 @@ export function testCard(info) {
         else fill(result, h('span', { class: 'fault' }, wordsOf(thrown)))
       } finally {
         stop.disabled = true
+        onSpent()
       }
     },
     { class: 'button primary' },
