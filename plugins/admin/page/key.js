@@ -26,7 +26,10 @@ export async function keyArea(place, [id = ''], session) {
 
   async function showHead() {
     const key = await read(base)
+    const focused = head.contains(document.activeElement) ? document.activeElement?.textContent : undefined
     fill(head, header(key), h('section', { class: 'card stack' }, sums(key), facts(key), actions(key)))
+    // Who works by keyboard stays where they were.
+    if (focused) [...head.querySelectorAll('button')].find(({ textContent }) => textContent === focused)?.focus()
   }
 
   async function showGrants() {
