@@ -50,20 +50,21 @@ export default definePlugin({
         items: { enum: EVENTS },
         uniqueItems: true,
         default: [...EVENTS],
-        description: 'What is told.',
+        description: 'The events that cause a notice.',
       },
       lowCredits: {
         type: 'number',
         minimum: 0,
         default: 1,
-        description: 'Credits of a key below which `key.low` is told, once each time that it falls below them.',
+        description:
+          'Credits below which a key causes `key.low`: one notice each time that its balance falls below them.',
       },
       outSeconds: {
         type: 'number',
         minimum: 0,
         default: 30,
         description:
-          'Seconds for which an account is not asked before `account.out` is told, so that one short limit is not. `account.back` follows only after it.',
+          'Seconds after which an account that the gateway does not ask causes `account.out`. A shorter outage causes no notice, and no `account.back`.',
       },
       timeoutMs: { type: 'integer', minimum: 100, default: 10_000, description: 'Milliseconds for one request.' },
       tries: {

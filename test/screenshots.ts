@@ -2,36 +2,21 @@
  * Renews the screenshots in docs/images: `npm run screenshots`. A gateway with the simulated provider gets keys, codes and
  * thirty days of made-up usage.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { loadConfig } from '../core/config/load.ts'
-import { checkChain } from '../core/chain/check-chain.ts'
-import { Gateway } from '../core/gateway.ts'
-import { newSecret } from '../core/ledger/key-secrets.ts'
 import { timedId } from '../core/lib/ids.ts'
+import { newToken } from '../core/operator/token-view.ts'
 import { NANO } from '../core/money/credits.ts'
 import type { EndedEntry } from '../core/records/entry.ts'
 import { DESKTOP, type Look, openPage, PHONE, stopBrowser } from './browser.ts'
-import { testEnvironment } from './environment.ts'
-import { storeEnv, testYaml } from './gateway.ts'
+import { startStandalone } from './standalone.ts'
 
 const IMAGES = fileURLToPath(new URL('../docs/images/', import.meta.url))
 const DAY_MS = 86_400_000
 const MODELS = ['acme/famC-5.6-sol', 'acme/famC-5.5', 'acme/famC-5.6-luna']
 
-const folder = mkdtempSync(join(tmpdir(), 'tollgate-screenshots-'))
-const store = storeEnv()
-const file = join(folder, 'gateway.yaml')
-writeFileSync(
-  file,
-  testYaml(store.prefix, edit => edit.append({ admin: { listen: { port: 0 } } })),
-)
-const env = { ...store.env, PORT: '0', LOG_LEVEL: 'silent' }
-const loaded = await loadConfig(file, env, checkChain)
-if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
-const gateway = await Gateway.start(testEnvironment(env), loaded)
+const { gateway, stop } = await startStandalone()
 
 try {
   mkdirSync(IMAGES, { recursive: true })
@@ -49,8 +34,7 @@ try {
   await operator('admin-editor-phone', operators, token, 'keys/editor', PHONE)
 } finally {
   await stopBrowser()
-  await gateway.stop()
-  rmSync(folder, { recursive: true, force: true })
+  await stop()
 }
 
 /** Makes keys with usage. @returns the secret of the one that is shown */
@@ -108,9 +92,8 @@ async function fill(): Promise<string> {
 }
 
 async function tokenOf(): Promise<string> {
-  const { secret, digest, hint } = newSecret('tga-')
-  const times = { createdAt: Date.now(), usedAt: undefined, revokedAt: undefined }
-  await gateway.records.tokens.add({ id: 'tok_1', name: 'Ann', scope: 'all', hint, ...times }, digest)
+  const { token, secret, digest } = newToken('Ann', 'all', Date.now())
+  await gateway.records.tokens.add(token, digest)
   return secret
 }
 

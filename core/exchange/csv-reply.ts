@@ -5,7 +5,7 @@ import { StreamedReply } from './streamed-reply.ts'
 /** A page of a list, by column. */
 export interface ListPage {
   readonly data: readonly Readonly<Record<string, unknown>>[]
-  /** Where the next page begins; undefined if there is none. */
+  /** The cursor of the next page. Undefined after the last page. */
   readonly next: string | undefined
 }
 

@@ -62,7 +62,7 @@ async function sendAll(x: Recipient, parts: AsyncIterator<string | Buffer>): Pro
     }
   } finally {
     unwatch()
-    // A part that is being made may take long, and nobody needs it.
+    // If the client has left, a part may still be under way. Nobody waits for it.
     void Promise.resolve(parts.return?.()).catch(() => {})
   }
 }

@@ -19,7 +19,7 @@ export interface KeySearch {
   readonly batch?: string | undefined
   /** Without a state, all keys that are not deleted. */
   readonly state?: KeyState | undefined
-  /** Milliseconds since the epoch, by which expired keys are told apart. */
+  /** The current time in milliseconds since the epoch. A key whose expiry is before it is expired. */
   readonly now: number
   /** `created` by default. */
   readonly sort?: KeyOrder | undefined

@@ -135,7 +135,7 @@ export async function setMeta(sql: Sql, name: string, value: string): Promise<vo
 
 /**
  * Changes a value that belongs to the whole database in a transaction.
- * @param change gets the value as it is, undefined if there is none, and returns the new one
+ * @param change takes the current value, or undefined if there is none, and returns the new one
  */
 export async function changeTold(
   { database }: { readonly database: Database },

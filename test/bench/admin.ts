@@ -1,15 +1,9 @@
 /** What the admin API takes with 100,000 keys, and how long it blocks the event loop meanwhile. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
-import { checkChain } from '../../core/chain/check-chain.ts'
-import { loadConfig } from '../../core/config/load.ts'
-import { Gateway } from '../../core/gateway.ts'
-import { newSecret } from '../../core/ledger/key-secrets.ts'
+import type { Gateway } from '../../core/gateway.ts'
+import { newToken } from '../../core/operator/token-view.ts'
 import { NANO } from '../../core/money/credits.ts'
-import { testEnvironment } from '../environment.ts'
-import { storeEnv, testYaml } from '../gateway.ts'
+import { startStandalone } from '../standalone.ts'
 
 const KEYS = Number(process.env['KEYS'] ?? 100_000)
 const ROUNDS = Number(process.env['ROUNDS'] ?? 40)
@@ -20,23 +14,12 @@ const MOST_BLOCKED_MS = 50
 
 /** Makes the keys, and prints a line for each operation. @returns whether all are within the limits */
 export async function benchAdmin(): Promise<boolean> {
-  const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-admin-'))
-  const store = storeEnv()
-  const file = join(folder, 'gateway.yaml')
-  writeFileSync(
-    file,
-    testYaml(store.prefix, edit => edit.append({ admin: { listen: { port: 0 } } })),
-  )
-  const env = { ...store.env, PORT: '0', LOG_LEVEL: 'silent' }
-  const loaded = await loadConfig(file, env, checkChain)
-  if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
-  const gateway = await Gateway.start(testEnvironment(env), loaded)
+  const { gateway, stop } = await startStandalone()
   try {
     const token = await prepare(gateway)
     return await measure(gateway, token)
   } finally {
-    await gateway.stop()
-    rmSync(folder, { recursive: true, force: true })
+    await stop()
   }
 }
 
@@ -52,9 +35,8 @@ async function prepare({ keys, records }: Gateway): Promise<string> {
     }
     await keys.createMany({ ...wish, name: `customer of order ${at}` }, Math.min(1000, KEYS - made))
   }
-  const { secret, digest, hint } = newSecret('tga-')
-  const times = { createdAt: Date.now(), usedAt: undefined, revokedAt: undefined }
-  await records.tokens.add({ id: 'tok_bench', name: 'bench', scope: 'all', hint, ...times }, digest)
+  const { token, secret, digest } = newToken('bench', 'all', Date.now())
+  await records.tokens.add(token, digest)
   return secret
 }
 
