@@ -124,6 +124,14 @@ export class GatewayError extends Error {
   }
 }
 
+/** A client is asked to try again within this time, in milliseconds. A later time makes the error final. */
+const NEAR_MS = 60_000
+
+/** Returns the details of an error that asks the client to wait. A wait of more than a minute makes the error final. */
+export function afterWait(ms: number): Pick<ErrorDetails, 'retryAfterMs' | 'retry'> {
+  return { retryAfterMs: ms, ...(ms > NEAR_MS && { retry: false }) }
+}
+
 /** The error for a request body that is wrong. @param param the member at fault, if it is a single one */
 export function invalidBody(message: string, param?: string): GatewayError {
   return new GatewayError('invalid_body', { message, ...(param !== undefined && { param }) })

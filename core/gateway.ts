@@ -18,9 +18,7 @@ import type { Host, Status } from './chain/stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
-import type { FileLock } from './lib/file-lock.ts'
 import { Records } from './records/records.ts'
-import { announce } from './store/serving.ts'
 import { openStore, type Store } from './store/store.ts'
 import { LongJobs } from './jobs/long-jobs.ts'
 import { forwarder } from './upstream/forward.ts'
@@ -53,8 +51,6 @@ export class Gateway {
   readonly #started: Config
   readonly #simulated: SimulatedProvider
   readonly records: Records
-  /** Tells commands what this gateway uses. */
-  #serving: FileLock | undefined
   readonly #sender = new Sender()
   #generation: Generation
   /** Undefined until the configuration is in force. */
@@ -81,7 +77,6 @@ export class Gateway {
     const simulated = await startSimulated(environment)
     const gateway = new Gateway(environment, config, store, records, simulated)
     try {
-      if (role === 'gateway') gateway.#serving = announce(config.store, environment)
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
       gateway.ledger.lookUpOn(await store.second())
@@ -95,7 +90,12 @@ export class Gateway {
       records.recorder.watcher = (sql, recorded) => gateway.#generation.recorded(sql, recorded)
       gateway.#listeners = new Listeners({
         current: () => gateway.#generation,
-        forward: forwarder(gateway.#sender, gateway.pool, () => simulated.url, environment.now),
+        forward: forwarder({
+          sender: gateway.#sender,
+          pool: gateway.pool,
+          simulated: () => simulated.url,
+          now: environment.now,
+        }),
         newId: environment.newId,
         now: environment.now,
         log: environment.log,
@@ -205,7 +205,6 @@ export class Gateway {
   async #closeStore(): Promise<void> {
     await this.store.close()
     await this.records.close()
-    this.#serving?.release()
   }
 
   async #reload(text: string | undefined): Promise<boolean> {

@@ -6,7 +6,6 @@ import manifest from '../package.json' with { type: 'json' }
 import { printSchema, type SchemaOptions } from './commands/schema.ts'
 import { runAudit } from './commands/audit.ts'
 import { check, listPlugins, plan } from './commands/check.ts'
-import { runMigrate } from './commands/migrate.ts'
 import { creditEntry, type CreditOptions } from './commands/credit.ts'
 import {
   createKeys,
@@ -40,7 +39,6 @@ const log = createLog(scrubber, 'info', process.stdout)
 
 const environment: Environment = {
   env: process.env,
-  pid: process.pid,
   log,
   scrubber,
   memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
@@ -48,7 +46,6 @@ const environment: Environment = {
   complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
   now: Date.now,
   newId: () => timedId(Date.now()),
-  isAlive,
   onSignal: (signal, handler) => void process.on(signal, handler),
   exit: exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
 }
@@ -64,15 +61,6 @@ function exitAfter(read: () => Promise<void>): Environment['exit'] {
   return async code => {
     await read()
     return process.exit(code)
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EPERM'
   }
 }
 
@@ -174,11 +162,6 @@ program
   .command('rebuild')
   .description('fill an empty store from the records')
   .action(() => onConfig(config => runRebuild(quiet, config)))
-
-program
-  .command('migrate')
-  .description('move a store of the version before to the records')
-  .action(() => onConfig(config => runMigrate(quiet, config)))
 
 const keys = program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
 const JSON_OPTION = ['--json', 'print JSON'] as const

@@ -4,7 +4,7 @@
 export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
 export { type Candidate, candidateOf, Route } from './exchange/route.ts'
-export { GatewayError, invalidBody, Reply } from './errors.ts'
+export { afterWait, GatewayError, invalidBody, Reply } from './errors.ts'
 export { StreamedReply } from './exchange/streamed-reply.ts'
 export { csvReply, type ListPage } from './exchange/csv-reply.ts'
 export type { Account, Config, KeyType, ModelEntry, Quota, Upstream } from './config/config.ts'

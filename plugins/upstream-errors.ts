@@ -1,4 +1,5 @@
 import {
+  afterWait,
   definePlugin,
   type Failure,
   failureCause,
@@ -11,8 +12,6 @@ import {
   type With,
 } from 'tollgate/plugin'
 
-/** A client is asked to try again within this time, in milliseconds. A later time makes the error final. */
-const NEAR_MS = 60_000
 /** How long a client waits if the upstream does not say. */
 const WAIT_MS = 1000
 
@@ -71,8 +70,7 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
   ) {
     // An exhausted account of the operator looks like a rate limit, but it is not the customer's business.
     const retryAfterMs = Math.max(waitAsked(head.headers, now) ?? WAIT_MS, WAIT_MS)
-    const isFar = retryAfterMs > NEAR_MS && { retry: false }
-    return new GatewayError('overloaded', { cause, retryAfterMs, ...isFar, ...final })
+    return new GatewayError('overloaded', { cause, ...afterWait(retryAfterMs), ...final })
   }
   if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause, ...final })
   return new GatewayError('upstream_failed', { cause, ...final })

@@ -1,6 +1,5 @@
 import {
   type Account,
-  type Attempt,
   type Hold,
   floorOf,
   metering,
@@ -82,33 +81,18 @@ export default definePlugin({
         // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
         // asked after all has used nothing.
         const isNew = runningHold.lastFailed !== failed
-        const used = isNew ? usedBy(x, failed) : []
+        const used = isNew ? usedBy(x) : []
         const upstream = host.config.upstreams.get(failed.upstream)
         if (isNew && upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
         runningHold.lastFailed = failed
         runningHold.quotaHolds = []
         holder.endQuotas(quotaHolds, used)
-        const { hedge } = runningHold
-        const given = hedge?.account === x.route.account ? hedge.holds : undefined
-        if (hedge?.account === x.route.account) runningHold.hedge = undefined
-        const holds = given ?? (await heldFor(x, x.route.account))
+        const holds = await heldFor(x, x.route.account)
         if (!holds) return false
         runningHold.quotaHolds = holds
         runningHold.terms = termsOf(x)
         return true
       },
-      async hedge(x, { account, upstream }) {
-        const hedge: metering.RunningHold['hedge'] = { account, upstream, holds: undefined }
-        x.runningHold.hedge = hedge
-        const holds = await heldFor(x, account)
-        if (!holds) return false
-        // The account is no longer wanted: the store answered too late.
-        const isWanted = x.runningHold.hedge === hedge
-        if (isWanted) hedge.holds = holds
-        else holder.endQuotas(holds, [])
-        return isWanted
-      },
-      unhedge: (x, lost) => endHedge(x, lost),
       response(x, head) {
         // A header tells the client about a lowered output limit.
         if (x.runningHold.underfunded && lowers(x, host))
@@ -137,7 +121,6 @@ export default definePlugin({
       settle(x, outcome) {
         silent.delete(x.runningHold)
         x.runningHold.settled = true
-        endHedge(x, {})
         const model = modelOf(x)
         const suspended = host.meter.learned.suspended(model, host.now())
         const result = metering.billFor(x, outcome, x.runningHold.terms, suspended)
@@ -171,21 +154,6 @@ export default definePlugin({
       holder.endQuotas(answer.holds, [])
       return undefined
     }
-
-    /** Ends the holds of the account that was asked at the same time, and counts what it may have cost. */
-    function endHedge(x: Metered, lost: Partial<Attempt>): void {
-      const { runningHold, route } = x
-      const { hedge, quotaHolds } = runningHold
-      // The request may have gone on to it already.
-      const isTaken = !hedge && lost.cancelled && lost.account === route.account.name
-      if (!hedge && !isTaken) return
-      const { upstream, holds } = hedge ?? { upstream: route.upstream, holds: quotaHolds }
-      runningHold.hedge = undefined
-      if (isTaken) Object.assign(runningHold, { quotaHolds: NONE, lastFailed: lost })
-      const used = lost.cancelled ? metering.cancelled(x, runningHold.terms) : []
-      runningHold.lostCost += metering.costOf(used, x.model.entry.sends, upstream, undefined) ?? 0n
-      holder.endQuotas(holds ?? NONE, used)
-    }
   },
 })
 
@@ -200,11 +168,8 @@ function lowers(x: Known, host: Host): boolean {
 
 type Parts = metering.Bill['parts']
 
-const NONE: readonly Hold[] = []
-
-/** Returns what an attempt has used, as far as its reply reports it. */
-function usedBy(x: Metered, { cancelled }: Pick<Attempt, 'cancelled'>): Parts {
-  if (cancelled) return metering.cancelled(x, x.runningHold.terms)
+/** Returns what the current attempt has used, as far as its reply reports it. */
+function usedBy(x: Metered): Parts {
   const reported = x.tally.usage()
   return reported?.valid ? metering.billedSoFar(x, reported.usage, x.runningHold.terms) : []
 }
@@ -219,7 +184,7 @@ function costOf(x: Metered, used: Parts, upstream: Upstream): bigint | undefined
 /** Returns what the exchange costs the operator, in nano-credits, if known; also for a reply without a charge. */
 function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
   const { lostCost } = x.runningHold
-  const cost = costOf(x, parts.length === 0 ? usedBy(x, {}) : parts, x.route.upstream)
+  const cost = costOf(x, parts.length === 0 ? usedBy(x) : parts, x.route.upstream)
   return lostCost === 0n ? cost : lostCost + (cost ?? 0n)
 }
 

@@ -8,26 +8,15 @@ export function testEnvironment(env: Environment['env'] = process.env, more: Par
   const scrubber = new Scrubber()
   return {
     env,
-    pid: process.pid,
     memoryBytes: totalmem(),
     log: createLog(scrubber, 'silent', process.stdout),
     scrubber,
     now: Date.now,
     newId: () => timedId(Date.now()),
-    isAlive,
     print: () => {},
     complain: () => {},
     onSignal: () => {},
     exit: code => Promise.reject(new Error(`exit ${code}`)),
     ...more,
-  }
-}
-
-/** Whether a process with this id runs. */
-export function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EPERM'
   }
 }

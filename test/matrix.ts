@@ -13,7 +13,7 @@ import { PostgresServer } from './postgres.ts'
 
 const STORIES = ['money', 'budget', 'charges', 'retries', 'lookups', 'usage', 'leaving']
 /** Stories with a Redis of their own, which they stop, kill or empty. */
-const WITH_OWN_REDIS = ['crash', 'store', 'rebuild', 'gateways', 'failing-commands', 'stopping', 'workers', 'migrate']
+const WITH_OWN_REDIS = ['crash', 'store', 'rebuild', 'gateways', 'failing-commands', 'stopping', 'workers']
 
 const SLOTS = 16_384
 

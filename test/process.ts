@@ -50,9 +50,13 @@ export class Place {
     })
   }
 
-  /** Runs a command to its end. */
-  run(...args: string[]): Promise<Finished> {
-    const child = this.spawn(args)
+  /** Runs a command to its end. The last argument may be its environment. */
+  run(...args: (string | Record<string, string>)[]): Promise<Finished> {
+    const [env = {}] = args.filter(arg => typeof arg === 'object')
+    const child = this.spawn(
+      args.filter(arg => typeof arg === 'string'),
+      env,
+    )
     let out = ''
     let err = ''
     child.stdout?.on('data', (part: Buffer) => (out += part.toString()))

@@ -2,11 +2,10 @@
 import { checkHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Fact, Head, Outcome, Rewriter, With } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import type { Candidate } from '../exchange/route.ts'
 import { type OutgoingEvent, ReplyEvent } from '../formats/events.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
-import type { Awaitable, Plugin, Stage } from './stage.ts'
+import type { Plugin, Stage } from './stage.ts'
 
 /** A stage with the plugin that it was set up by. */
 export interface PlacedStage {
@@ -25,8 +24,6 @@ export function known(x: HttpExchange): Known {
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */
 export class HookLists {
   readonly reroute: readonly PlacedStage[]
-  readonly hedge: readonly PlacedStage[]
-  readonly unhedge: readonly PlacedStage[]
   readonly response: readonly PlacedStage[]
   readonly rewrite: readonly PlacedStage[]
   readonly event: readonly PlacedStage[]
@@ -38,8 +35,6 @@ export class HookLists {
     const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] =>
       stages.filter(({ stage }) => hook in stage).reverse()
     this.reroute = having('reroute')
-    this.hedge = having('hedge')
-    this.unhedge = having('unhedge')
     this.response = having('response')
     this.rewrite = having('rewrite')
     this.event = having('event')
@@ -79,32 +74,12 @@ export class ReplyHooks {
    * @returns false if a stage refuses the new account
    * @throws GatewayError of a stage
    */
-  reroute(failed: Attempt): Promise<boolean> {
-    return this.#accept('reroute', ({ stage }) => stage.reroute?.(known(this.#x), failed))
-  }
-
-  /**
-   * Runs the hedge hooks.
-   * @param other the account that is about to be asked at the same time
-   * @returns false if a stage refuses it
-   * @throws GatewayError of a stage
-   */
-  hedge(other: Candidate): Promise<boolean> {
-    return this.#accept('hedge', ({ stage }) => stage.hedge?.(known(this.#x), other))
-  }
-
-  /** Tells the stages that the other account is no longer asked. */
-  unhedge(lost: Attempt): void {
-    for (const placed of this.#hooks.unhedge)
-      this.#tell('unhedge', placed, ({ stage }) => stage.unhedge?.(known(this.#x), lost))
-  }
-
-  /** Asks the stages whether an account can be used. */
-  async #accept(hook: 'reroute' | 'hedge', ask: (placed: PlacedStage) => Awaitable<boolean | void>): Promise<boolean> {
+  async reroute(failed: Attempt): Promise<boolean> {
     let usable = true
-    for (const placed of this.#hooks[hook]) {
+    for (const placed of this.#hooks.reroute) {
       try {
-        if ((await withTimeout(ask(placed), this.#limit, `its ${hook} hook`)) === false) usable = false
+        const answer = placed.stage.reroute?.(known(this.#x), failed)
+        if ((await withTimeout(answer, this.#limit, 'its reroute hook')) === false) usable = false
       } catch (thrown) {
         throw ofStage(placed.plugin, thrown)
       }
@@ -155,15 +130,8 @@ export class ReplyHooks {
   }
 
   event(event: ReplyEvent): void {
-    for (const placed of this.#hooks.event) {
-      try {
-        // The hook may be asynchronous, though its type does not allow it.
-        const observed: unknown = placed.stage.event?.(known(this.#x), event)
-        if (observed instanceof Promise) this.#watch(observed, placed, 'event hook failed')
-      } catch (cause) {
-        this.#hookFailed(placed, cause, 'event hook failed')
-      }
-    }
+    for (const placed of this.#hooks.event)
+      this.#observe(placed, 'event', () => placed.stage.event?.(known(this.#x), event))
   }
 
   /** The progress hooks as one function, which returns what to wait for; undefined if no stage has such a hook. */
@@ -190,13 +158,13 @@ export class ReplyHooks {
   /** Tells the stages whether a client listens to a reply that is read on. */
   listening(anybody: boolean): void {
     for (const placed of this.#stages)
-      this.#tell('listening', placed, ({ stage }) => stage.listening?.(known(this.#x), anybody))
+      this.#observe(placed, 'listening', () => placed.stage.listening?.(known(this.#x), anybody))
   }
 
-  /** Tells a stage something. Its hook may be asynchronous, though its type does not allow it. */
-  #tell(hook: 'unhedge' | 'listening', placed: PlacedStage, tell: (placed: PlacedStage) => unknown): void {
+  /** Runs a hook that only observes. It may be asynchronous, though its type does not allow it. */
+  #observe(placed: PlacedStage, hook: 'event' | 'listening', run: () => unknown): void {
     try {
-      const observed = tell(placed)
+      const observed = run()
       if (observed instanceof Promise) this.#watch(observed, placed, `${hook} hook failed`)
     } catch (cause) {
       this.#hookFailed(placed, cause, `${hook} hook failed`)

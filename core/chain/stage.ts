@@ -7,7 +7,6 @@ import type { Config } from '../config/config.ts'
 import type { Reply } from '../errors.ts'
 import type { Attempts } from '../exchange/attempts.ts'
 import type { Attempt, Exchange, Fact, Facts, Head, Outcome, ReplyEvent, Rewriter, With } from '../exchange/exchange.ts'
-import type { Candidate } from '../exchange/route.ts'
 import type { LongJobs } from '../jobs/long-jobs.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -48,20 +47,12 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    */
   request?(x: With<N>): Awaitable<Given<G> | Reply>
   /**
-   * On the way up, when an account has failed before anything of its reply was sent, or was cancelled because another one
-   * answered first, and the request is about to go to another one: `route` is the new one already. What the failed
-   * attempt has reported must be forgotten here. Returns false if the new account cannot be used, so that the next one is
-   * asked. The gateway waits for a promise for at most `limits.stage`.
+   * On the way up, when an account has failed before anything of its reply was sent, and the request is about to go to
+   * another one: `route` is the new one already. What the failed attempt has reported must be forgotten here. Returns
+   * false if the new account cannot be used, so that the next one is asked. The gateway waits for a promise for at most
+   * `limits.stage`.
    */
   reroute?(x: With<N | G>, failed: Attempt): Awaitable<boolean | void>
-  /**
-   * When the account that is asked is late: another one is about to be asked at the same time. Returns false if it cannot
-   * be used. The gateway waits for a promise for at most `limits.stage`. If the other account answers first, or the first
-   * one fails, `reroute` follows; otherwise `unhedge`.
-   */
-  hedge?(x: With<N | G>, other: Candidate): Awaitable<boolean | void>
-  /** The other account is no longer asked: it failed, it was cancelled, or a stage refused it. */
-  unhedge?(x: With<N | G>, lost: Attempt): void
   /**
    * On the way up, when the upstream has answered and nothing has been sent. A GatewayError that it throws, and a Reply
    * that it returns, replaces the upstream's answer. The gateway waits for a promise for at most `limits.stage`.
@@ -108,8 +99,6 @@ export const HOOKS = [
   'arrive',
   'request',
   'reroute',
-  'hedge',
-  'unhedge',
   'response',
   'rewrite',
   'event',

@@ -13,9 +13,7 @@ import { Gateway, openRecords } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
-import type { FileLock } from '../lib/file-lock.ts'
 import type { Records } from '../records/records.ts'
-import { announce } from '../store/serving.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -44,8 +42,6 @@ export class Workers {
   readonly port: number
   readonly #environment: Environment
   readonly records: Records
-  /** Tells commands what this gateway uses. */
-  #serving: FileLock | undefined
   /** The configuration's text at the start, which determines address and store, and the text in force. */
   readonly #first: string
   #secretFiles: readonly string[]
@@ -66,7 +62,6 @@ export class Workers {
     const records = await openRecords(environment, valid.config, store)
     const workers = new Workers(environment, valid, store, records, port)
     try {
-      workers.#serving = announce(valid.config.store, environment)
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
       await workers.stop()
@@ -129,7 +124,6 @@ export class Workers {
     await Promise.all(ended)
     await this.store.close()
     await this.records.close()
-    this.#serving?.release()
   }
 
   #listening(): Promise<void> {

@@ -147,8 +147,6 @@ export interface RetryPolicy {
   readonly on: ReadonlySet<string>
   /** How long the events before the first content are held back while another account could be asked. */
   readonly openingMs: number
-  /** How long a first account may take to answer a stream, before a second one is asked as well; undefined if none is. */
-  readonly hedgeAfterMs: number | undefined
 }
 
 /** A product of the reseller: what the keys of one type may use, and at which prices. */

@@ -127,17 +127,6 @@ export const KEY_TYPE = {
           'How long the events before the first content of a stream are held back while another account could be asked.',
       },
     }),
-    hedge: {
-      type: 'object',
-      description:
-        'Asks a second account as well when the answer to a stream is late, and cancels the slower one. Off by default, since the provider may bill both.',
-      additionalProperties: false,
-      required: ['after'],
-      expected: 'a mapping such as { after: 5s }',
-      properties: {
-        after: { ...DURATION, description: 'Time without an answer after which the second account is asked.' },
-      },
-    },
     formats: { ...FORMAT_LIST, description: 'Formats that customers may use.' },
     default: { ...MODEL_ID, description: 'Id of the default model, one of `models`.' },
     fillDefault: {

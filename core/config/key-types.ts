@@ -55,7 +55,6 @@ export class KeyTypeReader {
         totalMs: duration(raw.retry.totalTime),
         on: new Set(raw.retry.on.map(String)),
         openingMs: duration(raw.retry.opening),
-        hedgeAfterMs: raw.hedge && duration(raw.hedge.after),
       },
       formats: formatsNamed(raw.formats),
       default: standard as ModelEntry,

@@ -253,7 +253,7 @@ export const SCHEMA = {
         ...DURATION,
         default: '30s',
         description:
-          "Time limit of one stage's `request`, `reroute`, `hedge`, `response`, `progress`, `settle` or `close` hook, and of its setup.",
+          "Time limit of one stage's `request`, `reroute`, `response`, `progress`, `settle` or `close` hook, and of its setup.",
       },
       drainDelay: {
         ...PAUSE,

@@ -77,8 +77,6 @@ export interface Attempt {
   readonly status?: number
   /** Why the try failed, for the log. */
   readonly failure?: string | undefined
-  /** Set if another account answered first. The provider may bill the input. */
-  readonly cancelled?: true
 }
 
 /**

@@ -75,28 +75,6 @@ export class Route {
     return this.#at + 1 < this.candidates.length
   }
 
-  /** The accounts after the current one that are well, and that can get the same bytes. */
-  beside(): Candidate[] {
-    const { format, candidates } = this
-    return candidates.slice(this.#at + 1).filter(each => !each.lastResort && each.format === format)
-  }
-
-  /** Makes an account the next one. */
-  bring(candidate: Candidate): void {
-    const { current } = this
-    const others = this.candidates.filter(each => each !== candidate)
-    others.splice(others.indexOf(current) + 1, 0, candidate)
-    this.candidates = others as unknown as Route['candidates']
-  }
-
-  /** Removes an account that comes after the current one, so that it is not asked again. */
-  drop(candidate: Candidate): void {
-    const { candidates } = this
-    this.candidates = candidates.filter(
-      (each, at) => each !== candidate || at <= this.#at,
-    ) as unknown as Route['candidates']
-  }
-
   /** Leaves only one account, because the request refers to something that it has. @throws GatewayError of the translation */
   async pin(candidate: Candidate): Promise<void> {
     const { format } = this

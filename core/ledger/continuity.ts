@@ -12,7 +12,7 @@ import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
 import { Duty } from './duty.ts'
 import { BeingRestored, Recovery, RESTORING_MS } from './recovery.ts'
-import { EARLIER_VERSION, EMPTY_STORE, NOT_EMPTY, OTHER_STORE, otherLayout, otherRecords } from './refusals.ts'
+import { EMPTY_STORE, NOT_EMPTY, OTHER_STORE, otherLayout, otherRecords } from './refusals.ts'
 import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
 import { serversOf } from './servers.ts'
@@ -215,7 +215,6 @@ export class Continuity {
       'beat',
     )
     if (owner === null || owner === undefined) {
-      await this.#refuseEarlier()
       const lost = await stored(this.#records.keys.any())
       if (lost && !mayRebuild) throw new Error(EMPTY_STORE)
       await this.#fill(lost)
@@ -262,11 +261,6 @@ export class Continuity {
     return this.#outdated
   }
 
-  async #refuseEarlier(): Promise<void> {
-    const { redis, keys } = this.#scripts
-    if ((await stored(redis.exists(keys.shared('accounts')))) > 0) throw new Error(EARLIER_VERSION)
-  }
-
   /** Makes an empty store the store of these records. @param lost whether they have keys @returns the number of keys */
   async #fill(lost: boolean): Promise<number> {
     const id = this.#newId()
@@ -283,8 +277,6 @@ export class Continuity {
         generation: String(generation),
         beat: String(this.now()),
       })
-      // Versions before the records refuse a store that has this key.
-      await this.#scripts.write('SET', this.#scripts.keys.shared('rebuilding'), 1)
       this.#generation = generation
       this.#id = id
     })
@@ -292,16 +284,12 @@ export class Continuity {
 
   /**
    * Fills an empty store for `tollgate rebuild`.
-   * @param migrating whether it is filled beside the keys of an earlier version
    * @returns the number of keys
    * @throws Error for the operator
    */
-  async rebuildAll(migrating?: 'migrating'): Promise<number> {
+  async rebuildAll(): Promise<number> {
     const [owner, id] = await this.meta.get('records', 'store')
-    if (owner === null) {
-      if (!migrating) await this.#refuseEarlier()
-      return this.#fill(true)
-    }
+    if (owner === null) return this.#fill(true)
     if (owner !== this.#records.id) throw new Error(otherRecords(this.#records.description))
     throw new Error((id ?? undefined) === (await stored(this.#records.store())) ? NOT_EMPTY : OTHER_STORE)
   }

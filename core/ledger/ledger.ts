@@ -59,10 +59,10 @@ export class Ledger extends Accounts {
     store: Store,
     records: Records,
     { store: place, ledger: config }: Settings,
-    environment: Pick<Environment, 'isAlive' | 'log' | 'newId' | 'now' | 'pid'>,
+    environment: Pick<Environment, 'log' | 'newId' | 'now'>,
     outboxFolder?: string,
   ) {
-    const { isAlive, log, newId, now, pid } = environment
+    const { log, newId, now } = environment
     super(store, records, place, config, now)
     this.#log = log
     this.#config = config
@@ -73,7 +73,7 @@ export class Ledger extends Accounts {
     this.#settler = new Settler(this.scripts, this.continuity, config, this)
     this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
     if (outboxFolder !== undefined)
-      this.#outbox = new Outbox({ folder: outboxFolder, isAlive, log, newId, now, pid, send: each => this.#send(each) })
+      this.#outbox = new Outbox({ folder: outboxFolder, log, newId, now, send: each => this.#send(each) })
   }
 
   /** Accounts whose sums did not agree at the last check. */

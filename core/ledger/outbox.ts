@@ -14,7 +14,7 @@ import { causeOf, RefusedOperation } from './scripts.ts'
 import { type Settlement, settlementFrom } from './settlement.ts'
 
 /** What an outbox needs. */
-export interface OutboxOptions extends Pick<Environment, 'isAlive' | 'log' | 'newId' | 'now' | 'pid'> {
+export interface OutboxOptions extends Pick<Environment, 'log' | 'newId' | 'now'> {
   /** The outbox's folder. It is created when it is first needed. */
   readonly folder: string
   /** Sends a settlement to the store. Rejects if the store did not take it. */
@@ -83,13 +83,8 @@ export class Outbox {
 
   /** Takes over the files of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
-    const { folder, isAlive, log, pid } = this.#host
-    for (const owner of new Set(namesIn(folder, '.jsonl').map(ownerOf))) {
-      // Files of versions before the records begin with the number of their process, and that has no lock.
-      const number = /^(\d+)-\d+$/.exec(owner)?.[1]
-      const isDead = number === undefined || Number(number) === pid || !isAlive(Number(number))
-      if (isDead) this.#adopt(owner)
-    }
+    const { folder, log } = this.#host
+    for (const owner of new Set(namesIn(folder, '.jsonl').map(ownerOf))) this.#adopt(owner)
     // Before they were locked, another process may have sent and deleted some of them.
     const files = namesIn(folder, '.jsonl').filter(name => this.#locks.has(ownerOf(name)))
     for (const name of files) this.#sealed.push({ path: join(folder, name), taken: new Set(), count: 0, keptUntil: 0 })

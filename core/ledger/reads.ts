@@ -141,11 +141,6 @@ export class Reads {
     return latest && latest.ordinal > (recorded?.ordinal ?? 0) ? latest : recorded
   }
 
-  /** Returns the id of an exchange that had another one in a store of the first layout. */
-  movedId(old: string): Promise<string | undefined> {
-    return stored(this.records.openings.idOf(old))
-  }
-
   /** Returns the number of entries in an account's history. */
   async historyLength(account: string): Promise<number> {
     const fresh = await this.#unrecorded(account)

@@ -4,10 +4,6 @@
 export const EMPTY_STORE =
   'the store is empty, but the records have keys: if these are the right store (REDIS_URL, store.prefix) and the right records, run `npx tollgate rebuild`, which fills the store from the records'
 
-/** The store has the first layout. */
-export const EARLIER_VERSION =
-  'the store was made by an earlier version: stop all gateways and run `npx tollgate migrate`'
-
 /** The records are used with another store since. */
 export const OTHER_STORE =
   'these records are used with another store now: use that one (REDIS_URL, store.prefix). To use this one instead, empty it and run `npx tollgate rebuild`; what ended here and is not recorded is lost then'

@@ -18,36 +18,25 @@ export class Settler {
   readonly #limits: SettlementLimits & { readonly leaseMs: number }
   readonly #entry: (id: string, account: string) => Promise<HistoryEntry | undefined>
   readonly #recorded: (id: string) => Promise<HistoryEntry | undefined>
-  readonly #movedId: (old: string) => Promise<string | undefined>
 
-  /**
-   * @param known returns what is known of an exchange, in the store or in the records, and the id of an exchange that
-   * had another one in the first layout
-   */
+  /** @param known returns what is known of an exchange, in the store or in the records */
   constructor(
     scripts: Scripts,
     continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>,
     limits: SettlementLimits & { readonly leaseMs: number },
-    known: {
-      entry(id: string, account?: string): Promise<HistoryEntry | undefined>
-      movedId(old: string): Promise<string | undefined>
-    },
+    known: { entry(id: string, account?: string): Promise<HistoryEntry | undefined> },
   ) {
     this.#scripts = scripts
     this.#continuity = continuity
     this.#limits = limits
     this.#entry = (id, account) => known.entry(id, account)
     this.#recorded = id => known.entry(id)
-    this.#movedId = old => known.movedId(old)
   }
 
   /** Sends a settlement. Sending it again changes nothing, however late. @throws GatewayError unavailable */
   async send(settlement: Settlement): Promise<void> {
     if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
-    const { old } = settlement
-    const moved = old === undefined ? undefined : await this.#movedId(old)
-    const current = moved === undefined ? settlement : { ...settlement, id: moved }
-    await this.#asking(current, current.bucket, verdict => this.#settle(current, verdict))
+    await this.#asking(settlement, settlement.bucket, verdict => this.#settle(settlement, verdict))
   }
 
   /** Cancels a hold that the store may have. @throws GatewayError unavailable */

@@ -4,7 +4,6 @@ import type { Log, Scrubber } from './log.ts'
 /** What the process offers. Only `core/main.ts` makes one for real; a test passes its own. */
 export interface Environment {
   readonly env: Readonly<Record<string, string | undefined>>
-  readonly pid: number
   /** Bytes of memory that the process may use: those of the machine, or of its container if these are fewer. */
   readonly memoryBytes: number
   readonly log: Log
@@ -13,8 +12,6 @@ export interface Environment {
   readonly now: () => number
   /** A new unique id, safe in headers and store keys. */
   readonly newId: () => string
-  /** Whether a process with this number runs, whichever user it belongs to. */
-  readonly isAlive: (pid: number) => boolean
   /** Prints a line on standard output. */
   readonly print: (line: string) => void
   /** Prints a line on standard error, without any secret that the scrubber knows. */

@@ -1,19 +1,10 @@
 /** Ids that begin with their time: UUIDs of version 7. */
-import { createHash, randomBytes } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 
 /** Returns a new id. @param nowMs milliseconds since the epoch */
 export function timedId(nowMs: number): string {
   const bytes = randomBytes(16)
   bytes.writeUIntBE(nowMs, 0, 6)
-  bytes.writeUInt8((bytes.readUInt8(6) & 0x0f) | 0x70, 6)
-  bytes.writeUInt8((bytes.readUInt8(8) & 0x3f) | 0x80, 8)
-  return idFromBytes(bytes)
-}
-
-/** Returns an id with a time for something that has another id. The same two always give the same id. */
-export function movedId(ms: number, other: string): string {
-  const bytes = createHash('sha256').update(other).digest().subarray(0, 16)
-  bytes.writeUIntBE(ms, 0, 6)
   bytes.writeUInt8((bytes.readUInt8(6) & 0x0f) | 0x70, 6)
   bytes.writeUInt8((bytes.readUInt8(8) & 0x3f) | 0x80, 8)
   return idFromBytes(bytes)

@@ -103,11 +103,6 @@ export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
   return x.delivered === 0 && !x.tally.usage() ? [] : billedSoFar(x, observed(x, terms), terms)
 }
 
-/** Returns what an attempt is assumed to have cost that was cancelled before it was answered: its input. */
-export function cancelled(x: Billable, terms: Terms): readonly BilledUsage[] {
-  return billedSoFar(x, { ...observed(x, terms), output: 0, reasoning: 0 }, terms)
-}
-
 /**
  * Returns what the exchange may have cost the upstream so far, plus a number of further output tokens, in nano-credits.
  */

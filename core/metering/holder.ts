@@ -1,7 +1,7 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Account, KeyType } from '../config/config.ts'
-import { GatewayError } from '../errors.ts'
+import { afterWait, GatewayError } from '../errors.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
 import type { Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
 import type { Keys } from '../ledger/keys.ts'
@@ -13,8 +13,6 @@ import { chargeAll } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
 import type { Bill } from './charge.ts'
 
-/** If a quota renews within this time, in milliseconds, the client is asked to retry. */
-const NEAR_MS = 60_000
 /**
  * Milliseconds between attempts to start a request whose key has too many running ones: minimum and random addition.
  */
@@ -193,8 +191,7 @@ function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
     message: ofShare
       ? `This key has used up its share of the quota of this model. The quota renews at ${at}; the key may be served earlier.`
       : `The quota of this model is used up until ${at}.`,
-    retryAfterMs: Math.max(wait, 1000),
-    ...(wait > NEAR_MS && { retry: false }),
+    ...afterWait(Math.max(wait, 1000)),
   })
 }
 

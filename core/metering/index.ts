@@ -1,5 +1,5 @@
 /** The metering functions for the metering stage: holds, charges, and notes for the history. */
-export { billFor, type Bill, billedSoFar, cancelled, delivered, heldCalls, holdFor, outputOf } from './charge.ts'
+export { billFor, type Bill, billedSoFar, delivered, heldCalls, holdFor, outputOf } from './charge.ts'
 export { costOf } from './cost.ts'
 export { outputLimit, type Terms } from './estimate.ts'
 export { Holder } from './holder.ts'

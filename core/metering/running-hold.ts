@@ -1,7 +1,6 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
 import { billFor, outputRateOf, runningCharge } from './charge.ts'
 import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
-import type { Account, Upstream } from '../config/config.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import type { Hold } from '../ledger/hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
@@ -27,8 +26,6 @@ export class RunningHold implements Indexed {
   readonly keyHold: Hold
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
-  /** Another account that is asked at the same time, with the holds on its quotas once the store has given them. */
-  hedge: { readonly account: Account; readonly upstream: Upstream; holds: readonly Hold[] | undefined } | undefined
   terms: Terms
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false

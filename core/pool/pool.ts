@@ -12,14 +12,6 @@ export interface PooledAccount {
   readonly lastResort: boolean
 }
 
-/** Statuses by which a provider refuses the account itself: its key is wrong, unpaid or blocked. */
-const OF_THE_ACCOUNT: ReadonlySet<number> = new Set([401, 402, 403])
-
-/** Whether a status says that the provider refuses the account itself. */
-export function refusesAccount(status: unknown): boolean {
-  return OF_THE_ACCOUNT.has(status as number)
-}
-
 interface Member {
   readonly health: Health
   /** The key that its health belongs to. */
@@ -146,35 +138,37 @@ export class Pool {
 
   /**
    * Notes that a request failed.
-   * @param status the provider's status, if it answered
    * @param said for the log and the operator
    * @param waitMs how long the provider asks to wait, if it does
    */
-  failed(asked: PooledAccount, status: number | undefined, said: string, waitMs?: number): void {
+  failed(asked: PooledAccount, said: string, waitMs?: number): void {
     const { upstream, account } = asked
     const now = this.#now()
     const health = this.#asked(account)
-    if (!health) return
-    // A provider may repeat the credential that it refuses.
-    const reason = said.replaceAll(account.key, '***')
-    if (refusesAccount(status)) {
-      if (health.refused(now, asked, status as number, reason)) this.#barred(upstream, account)
-    } else if (health.failed(now, asked, upstream.health, reason, waitMs)) {
-      const forMs = health.outMs(now)
-      this.#log.warn(
-        { upstream: upstream.name, account: account.name, reason, forMs },
-        'an account is not asked for now',
-      )
-      this.onChange(account.name)
-    }
+    const reason = withoutKey(said, account)
+    if (!health?.failed(now, asked, upstream.health, reason, waitMs)) return
+    const forMs = health.outMs(now)
+    this.#log.warn({ upstream: upstream.name, account: account.name, reason, forMs }, 'an account is not asked for now')
+    this.onChange(account.name)
   }
 
-  #barred(upstream: Upstream, account: Account): void {
-    const reason = this.health(account).lastFailure?.reason
+  /**
+   * Notes that the provider refused the account itself: its key is wrong, unpaid or blocked.
+   * @param said for the log and the operator
+   */
+  refused(asked: PooledAccount, status: number, said: string): void {
+    const { upstream, account } = asked
+    const reason = withoutKey(said, account)
+    if (!this.#asked(account)?.refused(this.#now(), asked, status, reason)) return
     this.#log.error(
       { upstream: upstream.name, account: account.name, reason },
       'the provider refuses an account; it is not asked again until its key changes, or `npx tollgate upstreams reset`',
     )
     this.onChange(account.name)
   }
+}
+
+/** A provider may repeat the credential that it refuses. */
+function withoutKey(said: string, { key }: Account): string {
+  return said.replaceAll(key, '***')
 }

@@ -7,7 +7,6 @@ import type { Database, Sql } from './database.ts'
  *   account, and its place in the history. The rest of a row is packed into `details`. PostgreSQL aligns columns of eight
  *   bytes, so those come first.
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
- * - `migrated` has the new ids of exchanges from a store of the first layout, and the accounts that are complete.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
  * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
  * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
@@ -18,7 +17,7 @@ const STEPS: readonly (readonly string[])[] = [
     'CREATE TABLE prices (version TEXT PRIMARY KEY, numbers TEXT NOT NULL)',
     `CREATE TABLE accounts (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, name TEXT NOT NULL,
       batch TEXT NOT NULL, status TEXT NOT NULL, expires BIGINT, created BIGINT NOT NULL, version BIGINT NOT NULL,
-      digest TEXT NOT NULL, label TEXT NOT NULL, rotation INTEGER NOT NULL, grants INTEGER NOT NULL,
+      digest TEXT NOT NULL, label TEXT NOT NULL, hint TEXT NOT NULL, rotation INTEGER NOT NULL, grants INTEGER NOT NULL,
       granted BIGINT NOT NULL, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
     'CREATE INDEX accounts_pending ON accounts (no) WHERE pending = 1',
     'CREATE INDEX accounts_changed ON accounts (changed)',
@@ -42,12 +41,7 @@ const STEPS: readonly (readonly string[])[] = [
       PRIMARY KEY (day, model, type, upstream, status))`,
     `CREATE TABLE account_models (account INTEGER NOT NULL, model INTEGER NOT NULL, requests BIGINT NOT NULL,
       input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL, PRIMARY KEY (account, model))`,
-    'CREATE TABLE migrated (old TEXT PRIMARY KEY, id {ID} NOT NULL)',
     'CREATE TABLE positions (shard INTEGER PRIMARY KEY, ms BIGINT NOT NULL, seq BIGINT NOT NULL)',
-  ],
-  [
-    "ALTER TABLE accounts ADD COLUMN hint TEXT NOT NULL DEFAULT ''",
-    'UPDATE accounts SET hint = label',
     'CREATE INDEX accounts_type ON accounts (type, no)',
     'CREATE INDEX accounts_batch ON accounts (batch, no)',
     `CREATE TABLE day_account_models (account INTEGER NOT NULL, day INTEGER NOT NULL, model INTEGER NOT NULL,
@@ -74,8 +68,8 @@ const STEPS: readonly (readonly string[])[] = [
   ],
 ]
 
-/** The version of an empty database. Tables of version 1 were never released. */
-const BEFORE = 2
+/** The version of the tables that the first step makes. Earlier ones were never released. */
+const FIRST = 5
 
 /** What is counted by day: numbers, and two histograms. */
 const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT NOT NULL, input BIGINT NOT NULL,
@@ -95,13 +89,14 @@ const WORDS = {
 export async function migrate(database: Database, newId: () => string): Promise<string> {
   return database.transaction(async sql => {
     await sql.all('CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)')
-    const version = Number((await meta(sql, 'version')) ?? BEFORE)
-    const known = BEFORE + STEPS.length
-    if (version < BEFORE)
+    const text = await meta(sql, 'version')
+    const version = text === undefined ? FIRST - 1 : Number(text)
+    const known = FIRST + STEPS.length - 1
+    if (text !== undefined && version < FIRST)
       throw new Error('the records were made by a version that was never released; begin with new ones')
     if (version > known)
       throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${known})`)
-    for (const step of STEPS.slice(version - BEFORE))
+    for (const step of STEPS.slice(version - FIRST + 1))
       for (const text of step) await sql.all(spelled(text, database.dialect))
     if (version < known) await setMeta(sql, 'version', String(known))
     const found = await meta(sql, 'id')

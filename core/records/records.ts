@@ -12,7 +12,6 @@ import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
 import { GENERATION, generationOf, meta, migrate, setMeta, STORE } from './migrations.ts'
 import { Names } from './names.ts'
-import { Openings } from './opening.ts'
 import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
 import { Notices } from './notices.ts'
@@ -32,8 +31,6 @@ export class Records {
   readonly keys: KeyRecords
   readonly history: History
   readonly recorder: Recorder
-  /** Accounts that are taken over from a store of the first layout. */
-  readonly openings: Openings
   /** Who changed what. */
   readonly audit: AuditLog
   /** The tokens of operators, and their sessions. */
@@ -71,7 +68,6 @@ export class Records {
     this.keys = new KeyRecords(database)
     this.history = new History(database, names)
     this.recorder = new Recorder(database, names)
-    this.openings = new Openings(database)
     this.audit = new AuditLog(database)
     this.tokens = new Tokens(database)
     this.requests = new Requests(database)

@@ -1,17 +1,12 @@
 /** The embedded store: a Redis in JavaScript inside the gateway's process. Its data is lost when the process ends. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect } from 'node:net'
 import { join } from 'node:path'
+import { isTaken } from './serving.ts'
 
 const portFile = (data: string): string => join(data, 'embedded.port')
 
 /** Starts the store on a free loopback port and writes the port to a file for commands. */
 export async function startEmbedded(data: string): Promise<{ port: number; close(): Promise<void> }> {
-  const running = await joinEmbedded(data)
-  if (running !== undefined && (await answers(running)))
-    throw new Error(
-      `another gateway with an embedded store uses ${data}; set another store.data, or install redis-server`,
-    )
   const { createRedisServer } = await import('js-redis-server')
   const server = await createRedisServer()
   mkdirSync(data, { recursive: true, mode: 0o700 })
@@ -25,22 +20,11 @@ export async function startEmbedded(data: string): Promise<{ port: number; close
   }
 }
 
-function answers(port: number): Promise<boolean> {
-  return new Promise(resolve => {
-    const socket = connect(port, '127.0.0.1')
-    const done = (result: boolean): void => {
-      socket.destroy()
-      resolve(result)
-    }
-    socket.setTimeout(1000, () => done(false))
-    socket.once('connect', () => done(true))
-    socket.once('error', () => done(false))
-  })
-}
-
 /** Returns the port of a running gateway's embedded store. Undefined if there is none. */
-export async function joinEmbedded(data: string): Promise<number | undefined> {
+export function portOfEmbedded(data: string): number | undefined {
   try {
+    // The file stays behind when its gateway is killed.
+    if (!isTaken(data)) return undefined
     return Number(readFileSync(portFile(data), 'utf8'))
   } catch {
     return undefined

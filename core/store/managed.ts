@@ -4,24 +4,13 @@
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import {
-  accessSync,
-  constants,
-  mkdirSync,
-  openSync,
-  closeSync,
-  readFileSync,
-  chmodSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { accessSync, constants, mkdirSync, openSync, closeSync, readFileSync, chmodSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import type { Environment } from '../lib/environment.ts'
+import { lockFile } from '../lib/file-lock.ts'
 
 /** Returns the path of a redis-server or valkey-server on PATH. Undefined if there is none. */
 export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {
@@ -44,25 +33,11 @@ function isExecutable(path: string): boolean {
 
 /** Longest path of a Unix socket that all supported systems accept. */
 const SOCKET_PATH_MAX = 100
-/** Age in milliseconds after which a lock without an owner counts as left behind. */
-const LOCK_MS = 1000
 /** How long a server may take to load its data and answer, in milliseconds. */
 const READY_MS = 60_000
 
-/** Prefix of the names of gateways' connections. The process number follows. */
-export const GATEWAY = 'tollgate-gateway-'
-
-/** Lists the connections of a server. */
-export async function clientsOf(redis: Redis): Promise<{ id: number; name: string }[]> {
-  const list = String(await redis.client('LIST'))
-  return list.split('\n').map(line => ({
-    id: Number(/\bid=(\d+)/.exec(line)?.[1] ?? 0),
-    name: /\bname=(\S*)/.exec(line)?.[1] ?? '',
-  }))
-}
-
-/** What a managed server needs to know about this process. */
-export type OwnProcess = Pick<Environment, 'isAlive' | 'now' | 'pid'>
+/** Prefix of the names of connections that use a server. */
+export const USER = 'tollgate-'
 
 /** A redis-server in the data folder. */
 export class ManagedServer {
@@ -70,14 +45,12 @@ export class ManagedServer {
   readonly socket: string
   readonly #binary: string
   readonly #data: string
-  readonly #process: OwnProcess
   #starting: Promise<void> | undefined
   #released = false
 
   /** @param data folder for the server's files; created if missing, readable only by its owner */
-  constructor(binary: string, data: string, own: OwnProcess) {
+  constructor(binary: string, data: string) {
     this.#binary = binary
-    this.#process = own
     this.#data = data
     this.name = basename(binary)
     mkdirSync(data, { recursive: true, mode: 0o700 })
@@ -92,23 +65,6 @@ export class ManagedServer {
     }))
   }
 
-  /**
-   * Refuses a second gateway on the same store, since each would stop the other's server. The server's list of
-   * connections serves as the lock, so a dead gateway holds none. If two gateways start together, the first to connect
-   * stays.
-   * @throws Error with the process number of the other gateway
-   */
-  async claim(redis: Redis): Promise<void> {
-    const mine = await redis.client('ID')
-    const others = (await clientsOf(redis)).filter(({ id, name }) => name.startsWith(GATEWAY) && id < mine)
-    const other = others[0]
-    if (!other) return
-    redis.disconnect()
-    throw new Error(
-      `another gateway (process ${other.name.slice(GATEWAY.length)}) uses ${this.#data}; set another store.data, or the same REDIS_URL for both`,
-    )
-  }
-
   /** Whether the gateway has left. Nothing is connected or started after that. */
   get released(): boolean {
     return this.#released
@@ -120,8 +76,8 @@ export class ManagedServer {
     try {
       // If several users leave together, the last one must not count the others.
       await redis.client('SETNAME', 'leaving')
-      const others = (await clientsOf(redis)).filter(({ name }) => name.startsWith('tollgate-'))
-      if (others.length === 0) await redis.shutdown('NOSAVE').catch(() => {})
+      const clients = String(await redis.client('LIST'))
+      if (!clients.includes(` name=${USER}`)) await redis.shutdown('NOSAVE').catch(() => {})
     } catch {
       // A server that does not answer cannot be stopped. The next gateway finds it.
     }
@@ -134,13 +90,13 @@ export class ManagedServer {
       const found = await look(this.socket)
       if (found === 'ready') return
       if (found === 'busy') continue
-      // Two servers on the same files would lose each other's writes. Only the owner of the lock starts one.
-      const unlock = lock(join(this.#data, 'redis.lock'), this.#process)
-      if (!unlock) continue
+      // Two servers on the same files would lose each other's writes. Only the owner of this lock starts one.
+      const starting = lockFile(join(this.#data, 'redis-start.lock'))
+      if (!starting) continue
       try {
         if ((await look(this.socket)) === 'absent') await this.#spawn()
       } finally {
-        unlock()
+        starting.release()
       }
     }
     throw new Error(`${this.name} on ${this.socket} does not answer`)
@@ -225,50 +181,4 @@ function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
     socket.once('connect', () => socket.write('PING\r\n'))
     socket.once('data', data => done(data.toString().startsWith('+PONG') ? 'ready' : 'busy'))
   })
-}
-
-/**
- * Takes a lock that ends with its process at the latest.
- * @returns a function that releases it; undefined if it is taken
- */
-function lock(file: string, own: OwnProcess): (() => void) | undefined {
-  try {
-    writeFileSync(file, String(own.pid), { flag: 'wx', mode: 0o600 })
-    return () => rmSync(file, { force: true })
-  } catch (cause) {
-    if (isDenied(cause)) throw denied(file)
-    if (isLeft(file, own)) breakOpen(file, own)
-    return undefined
-  }
-}
-
-/** Returns whether the lock's owner has died. A new lock may still be empty; then its age decides. */
-function isLeft(file: string, { isAlive, now, pid }: OwnProcess): boolean {
-  const owner = Number(readText(file))
-  return owner === 0 ? now() - madeAt(file, now) > LOCK_MS : !isAlive(owner) || owner === pid
-}
-
-/** Removes a lock that was left behind. Only one process at a time may do so, otherwise it could remove a new lock. */
-function breakOpen(file: string, own: OwnProcess): void {
-  const breaking = `${file}.breaking`
-  try {
-    writeFileSync(breaking, String(own.pid), { flag: 'wx', mode: 0o600 })
-  } catch {
-    if (own.now() - madeAt(breaking, own.now) > 10 * LOCK_MS) rmSync(breaking, { force: true })
-    return
-  }
-  if (isLeft(file, own)) rmSync(file, { force: true })
-  rmSync(breaking, { force: true })
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch {
-    return ''
-  }
-}
-
-function madeAt(file: string, now: () => number): number {
-  return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? now()
 }

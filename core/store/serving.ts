@@ -1,6 +1,6 @@
 /**
- * Which store and which records the running gateway of a data folder uses, so that a command with other settings does
- * not work on others by mistake.
+ * The lock of a data folder, which the gateway that uses the folder holds while it runs. Beside it stands which store and
+ * which records that gateway uses, so that a command with other settings does not work on others by mistake.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,20 +34,26 @@ export function servedBy({ address, data, records }: StoreConfig, env: Environme
   }
 }
 
-/** Notes what this gateway uses, until it releases the lock or ends. */
-export function announce(config: StoreConfig, { env }: Pick<Environment, 'env'>): FileLock | undefined {
+/**
+ * Takes the lock of the data folder for a gateway, and notes what it uses, until it releases the lock or ends.
+ * @returns undefined if another gateway has it and uses the same given store; if it uses another one, the records refuse
+ * one of them
+ * @throws Error for the operator if another gateway has it and the store belongs to the folder
+ */
+export function claimFolder(config: StoreConfig, { env }: Pick<Environment, 'env'>): FileLock | undefined {
   const { text, lock } = files(config.data)
   mkdirSync(config.data, { recursive: true, mode: 0o700 })
-  // Another gateway may share the folder. If it uses another store, these records refuse one of them. A command has the
-  // lock for a moment.
+  // A command that looks whether a gateway runs has the lock for a moment.
   const held = lockFile(lock, PROBED_MS)
   if (held) writeFileSync(text, JSON.stringify(servedBy(config, env)), { mode: 0o600 })
+  else if (!config.address)
+    throw new Error(`another gateway uses ${config.data}; set another store.data, or the same REDIS_URL for both`)
   return held
 }
 
 /** @throws Error for the operator if a running gateway of the data folder uses another store or other records */
 export function refuseOther(config: StoreConfig, { env }: Pick<Environment, 'env'>): void {
-  const { text, lock } = files(config.data)
+  const { text } = files(config.data)
   let running: Served
   try {
     running = JSON.parse(readFileSync(text, 'utf8')) as Served
@@ -56,19 +62,20 @@ export function refuseOther(config: StoreConfig, { env }: Pick<Environment, 'env
   }
   const own = servedBy(config, env)
   if (running.store === own.store && running.records === own.records) return
-  if (isFree(lock)) return
+  if (!isTaken(config.data)) return
   throw new Error(
     `the running gateway uses ${running.store} and ${running.records}, but this command would use ${own.store} and ${own.records}; give it the same file and environment, such as REDIS_URL, DATABASE_URL and PATH; if the file has changed, restart the gateway`,
   )
 }
 
-function isFree(file: string): boolean {
+/** Whether a gateway uses a data folder. */
+export function isTaken(data: string): boolean {
   try {
-    const lock = lockFile(file)
+    const lock = lockFile(files(data).lock)
     lock?.release()
-    return lock !== undefined
+    return lock === undefined
   } catch {
     // It cannot be written by this user, who may not be the gateway's.
-    return false
+    return true
   }
 }

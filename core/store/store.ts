@@ -7,9 +7,10 @@ import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { describeAddress, type Address } from '../config/store-address.ts'
 import { weaknesses } from './durability.ts'
-import { joinEmbedded, startEmbedded } from './embedded.ts'
-import { clientsOf, findServer, GATEWAY, ManagedServer, type OwnProcess } from './managed.ts'
+import { portOfEmbedded, startEmbedded } from './embedded.ts'
+import { findServer, ManagedServer, USER } from './managed.ts'
 import { Second } from './second.ts'
+import { claimFolder } from './serving.ts'
 import type { Environment } from '../lib/environment.ts'
 import { clientFor, clientOf, connect, delay, type Role } from './connect.ts'
 
@@ -24,8 +25,6 @@ export interface Store {
   readonly kind: 'redis' | 'managed' | 'embedded'
   /** A description for the operator, without credentials. */
   readonly description: string
-  /** Returns whether a gateway uses the store, as far as the asked server knows. */
-  served(): Promise<boolean>
   /**
    * Opens another connection to the same store, so that its commands do not wait behind those of the first.
    * @returns a function that returns the connection to use at this moment
@@ -36,24 +35,37 @@ export interface Store {
 }
 
 /**
- * Connects to the store, and starts one if necessary.
- * @throws Error for the operator if no store is available
+ * Connects to the store, and starts one if necessary. A gateway takes the lock of its data folder until the store is
+ * closed.
+ * @throws Error for the operator if no store is available, or if it belongs to another gateway
  */
 export async function openStore(
   config: StoreConfig,
   role: Role,
-  environment: Pick<Environment, 'env' | 'isAlive' | 'log' | 'now' | 'pid'>,
+  environment: Pick<Environment, 'env' | 'log'>,
 ): Promise<Store> {
-  const { log } = environment
+  const lock = role === 'gateway' ? claimFolder(config, environment) : undefined
+  try {
+    const store = await openUnlocked(config, role, environment)
+    const close = async (): Promise<void> => {
+      await store.close()
+      lock?.release()
+    }
+    return { ...store, close }
+  } catch (thrown) {
+    lock?.release()
+    throw thrown
+  }
+}
+
+function openUnlocked(config: StoreConfig, role: Role, { env, log }: Pick<Environment, 'env' | 'log'>): Promise<Store> {
   if (config.address) return openGiven(config, config.address, role, log)
-  const server = findServer(environment.env)
-  if (server) return openManaged(config, environment, role, server)
-  return openEmbedded(config, role, log)
+  const server = findServer(env)
+  return server === undefined ? openEmbedded(config, role, log) : openManaged(config, role, server, log)
 }
 
 async function openGiven(config: StoreConfig, address: Address, role: Role, log: Log): Promise<Store> {
-  const nameOf = (of: Role): string => `tollgate-${of}-${config.prefix}`
-  const redis = await connect(clientOf(address, config, log, nameOf(role)), role, log)
+  const redis = await connect(clientOf(address, config, log, `${USER}${role}-${config.prefix}`), role, log)
   if (role === 'gateway') {
     try {
       await judge(redis, config, log)
@@ -64,9 +76,6 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
   }
   const scattered = address.kind === 'cluster'
   const replicated = config.replicas > 0 || address.kind !== 'single'
-  // Some servers do not let their users list connections.
-  const served = async (): Promise<boolean> =>
-    (await clientsOf(redis).catch(() => [])).some(({ name }) => name === nameOf('gateway'))
   const second = new Second(redis, () => connect(clientOf(address, config, log, LOOKUPS), role, log))
   const close = async (): Promise<void> => {
     second.close()
@@ -78,7 +87,6 @@ async function openGiven(config: StoreConfig, address: Address, role: Role, log:
     replicated,
     kind: 'redis',
     description: describeAddress(address),
-    served,
     second: second.open,
     close,
   }
@@ -92,15 +100,8 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
   for (const weakness of found) log.warn(`weakness of the store: ${weakness}`)
 }
 
-async function openManaged(
-  config: StoreConfig,
-  environment: OwnProcess & { readonly log: Log },
-  role: Role,
-  binary: string,
-): Promise<Store> {
-  const { log, pid } = environment
-  const connectionName = `tollgate-${role}-${pid}`
-  const server = new ManagedServer(binary, config.data, environment)
+async function openManaged(config: StoreConfig, role: Role, binary: string, log: Log): Promise<Store> {
+  const server = new ManagedServer(binary, config.data)
   const client = (name: string): Redis =>
     clientFor(config.commandTimeoutMs, log, {
       path: server.socket,
@@ -112,8 +113,7 @@ async function openManaged(
         return delay(tries)
       },
     })
-  const redis = await reached(server, () => connect(client(connectionName), role, log))
-  if (role === 'gateway') await server.claim(redis)
+  const redis = await reached(server, () => connect(client(`${USER}${role}`), role, log))
   const second = new Second(redis, () => connect(client(LOOKUPS), role, log))
   return {
     redis,
@@ -121,7 +121,6 @@ async function openManaged(
     replicated: false,
     kind: 'managed',
     description: `managed ${server.name}, files in ${config.data}`,
-    served: async () => (await clientsOf(redis)).some(({ name }) => name.startsWith(GATEWAY)),
     second: second.open,
     close: () => {
       second.close()
@@ -144,7 +143,7 @@ async function reached(server: ManagedServer, connected: () => Promise<Redis>): 
 
 async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<Store> {
   if (role === 'guest') {
-    const port = await joinEmbedded(config.data)
+    const port = portOfEmbedded(config.data)
     if (port === undefined)
       throw new Error(
         'there is no store: the embedded one exists only while the gateway runs; start the gateway, or install redis-server',
@@ -156,7 +155,6 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
       replicated: false,
       kind: 'embedded',
       description: 'embedded',
-      served: () => Promise.resolve(true),
       second: () => Promise.resolve(() => redis),
       close: () => quit(redis),
     }
@@ -174,7 +172,6 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     replicated: false,
     kind: 'embedded',
     description: 'EMBEDDED, for a first try only: it is slow; install redis-server or set REDIS_URL',
-    served: () => Promise.resolve(true),
     // This process itself is the server.
     second: () => Promise.resolve(() => redis),
     close: async () => {

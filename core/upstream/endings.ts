@@ -6,6 +6,7 @@ import type { Failure, Head, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { failureCause } from '../formats/failures.ts'
 import type { ReplyEvent } from '../formats/index.ts'
+import { type About, aboutOf, type FailureKind } from './decisions.ts'
 import type { ReplyBody } from './reply-body.ts'
 
 /** Time limits of the upstream while it replies, in milliseconds. */
@@ -33,12 +34,6 @@ export interface Relayed {
   readonly abort: () => void
 }
 
-/**
- * How an attempt failed: `connect`, `timeout` (sent and not answered), `empty` (a 200 without content), `slower` (another
- * account answered first), or a status.
- */
-export type FailureKind = 'connect' | 'timeout' | 'empty' | 'slower' | number
-
 /** An attempt failed before anything of its reply went to the client, so that another account may be asked. */
 export class FailedAttempt extends Error {
   readonly kind: FailureKind
@@ -52,6 +47,10 @@ export class FailedAttempt extends Error {
     this.kind = kind
     this.error = error
     this.head = head
+  }
+
+  get about(): About {
+    return aboutOf(this.kind, this.head)
   }
 }
 

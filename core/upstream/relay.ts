@@ -7,7 +7,7 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed } from './decompress.ts'
-import { type FailedAttempt, failedWith, type MakeHead, type Relayed } from './endings.ts'
+import { failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
 import { StreamRelay } from './stream-relay.ts'
@@ -18,7 +18,16 @@ const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
 /** How an answer is relayed. */
 type How = Pick<Relayed, 'patience' | 'mayAskAnother' | 'begun'> & { readonly attempt: Attempt }
 
-function relayedOf(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamReply, { attempt, ...how }: How): Relayed {
+/**
+ * Relays an answer to its end.
+ * @throws FailedAttempt while nothing has gone to the client; GatewayError if a stage replaced the reply
+ */
+export async function relay(
+  x: HttpExchange,
+  hooks: ReplyHooks,
+  reply: UpstreamReply,
+  { attempt, ...how }: How,
+): Promise<Outcome> {
   const { translation } = x.route
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   const isStream = type.startsWith('text/event-stream')
@@ -32,43 +41,7 @@ function relayedOf(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamReply, { a
     reply: downwardHeaders(reply.headers, translation),
     attempt,
   })
-  return { x, hooks, body: decompressed(reply), makeHead, abort: () => reply.abort(), ...how }
-}
-
-/** Reads why an account does not serve a request. @param reply of another status than 200 */
-export async function failureOf(
-  x: HttpExchange,
-  hooks: ReplyHooks,
-  reply: UpstreamReply,
-  how: How,
-): Promise<FailedAttempt> {
-  const relayed = relayedOf(x, hooks, reply, how)
-  try {
-    return failedWith(relayed.makeHead(await readFailure(relayed)))
-  } finally {
-    discard(relayed, reply)
-  }
-}
-
-/** Closes what has not been read to its end. */
-function discard({ body }: Relayed, reply: UpstreamReply): void {
-  if (body.readableEnded) return
-  reply.abort()
-  // Otherwise a decompressor would go on with a reply that is no longer wanted.
-  body.destroy()
-}
-
-/**
- * Relays an answer to its end.
- * @throws FailedAttempt while nothing has gone to the client; GatewayError if a stage replaced the reply
- */
-export async function relay(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamReply, how: How): Promise<Outcome> {
-  const { translation } = x.route
-  const type = (reply.headers['content-type'] ?? '').toLowerCase()
-  const isStream = type.startsWith('text/event-stream')
-  const clientGetsStream = translation ? translation.streams : isStream
-  const relayed = relayedOf(x, hooks, reply, how)
-  const { makeHead } = relayed
+  const relayed: Relayed = { x, hooks, body: decompressed(reply), makeHead, abort: () => reply.abort(), ...how }
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {
@@ -86,6 +59,10 @@ export async function relay(x: HttpExchange, hooks: ReplyHooks, reply: UpstreamR
     return outcome
   } finally {
     if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepaliveMs)
-    else discard(relayed, reply)
+    else if (!relayed.body.readableEnded) {
+      reply.abort()
+      // Otherwise a decompressor would go on with a reply that is no longer wanted.
+      relayed.body.destroy()
+    }
   }
 }

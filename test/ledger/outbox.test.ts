@@ -1,4 +1,3 @@
-import { isAlive } from '../environment.ts'
 import {
   existsSync,
   mkdirSync,
@@ -50,10 +49,8 @@ function scene(t: Test): Scene {
     outbox: () =>
       new Outbox({
         folder,
-        isAlive,
         newId: () => timedId(Date.now()),
         now: Date.now,
-        pid: process.pid,
         log,
         send({ id }) {
           if (!place.open) return Promise.reject(new Error('away'))

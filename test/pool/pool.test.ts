@@ -53,7 +53,10 @@ function poolOf(names: readonly string[]): {
       const [asked] = candidates(conversation)
       if (!asked || !pool.begin(asked, false)) throw new Error('no account can be asked')
       return {
-        fail: (status, waitMs) => pool.failed(asked, status, `status ${status}`, waitMs),
+        fail: (status, waitMs) => {
+          if (status === 401 || status === 402 || status === 403) pool.refused(asked, status, `status ${status}`)
+          else pool.failed(asked, `status ${status}`, waitMs)
+        },
         succeed: () => pool.succeeded(asked),
       }
     },
@@ -70,7 +73,7 @@ t.test('a conversation stays with its account, and only those of an account that
     t.ok(count > 200 && count < 300, `${name} has ${count}`)
   }
   const [a] = upstream.accounts as [Account]
-  pool.failed({ upstream, account: a, lastResort: false }, 401, 'refused')
+  pool.refused({ upstream, account: a, lastResort: false }, 401, 'refused')
   for (const each of conversations) {
     const [now] = choose(each)
     if (places.get(each) === 'a') t.not(now, 'a')
@@ -160,7 +163,7 @@ t.test(
     const { pool, upstream, choose, ask, logged } = poolOf(['a', 'b'])
     const [name = ''] = choose()
     ask().fail(401)
-    pool.failed({ upstream, account: accountOf(name), lastResort: false }, 403, 'status 403')
+    pool.refused({ upstream, account: accountOf(name), lastResort: false }, 403, 'status 403')
     await until(() => logged() !== '')
     t.equal(logged().split('the provider refuses an account').length, 2)
     t.match(logged(), new RegExp(`"upstream":"u","account":"${name}","reason":"status 401"`))
@@ -168,7 +171,7 @@ t.test(
     const changed = upstreamOf(upstream.accounts.map(each => (each.name === name ? { ...each, key: 'new' } : each)))
     pool.use([changed])
     t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name)
-    pool.failed({ upstream, account: accountOf(name), lastResort: false }, 401, 'of the old key')
+    pool.refused({ upstream, account: accountOf(name), lastResort: false }, 401, 'of the old key')
     t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name, 'the old key says nothing about it')
   },
 )
@@ -249,7 +252,7 @@ t.test('what one process bars is kept if another one writes later, and a reset e
 t.test('a credential that a provider repeats is not kept', t => {
   const { pool, upstream, logged } = poolOf(['a'])
   const [account] = upstream.accounts as [Account]
-  pool.failed({ upstream, account, lastResort: false }, 401, `the key ${account.key} is wrong`)
+  pool.refused({ upstream, account, lastResort: false }, 401, `the key ${account.key} is wrong`)
   t.notMatch(JSON.stringify(pool.health(account).state) + logged(), account.key)
   t.end()
 })

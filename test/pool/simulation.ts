@@ -192,18 +192,19 @@ export class PoolSimulation {
       return 'client left'
     }
     if (dice < 12) {
-      pool.failed(asked, this.#mutation === 'bars nobody' ? 500 : 401, 'x')
+      if (this.#mutation === 'bars nobody') pool.failed(asked, 'x')
+      else pool.refused(asked, 401, 'x')
       if (isOfThisKey) Object.assign(own, { isBarred: true, inARow: own.inARow + 1 })
       return 'refused'
     }
     if (dice < 14) {
       const waitMs = 1 + this.#random.below(WAIT_MAX_MS)
-      pool.failed(asked, 429, 'x', this.#mutation === 'ignores waits' ? 0 : waitMs)
+      pool.failed(asked, 'x', this.#mutation === 'ignores waits' ? 0 : waitMs)
       if (isOfThisKey)
         Object.assign(own, { waitUntil: Math.max(own.waitUntil, this.#now + waitMs), inARow: own.inARow + 1 })
       return 'asked to wait'
     }
-    pool.failed(asked, 500, 'x')
+    pool.failed(asked, 'x')
     if (!isOfThisKey) return 'failure'
     this.#failed(own, wasTrial)
     const { coolUntil } = pool.health(asked.account).state

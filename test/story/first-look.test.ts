@@ -48,3 +48,14 @@ t.test('the embedded store is refused in production, and filled from the records
   const third = await place.start(t, env)
   t.same((await third.lookUp('key-info/history', key)).json.data, history.json.data, 'also after kill -9')
 })
+
+t.test('a data folder has one gateway, and no command takes the store of a killed one for its own', async t => {
+  const place = new Place(t)
+  const env = { PATH: '/nonexistent', REDIS_URL: '' }
+  const running = await place.start(t, env)
+  t.match(await place.run('start', env), { code: 1, err: /another gateway uses .+data; set another store\.data/ })
+  t.match(await place.run('keys', 'list', env), { code: 0 })
+  await running.stop('SIGKILL')
+  t.match(await place.run('keys', 'list', env), { code: 1, err: /there is no store/ })
+  await place.start(t, env)
+})

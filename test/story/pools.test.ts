@@ -329,7 +329,7 @@ t.test(
     await until(() => !isOut(one))
 
     t.comment('The store loses what was shared.')
-    one.gateway.pool.failed({ upstream: famC, account, lastResort: false }, 401, 'x')
+    one.gateway.pool.refused({ upstream: famC, account, lastResort: false }, 401, 'x')
     await until(() => isOut(two))
     await redis.command('DEL', one.gateway.ledger.scripts.keys.shared('pool'))
     await until(
@@ -481,7 +481,6 @@ t.test('what a reply stored is asked for at the account that has it', async t =>
   for (const account of g.gateway.config.upstreams.get('famC')?.accounts ?? [])
     g.gateway.pool.failed(
       { upstream: g.gateway.config.upstreams.get('famC') as Upstream, account, lastResort: false },
-      429,
       'x',
       5000,
     )

@@ -1,0 +1,157 @@
+/** One attempt at an account: sends the request, relays the answer, and notes what that tells about the account. */
+import { known, type ReplyHooks } from '../chain/reply-hooks.ts'
+import { GatewayError } from '../errors.ts'
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
+import { presented } from '../exchange/credential.ts'
+import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { namesOf } from '../exchange/route.ts'
+import { isOfTheRequest } from '../formats/failures.ts'
+import { waitAsked } from '../formats/rate-limits.ts'
+import { reasonOf } from '../lib/log.ts'
+import type { Pool, PooledAccount } from '../pool/pool.ts'
+import { type About, DECISIONS } from './decisions.ts'
+import { FailedAttempt } from './endings.ts'
+import { passedQuery, upwardHeaders } from './headers.ts'
+import { ReadOn } from './read-on.ts'
+import { relay } from './relay.ts'
+import { type Sender, type TakenBack, Unsent, type UpstreamReply } from './send.ts'
+
+/** How an attempt ended. */
+export type AttemptEnd =
+  /** The answer was relayed, to its end or not. */
+  | { readonly kind: 'done'; readonly outcome: Outcome }
+  /** Nothing has gone to the client, so that another account may be asked. */
+  | { readonly kind: 'failed'; readonly failure: FailedAttempt; readonly attempt: Attempt }
+  /** Nobody waited any more before the account answered. */
+  | { readonly kind: 'left' }
+
+/** What attempts need of the gateway. */
+export interface Asking {
+  readonly sender: Sender
+  readonly pool: Pool
+  /** Returns the base address of the simulated provider, for upstreams without a URL. */
+  readonly simulated: () => URL
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+}
+
+/** The failure of an account that cannot be asked at this moment: another request tries it, or it must wait. */
+const NOT_ASKED = new FailedAttempt('not asked', new GatewayError('overloaded'))
+
+/**
+ * Asks the current account of the route.
+ * @param mayAskAnother whether another account would be asked if this one fails before any content
+ * @throws what a stage throws, and GatewayError if the gateway itself ends the exchange
+ */
+export async function attempt(
+  x: HttpExchange,
+  up: ReplyHooks,
+  asking: Asking,
+  mayAskAnother: boolean,
+): Promise<AttemptEnd> {
+  const { pool } = asking
+  const asked = x.route.current
+  if (!pool.begin(asked, !x.route.more)) return { kind: 'failed', failure: NOT_ASKED, attempt: namesOf(asked) }
+  try {
+    const end = await ask(x, up, asking, mayAskAnother)
+    learn(asking, asked, aboutEnd(x, end), end.kind === 'failed' ? end.failure : undefined)
+    return end
+  } catch (thrown) {
+    // What the gateway itself fails at tells nothing about the account.
+    pool.ended(asked)
+    throw thrown
+  }
+}
+
+async function ask(x: HttpExchange, up: ReplyHooks, asking: Asking, mayAskAnother: boolean): Promise<AttemptEnd> {
+  const { current, upstream } = x.route
+  const name = namesOf(current)
+  x.abandonedReply = new ReadOn(x, up, upstream)
+  let reply: UpstreamReply | TakenBack
+  try {
+    reply = await send(x, up, asking)
+  } catch (thrown) {
+    const error = GatewayError.from(thrown)
+    const noted = note(x, { ...name, failure: error.message })
+    if (!error.code.startsWith('upstream_')) throw error
+    const failure = new FailedAttempt(error instanceof Unsent ? 'connect' : 'timeout', error)
+    return { kind: 'failed', failure, attempt: noted }
+  }
+  if (reply === 'unsent') return { kind: 'left' }
+  if (reply === 'sent') {
+    note(x, name)
+    return { kind: 'left' }
+  }
+  const noted = note(x, { ...name, status: reply.status })
+  const begun = (): void => asking.pool.answers(current)
+  try {
+    const how = { attempt: noted, patience: upstream.timeouts, mayAskAnother, begun }
+    return { kind: 'done', outcome: await relay(x, up, reply, how) }
+  } catch (thrown) {
+    if (!(thrown instanceof FailedAttempt)) throw thrown
+    const { kind } = thrown
+    const failed = typeof kind === 'number' ? noted : { ...noted, failure: kind }
+    x.attempts[x.attempts.length - 1] = failed
+    return { kind: 'failed', failure: thrown, attempt: failed }
+  }
+}
+
+/** Adds an attempt to those of the exchange. @returns the attempt */
+function note({ attempts }: HttpExchange, attempt: Attempt): Attempt {
+  attempts.push(attempt)
+  return attempt
+}
+
+/** Sends the request to the current account. @throws GatewayError */
+async function send(
+  x: HttpExchange,
+  up: ReplyHooks,
+  { sender, simulated }: Asking,
+): Promise<UpstreamReply | TakenBack> {
+  const { current, translation } = x.route
+  const { upstream, account, format } = current
+  const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
+  const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
+  const { timeouts, http2 } = upstream
+  const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts, http2 }
+  const path = x.inference ? format.path : x.path
+  const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
+  return sender.send(to, path + query, headers, bytes, x, () => {
+    sender.repeated++
+    up.log.info(
+      { exchange: x.id, ...namesOf(current) },
+      'request sent again: the upstream closed an idle connection as the request was sent',
+    )
+  })
+}
+
+/** Returns what the end of an attempt is about. */
+function aboutEnd(x: HttpExchange, end: AttemptEnd): About {
+  if (end.kind === 'left') return 'left'
+  if (end.kind === 'failed') return end.failure.about
+  const { outcome } = end
+  if (outcome.kind === 'broken' && outcome.by === 'upstream') return 'cut'
+  if (outcome.kind !== 'relayed') return 'left'
+  const failure = known(x).tally?.failure
+  return failure !== undefined && !isOfTheRequest(200, failure) ? 'ended with an error' : 'served'
+}
+
+/** What the log and the operator read of failures that have no error. */
+const WORDS: Partial<Record<About, string>> = {
+  cut: 'the reply broke off',
+  'ended with an error': 'the reply ended with an error',
+}
+
+/** Notes what the end of an attempt tells about the account. */
+function learn({ pool, now }: Asking, asked: PooledAccount, about: About, failure: FailedAttempt | undefined): void {
+  const { health } = DECISIONS[about]
+  const { head, kind, error } = failure ?? {}
+  const reason = error ? reasonOf(error.details.cause ?? error) : (WORDS[about] ?? about)
+  if (health === 'nothing') pool.ended(asked)
+  else if (health === 'success') pool.succeeded(asked)
+  else if (health === 'refusal') pool.refused(asked, kind as number, reason)
+  else {
+    const waitMs = health === 'failure and wait' && head ? waitAsked(head.headers, now()) : undefined
+    pool.failed(asked, reason, waitMs || undefined)
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * What the end of an attempt means: for the health of the account, and for the request, which may go to another account.
+ * docs/pools.md has the same table.
+ */
+import type { Head } from '../exchange/exchange.ts'
+import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
+
+/**
+ * How an attempt failed: the account was not asked, `connect`, `timeout` (sent, and no whole answer), `empty` (a 200
+ * without content), or a status.
+ */
+export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | number
+
+/** What an attempt's end is about: a row of the table. */
+export type About =
+  | Exclude<FailureKind, number>
+  | 'refused'
+  | 'unclear refusal'
+  | 'overloaded'
+  | 'other status'
+  | 'other 4xx'
+  | 'request'
+  | 'cut'
+  | 'ended with an error'
+  | 'left'
+  | 'served'
+
+/** What follows from the end of an attempt. */
+export interface Decision {
+  /**
+   * What the account's health notes: nothing, a success, a failure, a failure with the wait that the provider asks for, or
+   * that the provider refuses the account.
+   */
+  readonly health: 'nothing' | 'success' | 'failure' | 'failure and wait' | 'refusal'
+  /** Whether the attempt counts towards `retry.attempts`. */
+  readonly countsAsTry: boolean
+  /** Whether another account is asked; `listed`: if `retry.on` lists the failure. */
+  readonly asksNext: 'always' | 'listed' | 'never'
+  /** Whether the account may be asked once more, after all others. */
+  readonly mayBeAskedAgain: boolean
+}
+
+function row(
+  health: Decision['health'],
+  countsAsTry: boolean,
+  asksNext: Decision['asksNext'],
+  mayBeAskedAgain = false,
+): Decision {
+  return { health, countsAsTry, asksNext, mayBeAskedAgain }
+}
+
+/** The table of decisions. */
+export const DECISIONS: Readonly<Record<About, Decision>> = {
+  'not asked': row('nothing', false, 'always', true),
+  refused: row('refusal', false, 'always'),
+  // It may be about the request, or about one model: one customer could take every account out.
+  'unclear refusal': row('failure', false, 'always'),
+  overloaded: row('failure and wait', true, 'listed'),
+  'other status': row('failure', true, 'listed'),
+  'other 4xx': row('nothing', true, 'listed'),
+  connect: row('failure', true, 'listed'),
+  timeout: row('failure', true, 'listed'),
+  empty: row('failure', true, 'listed'),
+  request: row('nothing', true, 'never'),
+  // From here on, the attempt has delivered something, or nobody waits for it.
+  cut: row('failure', true, 'never'),
+  'ended with an error': row('failure', true, 'never'),
+  left: row('nothing', true, 'never'),
+  served: row('success', true, 'never'),
+}
+
+const STATUSES: Readonly<Record<number, About>> = {
+  401: 'refused',
+  402: 'refused',
+  408: 'other status',
+  429: 'overloaded',
+  503: 'overloaded',
+  529: 'overloaded',
+}
+
+/** Returns what a failed attempt is about. @param head the upstream's answer, if there was one */
+export function aboutOf(kind: FailureKind, head?: Pick<Head, 'status' | 'failure'>): About {
+  if (head && isOfTheRequest(head.status, head.failure)) return 'request'
+  if (typeof kind !== 'number') return kind
+  if (kind === 403) return head?.failure && isOfTheAccount(head.failure) ? 'refused' : 'unclear refusal'
+  return STATUSES[kind] ?? (kind >= 400 && kind < 500 ? 'other 4xx' : 'other status')
+}
+
+/** Returns what follows from the end of an attempt. @param on the failures of `retry.on` */
+export function decide(
+  about: About,
+  kind: FailureKind | undefined,
+  on: ReadonlySet<string>,
+): Omit<Decision, 'asksNext'> & { readonly asksNext: boolean } {
+  const decision = DECISIONS[about]
+  const isListed = on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx'))
+  return { ...decision, asksNext: decision.asksNext === 'always' || (decision.asksNext === 'listed' && isListed) }
+}
+
+/** What an exchange allows, whatever the failure was. */
+export interface Standing {
+  /** Something of a reply has gone to the client. */
+  readonly begun: boolean
+  /** All clients have left. */
+  readonly gone: boolean
+  /** Nobody waits for a reply any more: the clients have left, or the gateway has ended the exchange. */
+  readonly over: boolean
+  readonly route: {
+    /** Whether another account can be asked. */
+    readonly more: boolean
+    readonly retry: { readonly attempts: number; readonly totalMs: number }
+  }
+}
+
+/**
+ * Whether an exchange may go on to another account.
+ * @param tries attempts that count so far
+ * @param elapsedMs since the first account was asked
+ */
+export function mayGoOn({ begun, gone, over, route }: Standing, tries: number, elapsedMs: number): boolean {
+  if (begun) return false
+  if (gone || over) return false
+  if (elapsedMs >= route.retry.totalMs) return false
+  return route.more && tries < route.retry.attempts
+}
