@@ -1,4 +1,4 @@
-import { type Body, definePlugin, GatewayError, PerMinute, Reply, turn } from 'tollgate/plugin'
+import { type Body, definePlugin, GatewayError, metering, PerMinute, Reply, turn } from 'tollgate/plugin'
 
 /** Values that are visited in one step. */
 const STEPS = 1000
@@ -27,7 +27,7 @@ export default definePlugin({
         type: 'integer',
         minimum: 1,
         maximum: 10_000_000,
-        default: 1600,
+        default: metering.MEDIA_TOKENS,
         description: 'Estimated tokens of one embedded image, sound or file.',
       },
       perMinute: { type: 'integer', minimum: 1, default: 300, description: 'Maximum requests per key and minute.' },

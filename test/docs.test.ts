@@ -14,6 +14,7 @@ import { mostBelowZero, UNCOVERED_S } from './ledger/below-zero.ts'
 import { formatCredits } from '../core/money/credits.ts'
 import { FORMATS } from '../core/formats/index.ts'
 import { findPlugins } from '../core/chain/plugins.ts'
+import { HOOKS } from '../core/chain/stage.ts'
 import { endpointsOf } from '../core/chain/routes.ts'
 import { MARKS } from './bench/marks.ts'
 import { startGateway } from './gateway.ts'
@@ -227,6 +228,12 @@ t.test('the table of the look-ups of other tools has each of them once', async t
   // `/v1/key` and `/v1/credits` are `/api/v1/key` and `/api/v1/credits` after a base address that ends in `/v1`.
   const formats = ['/v1/chat/completions', '/v1/responses', '/v1/messages', '/key', '/credits']
   t.same([...bare].filter(path => !formats.includes(path)).sort(), told.sort())
+})
+
+t.test('docs/plugins.md describes every hook', t => {
+  const described = rowsOf(page('docs/plugins.md'), 'hook').map(([hook = '']) => /^`(\w+)/.exec(hook)?.[1])
+  t.same(described, HOOKS)
+  t.end()
 })
 
 t.test('the plugins in docs/plugins.md compile and work', async t => {

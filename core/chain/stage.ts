@@ -152,6 +152,12 @@ export interface Status {
   probe(): Promise<void>
 }
 
+/** A page for people: its path, and whom it is for, as in "Operators sign in at". */
+export interface PersonsPage {
+  readonly path: string
+  readonly words: string
+}
+
 /** A plugin, as `definePlugin` returns it. */
 export interface Plugin {
   readonly name: string
@@ -161,7 +167,7 @@ export interface Plugin {
   readonly gives: readonly Fact[]
   readonly meters: boolean
   readonly listens: boolean
-  readonly page: string | undefined
+  readonly page: PersonsPage | undefined
   readonly options: JSONSchema
   setup(options: never, host: Host): Awaitable<Stage<Fact, Fact>>
 }
@@ -183,8 +189,8 @@ interface Definition<S extends JSONSchema, N extends Fact, G extends Fact, O> {
    * call. No other stage takes part in them, except those that only watch.
    */
   readonly listens?: boolean
-  /** The path of a page for people, if it serves one. The start prints its address. */
-  readonly page?: string
+  /** A page for people, if it serves one. The start prints its address behind the words. */
+  readonly page?: PersonsPage
   /** JSON Schema of the options, as plain data. Defaults in it are filled in. */
   readonly options?: S
   setup(options: NoInfer<O>, host: Host): Awaitable<Stage<NoInfer<N>, NoInfer<G>>>

@@ -99,7 +99,7 @@ async function pagesOf({ config, sidePorts }: Running, base: string): Promise<st
     if (page === undefined) return []
     const { listen } = options as { listen?: { host: string; port: number } }
     const own = `http://${listen?.host}:${sidePorts?.get(name) ?? listen?.port}`
-    return [listens ? `Operators: open ${own}${page}` : `Customers: open ${base}${page} and paste a key.`]
+    return [`${page.words} ${listens ? own : base}${page.path}`]
   })
 }
 

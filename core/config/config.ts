@@ -15,9 +15,9 @@ export interface Account {
   /** The base address without `/v1`; undefined for the simulated provider. */
   readonly url: URL | undefined
   readonly key: string
-  /** Its share of the conversations, relative to other accounts. */
   /** The proxy by which the gateway connects to this account's provider. */
   readonly proxy: URL | undefined
+  /** Its share of the conversations, relative to other accounts. */
   readonly weight: number
   /** The models that it can serve, by the names that are sent. Undefined for all. */
   readonly models: ReadonlySet<string> | undefined

@@ -11,7 +11,7 @@ import { addTo } from '../lib/add-to.ts'
 import { formatCredits } from '../money/credits.ts'
 import { chargeAll } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
-import type { Bill } from './charge.ts'
+import type { Bill } from './bill.ts'
 
 /**
  * Milliseconds between attempts to start a request whose key has too many running ones: minimum and random addition.

@@ -1,3 +1,6 @@
+/** Input tokens of one image, if the file does not say. */
+export const MEDIA_TOKENS = 3000
+
 /** JSON Schema of the metering stage's options: how tokens are estimated and held for before they are counted. */
 export const METER_OPTIONS = {
   type: 'object',
@@ -33,7 +36,7 @@ export const METER_OPTIONS = {
       type: 'integer',
       minimum: 1,
       maximum: 10_000_000,
-      default: 3000,
+      default: MEDIA_TOKENS,
       description: 'Tokens held and estimated for one image.',
     },
     pageTokens: {

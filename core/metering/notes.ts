@@ -1,6 +1,6 @@
 /** What a history entry records about its exchange, when it begins and when it has ended. */
 import type { Attempt, Exchange, Outcome, With } from '../exchange/exchange.ts'
-import type { Bill } from './charge.ts'
+import type { Bill } from './bill.ts'
 import { chargeNotes } from '../ledger/entries.ts'
 import type { NotedAttempt, Notes } from '../records/entry.ts'
 import { modelOf } from '../exchange/model.ts'

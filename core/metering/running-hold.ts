@@ -1,5 +1,6 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
-import { billFor, outputRateOf, runningCharge } from './charge.ts'
+import { billFor } from './bill.ts'
+import { outputRateOf, runningCharge } from './charge.ts'
 import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import type { Hold } from '../ledger/hold.ts'

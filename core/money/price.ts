@@ -145,7 +145,7 @@ export interface BilledUsage extends PricedUsage {
  */
 export function charge(usage: Usage, price: Price, conditions?: Conditions): bigint {
   // This runs for every piece of a stream, and nearly all usage is plain.
-  return conditions === undefined ? rounded(tokensOf(usage, price), PER) : chargeAll([{ usage, price, conditions }])
+  return conditions === undefined ? rounded(costOfTokens(usage, price), PER) : chargeAll([{ usage, price, conditions }])
 }
 
 function least(...numbers: readonly bigint[]): bigint {
@@ -171,9 +171,9 @@ export function leastCharge(prices: readonly Price[]): bigint {
 export function chargeAll(usages: readonly PricedUsage[]): bigint {
   const [first] = usages
   if (usages.length === 1 && first && first.conditions === undefined)
-    return rounded(tokensOf(first.usage, first.price), PER)
+    return rounded(costOfTokens(first.usage, first.price), PER)
   const parts = usages.map(({ usage, price, conditions = {} }) => {
-    let exact = tokensOf(usage, price)
+    let exact = costOfTokens(usage, price)
     let per = PER
     for (const factor of factorsOf(price, conditions)) {
       exact *= factor
@@ -201,7 +201,7 @@ export function ratesAt(price: Price, inputCount: number): Rates {
 }
 
 /** The exact cost of the tokens, in millionths of a nano-credit. */
-function tokensOf(usage: Usage, price: Price): bigint {
+function costOfTokens(usage: Usage, price: Price): bigint {
   const rates = price.tiers === undefined || price.tiers.length === 0 ? price : ratesAt(price, inputTokens(usage))
   const { audioInput = 0, imageInput = 0, audioOutput = 0, imageOutput = 0, rejected = 0 } = usage
   let sum =

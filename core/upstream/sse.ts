@@ -1,5 +1,5 @@
 /** Server-sent events in bytes: their boundaries and contents. */
-import { createParser, type EventSourceMessage } from 'eventsource-parser'
+import { createParser } from 'eventsource-parser'
 import { frame, ReplyEvent, type Format } from '../formats/index.ts'
 
 const LF = 0x0a
@@ -72,20 +72,18 @@ export function terminated(bytes: Buffer): string {
   return lastBoundary(bytes) === bytes.length ? text : `${text}\n\n`
 }
 
-let found: EventSourceMessage[] = []
-const parser = createParser({ onEvent: event => found.push(event) })
-
 /**
  * Parses events. The last one may lack its blank line.
  * @param beginning whether a stream begins here, so that a byte order mark is skipped
  */
 export function eventsIn(format: Format, bytes: Buffer, beginning: boolean): ReplyEvent[] {
-  parser.reset()
+  const events: ReplyEvent[] = []
+  const parser = createParser({
+    onEvent: ({ event = '', data }) => events.push(new ReplyEvent(format, event, data)),
+  })
   if (!beginning) parser.feed('\n')
   parser.feed(terminated(bytes))
-  const events = found
-  found = []
-  return events.map(({ event, data }) => new ReplyEvent(format, event ?? '', data))
+  return events
 }
 
 /** Returns the first event of a stream, skipping comments. */

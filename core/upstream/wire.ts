@@ -9,10 +9,11 @@ import { inTurn, SLICE_BYTES } from '../lib/turns.ts'
 /** Maximum bytes of informational responses before a reply. */
 const INFORMATIONAL_MAX = 64 * 1024
 /**
- * Maximum bytes of a reply's framing (header, chunk sizes, chunk extensions and trailers), not counting what
- * `framingOf` allows per body byte.
+ * Maximum bytes of a reply's framing (header, chunk sizes, chunk extensions and trailers), beside those that
+ * FRAMING_PER_BYTE allows.
  */
 const FRAMING_MAX = 256 * 1024
+/** Bytes of framing that a reply may have for each byte of its body. */
 const FRAMING_PER_BYTE = 16
 
 const HEAD_END = Buffer.from('\r\n\r\n')

@@ -54,7 +54,7 @@ export default definePlugin({
     'Serves the admin page and its API at an address of its own: keys, redeem codes, usage, accounts, audit log.',
   on: ['GET /admin', 'GET /admin/*', 'POST /admin/*', 'PATCH /admin/*', 'DELETE /admin/*'],
   listens: true,
-  page: '/admin',
+  page: { path: '/admin', words: 'Operators sign in at' },
   options: {
     type: 'object',
     additionalProperties: false,

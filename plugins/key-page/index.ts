@@ -17,7 +17,7 @@ export default definePlugin({
   name: 'key-page',
   summary: "Answers GET / of a browser with the customers' page. Other clients get what stands below it.",
   on: ['GET /', 'GET /page/*'],
-  page: '/',
+  page: { path: '/', words: 'Customers see what they have left at' },
   options: {
     type: 'object',
     additionalProperties: false,

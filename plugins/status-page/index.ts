@@ -24,7 +24,7 @@ export default definePlugin({
   name: 'status-page',
   summary: 'Answers GET /status: which models are up, degraded or down, from real traffic of the last day.',
   on: ['GET /status', 'GET /status/*', 'inference'],
-  page: '/status',
+  page: { path: '/status', words: 'Everybody sees the state of the models at' },
   options: {
     type: 'object',
     additionalProperties: false,

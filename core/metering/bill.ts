@@ -1,0 +1,183 @@
+/**
+ * The bill of a finished exchange: a table of who ended the reply, what its upstream reported, and whether content was
+ * delivered. docs/charging.md has the same table.
+ */
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
+import type { CountedUsage } from '../formats/index.ts'
+import { type BilledUsage, chargeAll } from '../money/price.ts'
+import { NO_USAGE, plus, type Usage } from '../money/usage.ts'
+import { cutParts } from './charge.ts'
+import { type Billable, bounded, cutUsage, observed, plausible, type Terms } from './estimate.ts'
+import { billed, plausibleCalls, unpriced } from './pricing.ts'
+
+/** The charge of a finished exchange and its derivation. */
+export interface Bill {
+  /** In nano-credits. */
+  readonly charge: bigint
+  /** False if the exchange costs nothing because nothing was delivered. */
+  readonly billed: boolean
+  readonly usage: Usage
+  readonly source: 'upstream' | 'estimated'
+  /** Whether the upstream reported an implausible usage. */
+  readonly quarantined: boolean
+  /** The usage in separately priced parts. Empty if nothing is billed. */
+  readonly parts: readonly BilledUsage[]
+  /** The used items that have no price. */
+  readonly unpriced: readonly string[]
+  /** Whether the exchange failed, with or without a partial reply. */
+  readonly failed: boolean
+}
+
+/**
+ * Who ended a reply: nobody, because it is complete; the customer, whose client left or whose balance or key ended; the
+ * upstream; or the gateway.
+ */
+export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
+
+/**
+ * What the upstream has reported about usage: all of it, a part of it, what cannot be, or nothing. Only a plausible report
+ * is final or interim.
+ */
+export type Reported = 'final' | 'interim' | 'implausible' | 'nothing'
+
+/** How an exchange is charged. */
+export type Rule = 'free' | 'reported' | 'estimate' | 'cancel charge' | 'bounded estimate' | 'bounded cancel charge'
+
+/** Rules for a reply that has delivered content, and for one that has not. */
+export interface Cell {
+  readonly delivered: Rule
+  readonly undelivered: Rule
+}
+
+/** An upstream that fails is paid for what it has delivered. So is one that the gateway fails. */
+const FAILED: Readonly<Record<Reported, Cell>> = {
+  final: { delivered: 'reported', undelivered: 'reported' },
+  interim: { delivered: 'estimate', undelivered: 'free' },
+  implausible: { delivered: 'bounded estimate', undelivered: 'free' },
+  nothing: { delivered: 'estimate', undelivered: 'free' },
+}
+
+/** The table of bills. */
+export const BILLS: Readonly<Record<EndedBy, Readonly<Record<Reported, Cell>>>> = {
+  nobody: {
+    final: { delivered: 'reported', undelivered: 'reported' },
+    interim: { delivered: 'estimate', undelivered: 'estimate' },
+    implausible: { delivered: 'bounded estimate', undelivered: 'bounded estimate' },
+    nothing: { delivered: 'estimate', undelivered: 'free' },
+  },
+  // Who ends a reply owes what its upstream may have generated.
+  customer: {
+    final: { delivered: 'reported', undelivered: 'reported' },
+    interim: { delivered: 'cancel charge', undelivered: 'cancel charge' },
+    implausible: { delivered: 'bounded cancel charge', undelivered: 'bounded cancel charge' },
+    nothing: { delivered: 'cancel charge', undelivered: 'cancel charge' },
+  },
+  upstream: FAILED,
+  gateway: FAILED,
+}
+
+/** What the rules compute from. */
+interface Case {
+  readonly x: Billable
+  readonly terms: Terms
+  readonly reported: CountedUsage | undefined
+  readonly capAtEstimate: boolean
+}
+
+/** The part of a bill that its rule decides. */
+type Charged = Omit<Bill, 'failed'>
+
+const FREE: Charged = {
+  charge: 0n,
+  billed: false,
+  usage: NO_USAGE,
+  source: 'upstream',
+  quarantined: false,
+  parts: [],
+  unpriced: [],
+}
+
+const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
+  free: () => FREE,
+  // Implausible calls are reduced to plausible ones. They do not cast doubt on the tokens.
+  reported: ({ x, terms, reported }) => ({
+    ...priced(reported?.usage ?? NO_USAGE, x, terms, reported),
+    source: 'upstream',
+    quarantined: !plausibleCalls(x.tally, terms),
+  }),
+  estimate: ({ x, terms }) => estimated(priced(observed(x, terms), x, terms)),
+  'cancel charge': ({ x, terms }) => {
+    const parts = cutParts(cutUsage(x, terms), x, terms)
+    const usage = parts.map(part => part.usage).reduce(plus)
+    return estimated({ billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) })
+  },
+  'bounded estimate': of => boundedBy(observed(of.x, of.terms), of),
+  'bounded cancel charge': of => boundedBy(cutUsage(of.x, of.terms), of),
+}
+
+/**
+ * Returns the bill of a finished exchange.
+ * @param capAtEstimate whether the implausible part of a report is charged as estimated instead of at the plausible
+ * maximum
+ */
+export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
+  const reported = x.tally.usage()
+  const rule = ruleFor(x, outcome, terms)
+  const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
+  return { ...RULES[rule]({ x, terms, reported, capAtEstimate }), failed }
+}
+
+/** Returns the rule for an exchange: one of three special cases, or a cell of the table. */
+export function ruleFor(x: Billable, outcome: Outcome, terms: Terms): Rule {
+  if (outcome.kind === 'answered') return 'free'
+  const ended = endedBy(x, outcome)
+  // Nothing was sent, and the upstream reported no failure: an account was not reached, or a stage replaced the reply.
+  if (ended === 'gateway' && outcome.kind === 'failed') return 'free'
+  const reported = reportedOf(x, outcome, terms)
+  if (ended === 'customer' && reported !== 'final' && !outcome.attempts.some(isOpen)) return 'free'
+  return BILLS[ended][reported][x.delivered > 0 ? 'delivered' : 'undelivered']
+}
+
+function endedBy({ tally }: Billable, outcome: Exclude<Outcome, { kind: 'answered' }>): EndedBy {
+  const by = 'by' in outcome ? outcome.by : undefined
+  if (by === 'client' || by === 'budget' || by === 'disabled') return 'customer'
+  if (tally.failure || by === 'upstream') return 'upstream'
+  return outcome.kind === 'relayed' ? 'nobody' : 'gateway'
+}
+
+function reportedOf(x: Billable, outcome: Outcome, terms: Terms): Reported {
+  const reported = x.tally.usage()
+  if (!reported) return 'nothing'
+  if (!reported.valid || !plausible(reported, x, terms)) return 'implausible'
+  // A final report is the whole truth, even if the client did not wait for it and whatever happened to the reply.
+  const ended = (x.complete || outcome.kind === 'relayed') && !x.tally.failure
+  return reported.complete && (x.tally.final || ended) ? 'final' : 'interim'
+}
+
+/** Whether an account may have been working: it answered well, or not at all. */
+function isOpen({ status = 200, failure }: Attempt): boolean {
+  return status === 200 && failure === undefined
+}
+
+function estimated(charged: Omit<Charged, 'source' | 'quarantined'>, quarantined = false): Charged {
+  return { ...charged, source: 'estimated', quarantined }
+}
+
+/** Charges as much of an implausible report as is possible, but not less than an estimate. */
+function boundedBy(estimate: Usage, { x, terms, reported, capAtEstimate }: Case): Charged {
+  const least = priced(estimate, x, terms)
+  if (!reported?.valid) return estimated(least, true)
+  const most = priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
+  return estimated(most.charge > least.charge ? most : least, true)
+}
+
+/** Prices a usage. @param reported set if it is final, with the reported passes and counters */
+function priced(
+  usage: Usage,
+  x: Billable,
+  terms: Terms,
+  reported?: CountedUsage,
+): Omit<Charged, 'source' | 'quarantined'> {
+  const parts = billed(usage, x.model.entry, x.tally, terms, reported?.passes)
+  return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms, reported?.unknown) }
+}

@@ -1,0 +1,204 @@
+import t from 'tap'
+import { heldCalls, holdFor, outputOf, outputRateOf, runningCharge } from '../../core/metering/charge.ts'
+import {
+  asInput,
+  beyond,
+  type Billable,
+  bounded,
+  cutUsage,
+  estimateInput,
+  growsByClock,
+  observed,
+  outputLimit,
+  plausible,
+  type Terms,
+} from '../../core/metering/estimate.ts'
+import { NO_EXTRAS } from '../../core/metering/extras.ts'
+import { adviceSoFar, asCut, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
+import { NO_USAGE } from '../../core/money/usage.ts'
+import { bodyFrom, CHAT, format, modelOf } from '../plugins/facts.ts'
+import { replied, SAID, TERMS } from './billable.ts'
+
+/** How usage is estimated, held for and priced while no final report exists. */
+
+const [INPUT, OUTPUT] = [3000n, 15_000n]
+const CACHE_WRITE = 3750n
+const PRICE = replied(undefined, false).model.entry.price
+const model = (more: object): Billable['model'] => {
+  const { model: plain } = replied(undefined, false)
+  return { ...plain, entry: { ...plain.entry, ...more } }
+}
+const body = (more: object) => bodyFrom({ model: 'm', max_tokens: 1000, messages: [], ...more })
+const weight = (more: object): Terms => ({ ...TERMS, weight: { ...TERMS.weight, ...more } })
+const HIDDEN: Terms = { ...TERMS, reasoning: 'hidden' }
+
+t.test('the output limit is the smaller of the request and the model, for all choices together', t => {
+  t.equal(outputLimit(replied(undefined, false)), 1000)
+  t.equal(outputLimit(replied(undefined, false, { body: body({ max_tokens: 9000 }) })), 8000)
+  const chat = { format: format(CHAT), body: bodyFrom({ model: 'm', max_tokens: 1000, n: 3, messages: [] }) }
+  t.equal(outputLimit(replied(undefined, false, chat)), 3000)
+  const none = { body: bodyFrom({ model: 'm', messages: [] }), model: model({ maxOutput: undefined }) }
+  t.equal(outputLimit(replied(undefined, false, none)), Infinity)
+  const much = replied(undefined, false, { delivered: beyond(1000) })
+  t.equal(outputLimit(much), 1001, 'an upstream that exceeds the limit does not observe it')
+  t.end()
+})
+
+t.test('input counts by bytes, with media at their own rates, and as a cache write where it is marked', t => {
+  t.equal(estimateInput(replied(undefined, false), { ...TERMS, overhead: 50 }, 2), SAID / 2 + 50)
+  t.equal(estimateInput(replied(undefined, false), weight({ tokens: 3000 }), 2), SAID / 2 + 3000)
+  t.equal(estimateInput(replied(undefined, false), weight({ unbounded: true }), 2), 200_000, 'it may fill the window')
+  t.match(asInput(TERMS, 300, PRICE), { input: 300, cacheWrite5m: 0 })
+  t.match(asInput(weight({ caches: '5m' }), 300, PRICE), { input: 0, cacheWrite5m: 300 })
+  t.match(asInput(weight({ caches: '1h' }), 300, PRICE), { input: 0, cacheWrite1h: 300 })
+  const loud = { ...PRICE, audioInput: 40_000n }
+  t.match(asInput(weight({ soundTokens: 100 }), 300, loud), { input: 300, audioInput: 100 })
+  t.notOk('audioInput' in asInput(weight({ soundTokens: 100 }), 300, PRICE), 'without a rate, sound is plain input')
+  t.end()
+})
+
+t.test('an estimate takes the greater of what was reported and what the bytes suggest', t => {
+  t.match(observed(replied(undefined, false, { delivered: 300 }), TERMS), { input: SAID / 3, output: 100 })
+  const told = replied({ input_tokens: 10, output_tokens: 150 }, false, { delivered: 300 })
+  t.match(observed(told, TERMS), { input: 10, output: 150 }, 'reported input is better than any estimate')
+  const absurd = replied({ input_tokens: 10, output_tokens: 9e9 }, false, { delivered: 300 })
+  t.match(observed(absurd, TERMS), { input: SAID / 3, output: 100 }, 'an implausible report says nothing')
+  t.end()
+})
+
+t.test('a reply that is cut counts two bytes as a token, and what may have been generated unseen', t => {
+  t.match(cutUsage(replied(undefined, false, { delivered: 300 }), TERMS), { input: SAID / 2, output: 150 })
+  const silent = { delivered: 300, silentMs: 2000 }
+  t.equal(
+    cutUsage(replied(undefined, false, silent), HIDDEN).output,
+    150 + 150 * 3,
+    'one second more than it was silent',
+  )
+  t.equal(cutUsage(replied(undefined, false, silent), TERMS).output, 150, 'a model that does not reason is not silent')
+  const long = { delivered: 300, silentMs: 60_000, elapsedMs: 60_000 }
+  t.equal(cutUsage(replied(undefined, false, long), HIDDEN).output, 1000, 'the limit holds')
+  const apart = { ...long, model: model({ reasoningInLimit: false }) }
+  t.equal(cutUsage(replied(undefined, false, apart), HIDDEN).output, 150 * 61, 'unless reasoning is not within it')
+  const early = { delivered: 0, silentMs: 60_000, elapsedMs: 1000 }
+  t.equal(cutUsage(replied(undefined, false, early), HIDDEN).output, 150 * 2, 'nor can it exceed the time')
+  const encrypted = { delivered: 0, encryptedBytes: 400, elapsedMs: 10_000 }
+  t.equal(cutUsage(replied(undefined, false, encrypted), HIDDEN).output, 200 + 150)
+  const known: Terms = { ...TERMS, prefix: () => ({ inputTokens: 100, cachedTokens: 80, restBytes: 40 }) }
+  t.match(cutUsage(replied(undefined, false), known), { input: 40, cacheRead: 80 }, 'the beginning is known')
+  t.equal(growsByClock({ silentMs: 1 }, HIDDEN), true)
+  t.equal(growsByClock({ silentMs: 1 }, TERMS), false)
+  t.equal(growsByClock({ silentMs: 0 }, HIDDEN), false)
+  t.end()
+})
+
+t.test('a report is plausible within windows and limits, and within what there was time for', t => {
+  const isPlausible = (usage: object, more: Partial<Billable> = {}, terms = TERMS): boolean => {
+    const x = replied({ input_tokens: 10, output_tokens: 20, ...usage }, true, more)
+    return plausible(x.tally.usage()!, x, terms)
+  }
+  t.ok(isPlausible({}))
+  t.ok(isPlausible({ input_tokens: 400_000 }), 'two windows')
+  t.notOk(isPlausible({ input_tokens: 400_001 }))
+  t.ok(isPlausible({ input_tokens: 2_000_000 }, {}, weight({ providerTools: true })), 'ten passes of tools')
+  t.notOk(isPlausible({ input_tokens: 2_000_001 }, {}, weight({ providerTools: true })))
+  t.ok(isPlausible({ output_tokens: 10_000 }), 'ten times the limit')
+  t.notOk(isPlausible({ output_tokens: 10_001 }))
+  t.ok(isPlausible({ output_tokens: 4096 }, { body: body({ max_tokens: 1 }) }), '4096 tokens in any case')
+  t.notOk(isPlausible({ output_tokens: 4097 }, { body: body({ max_tokens: 1 }) }))
+  t.ok(isPlausible({ output_tokens: 15_150 }, { silentMs: 100_000 }), 'what there was time for')
+  t.notOk(isPlausible({ output_tokens: 15_151 }, { silentMs: 100_000 }))
+  t.end()
+})
+
+t.test('only the implausible part of a report is reduced, its largest counters first', t => {
+  const x = replied(undefined, false, { delivered: 300 })
+  const estimate = { ...NO_USAGE, input: 200, output: 100 }
+  const report = { ...NO_USAGE, input: 500_000, cacheRead: 50, output: 120 }
+  t.match(bounded(report, estimate, x, TERMS, false), { input: SAID - 50, cacheRead: 50, output: 120 })
+  t.match(bounded(report, estimate, x, TERMS, true), { input: 150, cacheRead: 50, output: 120 }, 'as estimated')
+  const long = { ...NO_USAGE, input: 10, output: 90_000, reasoning: 80_000 }
+  t.match(bounded(long, estimate, x, TERMS, false), { input: 10, output: 300, reasoning: 300 })
+  t.match(bounded(long, estimate, x, HIDDEN, false), { output: 1300 }, 'and its limit may have been used unseen')
+  t.end()
+})
+
+t.test('a hold covers all input and the output at their dearest', t => {
+  const x = replied(undefined, false)
+  const none = heldCalls(x, TERMS).most
+  t.equal(holdFor(x, 100, TERMS, none), BigInt(SAID / 2) * INPUT + 100n * OUTPUT)
+  t.equal(holdFor(x, 0, weight({ caches: '5m' }), none), BigInt(SAID / 2) * CACHE_WRITE)
+  const predicted: Terms = { ...TERMS, extras: { ...NO_EXTRAS, predicted: 7 } }
+  t.equal(holdFor(x, 0, predicted, none), BigInt(SAID / 2) * INPUT + 7n * OUTPUT)
+  t.equal(outputOf(x, BigInt(SAID / 2) * INPUT + 40n * OUTPUT, TERMS), 40, 'the rest of a hold, in output tokens')
+  t.equal(outputRateOf(x, TERMS), OUTPUT * 1_000_000n)
+  t.end()
+})
+
+t.test('a JSON request holds for every call that it allows, and a stream needs only one', t => {
+  const kind = 'webSearch' as const
+  const search = (most?: number) => ({ kind, type: 'web_search', param: 'tools[0]', index: 0, most }) as never
+  const terms = (most?: number): Terms => ({ ...TERMS, toolCalls: 10, extras: { ...NO_EXTRAS, tools: [search(most)] } })
+  const stream = replied(undefined, false)
+  const whole = replied(undefined, false, { body: body({}) })
+  t.same(heldCalls(stream, terms()).most.calls, { webSearch: 10 })
+  t.same(heldCalls(stream, terms()).least.calls, { webSearch: 1 })
+  t.same(heldCalls(stream, terms(30)).most.calls, { webSearch: 10 })
+  t.same(heldCalls(whole, terms(30)).most.calls, { webSearch: 30 })
+  t.same(heldCalls(whole, terms(30)).least.calls, { webSearch: 30 })
+  t.end()
+})
+
+t.test('a running reply costs nothing before it begins, and then its input and what was delivered', t => {
+  t.equal(runningCharge(replied(undefined, false), TERMS), 0n)
+  t.equal(runningCharge(replied(undefined, false), TERMS, 10), BigInt(SAID / 2) * INPUT + 10n * OUTPUT, 'ten ahead')
+  const begun = replied(undefined, false, { delivered: 300 })
+  t.equal(runningCharge(begun, TERMS), BigInt(SAID / 2) * INPUT + 150n * OUTPUT)
+  t.equal(runningCharge(begun, TERMS, 9000), BigInt(SAID / 2) * INPUT + 1000n * OUTPUT, 'not beyond the limit')
+  t.end()
+})
+
+t.test('tools and advice that a cut reply has not reported count as used once', t => {
+  const { entry: large } = modelOf('famA', 'acme/famA-large-5')
+  const tool = { kind: 'webSearch', type: 'web_search', param: 'tools[0]', index: 0, most: undefined } as never
+  const asked: Terms = { ...TERMS, extras: { ...NO_EXTRAS, tools: [tool] } }
+  t.same(asCut(replied(undefined, false), asked).extras.leastCalls, { webSearch: 1 })
+  t.equal(asCut(replied(undefined, false, { delivered: 1 }), asked), asked, 'this format reports calls before content')
+  const advised: Terms = { ...TERMS, extras: { ...NO_EXTRAS, advisors: [{ entry: large, most: 3 }] } }
+  const usage = { ...NO_USAGE, input: 200 }
+  t.match(adviceSoFar(usage, replied(undefined, false), advised), [
+    { usage: { input: 200, output: 1000 }, model: 'acme/famA-large-5' },
+  ])
+  t.same(adviceSoFar(usage, replied(undefined, false, { delivered: 1 }), advised), [])
+  t.match(images({ imageGeneration: 2 }, PRICE, 7000), [{ usage: { output: 14_000, imageOutput: 14_000 } }])
+  t.same(images({ webSearch: 2 }, PRICE, 7000), [])
+  t.end()
+})
+
+t.test('output is held for as the dearest class that it may be', t => {
+  const sounds = { ...NO_EXTRAS, media: ['audioOutput' as const] }
+  const dear = { ...PRICE, audioOutput: 80_000n }
+  t.match(dearestOutput(9, PRICE, NO_EXTRAS), { output: 9, reasoning: 0 })
+  t.match(dearestOutput(9, { ...PRICE, reasoning: PRICE.output + 1n }, NO_EXTRAS), { output: 9, reasoning: 9 })
+  t.match(dearestOutput(9, { ...dear, audioOutput: PRICE.output * 5n }, sounds), { output: 9, audioOutput: 9 })
+  t.equal(outputRate(PRICE, 0, TERMS), OUTPUT * 1_000_000n)
+  const tiered = { ...PRICE, factors: { ...PRICE.factors, serviceTier: new Map([['priority', 2_500_000_000n]]) } }
+  const held: Terms = { ...TERMS, extras: { ...NO_EXTRAS, held: { serviceTier: 'priority' } } }
+  t.equal(outputRate(tiered, 0, held), (OUTPUT * 1_000_000n * 25n) / 10n)
+  t.end()
+})
+
+t.test('a model is found by its name with a date, the longest name first', t => {
+  const { entry } = modelOf('famC', 'acme/famC-5.5')
+  const [four, five] = [
+    { ...entry, sends: 'vendor-4' },
+    { ...entry, sends: 'vendor-4-5' },
+  ]
+  const found = (name: string) => entryNamed([four, five], name)
+  t.equal(found('vendor-4'), four)
+  t.equal(found('vendor-4-20251101'), four)
+  t.equal(found('vendor-4-5-20251101'), five)
+  t.equal(found('vendor-4@1'), four)
+  t.equal(found('vendor-4-ultra'), undefined)
+  t.equal(found('vendor'), undefined)
+  t.end()
+})
