@@ -1,4 +1,4 @@
-/** Starts a gateway in the test's own process, with the repository's gateway.yaml and a real Redis of its own. */
+/** Starts a gateway in the test's own process, with the repository's gateway.yaml and a real Redis. */
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -20,7 +20,7 @@ import { PostgresServer } from './postgres.ts'
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8')
 
 /** The prefix of a store that no other test uses, as gateway.yaml has it. */
-const OWN_STORE_PREFIX = 'tollgate'
+export const OWN_STORE_PREFIX = 'tollgate'
 
 /**
  * The repository's file for a test: with a prefix of its own, on the loopback interface, and patient with a store on a
@@ -41,6 +41,8 @@ export interface Options {
   readonly environment?: Partial<Environment>
   /** Changes gateway.yaml. */
   readonly edit?: Edit
+  /** Whether the gateway starts a redis-server of its own, for a test of that server. */
+  readonly ownStore?: boolean
 }
 
 export interface TestGateway {
@@ -55,7 +57,11 @@ export interface TestGateway {
   open(path: string, options?: CallOptions): Promise<Response>
   call(path: string, options?: CallOptions): Promise<Answer>
   balance(secret: string): Promise<Record<string, any>>
-  /** Waits until nothing is held and nothing runs, then audits the ledger. Returns the history of a key. */
+  /** Returns the history of a key, as its customer sees it. */
+  history(secret: string): Promise<Record<string, any>[]>
+  /** Waits until nothing is held of these keys and nothing runs, then audits them. */
+  settledAll(secrets: readonly string[]): Promise<void>
+  /** The same for one key. Returns its history. */
   settled(secret: string): Promise<Record<string, any>[]>
 }
 
@@ -84,18 +90,26 @@ export function upstreamEnv(url: string, key = 'upstream-secret-0123456789'): Re
   )
 }
 
-/** The store for one test: a server of the gateway's own, or the given one under a unique prefix. */
-export function storeEnv(): { env: Record<string, string>; prefix: string } {
-  const url = process.env['REDIS_URL']
-  const own = findServer(process.env) !== undefined && process.env['TEST_STORE'] !== 'given'
+/**
+ * The store for one test: the shared one under a unique prefix, or a server that the gateway starts.
+ * @param own whether the gateway starts one in any case
+ */
+export function storeEnv(own = false): { env: Record<string, string>; prefix: string } {
+  const url = own && findServer(process.env) !== undefined ? undefined : sharedStore()
   return {
     env: {
       PATH: process.env['PATH'] ?? '',
-      ...(!own && url !== undefined && { REDIS_URL: url }),
+      ...(url !== undefined && { REDIS_URL: url }),
       ...recordsEnv(),
     },
-    prefix: own ? OWN_STORE_PREFIX : `t-${randomUUID().slice(0, 8)}`,
+    prefix: url === undefined ? OWN_STORE_PREFIX : `t-${randomUUID().slice(0, 8)}`,
   }
+}
+
+/** The Redis that tests share. `npm test` starts one for each of its jobs; REDIS_URL names another one. */
+function sharedStore(): string | undefined {
+  const urls = (process.env['TEST_REDIS'] ?? process.env['REDIS_URL'] ?? '').split(' ')
+  return urls[Number(process.env['TAP_JOB_ID'] ?? 0) % urls.length] || undefined
 }
 
 /**
@@ -143,7 +157,7 @@ export async function expireHolds(ledger: Ledger, account: string): Promise<void
 export async function startGateway(t: Test, options: Options = {}): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
   const file = join(folder, 'gateway.yaml')
-  const store = storeEnv()
+  const store = storeEnv(options.ownStore)
   writeFileSync(file, testYaml(store.prefix, options.edit))
   const env = {
     ...store.env,
@@ -217,12 +231,22 @@ class Handle implements TestGateway {
     return (await this.call('/api/v1/keys/lookup/balance', { key: secret })).json
   }
 
-  async settled(secret: string): Promise<Record<string, any>[]> {
-    const { ledger } = this.gateway
-    const id = await this.id(secret)
-    while (ledger.live > 0 || (await ledger.balance(id)).held > 0n) await new Promise(resolve => setTimeout(resolve, 5))
-    const { drifts } = await audit(ledger, [id])
-    if (drifts.length > 0) throw new Error(`the ledger drifted: ${JSON.stringify(drifts)}`)
+  async history(secret: string): Promise<Record<string, any>[]> {
     return (await this.call('/api/v1/key-info/history', { key: secret })).json.data
+  }
+
+  async settledAll(secrets: readonly string[]): Promise<void> {
+    const { ledger } = this.gateway
+    const ids = await Promise.all(secrets.map(secret => this.id(secret)))
+    const isHeld = async (): Promise<boolean> =>
+      (await Promise.all(ids.map(id => ledger.balance(id)))).some(({ held }) => held > 0n)
+    while (ledger.live > 0 || (await isHeld())) await new Promise(resolve => setTimeout(resolve, 5))
+    const { drifts } = await audit(ledger, ids)
+    if (drifts.length > 0) throw new Error(`the ledger drifted: ${JSON.stringify(drifts)}`)
+  }
+
+  async settled(secret: string): Promise<Record<string, any>[]> {
+    await this.settledAll([secret])
+    return this.history(secret)
   }
 }

@@ -45,7 +45,7 @@ async function startCluster(folder: string): Promise<{ url: string; stop(): void
 function run(title: string, stories: readonly string[], env: Record<string, string>): Promise<boolean> {
   console.log(`\n${title}: ${stories.join(', ')}`)
   const files = stories.map(story => `test/story/${story}.test.ts`)
-  const child = spawn('tap', ['run', '--disable-coverage', '--reporter=terse', '--timeout=300', ...files], {
+  const child = spawn(process.execPath, ['test/run.ts', ...files], {
     stdio: 'inherit',
     env: { ...process.env, ...env },
   })
@@ -56,7 +56,7 @@ const folder = mkdtempSync(join(tmpdir(), 'tollgate-matrix-'))
 const postgres = await PostgresServer.start()
 const cluster = await startCluster(folder)
 const onPostgres = { TEST_POSTGRES: postgres.url, TEST_RECORDS: 'postgres' }
-const onCluster = { REDIS_URL: cluster.url, TEST_STORE: 'given' }
+const onCluster = { TEST_REDIS: cluster.url }
 const results = [
   await run('PostgreSQL, one Redis', [...STORIES, ...WITH_OWN_REDIS], onPostgres),
   await run('SQLite, a cluster of three', STORIES, onCluster),

@@ -25,11 +25,7 @@ export class RealRedis {
   /** Starts a server that keeps what it acknowledged. */
   static async start(t: Test, ...settings: string[]): Promise<RealRedis> {
     const redis = new RealRedis(await freePort())
-    t.teardown(async () => {
-      redis.signal('SIGCONT')
-      await redis.kill()
-      rmSync(redis.folder, { recursive: true, force: true })
-    })
+    t.teardown(() => redis.remove())
     await redis.run(...settings)
     return redis
   }
@@ -67,6 +63,13 @@ export class RealRedis {
     const gone = new Promise(resolve => child.once('exit', resolve))
     child.kill('SIGKILL')
     await gone
+  }
+
+  /** Kills it, and deletes its files. */
+  async remove(): Promise<void> {
+    this.signal('SIGCONT')
+    await this.kill()
+    rmSync(this.folder, { recursive: true, force: true })
   }
 
   /** Runs one command, as an operator would. */

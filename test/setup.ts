@@ -11,7 +11,7 @@ import { postgresPrograms } from './postgres.ts'
 const missing = [
   ...(process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
   ...(postgresPrograms() === undefined ? ['postgresql'] : []),
-  ...(existsSync(BROWSER) ? [] : ['chromium']),
+  ...(existsSync(BROWSER) ? [] : ['chromium-headless-shell']),
 ]
 if (missing.length > 0) {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) {

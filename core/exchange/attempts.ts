@@ -140,7 +140,6 @@ export class Attempts {
     this.keptMs = ms
     this.room = { bytes }
     this.#kept = new LRUCache<ClientAttempt, true>({
-      max: 100_000,
       maxSize: bytes,
       ttl: ms,
       ttlAutopurge: true,

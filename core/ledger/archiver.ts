@@ -4,8 +4,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../lib/log.ts'
+import { lru } from '../lib/lru.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
-import { LRUCache } from 'lru-cache'
 import { type Position, StaleGeneration } from '../records/recorder.ts'
 import type { Records } from '../records/records.ts'
 import { endOf, KEPT_MS } from './buckets.ts'
@@ -41,7 +41,7 @@ export class Archiver {
   /** Shards in which this process knows of entries. */
   readonly #announced = new Set<number>()
   /** Buckets whose expiry is set. */
-  readonly #expiring = new LRUCache<string, true>({ max: 20_000 })
+  readonly #expiring = lru<string, true>(20_000)
   /** The next shard of the round, and when the round began by the store's clock. */
   #next = 0
   #roundBegan = 0

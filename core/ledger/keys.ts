@@ -1,12 +1,13 @@
 /** Customers' keys, as requests find them. The secrets themselves are never stored. */
 import { timingSafeEqual } from 'node:crypto'
-import { LRUCache } from 'lru-cache'
+import type { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './key-changes.ts'
 import { digestOf } from './key-secrets.ts'
 import type { Ledger } from './ledger.ts'
 import { stored, unavailable } from './scripts.ts'
+import { lru } from '../lib/lru.ts'
 
 /** A key as the store has it. Its type is the name of a key type. */
 export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expiresAt' | 'label'> {
@@ -34,9 +35,9 @@ export class Keys extends KeyChanges {
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
   /** Digests of unknown secrets. A separate cache, so that guesses displace only other guesses. */
-  readonly #absent = new LRUCache<string, true>({ max: ABSENT_MAX, ttl: ABSENT_MS })
+  readonly #absent = lru<string, true>(ABSENT_MAX, { ttl: ABSENT_MS })
   /** Digests of secrets that were valid at their last look-up, however long ago. */
-  readonly #known = new LRUCache<string, true>({ max: KNOWN_MAX })
+  readonly #known = lru<string, true>(KNOWN_MAX)
   /** Running look-ups by digest. */
   readonly #reading = new Map<string, Reading>()
 
@@ -44,11 +45,7 @@ export class Keys extends KeyChanges {
   constructor(ledger: Ledger, cacheMs: number, now: () => number) {
     super(ledger, now)
     // Reading the clock for every look-up would cost more than it is worth.
-    this.#found = new LRUCache({
-      max: CACHED_MAX,
-      ttl: Math.max(cacheMs, 1),
-      ttlResolution: Math.min(cacheMs / 10, 100),
-    })
+    this.#found = lru(CACHED_MAX, { ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
   }
 
   /**

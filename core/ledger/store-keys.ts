@@ -3,7 +3,7 @@
  * cluster keeps them on one server.
  */
 import { crc32 } from 'node:zlib'
-import { LRUCache } from 'lru-cache'
+import { lru } from '../lib/lru.ts'
 
 /** Number of shards. A store that was made with another number is refused. */
 export const SHARDS = 1024
@@ -32,7 +32,7 @@ export interface AccountKeys {
 /** The keys of one store. */
 export class StoreKeys {
   readonly #prefix: string
-  readonly #accounts = new LRUCache<string, AccountKeys>({ max: 10_000 })
+  readonly #accounts = lru<string, AccountKeys>(10_000)
 
   constructor(prefix: string) {
     this.#prefix = prefix

@@ -1,5 +1,5 @@
 /** Counts how often each of many names does something in a minute. */
-import { LRUCache } from 'lru-cache'
+import { lru } from './lru.ts'
 
 const MINUTE_MS = 60_000
 /** Names that are remembered. The names that were counted longest ago are forgotten first. */
@@ -12,7 +12,7 @@ interface Seen {
 
 /** Counts by name, each over a minute of its own. */
 export class PerMinute {
-  readonly #seen = new LRUCache<string, Seen>({ max: NAMES_MAX })
+  readonly #seen = lru<string, Seen>(NAMES_MAX)
   readonly #now: () => number
 
   /** @param now milliseconds since the epoch */

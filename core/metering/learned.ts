@@ -2,7 +2,7 @@
  * What replies reveal about their models: their speed, the tokens that their upstreams add to a prompt, and whether
  * their usage reports can be trusted. Each key counts once, so that no customer can change what others are held for.
  */
-import { LRUCache } from 'lru-cache'
+import { lru } from '../lib/lru.ts'
 
 /** Number of keys that must have contributed before the value applies to other keys. */
 const KEYS_MIN = 20
@@ -22,7 +22,7 @@ const EVERY = 32
 
 /** The last value of each key, for one kind of value and one model. */
 class Values {
-  readonly #of = new LRUCache<string, number>({ max: KEYS_MAX })
+  readonly #of = lru<string, number>(KEYS_MAX)
   readonly #share: number
   #percentile: number | undefined
   #news = 0
@@ -61,7 +61,7 @@ interface ModelFacts {
 
 /** What was learned about each model. */
 export class Learned {
-  readonly #models = new LRUCache<string, ModelFacts>({ max: MODELS_MAX })
+  readonly #models = lru<string, ModelFacts>(MODELS_MAX)
 
   /** Records a value from a key's request: tokens that the upstream added, or tokens per second. */
   learn(model: string, account: string, kind: 'overhead' | 'rate', value: number): void {

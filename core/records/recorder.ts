@@ -3,8 +3,8 @@
  * entry states the whole charge of its exchange, so that writing it again changes nothing, in whatever order entries
  * come.
  */
-import { LRUCache } from 'lru-cache'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
+import { lru } from '../lib/lru.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import { counted, type EndedEntry, type HistoryEntry, isFinal, KINDS, lastEnd } from './entry.ts'
 import { generationOf } from './migrations.ts'
@@ -64,7 +64,7 @@ export class Recorder {
   readonly #database: Database
   readonly #names: Names
   /** Numbers of accounts, which never change. */
-  readonly #numbers = new LRUCache<string, number>({ max: NUMBERS_MAX })
+  readonly #numbers = lru<string, number>(NUMBERS_MAX)
   readonly #months: Months
   /** Called within the transaction that records exchanges. If it throws, they are recorded without it. */
   watcher: Watcher | undefined

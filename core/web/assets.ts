@@ -57,7 +57,8 @@ const PAGE_HEADERS: Readonly<Record<string, string>> = {
 interface Asset {
   readonly type: string
   readonly plain: Buffer
-  readonly compressed: Buffer | undefined
+  /** Its gzip, once it has been asked for. */
+  compressed: Buffer | undefined
 }
 
 /** A reply whose body is compressed already. */
@@ -98,8 +99,7 @@ export class WebPage {
   #add(name: string, plain: Buffer): void {
     const type = TYPES[extname(name)]
     if (type === undefined) return
-    const compressed = plain.length >= COMPRESSED_MIN_BYTES ? gzipSync(plain, { level: 9 }) : undefined
-    this.#files.set(name, { type, plain, compressed })
+    this.#files.set(name, { type, plain, compressed: undefined })
   }
 
   /** Returns the page itself. */
@@ -122,7 +122,8 @@ export class WebPage {
       'x-content-type-options': 'nosniff',
     }
     const takesGzip = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(String(encodings))
-    if (asset.compressed && takesGzip) return new CompressedReply(asset.compressed, headers)
-    return new Reply(200, asset.plain, headers)
+    if (!takesGzip || asset.plain.length < COMPRESSED_MIN_BYTES) return new Reply(200, asset.plain, headers)
+    // Compressing every file at the start would delay it, and most are never asked for.
+    return new CompressedReply((asset.compressed ??= gzipSync(asset.plain, { level: 9 })), headers)
   }
 }

@@ -24,7 +24,7 @@ t.test('check prints every problem at once, with its line, and exits with 78', a
       /gateway\.yaml has problems \(run `check`\), so the schema lacks the options of your own plugins/,
     ],
   )
-  const start = await place.run('start')
+  const start = await place.execute(['start'])
   t.equal(start.code, 78, 'start refuses it alike')
 })
 
@@ -56,7 +56,7 @@ t.test('a file that cannot be read is reported as such by every command', async 
     code: 78,
     err: /^nothing\.yaml:1:1 this file does not exist[^]*1 problem\n$/,
   })
-  t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 this is a folder, not a file/ })
+  t.match(await place.execute(['start', '-c', '.']), { code: 78, err: /^\.:1:1 this is a folder, not a file/ })
   writeFileSync(join(place.folder, 'utf16.yaml'), Buffer.from('\ufefflimits: {}\n', 'utf16le'))
   t.match(await place.run('check', 'utf16.yaml'), {
     code: 78,

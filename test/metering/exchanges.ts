@@ -25,7 +25,7 @@ import router from '../../plugins/router.ts'
 import sseTap from '../../plugins/sse-tap.ts'
 import usageMeter from '../../plugins/usage-meter.ts'
 import { edited, type Edit } from '../gateway-file.ts'
-import { testYaml, upstreamEnv } from '../gateway.ts'
+import { OWN_STORE_PREFIX, testYaml, upstreamEnv } from '../gateway.ts'
 import { keyOf, NOW } from '../plugins/facts.ts'
 
 const FILE = fileURLToPath(new URL('../../gateway.yaml', import.meta.url))
@@ -147,7 +147,7 @@ export class Exchanges {
 
   /** @param balance of every key, in nano-credits */
   static async load(edit: Edit = priced(), balance = 10n ** 12n): Promise<Exchanges> {
-    const text = edited(testYaml('tollgate'), file => edit(file.set('limits.stage', '5s')))
+    const text = edited(testYaml(OWN_STORE_PREFIX), file => edit(file.set('limits.stage', '5s')))
     const { config, problems } = await loadConfig(FILE, upstreamEnv('http://127.0.0.1:9'), checkChain, text)
     if (!config) throw new Error(JSON.stringify(problems))
     return new Exchanges(config, balance)

@@ -53,9 +53,9 @@ t.test('a data folder has one gateway, and no command takes the store of a kille
   const place = new Place(t)
   const env = { PATH: '/nonexistent', REDIS_URL: '' }
   const running = await place.start(t, env)
-  t.match(await place.run('start', env), { code: 1, err: /another gateway uses .+data; set another store\.data/ })
-  t.match(await place.run('keys', 'list', env), { code: 0 })
+  t.match(await place.execute(['start'], env), { code: 1, err: /another gateway uses .+data; set another store\.data/ })
+  t.match(await place.execute(['keys', 'list'], env), { code: 0 })
   await running.stop('SIGKILL')
-  t.match(await place.run('keys', 'list', env), { code: 1, err: /there is no store/ })
+  t.match(await place.execute(['keys', 'list'], env), { code: 1, err: /there is no store/ })
   await place.start(t, env)
 })

@@ -58,7 +58,7 @@ t.test(
 )
 
 t.test('two gateways do not share one managed store', { skip }, async t => {
-  const place = new Place(t)
+  const place = new Place(t, file => file, {}, true)
   await place.start(t)
-  t.match(await place.run('start'), { code: 1, err: /another gateway uses/ })
+  t.match(await place.execute(['start']), { code: 1, err: /another gateway uses/ })
 })

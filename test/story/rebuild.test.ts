@@ -39,7 +39,7 @@ t.test('a lost store is rebuilt from the records, and a gateway that ran meanwhi
   })
   await redis.command('FLUSHALL')
   await until(async () => (await ask(first, one.key)) === 503)
-  t.match(await place.run('start'), { code: 1, err: /the store is empty, but the records have keys/ })
+  t.match(await place.execute(['start']), { code: 1, err: /the store is empty, but the records have keys/ })
   t.match(await place.run('keys', 'create', '--type', 'famC', '--credits', '1'), { code: 1, err: /the store is empty/ })
   t.match(await place.run('rebuild'), { code: 0, out: /Restored 2 keys/ })
   const [audited, ...shown] = await Promise.all([

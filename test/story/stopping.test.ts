@@ -3,6 +3,7 @@ import { Redis } from 'ioredis'
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { until, upstreamEnv } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
@@ -43,7 +44,8 @@ t.test('after kill -9 the next start finds the store, and releases what was held
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
   }
-  const place = new Place(t, file => file.set('ledger.lease', '300ms').set('ledger.reapEvery', '50ms'))
+  const edit: Edit = file => file.set('ledger.lease', '300ms').set('ledger.reapEvery', '50ms')
+  const place = new Place(t, edit, {}, true)
   const first = await place.start(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')
   t.equal((await first.chat(key, STREAM)).status, 200)
@@ -58,7 +60,7 @@ t.test(
   'a managed store that is slow to answer is not started a second time',
   { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
   async t => {
-    const place = new Place(t)
+    const place = new Place(t, file => file, {}, true)
     const running = await place.start(t)
     const { id, key } = await place.key('famC', '1')
     const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })

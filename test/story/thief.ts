@@ -4,6 +4,7 @@
  * the maximum that the provider could have billed for what it sent.
  */
 import type { ServerResponse } from 'node:http'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { type TestGateway, until } from '../gateway.ts'
@@ -13,6 +14,11 @@ import type { Received, ScriptedUpstream } from '../upstream.ts'
 export const RATE = 1000
 /** Milliseconds for which the provider continues after it saw the connection close. */
 const STOP_LAG_MS = 1000
+/**
+ * Customers, gateway and provider share a process. What one of them sends, another one may see this many turns of the event
+ * loop later: when a text arrives, when a client leaves, and when a connection closes.
+ */
+const TURNS = 3
 /** Tokens in flight when a connection closes. For a model without reasoning, no customer is charged for them. */
 const IN_FLIGHT = RATE * 0.1
 /** Prices of all models in this test, in nano-credits per token, below and above so many input tokens. */
@@ -135,7 +141,7 @@ export const PLACES = [
 
 const script = fc.record({
   bytesPerToken: fc.constantFrom(2, 3, 4, 5),
-  phases: fc.array(fc.record({ hiddenMs: fc.constantFrom(0, 0, 300, 500), words: fc.nat(20) }), {
+  phases: fc.array(fc.record({ hiddenMs: fc.constantFrom(0, 0, 100, 200), words: fc.nat(20) }), {
     minLength: 1,
     maxLength: 3,
   }),
@@ -188,13 +194,21 @@ export class Provider {
   /** By the name that each customer puts into its text. */
   readonly bills = new Map<string, Bill[]>()
   readonly scripts = new Map<string, Script>()
+  readonly #asked = new Map<string, () => void>()
 
   constructor(upstream: ScriptedUpstream) {
     upstream.script = (received, res) => this.#answer(received, res)
   }
 
+  /** Calls back when the next request of a customer arrives. */
+  whenAsked(name: string, callback: () => void): void {
+    this.#asked.set(name, callback)
+  }
+
   async #answer({ path, body, json }: Received, res: ServerResponse): Promise<void> {
     const name = /customer-\d+/.exec(body)?.[0] ?? ''
+    this.#asked.get(name)?.()
+    this.#asked.delete(name)
     const { bytesPerToken, phases, sealed } = this.scripts.get(name) as Script
     const text = /said: ([^"\\]*)/.exec(body)?.[1] ?? ''
     const limit =
@@ -489,6 +503,11 @@ class Reply {
   }
 }
 
+interface Scene {
+  readonly g: TestGateway
+  readonly provider: Provider
+}
+
 let customers = 0
 
 /** Runs customers at once with one key. Resolves when all have settled. Most will be refused. */
@@ -502,7 +521,7 @@ export async function crowd(
     wishes.map(async wish => {
       const name = `customer-${++customers}`
       provider.scripts.set(name, wish.script)
-      for (let time = 0; time < wish.times; time++) await ask(g, key, name, wish, time)
+      for (let time = 0; time < wish.times; time++) await ask({ g, provider }, key, name, wish, time)
     }),
   )
   await until(() => g.gateway.running === 0)
@@ -511,22 +530,24 @@ export async function crowd(
 
 /** Runs customers, each with a key of his own. Returns what is wrong with their charges. */
 export async function serve(g: TestGateway, provider: Provider, wishes: readonly Customer[]): Promise<string[]> {
+  const turns = monitorEventLoopDelay({ resolution: 1 })
+  turns.enable()
   const served = await Promise.all(
     wishes.map(async wish => {
       const name = `customer-${++customers}`
       const key = await g.key(wish.place.type, 1000n)
       provider.scripts.set(name, wish.script)
-      for (let time = 0; time < wish.times; time++) await ask(g, key, name, wish, time)
+      for (let time = 0; time < wish.times; time++) await ask({ g, provider }, key, name, wish, time)
       return { name, key, wish }
     }),
   )
-  // Requests of clients that left at once may not have begun yet.
-  await sleep(100)
   await until(() => g.gateway.running === 0 && [...provider.bills.values()].flat().every(({ ended }) => ended > 0))
-  const wrong: string[] = []
-  for (const { name, key, wish } of served) wrong.push(...(await compare(g, provider, name, key, wish)))
+  turns.disable()
+  const lateMs = (TURNS * turns.max) / 1e6
+  await g.settledAll(served.map(({ key }) => key))
+  const wrong = await Promise.all(served.map(({ name, key, wish }) => compare(g, provider, name, key, wish, lateMs)))
   provider.bills.clear()
-  return wrong
+  return wrong.flat()
 }
 
 async function compare(
@@ -535,15 +556,16 @@ async function compare(
   name: string,
   key: string,
   wish: Customer,
+  lateMs: number,
 ): Promise<string[]> {
-  const entries = (await g.settled(key)).filter(({ type }) => type !== 'void')
+  const entries = (await g.history(key)).filter(({ type }) => type !== 'void')
   const bills = provider.bills.get(name) ?? []
   const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((all, amount) => all + amount, 0n)
   const charged = sum(entries.map(({ cost_nano: cost }) => BigInt(cost)))
   const waived = sum(entries.map(({ waived_nano: nano }) => BigInt(nano)))
   const billed = sum(bills.map(priceOf))
-  const most = sum(bills.map(mostOf))
-  const unseen = wish.place.reasons === 'none' ? BigInt(bills.length) * BigInt(IN_FLIGHT) * PRICE.output : 0n
+  const most = sum(bills.map(bill => mostOf(bill, lateMs)))
+  const unseen = sum(bills.map(bill => unseenIn(bill, wish.place.reasons === 'none', lateMs)))
   // A client that has the last content, or that asked for JSON, pays the usage that the provider reports.
   const exact = !wish.stream || ['never', 'after the text', 'after the usage'].includes(wish.leave)
   const told = (): string =>
@@ -569,12 +591,18 @@ function scaled(tokens: bigint, names: readonly string[]): bigint {
   return (exact + parts - 1n) / parts
 }
 
+/** What the gateway cannot have seen: tokens in flight, and what was made while the process was late. */
+function unseenIn({ choices, dearest, spoken }: Bill, inFlight: boolean, lateMs: number): bigint {
+  const tokens = (inFlight ? IN_FLIGHT : 0) + Math.ceil((lateMs * RATE * choices) / 1000)
+  return (BigInt(tokens) * (spoken ? PRICE.spoken : LONG.output) * dearest) / 10n
+}
+
 /**
  * The maximum that a provider could have billed that sent the same bytes in the same time, at the declared rate and
  * within the limit.
  */
-function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken }: Bill): bigint {
-  const time = ended - began + STOP_LAG_MS + 500
+function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken }: Bill, lateMs: number): bigint {
+  const time = ended - began + STOP_LAG_MS + 500 + lateMs
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
   const input = BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS)
   const tokens =
@@ -590,7 +618,7 @@ function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken 
 /** Maximum bytes of a request. */
 const BODY_MOST = 3000
 
-async function ask(g: TestGateway, key: string, name: string, wish: Customer, time: number): Promise<void> {
+async function ask({ g, provider }: Scene, key: string, name: string, wish: Customer, time: number): Promise<void> {
   const { path, model } = wish.place
   const text = `${name} said: ${'word '.repeat(wish.words)}`
   const native = wish.place.path === '/v1/chat/completions' && wish.place.type === 'famC'
@@ -658,7 +686,8 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
           ? { 'x-stainless-retry-count': '1' }
           : {}
   const leave = new AbortController()
-  const timer = wish.leave === 'at once' ? setTimeout(() => leave.abort(), 50) : undefined
+  // A request that does not reach the provider has been refused.
+  if (wish.leave === 'at once') provider.whenAsked(name, () => leave.abort())
   try {
     const response = await g.open(path, { key, body, headers, signal: leave.signal })
     const reader = (response.body as ReadableStream<Uint8Array>).getReader()
@@ -678,7 +707,5 @@ async function ask(g: TestGateway, key: string, name: string, wish: Customer, ti
     }
   } catch (thrown) {
     if (!leave.signal.aborted) throw thrown
-  } finally {
-    clearTimeout(timer)
   }
 }

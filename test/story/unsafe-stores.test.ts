@@ -17,11 +17,11 @@ t.test('stores that may lose balances cause a warning, and are refused in produc
   await redis.command('CONFIG', 'SET', 'appendonly', 'no')
   await redis.command('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
   const weak = /has no append-only file[^]*evicts balances[^]*has no memory limit/
-  t.match(await new Place(t, production, env).run('start'), { code: 1, err: weak })
+  t.match(await new Place(t, production, env).execute(['start']), { code: 1, err: weak })
   const warned = await new Place(t, shared, env).start(t)
   await warned.saw(weak)
   await warned.stop('SIGTERM')
-  t.match(await new Place(t, file => production(file).set('store.replicas', 1), env).run('start'), {
+  t.match(await new Place(t, file => production(file).set('store.replicas', 1), env).execute(['start']), {
     code: 1,
     err: /0 of the 1 replicas[^]*set min-replicas-to-write 1/,
   })

@@ -1,0 +1,272 @@
+/** The command line: its commands with their options, and what becomes of mistakes. */
+import { Command, CommanderError } from 'commander'
+import manifest from '../../package.json' with { type: 'json' }
+import type { Environment } from '../lib/environment.ts'
+import { printSchema, type SchemaOptions } from './schema.ts'
+import { runAudit } from './audit.ts'
+import { check, listPlugins, plan } from './check.ts'
+import { creditEntry, type CreditOptions } from './credit.ts'
+import {
+  createKeys,
+  listKeys,
+  rotateKey,
+  showKey,
+  showHistory,
+  topUp,
+  type CreateOptions,
+  type HistoryOptions,
+  type ListOptions,
+  type TopUpOptions,
+} from './keys.ts'
+import { setStatus } from './key-status.ts'
+import { testNotices } from './notices.ts'
+import { runRebuild } from './rebuild.ts'
+import { configured, UsageError } from './shared.ts'
+import { createToken, listTokens, revokeToken, type TokenOptions } from './tokens.ts'
+import { changeAccount, listAccounts, testAccount } from './upstreams.ts'
+import { showUsage, type UsageOptions } from './usage.ts'
+
+const JSON_OPTION = ['--json', 'print JSON'] as const
+
+interface Output {
+  readonly json?: boolean
+}
+
+/**
+ * Runs a command line to its end. A gateway that has started goes on.
+ * @param args without the name of the program
+ * @param environment for `start`
+ * @param quiet for all other commands: nothing is logged, since they print their results
+ */
+export async function runCommandLine(
+  args: readonly string[],
+  environment: Environment,
+  quiet: Environment,
+): Promise<void> {
+  try {
+    await programOf(environment, quiet).parseAsync(args, { from: 'user' })
+  } catch (thrown) {
+    // Commander has already printed its help or its error.
+    if (thrown instanceof CommanderError) return environment.exit(thrown.exitCode === 0 ? 0 : 2)
+    environment.complain(`tollgate: ${(thrown as Error).message}`)
+    await environment.exit(thrown instanceof UsageError ? 2 : 1)
+  }
+}
+
+function programOf(environment: Environment, quiet: Environment): Command {
+  const program = new Command('tollgate')
+    .description('The gateway for resellers of language-model access.')
+    .version(manifest.version, '-v, --version', 'print the version')
+    // Options after a command belong to that command: an option's value may look like an option of the program.
+    .enablePositionalOptions()
+    .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
+    .showSuggestionAfterError()
+    .exitOverride()
+    .configureOutput({
+      writeOut: text => environment.print(text.trimEnd()),
+      writeErr: text => environment.complain(text.trimEnd()),
+    })
+
+  /** The configuration file named by the command, or by one above it. */
+  let chosen = ''
+  program.hook('preAction', (_program, command) => {
+    for (let at: Command | null = command; at && chosen === ''; at = at.parent)
+      chosen = at.opts<{ config?: string }>().config ?? ''
+  })
+  const file = (given?: string): string => given ?? chosen
+  const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> =>
+    use(await configured(quiet, file()))
+
+  program
+    .command('start [file]')
+    .description('run the gateway')
+    .action(async (given?: string) => {
+      // Other commands do not need the proxy, which is half of the code to load.
+      const { start } = await import('./start.ts')
+      return start(environment, file(given))
+    })
+  program
+    .command('check [file]')
+    .description('print all problems of the configuration; exit status 78 if there are any')
+    .action((given?: string) => check(quiet, file(given)))
+  program
+    .command('plan [file]')
+    .description('print each endpoint with the stages of its requests')
+    .action((given?: string) => plan(quiet, file(given)))
+  program
+    .command('plugins [file]')
+    .description('print all plugins')
+    .action((given?: string) => listPlugins(quiet, file(given)))
+  program
+    .command('schema [file]')
+    .description('print the JSON Schema of the configuration, for editors')
+    .option('--markdown', 'print the reference of all options instead')
+    .action((given: string | undefined, options: SchemaOptions) => printSchema(quiet, file(given), options))
+  program
+    .command('audit')
+    .description('compare every balance with the records; exit status 1 if any differs')
+    .option('--key <id>', 'only this key')
+    .option('--reprice', 'also recompute each charge from its usage and prices')
+    .option('--json', 'print JSON')
+    .action((options: { key?: string; json?: boolean; reprice?: boolean }) =>
+      onConfig(config => runAudit(quiet, config, options)),
+    )
+
+  program
+    .command('credit <entry>')
+    .description('refund what an entry of the history charged')
+    .option('--reason <text>', 'reason, stored with the entry (required)')
+    .option('--key <id>', 'key that the entry belongs to')
+    .option('--json', 'print JSON')
+    .action((entry: string, options: CreditOptions) => {
+      requireOptions(options, 'reason')
+      return onConfig(config => creditEntry(quiet, config, entry, options))
+    })
+
+  program
+    .command('usage')
+    .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
+    .option('--since <day>', 'first day: today, yesterday, 7d or 2026-01-31', 'yesterday')
+    .option('--until <day>', 'last day, which is included', 'today')
+    .option('--by <group>', 'key, model, type, account (upstream account), day or status', 'model')
+    .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')
+    .option('--csv', 'print comma-separated values')
+    .option('--json', 'print JSON')
+    .action((options: UsageOptions) => onConfig(config => showUsage(quiet, config, options)))
+  program
+    .command('rebuild')
+    .description('fill an empty store from the records')
+    .action(() => onConfig(config => runRebuild(quiet, config)))
+
+  const keys = program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
+  keys
+    .command('create')
+    .description('create keys and print them once')
+    .option('--type <type>', 'key type from the configuration (required)')
+    .option('--credits <amount>', 'allocation, such as 25 or 0.5 (required)')
+    .option('--name <name>', 'name for your own use')
+    .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
+    .option('--count <number>', 'create so many keys at once: all or none')
+    .option('--batch <name>', 'name of the batch, by which the keys are listed')
+    .option('--csv', 'print comma-separated values')
+    .option(...JSON_OPTION)
+    .action((options: CreateOptions) => {
+      requireOptions(options, 'type', 'credits')
+      return onConfig(config => createKeys(quiet, config, options))
+    })
+  keys
+    .command('list')
+    .description('print all keys, or some of them')
+    .option('--search <text>', 'only keys with this in their id, name, batch or label')
+    .option('--type <type>', 'only keys of this type')
+    .option('--batch <name>', 'only keys of this batch')
+    .option('--status <status>', 'only keys that are active, disabled, expired, exhausted or deleted')
+    .option('--limit <number>', 'print at most so many keys')
+    .option('--cursor <id>', 'continue after this key')
+    .option(...JSON_OPTION)
+    .action((options: ListOptions) => onConfig(config => listKeys(quiet, config, options)))
+  keys
+    .command('show <id>')
+    .description('print one key')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => showKey(quiet, config, id, options)))
+  keys
+    .command('history <id>')
+    .description("print a key's requests, newest first")
+    .option('--limit <number>', 'print at most so many entries', '50')
+    .option('--cursor <number>', 'continue after this entry')
+    .option(...JSON_OPTION)
+    .action((id: string, options: HistoryOptions) => onConfig(config => showHistory(quiet, config, id, options)))
+  keys
+    .command('topup <id> <credits>')
+    .description("add to a key's allocation")
+    .option('--idempotency-key <key>', 'id of this top-up, such as an invoice number; a repeated id adds nothing')
+    .option(...JSON_OPTION)
+    .action((id: string, credits: string, options: TopUpOptions) =>
+      onConfig(config => topUp(quiet, config, id, credits, options)),
+    )
+  keys
+    .command('disable <id>')
+    .description('disable a key')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'disabled', options)))
+  keys
+    .command('enable <id>')
+    .description('enable a disabled key')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'active', options)))
+  keys
+    .command('rotate <id>')
+    .description('give a key a new secret; balance and history stay')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+
+  const tokens = program
+    .command('tokens')
+    .description('create and revoke the tokens of operators, for the admin API and its page')
+    .enablePositionalOptions()
+  tokens
+    .command('create')
+    .description('create a token and print it once')
+    .option('--name <name>', 'who uses it (required)')
+    .option('--scope <scope>', 'read, keys (also sells) or all', 'all')
+    .option(...JSON_OPTION)
+    .action((options: TokenOptions) => {
+      requireOptions(options, 'name')
+      return onConfig(config => createToken(quiet, config, options))
+    })
+  tokens
+    .command('list')
+    .description('print all tokens')
+    .option(...JSON_OPTION)
+    .action((options: Output) => onConfig(config => listTokens(quiet, config, options)))
+  tokens
+    .command('revoke <id>')
+    .description('revoke a token, and end its sessions')
+    .action((id: string) => onConfig(config => revokeToken(quiet, config, id)))
+
+  program
+    .command('webhooks')
+    .description('try the stage that tells another system what happens')
+    .command('test')
+    .description('let the running gateway send a test, and print whether it was delivered')
+    .action(() => onConfig(config => testNotices(quiet, config)))
+
+  const upstreams = program
+    .command('upstreams')
+    .description('print the accounts of all upstreams with their health')
+    .option(...JSON_OPTION)
+    .action((options: Output) => onConfig(config => listAccounts(quiet, config, options)))
+  for (const [action, description] of [
+    ['disable', 'ask an account no more'],
+    ['enable', 'ask a disabled account again'],
+    ['reset', 'ask an account again that failed or that its provider refused'],
+  ] as const)
+    upstreams
+      .command(`${action} <name>`)
+      .description(description)
+      .action((name: string) => onConfig(config => changeAccount(quiet, config, name, action)))
+  upstreams
+    .command('test <name>')
+    .description('send one small request by an account, which its provider bills')
+    .action((name: string) => onConfig(config => testAccount(quiet, config, name)))
+  takeConfig(program.commands)
+  return program
+}
+
+/**
+ * Commander would report a missing option before a misspelled one, so required options are checked here.
+ * @throws UsageError naming the first option that is missing
+ */
+function requireOptions<T extends object>(options: T, ...names: (string & keyof T)[]): void {
+  const missing = names.find(name => options[name] === undefined)
+  if (missing !== undefined) throw new UsageError(`option --${missing} is required`)
+}
+
+/** Accepts `--config` after any command. */
+function takeConfig(commands: readonly Command[]): void {
+  for (const command of commands) {
+    command.option('-c, --config <file>', 'the configuration')
+    takeConfig(command.commands)
+  }
+}

@@ -1,0 +1,62 @@
+/** Breaks the rules of the ledger and of its quotas on purpose, one by one: a simulation must find each of them. */
+import t, { type Test } from 'tap'
+import { RealRedis } from '../redis.ts'
+import { QuotaSimulation } from './quota-simulation.ts'
+import { openQuotas, QUOTA_KINDS, type QuotaMutation, seed, simulate, skip } from './runs.ts'
+import type { Mutation } from './simulation.ts'
+
+/** Steps within which each broken rule is found. */
+const MUTATED_STEPS = 4000
+
+/** Whether one of three runs finds a broken rule. Their clock is real, so that one run may miss it on a busy machine. */
+async function isFound(t: Test, redis: RealRedis, nth: number, mutation: Mutation): Promise<boolean> {
+  for (const more of [0, 100, 200]) {
+    const run = simulate(t, redis, nth + more, MUTATED_STEPS, mutation)
+    const isClean = await run.then(
+      () => true,
+      () => false,
+    )
+    if (!isClean) return true
+  }
+  return false
+}
+
+t.test('a simulation finds each rule that is broken', { skip, timeout: 600_000 }, async t => {
+  const redis = await RealRedis.start(t, '--appendonly', 'no')
+  const mutations: readonly Mutation[] = [
+    'trusts expired outcomes',
+    'records by place',
+    'trims first',
+    'replays nothing',
+    'replays by number',
+    'repeats nothing',
+  ]
+  await Promise.all(mutations.map(async (mutation, nth) => t.ok(await isFound(t, redis, 10 + nth, mutation), mutation)))
+})
+
+const MUTATIONS: readonly QuotaMutation[] = [
+  ['a key beyond its share leaves what is kept for others', 'balance - kept))', 'balance))'],
+  ['a key can always use its share', 'math.max(share - use, balance - kept)', 'balance - kept'],
+  ['a share is kept for a new key', '(#uses + 1)', '#uses'],
+  ['a rolling window keeps half', 'rolling and 0.5', 'rolling and 0'],
+  ['a calendar window keeps what is left of it', 'or 1 - elapsed', 'or 0'],
+  ['what is charged counts to the share', '(used or 0) + charge', '(used or 0)'],
+  ['what is no longer held leaves the share', '(held or 0) + more', '(held or 0)'],
+  ['what a hold grows by counts to the share', 'noteShare(KEYS[k], KEYS[k + 4], placed, 0, more)', ''],
+  ['a charge counts in the window that the quota knows', 'or tonumber(known[1])', 'or 0'],
+  ['holds count in the next window', 'balance = quota - held end', 'balance = quota end'],
+  ['a calendar window begins anew', 'if found[1] ~= ARGV[a + 5] then', 'if not found[1] then'],
+  ['what was used comes back', "balance = balance + tonumber(used or '0')", ''],
+  ['a charge counts in its part', 'if length > 0 then', 'if length < 0 then'],
+  ['a quota that is used up holds nothing', 'if balance >= wanted then return wanted end', 'do return wanted end'],
+]
+
+t.test('a simulation finds each rule of quotas that is broken', { skip, timeout: 600_000 }, async t => {
+  const redis = await RealRedis.start(t, '--appendonly', 'no')
+  for (const mutation of MUTATIONS) {
+    const { ledger, scripts } = await openQuotas(t, redis, mutation)
+    const runs = QUOTA_KINDS.map((kind, nth) => new QuotaSimulation(seed + nth, ledger, scripts, kind).run(400))
+    const found = (await Promise.allSettled(runs)).filter(({ status }) => status === 'rejected')
+    t.ok(found.length > 0, mutation[0])
+  }
+})

@@ -1,0 +1,69 @@
+/** Runs of the simulations of the ledger and of its quotas, each on a store and records of its own. */
+import { randomUUID } from 'node:crypto'
+import type { Test } from 'tap'
+import { Keys } from '../../core/ledger/keys.ts'
+import type { Ledger } from '../../core/ledger/ledger.ts'
+import { Scripts } from '../../core/ledger/scripts.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { newDatabase } from '../records/engines.ts'
+import type { RealRedis } from '../redis.ts'
+import { openLedger } from './open.ts'
+import { type Mutation, Simulation, type Tally } from './simulation.ts'
+
+/** A simulation empties its store again and again. */
+export const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+/** `SEED=` repeats a run. `STEPS=` makes it longer. */
+export const seed = Number(process.env['SEED'] ?? 20_261_125)
+export const steps = Number(process.env['STEPS'] ?? 3500)
+/** Simulations that run at the same time: while one waits for the store, another continues. The last uses PostgreSQL. */
+export const SIDE_BY_SIDE = 5
+
+/** Runs one simulation on a store and records of its own. */
+export async function simulate(
+  t: Test,
+  redis: RealRedis,
+  nth: number,
+  steps: number,
+  mutation?: Mutation,
+): Promise<Tally> {
+  const prefix = `s${nth}`
+  const { ledger, store } = await openLedger(t, redis, prefix, {
+    commandTimeoutMs: 10_000,
+    records: nth === SIDE_BY_SIDE - 1 ? await newDatabase() : undefined,
+  })
+  const connections = [0, 1].map(() => store.redis.duplicate())
+  t.teardown(() => connections.forEach(connection => connection.disconnect()))
+  await Promise.all(connections.map(connection => connection.connect()))
+  const scripts = connections.map(connection => new Scripts({ ...store, redis: connection }, prefix))
+  const keys = new Keys(ledger, 0, Date.now)
+  const created = await keys.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
+  const accounts = created.map(({ key }) => key.id)
+  return new Simulation(seed + nth, ledger, scripts, mutation).run(accounts, steps)
+}
+
+/** The kinds of quotas. */
+export const QUOTA_KINDS = [false, true].flatMap(isRolling => [false, true].map(isFair => ({ isRolling, isFair })))
+
+/** A part of the scripts, and what a mutation puts in its place. */
+export type QuotaMutation = readonly [rule: string, part: string, instead: string]
+
+/** Opens a ledger, and the scripts that a simulation of quotas runs. */
+export async function openQuotas(
+  t: Test,
+  redis: RealRedis,
+  mutation?: QuotaMutation,
+): Promise<{ ledger: Ledger; scripts: Scripts }> {
+  const prefix = `q${randomUUID()}`
+  const { ledger, store } = await openLedger(t, redis, prefix)
+  const connection = store.redis.duplicate()
+  t.teardown(() => connection.disconnect())
+  await connection.connect()
+  const define = connection.defineCommand.bind(connection)
+  connection.defineCommand = (name, { lua, ...how }) => {
+    const [rule = '', part = '', instead = ''] = mutation ?? []
+    if (mutation && !lua.includes(part)) throw new Error(`the scripts have no "${part}" any more: ${rule}`)
+    define(name, { ...how, lua: mutation ? lua.replaceAll(part, instead) : lua })
+  }
+  return { ledger, scripts: new Scripts({ ...store, redis: connection }, prefix) }
+}
