@@ -1,18 +1,19 @@
 /** Tollgate as an operator runs it: a gateway in a process of its own, and commands. */
 import { spawn, type ChildProcess } from 'node:child_process'
+import { EventEmitter, once } from 'node:events'
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
 import { runCommandLine } from '../core/commands/command-line.ts'
 import { printable } from '../core/commands/printable.ts'
-import { Scrubber } from '../core/lib/log.ts'
+import { createLog, Scrubber } from '../core/lib/log.ts'
 import { testEnvironment } from './environment.ts'
 import { type Edit, rewrite } from './gateway-file.ts'
 import { storeEnv, testYaml, upstreamEnv } from './gateway.ts'
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const BIN = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url))
 
 export interface Finished {
@@ -58,39 +59,14 @@ export class Place {
     })
   }
 
-  /**
-   * Runs a command to its end in this process, which takes a tenth of the time of a process of its own.
-   * test/story/processes.test.ts shows that both do the same.
-   */
-  async run(...args: string[]): Promise<Finished> {
-    let [out, err] = ['', '']
-    const scrubber = new Scrubber()
-    const code = await new Promise<number>(exit => {
-      const environment = testEnvironment(this.#env, {
-        scrubber,
-        print: line => (out += `${printable(line)}\n`),
-        complain: line => (err += `${printable(scrubber.scrub(line))}\n`),
-        exit: status => {
-          exit(status)
-          return new Promise(() => {})
-        },
-      })
-      // As for an operator, the configuration is in the current folder.
-      process.chdir(this.folder)
-      void runCommandLine(args, environment, environment).then(() => exit(0))
-    })
-    process.chdir(ROOT)
-    return { code, out, err }
+  /** Runs a command to its end. */
+  run(...args: string[]): Promise<Finished> {
+    return finished(new Inside(this.folder, args, this.#env))
   }
 
   /** Runs a command to its end in a process of its own. */
   execute(args: readonly string[], env: Record<string, string> = {}): Promise<Finished> {
-    const child = this.spawn(args, env)
-    let out = ''
-    let err = ''
-    child.stdout?.on('data', (part: Buffer) => (out += part.toString()))
-    child.stderr?.on('data', (part: Buffer) => (err += part.toString()))
-    return new Promise(resolve => child.on('close', code => resolve({ code, out, err })))
+    return finished(this.spawn(args, env))
   }
 
   /** Creates a key. */
@@ -102,22 +78,96 @@ export class Place {
   }
 
   /** Starts a gateway; resolves when it listens. */
-  async start(t: Test, env: Record<string, string> = {}): Promise<Running> {
-    const child = this.spawn(['start'], env)
-    const running = new Running(child)
-    t.teardown(() => running.stop('SIGTERM'))
-    await running.saw(/Tollgate listens on (\S+)/)
-    return running
+  start(t: Test, env: Record<string, string> = {}): Promise<Running> {
+    const args = ['-c', this.file, 'start']
+    return begun(t, new Inside(this.folder, args, { ...this.#env, PORT: '0', ...env }))
+  }
+
+  /** Starts a gateway in a process of its own, which a test can kill. */
+  startProcess(t: Test, env: Record<string, string> = {}): Promise<Running> {
+    return begun(t, this.spawn(['start'], env))
   }
 }
 
+/** What tests use of a child process. */
+type Child = Pick<ChildProcess, 'exitCode' | 'kill' | 'pid' | 'signalCode' | 'stderr' | 'stdout'> & {
+  on(event: 'close', listener: (code: number | null) => void): unknown
+}
+
+/**
+ * A command in the process of the tests, which takes a tenth of the time of a process of its own.
+ * test/story/processes.test.ts shows that both do the same.
+ */
+class Inside extends EventEmitter implements Child {
+  readonly pid = process.pid
+  readonly stdout = new PassThrough()
+  readonly stderr = new PassThrough()
+  exitCode: number | null = null
+  readonly signalCode = null
+  readonly #handlers = new Map<NodeJS.Signals, () => void>()
+
+  /** @param folder in which it runs */
+  constructor(folder: string, args: readonly string[], env: Record<string, string>) {
+    super()
+    const scrubber = new Scrubber()
+    const isStart = args.includes('start')
+    const log = createLog(scrubber, isStart ? 'info' : 'silent', this.stdout)
+    const environment = testEnvironment(env, {
+      scrubber,
+      log,
+      print: line => void this.stdout.write(`${printable(line)}\n`),
+      complain: line => void this.stderr.write(`${printable(scrubber.scrub(line))}\n`),
+      onSignal: (signal, handler) => void this.#handlers.set(signal, handler),
+      exit: code => {
+        log.flush(() => this.#end(code))
+        return new Promise(() => {})
+      },
+    })
+    const before = process.cwd()
+    process.chdir(folder)
+    const end = runCommandLine(args, environment, environment)
+    // The command has found its files.
+    process.chdir(before)
+    void end.then(() => isStart || this.#end(0))
+  }
+
+  /** Does what a signal does. It cannot kill. */
+  kill(signal: NodeJS.Signals = 'SIGTERM'): boolean {
+    const handler = this.#handlers.get(signal)
+    if (!handler) throw new Error(`the process of the tests cannot take ${signal}; use startProcess`)
+    handler()
+    return true
+  }
+
+  #end(code: number): void {
+    if (this.exitCode !== null) return
+    this.exitCode = code
+    for (const stream of [this.stdout, this.stderr]) stream.end()
+    void Promise.all([this.stdout, this.stderr].map(stream => once(stream, 'end'))).then(() => this.emit('close', code))
+  }
+}
+
+async function begun(t: Test, child: Child): Promise<Running> {
+  const running = new Running(child)
+  t.teardown(() => running.stop('SIGTERM'))
+  await running.saw(/Tollgate listens on (\S+)/)
+  return running
+}
+
+function finished(child: Child): Promise<Finished> {
+  let [out, err] = ['', '']
+  child.stdout?.on('data', (part: Buffer) => (out += part.toString()))
+  child.stderr?.on('data', (part: Buffer) => (err += part.toString()))
+  return new Promise(resolve => child.on('close', code => resolve({ code, out, err })))
+}
+
 export class Running {
-  readonly child: ChildProcess
+  readonly child: Child
   readonly closed: Promise<number | null>
   output = ''
   readonly #waiting = new Set<() => void>()
 
-  constructor(child: ChildProcess) {
+  constructor(child: Child) {
     this.child = child
     const hear = (part: Buffer): void => {
       this.output += part.toString()
@@ -201,5 +251,5 @@ export async function startWorkers(
   const edit: Edit = file =>
     file.setAll('ledger', { ...(lease !== undefined && { lease }), reapEvery: '50ms' }).set('workers', 2)
   const place = new Place(t, edit, upstreamEnv(upstream))
-  return { place, running: await place.start(t) }
+  return { place, running: await place.startProcess(t) }
 }

@@ -11,7 +11,7 @@ const JOBS = 4
 /** How long a process may take, in milliseconds. */
 const LIMIT_MS = 240_000
 /** Files that share a process. */
-const TOGETHER = 10
+const TOGETHER = 8
 
 /**
  * Files with a process of their own: they take long, or they measure the process, its memory or its time. The longest

@@ -5,6 +5,7 @@ const SILENCE_MS = 250
 
 /** The times of one exchange. */
 export class UpstreamClock {
+  readonly #now: () => number
   /** Bytes of reasoning that came encrypted, or as signatures. */
   encryptedBytes = 0
   /** Milliseconds of silence before the last visible output. */
@@ -16,27 +17,33 @@ export class UpstreamClock {
   /** End of the work, by the same clock. */
   #stoppedAt: number | undefined
 
+  /** @param now milliseconds of a clock that never goes back */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now
+  }
+
   /** Milliseconds in which nothing arrived that shows what the model does, since the last encrypted reasoning. */
   get silentMs(): number {
     if (this.#lastOutputAt === undefined) return 0
-    const gap = (this.#stoppedAt ?? performance.now()) - this.#lastOutputAt
-    return this.#silentMs + (gap > SILENCE_MS ? gap : 0)
+    const gap = (this.#stoppedAt ?? this.#now()) - this.#lastOutputAt
+    // No text will come that accounts for the last gap of a reply that has been stopped.
+    return this.#silentMs + (gap > SILENCE_MS || this.#stoppedAt !== undefined ? gap : 0)
   }
 
   /** Milliseconds for which the upstream has worked. */
   get elapsedMs(): number {
-    return this.#startedAt === undefined ? 0 : (this.#stoppedAt ?? performance.now()) - this.#startedAt
+    return this.#startedAt === undefined ? 0 : (this.#stoppedAt ?? this.#now()) - this.#startedAt
   }
 
   /** Notes that the request goes out: the model may work from now on. */
   start(): void {
-    this.#startedAt ??= performance.now()
+    this.#startedAt ??= this.#now()
     this.#lastOutputAt ??= this.#startedAt
   }
 
   /** Starts again when the model begins. The upstream spent the time before on other things, such as a queue. */
   restart(): void {
-    this.#startedAt = this.#lastOutputAt = performance.now()
+    this.#startedAt = this.#lastOutputAt = this.#now()
     this.#silentMs = 0
   }
 
@@ -45,7 +52,7 @@ export class UpstreamClock {
    * @param encryptedBytes bytes of encrypted reasoning, which accounts for the silence before it
    */
   output(encryptedBytes = 0): void {
-    const now = performance.now()
+    const now = this.#now()
     const gap = now - (this.#lastOutputAt ?? now)
     if (encryptedBytes > 0) this.#silentMs = 0
     else if (gap > SILENCE_MS) this.#silentMs += gap
@@ -55,6 +62,6 @@ export class UpstreamClock {
 
   /** Notes that the upstream has ended, or was closed. */
   stop(): void {
-    this.#stoppedAt ??= performance.now()
+    this.#stoppedAt ??= this.#now()
   }
 }

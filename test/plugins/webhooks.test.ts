@@ -220,7 +220,7 @@ t.test('notices survive kill -9, and a command sends a test', async t => {
   const place = new Place(t, hooked(receiver, { lowCredits: 1 }), upstreamEnv('http://127.0.0.1:9'))
   const none = await place.run('keys', 'list')
   t.equal(none.code, 0)
-  let running = await place.start(t)
+  let running = await place.startProcess(t)
   t.match(await place.run('webhooks', 'test'), { code: 0, out: /The test was delivered \(msg_/ })
   receiver.status = 500
   t.match(await place.run('webhooks', 'test'), { code: 1, err: /the test was not delivered: status 500/ })

@@ -5,6 +5,8 @@ import { Place } from '../process.ts'
 t.test('keys are created and managed from the command line while the gateway runs', async t => {
   const place = new Place(t)
   const running = await place.start(t)
+  // The first start makes keys, too.
+  await running.saw(/Try it:/)
   const made = await place.run(
     'keys',
     'create',

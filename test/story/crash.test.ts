@@ -41,7 +41,7 @@ t.test(
     const survivor = await startGateway(t, { edit, env })
     const { keys, ledger } = survivor.gateway
     const shared: Edit = file => edit(file).set('store.data', join(dirname(survivor.file), 'data'))
-    const victim = await new Place(t, shared, env).start(t)
+    const victim = await new Place(t, shared, env).startProcess(t)
 
     const customers = await Promise.all(
       Array.from({ length: STREAMS }, async () => {

@@ -364,7 +364,7 @@ t.test('free failures are recorded one by one up to a number a minute, and count
   const { usage } = (await g.call('/api/v1/key-info', { key })).json
   t.equal(usage.unlisted_free_requests, 40 - entries.length)
   t.equal((await g.balance(key)).exact.balance, '1000000000000')
-  const buckets = await scripts.redis.keys(`*{${scripts.keys.of(account).shard}}:o:*`)
+  const buckets = await scripts.redis.keys(scripts.keys.of(account).account.replace(/[^}]+$/, ':o:*'))
   const outcomes = await Promise.all(buckets.map(bucket => scripts.redis.hlen(bucket)))
   t.equal(
     outcomes.reduce((sum, count) => sum + count, 0),

@@ -38,7 +38,7 @@ t.test(
       file => limited(file).set('store.data', data).model('famC', 'acme/famC-5.5', { price: 'large' }),
       env,
     )
-    const gateways = await Promise.all([cheap.start(t), dear.start(t)])
+    const gateways = await Promise.all([cheap.startProcess(t), dear.startProcess(t)])
     const one = await cheap.key('famC', '0.05')
     const statuses = new Map<number, number>()
     await Promise.all(
@@ -59,6 +59,6 @@ t.test(
 
 t.test('two gateways do not share one managed store', { skip }, async t => {
   const place = new Place(t, file => file, {}, true)
-  await place.start(t)
+  await place.startProcess(t)
   t.match(await place.execute(['start']), { code: 1, err: /another gateway uses/ })
 })

@@ -10,7 +10,7 @@ const SHELL = { encoding: 'utf8' } as const
 
 t.test('the first start prints keys and curl lines that work when pasted; the second does not', async t => {
   const place = new Place(t)
-  const first = await place.start(t)
+  const first = await place.startProcess(t)
   await first.saw(/lookup\/balance.*\n/)
   t.match(first.output, /limits: {4}10,000 connections; [\d,]+ MiB for requests and replies\n/)
   t.match(first.output, /key types: famA \(6 models\), famB \(11 models\), famC \(4 models\), editor \(24 models\)/)
@@ -26,7 +26,7 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   t.match(stream, /^data: .*\n\n[^]*data: \[DONE\]\n\n$/)
   t.match(JSON.parse(balance), { isValid: true, used: /^0\.0001/ })
   t.equal(await first.stop('SIGTERM'), 0)
-  const second = await place.start(t)
+  const second = await place.startProcess(t)
   t.notMatch(second.output, 'first start')
   await second.saw(/Customers call http:\S+ with their keys\. `npx tollgate keys list` prints the keys\./)
   t.equal((await place.run('keys', 'list')).out.trim().split('\n').length, 4, 'the store remembers')

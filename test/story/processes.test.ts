@@ -6,7 +6,7 @@ import { Place } from '../process.ts'
 
 t.test('a command prints and returns the same in a process of its own as in the process of the tests', async t => {
   const place = new Place(t, file => file, {}, true)
-  const running = await place.start(t)
+  const running = await place.startProcess(t)
   const made = await place.execute(['keys', 'create', '--type', 'famC', '--credits', '5', '--json'])
   t.match(made, { code: 0, err: '' })
   const { id, key } = JSON.parse(made.out) as { id: string; key: string }

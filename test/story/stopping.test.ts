@@ -22,7 +22,7 @@ t.test(
       )
     }
     const place = new Place(t, file => file.set('limits.drain', '400ms'))
-    const running = await place.start(t, upstreamEnv(upstream.url))
+    const running = await place.startProcess(t, upstreamEnv(upstream.url))
     const { key, id } = await place.key('famC', '5')
     const open = (): Promise<Response> => running.chat(key, STREAM)
     const [short, long] = [await open(), await open()]
@@ -46,11 +46,11 @@ t.test('after kill -9 the next start finds the store, and releases what was held
   }
   const edit: Edit = file => file.set('ledger.lease', '300ms').set('ledger.reapEvery', '50ms')
   const place = new Place(t, edit, {}, true)
-  const first = await place.start(t, upstreamEnv(upstream.url))
+  const first = await place.startProcess(t, upstreamEnv(upstream.url))
   const { key } = await place.key('famC', '5')
   t.equal((await first.chat(key, STREAM)).status, 200)
   await first.stop('SIGKILL')
-  const second = await place.start(t, upstreamEnv(upstream.url))
+  const second = await place.startProcess(t, upstreamEnv(upstream.url))
   await until(async () => (await second.held(key)) === '0')
   t.match(await place.run('audit'), { code: 0 })
   t.match((await second.lookUp('key-info/history', key)).json.data, [{ type: 'reaped', usage_source: 'estimated' }])
@@ -61,7 +61,7 @@ t.test(
   { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
   async t => {
     const place = new Place(t, file => file, {}, true)
-    const running = await place.start(t)
+    const running = await place.startProcess(t)
     const { id, key } = await place.key('famC', '1')
     const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })
     const pid = Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1])
@@ -80,7 +80,7 @@ t.test(
 )
 
 t.test('a gateway whose log has no reader keeps serving, and stops on a signal', async t => {
-  const running = await new Place(t).start(t)
+  const running = await new Place(t).startProcess(t)
   running.child.stdout?.destroy()
   // A batch of lines, and lines after it has failed.
   for (let line = 0; line < 100; line++) await fetch(`${running.url}/health`)
@@ -89,7 +89,7 @@ t.test('a gateway whose log has no reader keeps serving, and stops on a signal',
 })
 
 t.test('a slow reader gets the last lines of the log', async t => {
-  const running = await new Place(t).start(t)
+  const running = await new Place(t).startProcess(t)
   const { url, child } = running
   child.stdout?.pause()
   // More than the pipe and the reader buffer.

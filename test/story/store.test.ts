@@ -161,7 +161,7 @@ t.test('a store that has lost its scripts gets them again', { skip }, async t =>
 t.test('a waiting settlement outlives its gateway and its store', { skip }, async t => {
   const { redis, upstream, replies } = await scene(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
-  const first = await place.start(t)
+  const first = await place.startProcess(t)
   const { key, id } = await place.key('famC', '5')
   const stream = await first.chat(key, BODY)
   await redis.kill()

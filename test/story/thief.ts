@@ -19,6 +19,8 @@ const STOP_LAG_MS = 1000
  * loop later: when a text arrives, when a client leaves, and when a connection closes.
  */
 const TURNS = 3
+/** When a customer leaves in the middle of hidden reasoning, in milliseconds after it began. */
+const SILENT_MS = 200
 /** Tokens in flight when a connection closes. For a model without reasoning, no customer is charged for them. */
 const IN_FLIGHT = RATE * 0.1
 /** Prices of all models in this test, in nano-credits per token, below and above so many input tokens. */
@@ -123,7 +125,7 @@ interface Customer {
   readonly n: number
   readonly extra: string
   readonly limits: readonly (number | undefined)[]
-  readonly leave: 'never' | 'at once' | 'after a word' | 'after the text' | 'after the usage'
+  readonly leave: 'never' | 'at once' | 'in silence' | 'after a word' | 'after the text' | 'after the usage'
   readonly retry: 'none' | 'counted' | 'named' | 'forged'
   readonly times: number
   readonly script: Script
@@ -141,7 +143,7 @@ export const PLACES = [
 
 const script = fc.record({
   bytesPerToken: fc.constantFrom(2, 3, 4, 5),
-  phases: fc.array(fc.record({ hiddenMs: fc.constantFrom(0, 0, 100, 200), words: fc.nat(20) }), {
+  phases: fc.array(fc.record({ hiddenMs: fc.constantFrom(0, 0, 300, 500), words: fc.nat(20) }), {
     minLength: 1,
     maxLength: 3,
   }),
@@ -160,7 +162,7 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
     fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }),
     fc.option(fc.integer({ min: 1, max: 3000 }), { nil: undefined }),
   ),
-  leave: fc.constantFrom('never', 'at once', 'after a word', 'after the text', 'after the usage'),
+  leave: fc.constantFrom('never', 'at once', 'in silence', 'after a word', 'after the text', 'after the usage'),
   retry: fc.constantFrom('none', 'counted', 'named', 'forged'),
   times: fc.integer({ min: 1, max: 3 }),
   script,
@@ -688,6 +690,7 @@ async function ask({ g, provider }: Scene, key: string, name: string, wish: Cust
   const leave = new AbortController()
   // A request that does not reach the provider has been refused.
   if (wish.leave === 'at once') provider.whenAsked(name, () => leave.abort())
+  if (wish.leave === 'in silence') provider.whenAsked(name, () => setTimeout(() => leave.abort(), SILENT_MS))
   try {
     const response = await g.open(path, { key, body, headers, signal: leave.signal })
     const reader = (response.body as ReadableStream<Uint8Array>).getReader()
@@ -695,6 +698,7 @@ async function ask({ g, provider }: Scene, key: string, name: string, wish: Cust
     const point = {
       never: undefined,
       'at once': undefined,
+      'in silence': undefined,
       'after a word': /www/,
       'after the text': /"stop"|"length"|text\.done|message_delta/,
       'after the usage': usage,

@@ -41,5 +41,5 @@ t.test('log lines of a worker survive the end of its host', async t => {
   await running.stop('SIGKILL')
   t.match(running.output, /"path":"\/v1\/gone"/)
   // Its end stops the store as well.
-  await place.start(t)
+  await place.startProcess(t)
 })
