@@ -82,7 +82,7 @@ export class Gateway {
       gateway.ledger.lookUpOn(await store.second())
       await gateway.ledger.start({
         mayRebuild: store.kind === 'embedded',
-        // A managed store refuses a second gateway.
+        // The lock of the data folder refuses a second gateway.
         alone: role === 'gateway' && store.kind !== 'redis',
       })
       await gateway.#sharing.start(config, records)
@@ -203,8 +203,12 @@ export class Gateway {
   }
 
   async #closeStore(): Promise<void> {
-    await this.store.close()
-    await this.records.close()
+    // The lock of the data folder goes with the store, when nothing of the folder is in use any more.
+    try {
+      await this.records.close()
+    } finally {
+      await this.store.close()
+    }
   }
 
   async #reload(text: string | undefined): Promise<boolean> {

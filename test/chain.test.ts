@@ -398,6 +398,33 @@ t.test('a reply that a stage promised is free, even if its client does not wait 
   }
 })
 
+for (const [does, hook, status, asked] of [
+  ['accepts every account', `reroute: () => {}`, 200, 2],
+  ['refuses the second account', `reroute: (() => { let times = 0; return () => ++times > 1 })()`, 200, 2],
+  ['refuses every account', `reroute: () => false`, 502, 1],
+  ['throws', `reroute() { throw new Error('secret detail') }`, 500, 1],
+  ['never resolves', `reroute: () => new Promise(() => {})`, 500, 1],
+] as const)
+  t.test(`a stage that ${does} when a request goes to another account decides whether it is asked`, async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const keys: string[] = []
+    upstream.script = ({ headers }, res) => {
+      keys.push(String(headers['authorization']))
+      return keys.length === 1 ? json(res, {}, 500) : json(res, REPLY)
+    }
+    const accounts = ['one', 'two', 'three'].map(name => ({ name, key: `key-${name}` }))
+    const { g } = await withProbe(t, upstream, `{ ${hook} }`, '', {
+      edit: file => file.set('upstreams.famC.accounts', accounts),
+    })
+    const key = await g.key('famC')
+    const answer = await g.call('/v1/chat/completions', { key, body: BODY })
+    t.equal(answer.status, status)
+    t.notMatch(answer.text, 'secret detail')
+    t.equal(keys.length, asked)
+    t.equal(new Set(keys).size, asked, 'each account is asked once')
+    await g.settled(key)
+  })
+
 t.test('a stage that never closes does not keep the gateway from stopping', async t => {
   const { g } = await withProbe(t, await ScriptedUpstream.start(t), '{ close: () => new Promise(() => {}) }')
   await g.gateway.stop()

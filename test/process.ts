@@ -1,4 +1,4 @@
-/** Tollgate as an operator runs it: a gateway in a process of its own, and commands. */
+/** Tollgate as an operator runs it: gateways and commands, in the process of the tests or in one of their own. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { EventEmitter, once } from 'node:events'
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

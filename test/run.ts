@@ -12,13 +12,15 @@ import { RealRedis } from './redis.ts'
 
 /** Minimum share of lines and of branches, in per cent, that the whole suite must cover. */
 const FLOOR = { lines: 97, branches: 91 } as const
-/** Number of Redis servers: one for each file that runs at the same time. */
+/** Number of Redis servers: one for each process that test/suite.ts runs at the same time. */
 const STORES = 4
 
 const SUITE = 'test/suite.ts'
 const RESULTS = '.tap/results.tap'
 const files = process.argv.slice(2)
 const isCovered = process.env['COVERAGE'] !== undefined
+/** Levels of results above the processes: tap's command puts the suite itself above them. */
+const ABOVE = isCovered ? 1 : 0
 const began = performance.now()
 
 // One server for all test files that need one. It is quicker to start here than in each of them.
@@ -30,8 +32,7 @@ const [command = '', ...args] = isCovered
   : [process.execPath, SUITE]
 const child = spawn(command, args, {
   stdio: ['ignore', 'pipe', 'inherit'],
-  // Each test file runs in a process of its own. Without the cache, each process would strip the types of all sources
-  // again.
+  // Without the cache, each process would strip the types of all sources again.
   env: {
     ...process.env,
     ...(files.length > 0 && { TEST_FILES: files.join(' ') }),
@@ -48,10 +49,10 @@ let file = ''
 for await (const line of createInterface({ input: child.stdout })) {
   lines.push(line)
   file = fileAt(line) ?? file
-  const [, indent, is, ms] = /^( {4}|)(ok|not ok) \d+ .*# time=([\d.]+)ms/.exec(line) ?? []
-  if (indent === undefined) continue
-  if (indent !== '') seconds.set(file, (seconds.get(file) ?? 0) + Number(ms) / 1000)
-  else {
+  const [, indent, is, ms] = /^( *)(ok|not ok) \d+ .*# time=([\d.]+)ms/.exec(line) ?? []
+  const depth = (indent?.length ?? Infinity) / 4 - ABOVE
+  if (depth === 1) seconds.set(file, (seconds.get(file) ?? 0) + Number(ms) / 1000)
+  else if (depth === 0) {
     for (const [name, s] of seconds)
       console.log(`${s.toFixed(1).padStart(6)} s  ${name}${is === 'ok' ? '' : ' (failed)'}`)
     seconds.clear()
@@ -97,7 +98,7 @@ function belowFloor(): string[] {
 
 /** Returns the file whose tests follow, if a line says so. */
 function fileAt(line: string): string | undefined {
-  return /^ {4}# (test\/\S+)$/.exec(line)?.[1]
+  return /^ {4,8}# (test\/\S+)$/.exec(line)?.[1]
 }
 
 /** Returns the failed assertions and the expired tests, each with its file and its tests. */

@@ -122,8 +122,11 @@ export class Workers {
     const ended = all().map(worker => new Promise(resolve => worker.once('exit', resolve)))
     for (const worker of all()) send(worker, { kind: 'stop' })
     await Promise.all(ended)
-    await this.store.close()
-    await this.records.close()
+    try {
+      await this.records.close()
+    } finally {
+      await this.store.close()
+    }
   }
 
   #listening(): Promise<void> {

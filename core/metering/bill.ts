@@ -35,8 +35,7 @@ export interface Bill {
 export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
 
 /**
- * What the upstream has reported about usage: all of it, a part of it, what cannot be, or nothing. Only a plausible report
- * is final or interim.
+ * What the upstream has reported about usage: all of it, a part of it, something implausible, or nothing.
  */
 export type Reported = 'final' | 'interim' | 'implausible' | 'nothing'
 
@@ -101,7 +100,7 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
   free: () => FREE,
   // Implausible calls are reduced to plausible ones. They do not cast doubt on the tokens.
   reported: ({ x, terms, reported }) => ({
-    ...priced(reported?.usage ?? NO_USAGE, x, terms, reported),
+    ...priced((reported as CountedUsage).usage, x, terms, reported),
     source: 'upstream',
     quarantined: !plausibleCalls(x.tally, terms),
   }),
@@ -131,8 +130,9 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
 export function ruleFor(x: Billable, outcome: Outcome, terms: Terms): Rule {
   if (outcome.kind === 'answered') return 'free'
   const ended = endedBy(x, outcome)
-  // Nothing was sent, and the upstream reported no failure: an account was not reached, or a stage replaced the reply.
-  if (ended === 'gateway' && outcome.kind === 'failed') return 'free'
+  // No reply began: an account was not reached or refused, or a stage replaced the reply. If one began all the same, which
+  // is a defect, the client has what was delivered.
+  if (ended === 'gateway' && outcome.kind === 'failed') return x.delivered === 0 ? 'free' : 'estimate'
   const reported = reportedOf(x, outcome, terms)
   if (ended === 'customer' && reported !== 'final' && !outcome.attempts.some(isOpen)) return 'free'
   return BILLS[ended][reported][x.delivered > 0 ? 'delivered' : 'undelivered']

@@ -103,7 +103,7 @@ export interface Standing {
   readonly begun: boolean
   /** All clients have left. */
   readonly gone: boolean
-  /** Nobody waits for a reply any more: the clients have left, or the gateway has ended the exchange. */
+  /** No client waits, and the reply is not read on; or the gateway has ended the exchange. */
   readonly over: boolean
   readonly route: {
     /** Whether another account can be asked. */

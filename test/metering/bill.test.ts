@@ -78,14 +78,18 @@ t.test('a request that no account was working on is free when its client leaves'
   t.end()
 })
 
-t.test("the gateway's own failure is free before the reply began, whatever was reported", t => {
-  const failed: Outcome = { kind: 'failed', error: new GatewayError('internal'), attempts: OPEN }
-  for (const usage of Object.values(USAGE))
-    for (const delivered of [0, ANSWERED])
-      t.equal(ruleFor(replied(usage, true, { delivered, complete: true }), failed, TERMS), 'free')
-  t.equal(billFor(replied(USAGE.final, true), failed, TERMS).failed, true)
-  t.end()
-})
+t.test(
+  "the gateway's own failure is free before the reply began, and an estimate after that, whatever was reported",
+  t => {
+    const failed: Outcome = { kind: 'failed', error: new GatewayError('internal'), attempts: OPEN }
+    for (const usage of Object.values(USAGE)) {
+      t.equal(ruleFor(replied(usage, true, { complete: true }), failed, TERMS), 'free')
+      t.equal(ruleFor(replied(usage, true, { complete: true, delivered: ANSWERED }), failed, TERMS), 'estimate')
+    }
+    t.equal(billFor(replied(USAGE.final, true), failed, TERMS).failed, true)
+    t.end()
+  },
+)
 
 t.test('a failure that the upstream reports makes a reply one that the upstream ended', t => {
   const failure = { message: 'no' }
@@ -134,7 +138,7 @@ const ENDED: Readonly<Record<EndedBy, string>> = {
 const REPORTED: Readonly<Record<Reported, string>> = {
   final: 'all of it',
   interim: 'a part',
-  implausible: 'what cannot be',
+  implausible: 'something implausible',
   nothing: 'nothing',
 }
 

@@ -19,6 +19,8 @@ const STOP_LAG_MS = 1000
  * loop later: when a text arrives, when a client leaves, and when a connection closes.
  */
 const TURNS = 3
+/** A gateway that is later than this is wrong on any machine, in milliseconds. */
+const LATE_MS_MAX = 1000
 /** When a customer leaves in the middle of hidden reasoning, in milliseconds after it began. */
 const SILENT_MS = 200
 /** Tokens in flight when a connection closes. For a model without reasoning, no customer is charged for them. */
@@ -545,7 +547,7 @@ export async function serve(g: TestGateway, provider: Provider, wishes: readonly
   )
   await until(() => g.gateway.running === 0 && [...provider.bills.values()].flat().every(({ ended }) => ended > 0))
   turns.disable()
-  const lateMs = (TURNS * turns.max) / 1e6
+  const lateMs = Math.min((TURNS * turns.max) / 1e6, LATE_MS_MAX)
   await g.settledAll(served.map(({ key }) => key))
   const wrong = await Promise.all(served.map(({ name, key, wish }) => compare(g, provider, name, key, wish, lateMs)))
   provider.bills.clear()
