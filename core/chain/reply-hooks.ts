@@ -130,8 +130,15 @@ export class ReplyHooks {
   }
 
   event(event: ReplyEvent): void {
-    for (const placed of this.#hooks.event)
-      this.#observe(placed, 'event', () => placed.stage.event?.(known(this.#x), event))
+    for (const placed of this.#hooks.event) {
+      try {
+        // The hook may be asynchronous, though its type does not allow it.
+        const observed: unknown = placed.stage.event?.(known(this.#x), event)
+        if (observed instanceof Promise) this.#watch(observed, placed, 'event hook failed')
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'event hook failed')
+      }
+    }
   }
 
   /** The progress hooks as one function, which returns what to wait for; undefined if no stage has such a hook. */
@@ -157,17 +164,13 @@ export class ReplyHooks {
 
   /** Tells the stages whether a client listens to a reply that is read on. */
   listening(anybody: boolean): void {
-    for (const placed of this.#stages)
-      this.#observe(placed, 'listening', () => placed.stage.listening?.(known(this.#x), anybody))
-  }
-
-  /** Runs a hook that only observes. It may be asynchronous, though its type does not allow it. */
-  #observe(placed: PlacedStage, hook: 'event' | 'listening', run: () => unknown): void {
-    try {
-      const observed = run()
-      if (observed instanceof Promise) this.#watch(observed, placed, `${hook} hook failed`)
-    } catch (cause) {
-      this.#hookFailed(placed, cause, `${hook} hook failed`)
+    for (const placed of this.#stages) {
+      try {
+        const observed: unknown = placed.stage.listening?.(known(this.#x), anybody)
+        if (observed instanceof Promise) this.#watch(observed, placed, 'listening hook failed')
+      } catch (cause) {
+        this.#hookFailed(placed, cause, 'listening hook failed')
+      }
     }
   }
 
