@@ -25,7 +25,7 @@ export class UpstreamClock {
   /** Milliseconds in which nothing arrived that shows what the model does, since the last encrypted reasoning. */
   get silentMs(): number {
     if (this.#lastOutputAt === undefined) return 0
-    const gap = (this.#stoppedAt ?? this.#now()) - this.#lastOutputAt
+    const gap = Math.max(0, (this.#stoppedAt ?? this.#now()) - this.#lastOutputAt)
     // No text will come that accounts for the last gap of a reply that has been stopped.
     return this.#silentMs + (gap > SILENCE_MS || this.#stoppedAt !== undefined ? gap : 0)
   }

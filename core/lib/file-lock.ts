@@ -30,6 +30,7 @@ export function lockFile(file: string, waitMs = 0): FileLock | undefined {
   } catch (cause) {
     database?.close()
     if ((cause as { errcode?: number }).errcode === SQLITE_BUSY) return undefined
-    throw new Error(`cannot lock ${file}: ${(cause as Error).message}`, { cause })
+    const { message } = cause as Error
+    throw new Error(`cannot lock ${file}: ${message}; run this as the user of the gateway`, { cause })
   }
 }

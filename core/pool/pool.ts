@@ -108,7 +108,8 @@ export class Pool {
    * @returns false if the account cannot be asked any more
    */
   begin(asked: PooledAccount, last: boolean): boolean {
-    return this.health(asked.account).begin(this.#now(), asked, asked.lastResort || last)
+    // A request of an earlier configuration has the account's old key. It tells nothing about the new one.
+    return this.#asked(asked.account)?.begin(this.#now(), asked, asked.lastResort || last) ?? true
   }
 
   /** The health of an account that was asked. Undefined if its key has changed since: that tells nothing about it. */

@@ -16,8 +16,8 @@ export interface Served {
   readonly records: string
 }
 
-/** How long a gateway waits for a command that looks whether it runs, in milliseconds. */
-const PROBED_MS = 200
+/** How long a gateway, or a command, waits for a command that looks whether a gateway runs, in milliseconds. */
+const PROBED_MS = { gateway: 1000, command: 200 } as const
 
 const files = (data: string): { text: string; lock: string } => ({
   text: join(data, 'serving.json'),
@@ -44,7 +44,7 @@ export function claimFolder(config: StoreConfig, { env }: Pick<Environment, 'env
   const { text, lock } = files(config.data)
   mkdirSync(config.data, { recursive: true, mode: 0o700 })
   // A command that looks whether a gateway runs has the lock for a moment.
-  const held = lockFile(lock, PROBED_MS)
+  const held = lockFile(lock, PROBED_MS.gateway)
   if (held) writeFileSync(text, JSON.stringify(servedBy(config, env)), { mode: 0o600 })
   else if (!config.address)
     throw new Error(`another gateway uses ${config.data}; set another store.data, or the same REDIS_URL for both`)
@@ -71,7 +71,7 @@ export function refuseOther(config: StoreConfig, { env }: Pick<Environment, 'env
 /** Whether a gateway uses a data folder. */
 export function isTaken(data: string): boolean {
   try {
-    const lock = lockFile(files(data).lock)
+    const lock = lockFile(files(data).lock, PROBED_MS.command)
     lock?.release()
     return lock === undefined
   } catch {

@@ -84,6 +84,23 @@ t.test('a conversation stays with its account, and only those of an account that
   t.end()
 })
 
+t.test('a request with an old key does not try an account that failed with its new one', t => {
+  const account = accountOf('a')
+  const { pool, clock } = poolOf(['a'])
+  const renewed = { ...account, key: 'a new key' }
+  const upstream = upstreamOf([renewed])
+  pool.use([upstream])
+  const asked = { upstream, account: renewed, lastResort: false }
+  for (let nth = 0; nth < 3; nth++) if (pool.begin(asked, false)) pool.failed(asked, 'x')
+  t.equal(pool.health(renewed).ready(clock.now), false)
+  clock.now += 3_600_000
+  const old = { upstream: upstreamOf([account]), account, lastResort: false }
+  t.ok(pool.begin(old, false))
+  pool.ended(old)
+  t.equal(pool.health(renewed).ready(clock.now), true, 'another request may try it')
+  t.end()
+})
+
 t.test('an account gets conversations in proportion to its weight', t => {
   const { pool } = poolOf([])
   const upstream = upstreamOf([accountOf('light'), accountOf('heavy', { weight: 3 })])
