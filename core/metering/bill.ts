@@ -29,14 +29,12 @@ export interface Bill {
 }
 
 /**
- * Who ended a reply: nobody, because it is complete; the customer, whose client left or whose balance or key ended; the
- * upstream; or the gateway.
+ * Who ended a reply before it was complete: the customer, whose client left or whose balance or key ended; the upstream;
+ * the gateway; or nobody.
  */
 export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
 
-/**
- * What the upstream has reported about usage: all of it, a part of it, something implausible, or nothing.
- */
+/** What the upstream has reported about usage: all of it, a part of it, something implausible, or nothing. */
 export type Reported = 'final' | 'interim' | 'implausible' | 'nothing'
 
 /** How an exchange is charged. */

@@ -22,7 +22,7 @@ export type AttemptEnd =
   | { readonly kind: 'done'; readonly outcome: Outcome }
   /** Nothing has gone to the client, so that another account may be asked. */
   | { readonly kind: 'failed'; readonly failure: FailedAttempt; readonly attempt: Attempt }
-  /** Nobody waited any more before the account answered. */
+  /** The client left, or the gateway ended the exchange, before the account answered. */
   | { readonly kind: 'left' }
 
 /** What attempts need of the gateway. */

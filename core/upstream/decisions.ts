@@ -62,7 +62,7 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   timeout: row('failure', true, 'listed'),
   empty: row('failure', true, 'listed'),
   request: row('nothing', true, 'never'),
-  // From here on, the attempt has delivered something, or nobody waits for it.
+  // After these ends no other account is asked: content was delivered, or the client has left.
   cut: row('failure', true, 'never'),
   'ended with an error': row('failure', true, 'never'),
   left: row('nothing', true, 'never'),

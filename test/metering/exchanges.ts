@@ -47,6 +47,12 @@ export const FORMATS = Object.keys(PLACES) as FormatName[]
 export const [INPUT, OUTPUT] = [3000n, 15_000n]
 export const PLAIN_COST = 10n * INPUT + 20n * OUTPUT
 
+/** Settings of a price with factors, and of one with fees of tools. */
+export const FACTORS =
+  'tiers: [], serviceTier: { flex: 0.5, priority: 2.5 }, speed: { fast: 6 }, inferenceGeo: { us: 1.1 }'
+export const CALLS =
+  'tiers: [], calls: { webSearch: 0.01, webFetch: 0, fileSearch: 0.0025, codeExecution: 0.03, imageGeneration: 0.04, mcp: 0, otherTools: 0.5 }, imageOutput: 40'
+
 /** Returns the settings of a price as they stand in the file. */
 export const settingsOf = (text: string): Readonly<Record<string, unknown>> =>
   parse(`{ ${text} }`) as Readonly<Record<string, unknown>>

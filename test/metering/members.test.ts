@@ -1,5 +1,17 @@
 import t from 'tap'
-import { CHAT, Exchanges, FORMATS, FUNCTION, MESSAGES, PLAIN_COST, priced, RESPONSES, say } from './exchanges.ts'
+import {
+  CALLS,
+  FACTORS,
+  CHAT,
+  Exchanges,
+  FORMATS,
+  FUNCTION,
+  MESSAGES,
+  PLAIN_COST,
+  priced,
+  RESPONSES,
+  say,
+} from './exchanges.ts'
 import type { FormatName } from '../../core/formats/index.ts'
 
 /** Members that cost money are refused, dropped or passed, in every format and through translation. */
@@ -149,10 +161,6 @@ t.test(
       t.match((await place.ask('responses', more)).error, { status: 400, code: 'member_refused' })
   },
 )
-
-const FACTORS = 'tiers: [], serviceTier: { flex: 0.5, priority: 2.5 }, speed: { fast: 6 }, inferenceGeo: { us: 1.1 }'
-const CALLS =
-  'tiers: [], calls: { webSearch: 0.01, webFetch: 0, fileSearch: 0.0025, codeExecution: 0.03, imageGeneration: 0.04, mcp: 0, otherTools: 0.5 }, imageOutput: 40'
 
 t.test('the policy of a key type applies even if the member has a price', async t => {
   const place = await Exchanges.load(file =>

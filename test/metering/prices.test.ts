@@ -4,9 +4,11 @@ import type { KeyType } from '../../core/plugin.ts'
 import { mostBelowZero } from '../ledger/below-zero.ts'
 import type { Edit } from '../gateway-file.ts'
 import {
+  CALLS,
   CHAT,
   type Ended,
   Exchanges,
+  FACTORS,
   FORMATS,
   FUNCTION,
   INPUT,
@@ -22,10 +24,6 @@ import {
 } from './exchanges.ts'
 
 /** What replies report beside plain tokens is charged at the prices of the file, and held for before. */
-
-const FACTORS = 'tiers: [], serviceTier: { flex: 0.5, priority: 2.5 }, speed: { fast: 6 }, inferenceGeo: { us: 1.1 }'
-const CALLS =
-  'tiers: [], calls: { webSearch: 0.01, webFetch: 0, fileSearch: 0.0025, codeExecution: 0.03, imageGeneration: 0.04, mcp: 0, otherTools: 0.5 }, imageOutput: 40'
 
 /** Nano-credits of one search, under `CALLS`. */
 const SEARCH = 10_000_000n

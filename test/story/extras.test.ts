@@ -7,7 +7,9 @@ import type { FormatName } from '../../core/formats/index.ts'
 import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
 import { type Edit, rewrite } from '../gateway-file.ts'
 import {
+  CALLS,
   CHAT,
+  FACTORS,
   FORMATS,
   INPUT,
   MESSAGES,
@@ -57,10 +59,6 @@ async function charged(
   const [entry = {}] = await place.g.settled(key)
   return { answer, cost: BigInt(entry['cost_nano'] ?? 0), entry }
 }
-
-const FACTORS = 'tiers: [], serviceTier: { flex: 0.5, priority: 2.5 }, speed: { fast: 6 }, inferenceGeo: { us: 1.1 }'
-const CALLS =
-  'tiers: [], calls: { webSearch: 0.01, webFetch: 0, fileSearch: 0.0025, codeExecution: 0.03, imageGeneration: 0.04, mcp: 0, otherTools: 0.5 }, imageOutput: 40'
 
 t.test('a refused member is named in the error of each format, and a dropped one in a header', async t => {
   const place = await scene(t)
