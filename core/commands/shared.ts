@@ -11,7 +11,7 @@ import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
 import { Records } from '../records/records.ts'
 import { refuseOther } from '../store/serving.ts'
-import { openStore, type Store } from '../store/store.ts'
+import { openStore } from '../store/store.ts'
 import { checkChain } from '../chain/check-chain.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -47,7 +47,7 @@ export async function loadOrExit(environment: Environment, file: string): Promis
 export async function onLedger<T>(
   environment: Environment,
   config: Config,
-  use: (ledger: Ledger, keys: Keys, store: Store) => Promise<T>,
+  use: (ledger: Ledger, keys: Keys) => Promise<T>,
   unchecked?: 'unchecked',
 ): Promise<T> {
   refuseOther(config.store, environment)
@@ -59,7 +59,7 @@ export async function onLedger<T>(
     records = await Records.open(config.store, environment)
     ledger = new Ledger(store, records, config, environment)
     if (!unchecked) await ledger.continuity.start(false)
-    return await use(ledger, new Keys(ledger, 0, environment.now), store)
+    return await use(ledger, new Keys(ledger, 0, environment.now))
   } catch (thrown) {
     throw failureOf(thrown)
   } finally {

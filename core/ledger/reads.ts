@@ -20,8 +20,8 @@ export interface StoredSize {
   /** The reply that it belongs to. */
   readonly reply: string
   readonly tokens: number
-  /** The name of the upstream account that has it; undefined if it was recorded by an earlier version. */
-  readonly at: string | undefined
+  /** The name of the upstream account that has it. */
+  readonly at: string
 }
 
 /** A ledger that can be read. */
@@ -79,7 +79,7 @@ export class Reads {
       found.push(...(await this.#lookUp(redis => redis.mget(keys))))
     }
     return found.map(value => {
-      const [tokens, reply = '', at] = value?.split(' ') ?? []
+      const [tokens, reply = '', at = ''] = value?.split(' ') ?? []
       return tokens === undefined ? undefined : { reply, tokens: Number(tokens), at }
     })
   }

@@ -7,7 +7,7 @@ import { notesText } from '../records/notes.ts'
 /** A settlement as it is sent to the store. */
 export interface Settlement extends HoldName {
   /** The version of this form. */
-  readonly v: 2
+  readonly v: 1
   readonly bucket: string
   /** In nano-credits. */
   readonly charge: string
@@ -26,7 +26,7 @@ export function settlementOf(
   at: number,
 ): Settlement {
   return {
-    v: 2,
+    v: 1,
     account,
     id,
     bucket: bucket ?? bucketAt(timeOfId(id)),
@@ -42,7 +42,7 @@ export function settlementOf(
 export function settlementFrom(line: string): Settlement | undefined {
   try {
     const read = JSON.parse(line) as Settlement
-    return read.v === 2 && isId(read.id) && typeof read.account === 'string' ? read : undefined
+    return read.v === 1 && isId(read.id) && typeof read.account === 'string' ? read : undefined
   } catch {
     return undefined
   }

@@ -15,8 +15,10 @@ export interface InputFault {
  * @param schema whose `expected` members say what a value looks like
  */
 export function checkerOf(schema: object): (value: unknown) => InputFault | undefined {
-  const valid = compile(schema)
+  // A process uses few of the schemas, and compiling all of them takes longer than the rest of a start.
+  let valid: ReturnType<typeof compile> | undefined
   return value => {
+    valid ??= compile(schema)
     if (valid(value)) return undefined
     const [first] = (valid.errors ?? []).filter(({ schemaPath }) => !schemaPath.includes('/anyOf/'))
     return first ? faultOf(first) : { member: '', message: 'The value is not valid.' }

@@ -97,7 +97,7 @@ t.test('a torn line does not damage the next one', async t => {
   const [one, two] = [settlement(), settlement()]
   writeFileSync(
     join(place.folder, 'dead.w.0.jsonl'),
-    `\n${JSON.stringify(one)}\n\n{"v":2,"account":"a","id":"to\n${JSON.stringify(two)}\n`,
+    `\n${JSON.stringify(one)}\n\n{"v":1,"account":"a","id":"to\n${JSON.stringify(two)}\n`,
   )
   place.open = true
   const outbox = place.outbox()
