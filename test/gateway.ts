@@ -119,7 +119,8 @@ function sharedStore(): string | undefined {
  */
 export function recordsEnv(): Record<string, string> {
   const server = process.env['TEST_POSTGRES']
-  if (process.env['TEST_RECORDS'] !== 'postgres' || server === undefined) return {}
+  if (process.env['TEST_RECORDS'] !== 'postgres') return {}
+  if (server === undefined) throw new Error('TEST_RECORDS=postgres needs TEST_POSTGRES')
   return { DATABASE_URL: PostgresServer.databaseNow(server) }
 }
 
@@ -198,7 +199,9 @@ class Handle implements TestGateway {
   }
 
   async id(secret: string): Promise<string> {
-    return (await this.gateway.keys.refind(secret))?.id ?? ''
+    const key = await this.gateway.keys.refind(secret)
+    if (!key) throw new Error('the gateway does not know this key')
+    return key.id
   }
 
   open(path: string, { key, body, headers = {}, method, signal }: CallOptions = {}): Promise<Response> {

@@ -215,7 +215,7 @@ export class Running {
     return new Promise((resolve, reject) => {
       const look = (): void => {
         const match = pattern.exec(this.output)
-        if (!match && this.child.exitCode === null) return
+        if (!match && this.child.exitCode === null && this.child.signalCode === null) return
         this.#waiting.delete(look)
         if (match) resolve(match)
         else reject(new Error(`ended without printing ${pattern}:\n${this.output}`))

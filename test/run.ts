@@ -45,17 +45,25 @@ const exit = new Promise<number>(resolve => child.on('exit', code => resolve(cod
 const lines: string[] = []
 /** Seconds by file, of those whose process has not ended yet. */
 const seconds = new Map<string, number>()
+/** What did not run, though its process may say that all is well. */
+const absent: string[] = []
 let file = ''
+let isComplete = false
 for await (const line of createInterface({ input: child.stdout })) {
   lines.push(line)
   file = fileAt(line) ?? file
-  const [, indent, is, ms] = /^( *)(ok|not ok) \d+ .*# time=([\d.]+)ms/.exec(line) ?? []
+  isComplete ||= /^ {4,8}# complete$/.test(line)
+  const [, indent, is, said = '', ms = 0] = /^( *)(ok|not ok) \d+(.*?)(?: # time=([\d.]+)ms.*)?$/.exec(line) ?? []
   const depth = (indent?.length ?? Infinity) / 4 - ABOVE
   if (depth === 1) seconds.set(file, (seconds.get(file) ?? 0) + Number(ms) / 1000)
   else if (depth === 0) {
     for (const [name, s] of seconds)
       console.log(`${s.toFixed(1).padStart(6)} s  ${name}${is === 'ok' ? '' : ' (failed)'}`)
+    const ran = said.match(/test\/\S+/g) ?? []
+    absent.push(...ran.filter(name => !seconds.has(name)).map(name => `${name} has run no test`))
+    if (!isComplete) absent.push(`the process of ${ran.join(' ')} ended before its last test`)
     seconds.clear()
+    isComplete = false
   }
 }
 const code = await exit
@@ -69,6 +77,7 @@ const points = lines.filter(line => /^\s*(?:not )?ok\b/.test(line) && !line.ends
 const skipped = points.filter(line => /# skip/i.test(line)).length
 const failed = failures()
 const passed = points.length - failed.length - skipped
+failed.push(...absent)
 if (isCovered && files.length === 0) failed.push(...belowFloor())
 // A file that could not run has no assertions.
 if (code !== 0 && failed.length === 0) failed.push('a file could not run')

@@ -31,6 +31,7 @@ export function keepsTable(t: Test, file: URL, heading: string, rows: readonly (
 function placeOf(page: string, heading: string): { lines: string[]; from: number; to: number } {
   const lines = page.split('\n')
   const from = lines.findIndex(line => line.startsWith(`| ${heading} |`)) + 2
+  if (from < 2) throw new Error(`the page has no table "${heading}"`)
   const length = lines.slice(from).findIndex(line => !line.startsWith('|'))
   return { lines, from, to: from + length }
 }

@@ -223,7 +223,8 @@ export class Exchanges {
     for (const stage of this.#stages.toReversed()) void stage.response?.(x as never, head as never)
     const outcome = this.#reply(x, going)
     for (const stage of this.#stages.toReversed()) await stage.settle?.(x as never, outcome)
-    const [end] = this.#ends
+    const [end, ...others] = this.#ends
+    if (others.length > 0) throw new Error('the exchange was settled twice')
     return {
       ...ended,
       error,

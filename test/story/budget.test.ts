@@ -9,6 +9,7 @@ import { parseDecimal } from '../../core/money/credits.ts'
 import { expireHolds, startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, type Script, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
+import { matchAll } from '../matching.ts'
 
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
 const PIECE = 'thirty bytes of one long tale '
@@ -233,7 +234,7 @@ t.test('a long stream of a customer with credits is extended in time and never c
   }
   const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', stream: true, messages: [] } })
   t.match(text, '[DONE]')
-  t.match(await g.settled(key), [{ status: 'ok', output_tokens: 4000, usage_source: 'upstream' }])
+  matchAll(t, await g.settled(key), [{ status: 'ok', output_tokens: 4000, usage_source: 'upstream' }])
 })
 
 t.test('a JSON request that the balance does not cover is refused, or limited if the operator allows it', async t => {
@@ -276,7 +277,7 @@ t.test('a stream whose input alone used up the balance is charged for it', async
     body: { model: 'acme/famA-medium-5', max_tokens: 1000, stream: true, messages: [] },
   })
   t.match(text, /"stop_reason":"max_tokens"[^]*"input_tokens":200000/)
-  t.match(await g.settled(key), [{ type: 'settle', status: 'budget', input_tokens: 200_000 }])
+  matchAll(t, await g.settled(key), [{ type: 'settle', status: 'budget', input_tokens: 200_000 }])
 })
 
 t.test(
@@ -294,7 +295,7 @@ t.test(
       res.end(`data: ${JSON.stringify(ended)}\n\ndata: ${JSON.stringify(chunk({ content: PIECE }, 1))}\n\n`)
     }
     t.match((await g.call(CHAT, { key: rich, body })).text, /data: \{"error":/)
-    t.match(await g.settled(rich), [{ status: 'broken' }])
+    matchAll(t, await g.settled(rich), [{ status: 'broken' }])
   },
 )
 
@@ -379,7 +380,7 @@ t.test('a hold that was lost in the middle of a stream is restored, and still li
   t.equal(await ledger.background.reap(), 1)
   go()
   t.match(await response.text(), '"finish_reason":"length"')
-  t.match(await g.settled(key), [{ type: 'late', status: 'budget' }])
+  matchAll(t, await g.settled(key), [{ type: 'late', status: 'budget' }])
   const { exact } = await g.balance(key)
   t.ok(BigInt(exact.balance) <= 0n && BigInt(exact.balance) > -4096n * OUTPUT, exact.balance)
 })

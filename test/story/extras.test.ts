@@ -417,7 +417,7 @@ t.test(
     t.same(rest, [before], 'an old entry shows the prices that it was charged at')
     const { ledger } = g.gateway
     const accounts = [await g.id(key), await g.id(chat)]
-    t.match(await audit(ledger, accounts, 'charges'), { repriced: 3, unversioned: 0, drifts: [] })
+    t.match(await audit(ledger, accounts, 'charges'), { repriced: 3, unversioned: 0, drifts: { length: 0 } })
     // A charge that does not follow from its usage.
     const { database } = ledger.records
     const [account = ''] = accounts

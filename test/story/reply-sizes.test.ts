@@ -4,6 +4,7 @@ import t from 'tap'
 import { ByteBuffer } from '../../core/lib/byte-buffer.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream, sse } from '../upstream.ts'
+import { matchAll } from '../matching.ts'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
@@ -53,7 +54,7 @@ t.test('a stream longer than limits.reply passes if none of its events is', asyn
   upstream.script = (_received, res) => sse(res, text)
   const key = await g.key('famC')
   t.equal((await g.call(CHAT, { key, body: STREAM })).text, text)
-  t.match(await g.settled(key), [{ status: 'ok', input_tokens: 3, output_tokens: 4 }])
+  matchAll(t, await g.settled(key), [{ status: 'ok', input_tokens: 3, output_tokens: 4 }])
 })
 
 t.test(
@@ -67,7 +68,7 @@ t.test(
     const { status, text } = await g.call(CHAT, { key, body: STREAM })
     t.equal(status, 200)
     t.ok(text.startsWith(`${EVENT}data: {"error":`), text.slice(0, 200))
-    t.match(await g.settled(key), [{ status: 'broken', usage_source: 'estimated' }])
+    matchAll(t, await g.settled(key), [{ status: 'broken', usage_source: 'estimated' }])
   },
 )
 
@@ -89,7 +90,7 @@ t.test('a byte order mark before a JSON reply does not hide the reply', async t 
   const reply = '\ufeff{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":6}}'
   upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(reply)
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, text: reply.slice(1) })
-  t.match(await g.settled(key), [{ status: 'ok', input_tokens: 5, output_tokens: 6 }])
+  matchAll(t, await g.settled(key), [{ status: 'ok', input_tokens: 5, output_tokens: 6 }])
   upstream.script = (_received, res) =>
     void res
       .writeHead(400, { 'content-type': 'application/json' })

@@ -15,6 +15,7 @@ import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { matchAll } from '../matching.ts'
 
 /** The official SDKs against the simulated provider, for each key type: results, errors and aborted calls. */
 
@@ -217,5 +218,5 @@ t.test('aborting a call cancels the upstream unless onDisconnect is finish, and 
     stream.controller.abort()
   }
   await upstream.last.closed
-  t.match(await g.settled(key), [{ status: 'client_gone', usage_source: 'estimated' }])
+  matchAll(t, await g.settled(key), [{ status: 'client_gone', usage_source: 'estimated' }])
 })

@@ -7,6 +7,7 @@ import { startGateway, type TestGateway, until, upstreamEnv } from '../gateway.t
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, ScriptedUpstream, sse } from '../upstream.ts'
+import { matchAll } from '../matching.ts'
 
 /** A test can stop only a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -125,7 +126,7 @@ t.test('a full store admits no new request and takes every settlement', { skip }
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 503 })
   place.replies[0]?.end(FINISH)
   await stream.text()
-  t.match(await g.settled(key), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
+  matchAll(t, await g.settled(key), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
   t.equal(g.gateway.ledger.waiting, 0)
 })
 
@@ -143,7 +144,7 @@ t.test('a client gets a reply that broke off while the store still extends its h
   t.equal(stream.headers.get('content-length'), null, 'its end is not known yet')
   place.redis.signal('SIGCONT')
   t.match(await stream.text(), new RegExp(`${text}[^\\n]*\\n\\ndata: {"error":`))
-  t.match(await g.settled(key), [{ type: 'settle', status: 'broken', usage_source: 'estimated' }])
+  matchAll(t, await g.settled(key), [{ type: 'settle', status: 'broken', usage_source: 'estimated' }])
 })
 
 t.test('a store that has lost its scripts gets them again', { skip }, async t => {
@@ -174,7 +175,7 @@ t.test('a waiting settlement outlives its gateway and its store', { skip }, asyn
   const second = await place.start(t)
   const history = async (): Promise<any> => (await second.lookUp('key-info/history', key)).json.data
   await until(async () => (await history()).length > 0)
-  t.match(await history(), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
+  matchAll(t, await history(), [{ type: 'settle', status: 'ok', output_tokens: 100 }])
   t.match(await place.run('audit', '--key', id), { code: 0 })
   await until(() => outboxLines(folder).length === 0)
 })
