@@ -1,4 +1,12 @@
-import { definePlugin, type Failure, type Format, type Rewriter, UsageTally } from 'tollgate/plugin'
+import {
+  definePlugin,
+  type Exchange,
+  type Failure,
+  type Format,
+  type Rewriter,
+  UsageTally,
+  type With,
+} from 'tollgate/plugin'
 
 /** What a reply has reported about itself so far, in the upstream's terms. */
 export class Tally extends UsageTally {
@@ -9,9 +17,11 @@ export class Tally extends UsageTally {
   /** Removes from the client's stream what only the gateway requested. */
   hide: Rewriter | undefined
 
-  constructor(format: Format, hide: Rewriter | undefined) {
-    super(format)
-    this.hide = hide
+  /** Follows the route to an account, which may speak another format: it will report usage, and is read in its format. */
+  follow({ format, body, model, route }: Pick<Exchange, 'format'> & With<'body' | 'model' | 'route'>): void {
+    this.restart(route.format)
+    // A translated request always asks for usage.
+    if (route.format === format) this.hide ??= format.prepare(body, model.entry)
   }
 
   override restart(format: Format): void {
@@ -37,15 +47,12 @@ export default definePlugin({
   setup() {
     return {
       events: 'signals',
-      request({ format, body, model, route }) {
-        // A translated request always asks for usage.
-        const hide = route.format === format ? format.prepare(body, model.entry) : undefined
-        return { tally: new Tally(route.format, hide) }
+      request(x) {
+        const tally = new Tally(x.route.format)
+        tally.follow(x)
+        return { tally }
       },
-      reroute({ format, body, model, route, tally }) {
-        tally.restart(route.format)
-        if (route.format === format) tally.hide ??= format.prepare(body, model.entry)
-      },
+      reroute: x => x.tally.follow(x),
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
       event({ tally, route }, { reading, json }) {
         tally.model ??= route.format.modelOf(json)

@@ -64,6 +64,7 @@ export default definePlugin({
         const choices = x.format.choices(x.body)
         const ahead = typeOf(x, host).holdAhead * choices
         // Another account may have been chosen for its quota, which may speak another format.
+        x.tally.follow(x)
         const runningHold = new metering.RunningHold(keyHold, quotaHolds, host.ledger, termsOf(x), ahead)
         if (runningHold.underfunded && lowers(x, host))
           x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))

@@ -61,7 +61,7 @@ for await (const line of createInterface({ input: child.stdout })) {
       console.log(`${s.toFixed(1).padStart(6)} s  ${name}${is === 'ok' ? '' : ' (failed)'}`)
     const ran = said.match(/test\/\S+/g) ?? []
     absent.push(...ran.filter(name => !seconds.has(name)).map(name => `${name} has run no test`))
-    if (!isComplete) absent.push(`the process of ${ran.join(' ')} ended before its last test`)
+    if (!isComplete && ran.length > 0) absent.push(`the process of ${ran.join(' ')} ended before its last test`)
     seconds.clear()
     isComplete = false
   }

@@ -18,7 +18,8 @@ t.comment('started')
 asyncHooks.createHook = createHook
 syncBuiltinESMExports()
 
-// After the first teardown of its own, tap's root test ends whenever nothing runs, such as between two files.
+// After the first teardown of its own, tap's root test ends whenever nothing runs, such as between two files. So it gets
+// the teardowns of the files at the end.
 const teardown = t.teardown.bind(t)
 const atEnd: Parameters<typeof t.teardown>[0][] = []
 t.teardown = run => void atEnd.push(run)
@@ -28,5 +29,6 @@ for (const { file, url } of files) {
   t.comment(file)
   await import(url)
 }
-t.comment('complete')
 for (const run of atEnd) teardown(run)
+t.comment('complete')
+t.end()

@@ -33,7 +33,7 @@ function meter(
     model: modelOf('famC', 'acme/famC-5.5'),
     route: routeOf('famC', CHAT),
     extras: NO_EXTRAS,
-    tally: new Tally(format(CHAT), undefined),
+    tally: new Tally(format(CHAT)),
   }
   const host = hostWith({ ledger, meter: new MeterState(), attempts: { of: () => undefined } })
   return drive(usageMeter, { exchange: at(CHAT), facts, host })

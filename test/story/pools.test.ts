@@ -227,6 +227,34 @@ t.test('an account whose quota is used up gives way to the next one', async t =>
   await g.settled(key)
 })
 
+t.test('an account that speaks another format than the one whose quota is used up has its usage read', async t => {
+  const quota = { credits: 0.000001, per: 'day' }
+  const usage = { input_tokens: 1000, cache_read_input_tokens: 9000, output_tokens: 20 }
+  const { g, spare } = await scene(t, file =>
+    file
+      .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
+      .set('upstreams.spare.speaks', ['messages']),
+  )
+  const message = {
+    type: 'message',
+    role: 'assistant',
+    content: [{ type: 'text', text: 'good' }],
+    stop_reason: 'end_turn',
+  }
+  spare.script = (_received, res) => json(res, { ...message, usage })
+  const key = await g.key('famC')
+  t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, text: /good/ })
+  matchAll(t, await g.settled(key), [
+    {
+      usage_source: 'upstream',
+      input_tokens: 10_000,
+      cache_read_tokens: 9000,
+      output_tokens: 20,
+      cost_nano: '6000000',
+    },
+  ])
+})
+
 t.test('an account that fails again and again is not asked, until one request finds it well', async t => {
   const { g, first, spare } = await scene(t, file =>
     file.set('upstreams.famC.health', { failures: 3, cooldown: '200ms', cooldownMax: '200ms' }),
