@@ -48,11 +48,9 @@ const seconds = new Map<string, number>()
 /** What did not run, though its process may say that all is well. */
 const absent: string[] = []
 let file = ''
-let isComplete = false
 for await (const line of createInterface({ input: child.stdout })) {
   lines.push(line)
   file = fileAt(line) ?? file
-  isComplete ||= /^ {4,8}# complete$/.test(line)
   const [, indent, is, said = '', ms = 0] = /^( *)(ok|not ok) \d+(.*?)(?: # time=([\d.]+)ms.*)?$/.exec(line) ?? []
   const depth = (indent?.length ?? Infinity) / 4 - ABOVE
   if (depth === 1) seconds.set(file, (seconds.get(file) ?? 0) + Number(ms) / 1000)
@@ -61,9 +59,7 @@ for await (const line of createInterface({ input: child.stdout })) {
       console.log(`${s.toFixed(1).padStart(6)} s  ${name}${is === 'ok' ? '' : ' (failed)'}`)
     const ran = said.match(/test\/\S+/g) ?? []
     absent.push(...ran.filter(name => !seconds.has(name)).map(name => `${name} has run no test`))
-    if (!isComplete && ran.length > 0) absent.push(`the process of ${ran.join(' ')} ended before its last test`)
     seconds.clear()
-    isComplete = false
   }
 }
 const code = await exit
