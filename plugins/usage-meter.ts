@@ -55,6 +55,7 @@ export default definePlugin({
         if (x.body.contents.attachments.length > 0)
           await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
         const terms = termsOf(x)
+        const { format } = x.route
         const [keyHold, quotaHolds] = await holder.hold(
           holdRequest(x, host, terms, rates.address),
           x,
@@ -64,7 +65,7 @@ export default definePlugin({
         const choices = x.format.choices(x.body)
         const ahead = typeOf(x, host).holdAhead * choices
         // Another account may have been chosen for its quota, which may speak another format.
-        x.tally.follow(x)
+        if (x.route.format !== format) x.tally.follow(x)
         const runningHold = new metering.RunningHold(keyHold, quotaHolds, host.ledger, termsOf(x), ahead)
         if (runningHold.underfunded && lowers(x, host))
           x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))

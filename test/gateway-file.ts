@@ -137,7 +137,7 @@ export class GatewayFile {
   }
 }
 
-/** The repository's file, which most tests change: copying it takes a third of the time of parsing it. */
+/** The file that was parsed last. Most tests change the same one, and copying it is quicker than parsing it again. */
 const last = { yaml: '', document: new Document() }
 
 function parsed(yaml: string): Document {

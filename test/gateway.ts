@@ -17,7 +17,7 @@ import { type Edit, edited } from './gateway-file.ts'
 import { testEnvironment } from './environment.ts'
 import { PostgresServer } from './postgres.ts'
 
-/** Without its comments, which take a third of the time of reading it, in every test. */
+/** The repository's file without its comments, so that each gateway reads it in less time. */
 const REPOSITORY_YAML = readFileSync(new URL('../gateway.yaml', import.meta.url), 'utf8').replaceAll(/^ *#.*\n/gm, '')
 
 /** The prefix of a store that no other test uses, as gateway.yaml has it. */

@@ -12,8 +12,8 @@ import { RealRedis } from './redis.ts'
 
 /** Minimum share of lines and of branches, in per cent, that the whole suite must cover. */
 const FLOOR = { lines: 97, branches: 91 } as const
-/** Number of Redis servers: one for each process that test/suite.ts runs at the same time. */
-const STORES = 3
+/** Processes of tests that run at once, each with a Redis. On two cores, a third one fills the time of waits. */
+const JOBS = 3
 
 const SUITE = 'test/suite.ts'
 const RESULTS = '.tap/results.tap'
@@ -25,7 +25,7 @@ const began = performance.now()
 
 // One server for all test files that need one. It is quicker to start here than in each of them.
 const postgres = await PostgresServer.start()
-const stores = await Promise.all(Array.from({ length: STORES }, startStore))
+const stores = await Promise.all(Array.from({ length: JOBS }, startStore))
 // Only tap's own command collects the coverage. Without it, each file takes a third less.
 const [command = '', ...args] = isCovered
   ? ['tap', 'run', '--reporter=tap', '--timeout=3600', SUITE]
@@ -35,6 +35,7 @@ const child = spawn(command, args, {
   // Without the cache, each process would strip the types of all sources again.
   env: {
     ...process.env,
+    JOBS: String(JOBS),
     ...(files.length > 0 && { TEST_FILES: files.join(' ') }),
     TEST_REDIS: process.env['TEST_REDIS'] ?? process.env['REDIS_URL'] ?? stores.map(({ url }) => url).join(' '),
     TEST_POSTGRES: postgres.url,

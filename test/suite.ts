@@ -6,8 +6,6 @@ import { globSync } from 'node:fs'
 import { dirname } from 'node:path'
 import t from 'tap'
 
-/** Processes that run at once; test/run.ts starts a Redis for each. On two cores, a third one fills the time of waits. */
-const JOBS = 3
 /** How long a process may take, in milliseconds. `npm run simulate` gives it more. */
 const LIMIT_MS = Number(process.env['LIMIT_S'] ?? 240) * 1000
 /** Files that share a process. */
@@ -38,7 +36,7 @@ const files = process.env['TEST_FILES']?.split(' ') ?? globSync('test/**/*.test.
 const { NODE_OPTIONS: instruments, ...env } = process.env
 const isCovered = env['COVERAGE'] !== undefined
 
-t.jobs = JOBS
+t.jobs = Number(process.env['JOBS'] ?? 1)
 t.setTimeout(0)
 for (const file of ALONE) if (files.includes(file)) run([file])
 const others = files.filter(file => !ALONE.includes(file))

@@ -29,8 +29,8 @@ export interface Bill {
 }
 
 /**
- * Who ended a reply before it was complete: the customer, whose client left or whose balance or key ended; the upstream;
- * the gateway; or nobody.
+ * Who ended a reply. `nobody`: the reply is complete. `customer`: the client left, or the customer's balance or key ended
+ * the reply.
  */
 export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
 

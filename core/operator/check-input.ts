@@ -15,7 +15,7 @@ export interface InputFault {
  * @param schema whose `expected` members say what a value looks like
  */
 export function checkerOf(schema: object): (value: unknown) => InputFault | undefined {
-  // A process uses few of the schemas, and compiling all of them takes longer than the rest of a start.
+  // Compiling takes milliseconds, and a process uses few of the schemas.
   let valid: ReturnType<typeof compile> | undefined
   return value => {
     valid ??= compile(schema)

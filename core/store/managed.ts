@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import { type FileLock, lockFile } from '../lib/file-lock.ts'
+import { lockFile } from '../lib/file-lock.ts'
 
 /** Returns the path of a redis-server or valkey-server on PATH. Undefined if there is none. */
 export function findServer(env: Readonly<Record<string, string | undefined>>): string | undefined {
@@ -91,7 +91,7 @@ export class ManagedServer {
       if (found === 'ready') return
       if (found === 'busy') continue
       // Two servers on the same files would lose each other's writes. Only the owner of this lock starts one.
-      const starting = lockStart(join(this.#data, 'redis-start.lock'))
+      const starting = lockFile(join(this.#data, 'redis-start.lock'))
       if (!starting) continue
       try {
         if ((await look(this.socket)) === 'absent') await this.#spawn()
@@ -181,13 +181,4 @@ function look(path: string): Promise<'absent' | 'busy' | 'ready'> {
     socket.once('connect', () => socket.write('PING\r\n'))
     socket.once('data', data => done(data.toString().startsWith('+PONG') ? 'ready' : 'busy'))
   })
-}
-
-/** Takes the lock of those who start a server. Rejects a user who may not write to the folder. */
-function lockStart(file: string): FileLock | undefined {
-  try {
-    return lockFile(file)
-  } catch {
-    throw denied(file)
-  }
 }

@@ -96,7 +96,7 @@ t.test('a failure that the upstream reports makes a reply one that the upstream 
   const relayed = OUTCOMES.nobody
   t.equal(ruleFor(replied(undefined, false, { failure }), relayed, TERMS), 'free')
   t.equal(ruleFor(replied(undefined, false, { failure, delivered: 9 }), relayed, TERMS), 'estimate')
-  t.equal(ruleFor(replied(USAGE.final, false, { failure, complete: true }), relayed, TERMS), 'free', 'a part')
+  t.equal(ruleFor(replied(USAGE.final, false, { failure, complete: true }), relayed, TERMS), 'free', 'partial')
   t.equal(ruleFor(replied(USAGE.final, true, { failure }), relayed, TERMS), 'reported')
   t.end()
 })
@@ -130,16 +130,16 @@ t.test('when a model is suspended, the implausible part of a report is charged a
 })
 
 const ENDED: Readonly<Record<EndedBy, string>> = {
-  nobody: 'nobody: it is complete',
+  nobody: 'nobody (the reply is complete)',
   customer: 'the client, the balance, or the key',
   upstream: 'the upstream, or a failure that it reports',
   gateway: 'the gateway',
 }
 const REPORTED: Readonly<Record<Reported, string>> = {
-  final: 'all of it',
-  interim: 'a part',
-  implausible: 'something implausible',
-  nothing: 'nothing',
+  final: 'complete',
+  interim: 'partial',
+  implausible: 'implausible',
+  nothing: 'none',
 }
 
 t.test('docs/charging.md has the table of bills', t => {
@@ -151,6 +151,6 @@ t.test('docs/charging.md has the table of bills', t => {
       undelivered,
     ]),
   )
-  keepsTable(t, new URL('../../docs/charging.md', import.meta.url), 'who ended the reply', rows)
+  keepsTable(t, new URL('../../docs/charging.md', import.meta.url), 'the reply was ended by', rows)
   t.end()
 })
