@@ -1,11 +1,14 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import t from 'tap'
+import t, { type Test } from 'tap'
 
 /** The rules of the code base: which room may import which, and what every file must have. */
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
+
+/** Lines of a file, at most. */
+const LINES_MAX = 330
 
 interface Source {
   readonly path: string
@@ -115,134 +118,196 @@ function roomOf(path: string): string {
   return path.split('/')[1] ?? ''
 }
 
+/** Fails if some places break a rule, and names them. */
+function keeps(t: Test, rule: string, broken: readonly string[]): void {
+  t.strictSame(broken, [], rule)
+}
+
+/** Returns the paths of the files that break a rule. */
+function breaking(files: readonly Source[], breaks: (source: Source) => boolean): string[] {
+  return files.filter(breaks).map(({ path }) => path)
+}
+
 t.test('a room imports only the rooms that it may import', t => {
-  const used = new Map<string, Set<string>>()
-  for (const { path, imports } of core) {
-    const room = roomOf(path)
-    const allowed = ROOMS[room]
-    t.ok(allowed, `${path} stands in a room of the table`)
-    for (const file of imports.filter(file => file.startsWith('core/') && roomOf(file) !== room)) {
-      t.ok(allowed?.includes(roomOf(file)), `${path} may import ${file}`)
-      used.set(room, (used.get(room) ?? new Set()).add(roomOf(file)))
-    }
-  }
-  for (const [room, allowed] of Object.entries(ROOMS)) {
-    t.same(
-      allowed.filter(other => !used.get(room)?.has(other)),
-      [],
-      `${room} imports every room that the table allows it`,
-    )
-  }
+  const used = core.flatMap(({ path, imports }) =>
+    imports
+      .filter(file => file.startsWith('core/') && roomOf(file) !== roomOf(path))
+      .map(file => ({ path, file, room: roomOf(path), other: roomOf(file) })),
+  )
+  keeps(
+    t,
+    'every file stands in a room of the table',
+    breaking(core, ({ path }) => !ROOMS[roomOf(path)]),
+  )
+  keeps(
+    t,
+    'the table allows every import',
+    used.filter(({ room, other }) => !ROOMS[room]?.includes(other)).map(({ path, file }) => `${path} imports ${file}`),
+  )
+  keeps(
+    t,
+    'the table allows no import that does not exist',
+    Object.entries(ROOMS).flatMap(([room, allowed]) =>
+      allowed
+        .filter(other => !used.some(each => each.room === room && each.other === other))
+        .map(other => `${room} does not import ${other}`),
+    ),
+  )
   t.end()
 })
 
 t.test('no file imports itself through others, types included', t => {
   const byPath = new Map(core.map(source => [source.path, source]))
   const done = new Set<string>()
+  const circles: string[] = []
   const walk = (path: string, way: readonly string[]): void => {
-    if (way.includes(path)) t.fail([...way.slice(way.indexOf(path)), path].join(' > '))
+    if (way.includes(path)) circles.push([...way.slice(way.indexOf(path)), path].join(' > '))
     if (way.includes(path) || done.has(path)) return
     for (const file of byPath.get(path)?.imports ?? []) walk(file, [...way, path])
     done.add(path)
   }
   for (const { path } of core) walk(path, [])
+  keeps(t, 'no circles', circles)
   t.ok(done.size >= core.length)
   t.end()
 })
 
 t.test('the core imports no plugin, and a plugin imports only its own files, tollgate/plugin and Node', t => {
-  for (const { path, imports } of core)
-    t.notOk(
-      imports.some(file => file.startsWith('plugins/')),
-      path,
-    )
-  for (const { path, imports, packages } of plugins) {
-    const folder = `${dirname(path)}/`
-    const others = imports.filter(file => folder === 'plugins/' || !file.startsWith(folder))
-    t.same(others, [], path)
-    t.same(
-      packages.filter(name => name !== 'tollgate/plugin' && !name.startsWith('node:')),
-      [],
-      path,
-    )
-  }
+  keeps(
+    t,
+    'the core imports no plugin',
+    breaking(core, ({ imports }) => imports.some(file => file.startsWith('plugins/'))),
+  )
+  keeps(
+    t,
+    'a plugin imports its own files',
+    breaking(plugins, ({ path, imports }) => {
+      const folder = `${dirname(path)}/`
+      return imports.some(file => folder === 'plugins/' || !file.startsWith(folder))
+    }),
+  )
+  keeps(
+    t,
+    'a plugin imports tollgate/plugin and Node',
+    breaking(plugins, ({ packages }) => packages.some(name => name !== 'tollgate/plugin' && !name.startsWith('node:'))),
+  )
   t.end()
 })
 
 t.test('only formats/ and simulator/ contain the spellings of the vendors', t => {
   const spellings =
     /finish_reason|stop_reason|prompt_tokens|completion_tokens|message_delta|content_block|anthropic-(?:version|beta)|response\.completed|max_output_tokens|stream_options/
-  for (const { path, code } of all) {
-    if (/^core\/(?:formats|simulator)\//.test(path)) continue
-    // The first start prints commands for people to paste, which are written in a format.
-    if (path === 'core/commands/start.ts') continue
-    t.notMatch(code, spellings, path)
-  }
+  // The first start prints commands for people to paste, which are written in a format.
+  const mayHave = /^core\/(?:formats\/|simulator\/|commands\/start\.ts$)/
+  keeps(
+    t,
+    'no spellings elsewhere',
+    breaking(all, ({ path, code }) => !mayHave.test(path) && spellings.test(code)),
+  )
   t.end()
 })
 
 t.test('only ledger/ names the keys that hold money', t => {
-  for (const { path, code } of all) {
-    if (!path.startsWith('core/ledger/')) t.notMatch(code, /scripts\.keys\.of\(|\.hincrby\(|\.hset\(/, path)
-  }
+  const named = /scripts\.keys\.of\(|\.hincrby\(|\.hset\(/
+  keeps(
+    t,
+    'no keys elsewhere',
+    breaking(all, ({ path, code }) => !path.startsWith('core/ledger/') && named.test(code)),
+  )
   t.end()
 })
 
-t.test('only main.ts touches the process, and no other file of core/ reads the clock of the machine', t => {
-  for (const { path, code, packages } of all) {
-    if (path === 'core/main.ts') continue
-    t.notMatch(code, /(?<![\w.'-])process\.\w/, path)
-    t.notOk(packages.includes('node:process'), path)
-    t.notMatch(code, /Date\.now\(\)|new Date\(\)/, path)
-  }
+t.test('only main.ts touches the process, and no other file reads the clock of the machine', t => {
+  const others = all.filter(({ path }) => path !== 'core/main.ts')
+  keeps(
+    t,
+    'the process',
+    breaking(others, ({ code, packages }) => /(?<![\w.'-])process\.\w/.test(code) || packages.includes('node:process')),
+  )
+  keeps(
+    t,
+    'the clock',
+    breaking(others, ({ code }) => /Date\.now\(\)|new Date\(\)/.test(code)),
+  )
   t.end()
 })
 
 t.test('a file has at most 330 lines and begins with a comment that says what it is', t => {
-  for (const { path, text } of all) {
-    t.ok(text.split('\n').length <= 330, `${path} has at most 330 lines`)
-    t.match(
-      text.trimStart(),
-      path.startsWith('plugins/') ? /^(?:\/\*\*|import)/ : /^\/\*\*/,
-      `${path} begins with a comment`,
-    )
-  }
+  keeps(
+    t,
+    'at most 330 lines',
+    breaking(all, ({ text }) => text.split('\n').length > LINES_MAX),
+  )
+  keeps(
+    t,
+    'begins with a comment',
+    breaking(
+      all,
+      ({ path, text }) => !(path.startsWith('plugins/') ? /^(?:\/\*\*|import)/ : /^\/\*\*/).test(text.trimStart()),
+    ),
+  )
   t.end()
 })
 
 t.test('every export has a doc comment', t => {
-  for (const { path, text } of all) {
-    const lines = text.split('\n')
-    lines.forEach((line, index) => {
-      if (
-        !/^export (?:default |abstract |async )?(?:const|let|function\*?|class|interface|type|definePlugin)\b/.test(
-          line,
-        )
+  const exported =
+    /^export (?:default |abstract |async )?(?:const|let|function\*?|class|interface|type|definePlugin)\b(?! (?:\*|\{))/
+  keeps(
+    t,
+    'with a comment above it',
+    all.flatMap(({ path, text }) => {
+      const lines = text.split('\n')
+      return lines.flatMap((line, at) =>
+        exported.test(line) && !lines[at - 1]?.endsWith('*/') ? [`${path}:${at + 1} ${line}`] : [],
       )
-        return
-      if (/^export type (?:\*|\{)/.test(line)) return
-      t.match(lines[index - 1], /\*\/$/, `${path}:${index + 1} ${line}`)
-    })
-  }
+    }),
+  )
   t.end()
 })
 
 t.test('the scripts of pages are short, load only their own files, and never make markup of text', t => {
   const shared = join('core', 'web', 'shared')
   const own = readdirSync(join(ROOT, 'plugins')).map(name => join('plugins', name, 'page'))
-  for (const folder of [shared, ...own]) {
-    if (!existsSync(join(ROOT, folder))) continue
-    const reachable = [...readdirSync(join(ROOT, folder)), ...readdirSync(join(ROOT, shared)), 'uplot.js']
-    for (const file of readdirSync(join(ROOT, folder)).filter(name => name.endsWith('.js'))) {
-      const text = readFileSync(join(ROOT, folder, file), 'utf8')
-      t.ok(text.split('\n').length <= 330, `${folder}/${file} has at most 330 lines`)
-      t.match(text, /^\/\*\*/, `${folder}/${file} begins with a comment`)
-      t.notMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser/, file)
-      for (const [, of, name = of ?? ''] of text.matchAll(
-        /^(?:import|export) [^]*?from '([^']+)'$|import\('([^']+)'/gm,
-      ))
-        t.ok(name.startsWith('./') && reachable.includes(name.slice(2)), `${folder}/${file} loads ${name}`)
-    }
-  }
+  const scripts = [shared, ...own]
+    .filter(folder => existsSync(join(ROOT, folder)))
+    .flatMap(folder => {
+      const reachable = [...readdirSync(join(ROOT, folder)), ...readdirSync(join(ROOT, shared)), 'uplot.js']
+      return readdirSync(join(ROOT, folder))
+        .filter(name => name.endsWith('.js'))
+        .map(name => ({
+          path: join(folder, name),
+          text: readFileSync(join(ROOT, folder, name), 'utf8'),
+          reachable,
+        }))
+    })
+  const broken = (breaks: (script: (typeof scripts)[number]) => boolean): string[] =>
+    scripts.filter(breaks).map(({ path }) => path)
+  const markup = /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser/
+  t.ok(scripts.length > 0)
+  keeps(
+    t,
+    'at most 330 lines',
+    broken(({ text }) => text.split('\n').length > LINES_MAX),
+  )
+  keeps(
+    t,
+    'begins with a comment',
+    broken(({ text }) => !text.startsWith('/**')),
+  )
+  keeps(
+    t,
+    'no markup of text',
+    broken(({ text }) => markup.test(text)),
+  )
+  keeps(
+    t,
+    'loads its own files',
+    scripts.flatMap(({ path, text, reachable }) =>
+      [...text.matchAll(/^(?:import|export) [^]*?from '([^']+)'$|import\('([^']+)'/gm)]
+        .map(([, of, name = of ?? '']) => name)
+        .filter(name => !name.startsWith('./') || !reachable.includes(name.slice(2)))
+        .map(name => `${path} loads ${name}`),
+    ),
+  )
   t.end()
 })

@@ -6,8 +6,8 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import { type BilledUsage, chargeAll } from '../money/price.ts'
 import { NO_USAGE, plus, type Usage } from '../money/usage.ts'
-import { cutParts } from './charge.ts'
-import { type Billable, bounded, cutUsage, observed, plausible, type Terms } from './estimate.ts'
+import { cancelParts } from './charge.ts'
+import { type Billable, bounded, cancelUsage, observed, plausible, type Terms } from './estimate.ts'
 import { billed, plausibleCalls, unpriced } from './pricing.ts'
 
 /** The charge of a finished exchange and its derivation. */
@@ -84,6 +84,9 @@ interface Case {
 /** The part of a bill that its rule decides. */
 type Charged = Omit<Bill, 'failed'>
 
+/** A usage with its price. */
+type Priced = Omit<Charged, 'source' | 'quarantined'>
+
 const FREE: Charged = {
   charge: 0n,
   billed: false,
@@ -103,13 +106,9 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
     quarantined: !plausibleCalls(x.tally, terms),
   }),
   estimate: ({ x, terms }) => estimated(priced(observed(x, terms), x, terms)),
-  'cancel charge': ({ x, terms }) => {
-    const parts = cutParts(cutUsage(x, terms), x, terms)
-    const usage = parts.map(part => part.usage).reduce(plus)
-    return estimated({ billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) })
-  },
-  'bounded estimate': of => boundedBy(observed(of.x, of.terms), of),
-  'bounded cancel charge': of => boundedBy(cutUsage(of.x, of.terms), of),
+  'cancel charge': ({ x, terms }) => estimated(cancelled(cancelUsage(x, terms), x, terms)),
+  'bounded estimate': of => boundedBy(observed(of.x, of.terms), priced, of),
+  'bounded cancel charge': of => boundedBy(cancelUsage(of.x, of.terms), cancelled, of),
 }
 
 /**
@@ -128,11 +127,11 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
 export function ruleFor(x: Billable, outcome: Outcome, terms: Terms): Rule {
   if (outcome.kind === 'answered') return 'free'
   const ended = endedBy(x, outcome)
-  // No reply began: an account was not reached or refused, or a stage replaced the reply. If one began all the same, which
-  // is a defect, the client has what was delivered.
+  // The exchange failed before its reply began: no account served it, or a stage replaced the reply. Content that was
+  // delivered all the same, which only a defect can cause, is charged.
   if (ended === 'gateway' && outcome.kind === 'failed') return x.delivered === 0 ? 'free' : 'estimate'
   const reported = reportedOf(x, outcome, terms)
-  if (ended === 'customer' && reported !== 'final' && !outcome.attempts.some(isOpen)) return 'free'
+  if (ended === 'customer' && reported !== 'final' && !outcome.attempts.some(mayHaveWorked)) return 'free'
   return BILLS[ended][reported][x.delivered > 0 ? 'delivered' : 'undelivered']
 }
 
@@ -152,30 +151,39 @@ function reportedOf(x: Billable, outcome: Outcome, terms: Terms): Reported {
   return reported.complete && (x.tally.final || ended) ? 'final' : 'interim'
 }
 
-/** Whether an account may have been working: it answered well, or not at all. */
-function isOpen({ status = 200, failure }: Attempt): boolean {
+/** Whether an account may have worked on the request: it answered with status 200, or has not answered yet. */
+function mayHaveWorked({ status = 200, failure }: Attempt): boolean {
   return status === 200 && failure === undefined
 }
 
-function estimated(charged: Omit<Charged, 'source' | 'quarantined'>, quarantined = false): Charged {
+function estimated(charged: Priced, quarantined = false): Charged {
   return { ...charged, source: 'estimated', quarantined }
 }
 
-/** Charges as much of an implausible report as is possible, but not less than an estimate. */
-function boundedBy(estimate: Usage, { x, terms, reported, capAtEstimate }: Case): Charged {
-  const least = priced(estimate, x, terms)
+/**
+ * Charges as much of an implausible report as is possible, but not less than an estimate.
+ * @param price prices a usage
+ */
+function boundedBy(
+  estimate: Usage,
+  price: (usage: Usage, x: Billable, terms: Terms) => Priced,
+  { x, terms, reported, capAtEstimate }: Case,
+): Charged {
+  const least = price(estimate, x, terms)
   if (!reported?.valid) return estimated(least, true)
-  const most = priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
+  const most = price(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
   return estimated(most.charge > least.charge ? most : least, true)
 }
 
+/** Prices the usage of a cancelled reply, with the advice and the images that it may have requested. */
+function cancelled(own: Usage, x: Billable, terms: Terms): Priced {
+  const parts = cancelParts(own, x, terms)
+  const usage = parts.map(part => part.usage).reduce(plus)
+  return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) }
+}
+
 /** Prices a usage. @param reported set if it is final, with the reported passes and counters */
-function priced(
-  usage: Usage,
-  x: Billable,
-  terms: Terms,
-  reported?: CountedUsage,
-): Omit<Charged, 'source' | 'quarantined'> {
+function priced(usage: Usage, x: Billable, terms: Terms, reported?: CountedUsage): Priced {
   const parts = billed(usage, x.model.entry, x.tally, terms, reported?.passes)
   return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms, reported?.unknown) }
 }

@@ -2,7 +2,7 @@
 import {
   asInput,
   type Billable,
-  cutUsage,
+  cancelUsage,
   estimateInput,
   growsByClock,
   observed,
@@ -13,7 +13,7 @@ import { callsHeld, type HeldCalls } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Usage } from '../money/usage.ts'
 import { chargeAll, tokensFor, type BilledUsage } from '../money/price.ts'
-import { adviceSoFar, asCut, billed, dearestCharge, dearestOutput, images, outputRate } from './pricing.ts'
+import { adviceSoFar, asCancelled, billed, dearestCharge, dearestOutput, images, outputRate } from './pricing.ts'
 
 /**
  * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.
@@ -74,10 +74,10 @@ export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
 export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
   // Nothing is known to have cost anything yet. Further output would cost its input as well.
   if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
-  const usage = cutUsage(x, terms)
+  const usage = cancelUsage(x, terms)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
   return chargeAll(
-    cutParts({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x, terms),
+    cancelParts({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x, terms),
   )
 }
 
@@ -86,9 +86,9 @@ export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly B
   return billed(usage, x.model.entry, x.tally, terms, undefined)
 }
 
-/** Returns the parts of an interrupted reply: its own usage, and the advice that it requested. */
-export function cutParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
-  const own = billed(usage, x.model.entry, x.tally, asCut(x, terms), undefined)
+/** Returns the parts of a cancelled reply: its own usage, and the advice that it requested. */
+export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
+  const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
   return [

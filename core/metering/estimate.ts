@@ -118,7 +118,7 @@ export function observed(x: Billable, terms: Terms): Usage {
  * Returns the usage of a reply that ends now: its input, what was delivered, and possible unseen reasoning. Bytes count
  * as more tokens than in `observed`: the customer chooses this end and must not profit from it.
  */
-export function cutUsage(x: Billable, terms: Terms): Usage {
+export function cancelUsage(x: Billable, terms: Terms): Usage {
   const visible = visibleOutput(x, SAFE_BYTES_PER_TOKEN)
   const most = Math.min(x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity, byClock(x, terms, x.elapsedMs))
   // Predicted text that was not used is unseen output.

@@ -125,10 +125,10 @@ export function unpriced(
 }
 
 /**
- * Returns the pricing of an interrupted reply. Each tool at the provider counts as run once if the reply has not yet
+ * Returns the pricing of a cancelled reply. Each tool at the provider counts as run once if the reply has not yet
  * begun to report its calls.
  */
-export function asCut<P extends Pricing>(
+export function asCancelled<P extends Pricing>(
   { delivered, format }: { readonly delivered: number; readonly format: Format },
   pricing: P,
 ): P {

@@ -1,7 +1,7 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
 import { billFor } from './bill.ts'
 import { outputRateOf, runningCharge } from './charge.ts'
-import { beyond, type Billable, cutUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
+import { beyond, type Billable, cancelUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import type { Hold } from '../ledger/hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
@@ -139,7 +139,7 @@ export class RunningHold implements Indexed {
     const usedUp = this.#underfunded && this.amount === before && this.amount <= runningCharge(x, this.terms)
     // More may have been delivered in the meantime. A reply that is complete is not ended again.
     if (!usedUp) this.#check(x)
-    else if (!x.complete) x.stop('budget', cutUsage(x, this.terms))
+    else if (!x.complete) x.stop('budget', cancelUsage(x, this.terms))
   }
 
   #bytesFor(x: HeldReply, nano: bigint): number {

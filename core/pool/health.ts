@@ -57,7 +57,7 @@ export class Health {
   #waitUntil = 0
   #level = 0
   #barred: Barred | undefined
-  /** Failures since the last success. */
+  /** Failures since the last reply that was complete, or since the account was taken out. */
   #inARow = 0
   /** Results of the current window and of the one before. */
   #window = { from: 0, requests: 0, failures: 0 }
@@ -105,21 +105,27 @@ export class Health {
     return true
   }
 
-  /** Notes that a reply has begun well. @returns whether that has brought the account back */
+  /**
+   * Notes that a reply has begun well. It may run for long, and may still break off, so it ends the failures in a row only
+   * of an account that was out.
+   * @returns whether that has brought the account back
+   */
   answers(now: number): boolean {
     const back = this.#level > 0
     this.#trial = undefined
-    this.#inARow = 0
     this.#level = 0
     // A request that was under way, or had no better account, may succeed before the time is over.
     this.#coolUntil = 0
-    if (back) this.#change(now)
-    return back
+    if (!back) return false
+    this.#inARow = 0
+    this.#change(now)
+    return true
   }
 
   /** Notes a success. @returns whether it has brought the account back */
   succeeded(now: number): boolean {
     this.#count(now, 0)
+    this.#inARow = 0
     return this.answers(now)
   }
 

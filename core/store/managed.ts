@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { accessSync, constants, mkdirSync, openSync, closeSync, readFileSync, chmodSync } from 'node:fs'
+import { accessSync, chmodSync, closeSync, constants, mkdirSync, openSync, readFileSync, symlinkSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
@@ -35,23 +35,30 @@ function isExecutable(path: string): boolean {
 const SOCKET_PATH_MAX = 100
 /** How long a server may take to load its data and answer, in milliseconds. */
 const READY_MS = 60_000
+/** How long to wait for the server of a running gateway, in milliseconds. */
+const STARTED_MS = 5000
 
 /** Prefix of the names of connections that use a server. */
 export const USER = 'tollgate-'
 
-/** A redis-server in the data folder. */
+/** A redis-server in the data folder, which listens on a socket there. */
 export class ManagedServer {
   readonly name: string
   readonly socket: string
   readonly #binary: string
   readonly #data: string
+  readonly #mayStart: () => boolean
   #starting: Promise<void> | undefined
   #released = false
 
-  /** @param data folder for the server's files; created if missing, readable only by its owner */
-  constructor(binary: string, data: string) {
+  /**
+   * @param data folder for the server's files; created if missing, readable only by its owner
+   * @param mayStart whether this process may start a server; if not, the running gateway does
+   */
+  constructor(binary: string, data: string, mayStart: () => boolean) {
     this.#binary = binary
     this.#data = data
+    this.#mayStart = mayStart
     this.name = basename(binary)
     mkdirSync(data, { recursive: true, mode: 0o700 })
     this.socket = socketPath(data)
@@ -81,15 +88,22 @@ export class ManagedServer {
     } catch {
       // A server that does not answer cannot be stopped. The next gateway finds it.
     }
-    redis.disconnect()
+    // A connection that its server has closed would keep the process running for seconds.
+    if (redis.status !== 'close' && redis.status !== 'end') redis.disconnect()
   }
 
   /** Starts a server unless one listens. A slow server counts as listening. */
   async #start(): Promise<void> {
-    for (const deadline = performance.now() + READY_MS; performance.now() < deadline; await sleep(10)) {
+    const beganMs = performance.now()
+    for (; performance.now() - beganMs < READY_MS; await sleep(10)) {
       const found = await look(this.socket)
       if (found === 'ready') return
       if (found === 'busy') continue
+      // A running gateway has a server, or starts one. Its socket may have been deleted.
+      if (!this.#mayStart()) {
+        if (performance.now() - beganMs < STARTED_MS) continue
+        throw new Error(`the gateway runs, but its store does not listen on ${this.socket}; restart the gateway`)
+      }
       // Two servers on the same files would lose each other's writes. Only the owner of this lock starts one.
       const starting = lockFile(join(this.#data, 'redis-start.lock'))
       if (!starting) continue
@@ -130,7 +144,8 @@ export class ManagedServer {
   #settings(): string[] {
     const settings: Record<string, string> = {
       port: '0',
-      unixsocket: this.socket,
+      // Relative to the data folder: however long its path is, the socket is in it, so that everybody finds it.
+      unixsocket: SOCKET,
       unixsocketperm: '700',
       dir: this.#data,
       appendonly: 'yes',
@@ -145,14 +160,22 @@ export class ManagedServer {
   }
 }
 
-/** Returns a socket path in the data folder, or in a private temporary folder if that path would be too long. */
+const SOCKET = 'redis.sock'
+
+/** Returns the path of the socket in the data folder, by a link in a private temporary folder if it would be too long. */
 function socketPath(data: string): string {
-  const path = join(data, 'redis.sock')
+  const path = join(data, SOCKET)
   if (path.length <= SOCKET_PATH_MAX) return path
   const folder = join(tmpdir(), `tollgate-${createHash('sha256').update(data).digest('hex').slice(0, 16)}`)
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   chmodSync(folder, 0o700)
-  return join(folder, 'redis.sock')
+  const link = join(folder, 'data')
+  try {
+    symlinkSync(data, link)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause
+  }
+  return join(link, SOCKET)
 }
 
 function isDenied(cause: unknown): boolean {

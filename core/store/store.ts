@@ -10,7 +10,7 @@ import { weaknesses } from './durability.ts'
 import { portOfEmbedded, startEmbedded } from './embedded.ts'
 import { findServer, ManagedServer, USER } from './managed.ts'
 import { Second } from './second.ts'
-import { claimFolder } from './serving.ts'
+import { claimFolder, isTaken } from './serving.ts'
 import type { Environment } from '../lib/environment.ts'
 import { clientFor, clientOf, connect, delay, type Role } from './connect.ts'
 
@@ -101,20 +101,24 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
 }
 
 async function openManaged(config: StoreConfig, role: Role, binary: string, log: Log): Promise<Store> {
-  const server = new ManagedServer(binary, config.data)
-  const client = (name: string): Redis =>
+  const server = new ManagedServer(binary, config.data, () => role === 'gateway' || !isTaken(config.data))
+  const client = (connectionName: string, onRetry: () => void): Redis =>
     clientFor(config.commandTimeoutMs, log, {
       path: server.socket,
-      connectionName: name,
-      // A managed server that died is restarted before the next connection attempt.
+      connectionName,
       retryStrategy: tries => {
         if (server.released) return null
-        server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'cannot start the managed store'))
+        onRetry()
         return delay(tries)
       },
     })
-  const redis = await reached(server, () => connect(client(`${USER}${role}`), role, log))
-  const second = new Second(redis, () => connect(client(LOOKUPS), role, log))
+  // A managed server that died is restarted before the next connection attempt.
+  const restart = (): void => {
+    server.ensure().catch((cause: unknown) => log.error({ err: cause }, 'cannot start the managed store'))
+  }
+  const redis = await reached(server, () => connect(client(`${USER}${role}`, restart), role, log))
+  // While the first connection stands, the server is there.
+  const second = new Second(redis, () => connect(client(LOOKUPS, () => {}), role, log))
   return {
     redis,
     scattered: false,

@@ -4,7 +4,7 @@ import type { Failure } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import { ChunkList } from '../lib/byte-buffer.ts'
 import { deadline } from '../lib/deadline.ts'
-import { FailedAttempt, type Relayed } from './endings.ts'
+import { FailedAttempt, type Relayed, tooLarge } from './endings.ts'
 import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
@@ -16,7 +16,7 @@ const ERROR_BYTES_MAX = 256 * 1024
  * Reads a body to its end.
  * @param bytesMax bytes that the body may have
  * @returns undefined if the client left, or the gateway ended the exchange
- * @throws FailedAttempt if the upstream broke off; GatewayError unavailable if there is no memory for the body
+ * @throws FailedAttempt if the upstream broke off, or the body is too large; GatewayError unavailable if there is no memory for the body
  */
 export function collect({ x, body, patience }: Relayed, bytesMax: number): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
@@ -37,8 +37,6 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
       done()
       reject(error)
     }
-    const failed = (reason: string): void =>
-      fail(new FailedAttempt('timeout', new GatewayError('upstream_failed', { cause: new Error(reason) })))
     const left = (): void => {
       done()
       resolve(undefined)
@@ -48,14 +46,17 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
       if (performance.now() > endMs) return timedOut()
       const length = chunks.push(chunk)
       if (!memory.cover(chunk)) return fail(shortOfMemory())
-      if (length > bytesMax) return failed(`reply over ${bytesMax} bytes`)
+      if (length > bytesMax) return fail(tooLarge(`reply over ${bytesMax} bytes`))
       if (length > LONG_BYTES) goOnInTurn(body, x.owner, () => true)
     }
     const onEnd = (): void => {
       done()
       resolve(chunks.take())
     }
-    const onClose = (): void => failed('upstream closed the connection in the middle of a reply')
+    const onClose = (): void => {
+      const cause = new Error('upstream closed the connection in the middle of a reply')
+      fail(new FailedAttempt('timeout', new GatewayError('upstream_failed', { cause })))
+    }
     const forget = x.whenOver(left)
     if (x.over) return left()
     body.on('data', onData).on('end', onEnd).on('close', onClose)

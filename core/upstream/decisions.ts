@@ -6,10 +6,16 @@ import type { Head } from '../exchange/exchange.ts'
 import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
 
 /**
- * How an attempt failed: the account was not asked, `connect`, `timeout` (sent, and no whole answer), `empty` (a 200
- * without content), or a status.
+ * How an attempt failed:
+ * - `not asked`: another request tries the account, or the account must wait
+ * - `connect`: the request was not sent completely
+ * - `timeout`: the request was sent, and no answer came, or not all of a reply in one piece; a stream was silent before its
+ *   first event
+ * - `empty`: status 200, and a failure, an end before the first event, or something that the gateway cannot read as a reply
+ * - `too large`: over the limits of the gateway
+ * - a status other than 200
  */
-export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | number
+export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | 'too large' | number
 
 /** What an attempt's end is about: a row of the table. */
 export type About =
@@ -18,6 +24,8 @@ export type About =
   | 'unclear refusal'
   | 'overloaded'
   | 'other status'
+  | 'redirection'
+  | 'conflict'
   | 'other 4xx'
   | 'request'
   | 'cut'
@@ -57,10 +65,14 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   'unclear refusal': row('failure', false, 'always'),
   overloaded: row('failure and wait', true, 'listed'),
   'other status': row('failure', true, 'listed'),
-  'other 4xx': row('nothing', true, 'listed'),
+  redirection: row('failure', true, 'never'),
+  conflict: row('nothing', true, 'listed'),
+  'other 4xx': row('nothing', true, 'never'),
   connect: row('failure', true, 'listed'),
   timeout: row('failure', true, 'listed'),
   empty: row('failure', true, 'listed'),
+  // A customer can cause it. Another account would be paid for the same.
+  'too large': row('nothing', true, 'never'),
   request: row('nothing', true, 'never'),
   // After these ends no other account is asked: content was delivered, or the client has left.
   cut: row('failure', true, 'never'),
@@ -73,6 +85,7 @@ const STATUSES: Readonly<Record<number, About>> = {
   401: 'refused',
   402: 'refused',
   408: 'other status',
+  409: 'conflict',
   429: 'overloaded',
   503: 'overloaded',
   529: 'overloaded',
@@ -83,7 +96,10 @@ export function aboutOf(kind: FailureKind, head?: Pick<Head, 'status' | 'failure
   if (head && isOfTheRequest(head.status, head.failure)) return 'request'
   if (typeof kind !== 'number') return kind
   if (kind === 403) return head?.failure && isOfTheAccount(head.failure) ? 'refused' : 'unclear refusal'
-  return STATUSES[kind] ?? (kind >= 400 && kind < 500 ? 'other 4xx' : 'other status')
+  const known = STATUSES[kind]
+  if (known) return known
+  if (kind < 400) return 'redirection'
+  return kind < 500 ? 'other 4xx' : 'other status'
 }
 
 /** Returns what follows from the end of an attempt. @param on the failures of `retry.on` */

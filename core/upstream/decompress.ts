@@ -1,7 +1,6 @@
 /** Decompresses replies that an upstream compressed although the request did not allow it. */
 import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
-import { GatewayError } from '../errors.ts'
 import type { ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 
@@ -16,18 +15,17 @@ const DECOMPRESSORS = new Map<string, () => NodeJS.ReadWriteStream>([
   ['zstd', () => createZstdDecompress(CHUNKS)],
 ])
 
-/**
- * Returns the body of a reply without its content encoding.
- * @throws GatewayError upstream_failed for an unknown encoding
- */
-export function decompressed(reply: UpstreamReply): ReplyBody {
-  const encoding = (reply.headers['content-encoding'] ?? 'identity').toLowerCase()
+/** Returns the content encoding of a reply. */
+export function encodingOf({ headers }: Pick<UpstreamReply, 'headers'>): string {
+  return (headers['content-encoding'] ?? 'identity').toLowerCase()
+}
+
+/** Returns the body of a reply without its content encoding. Undefined if the encoding is unknown. */
+export function decompressed(reply: UpstreamReply): ReplyBody | undefined {
+  const encoding = encodingOf(reply)
   if (encoding === 'identity') return reply.body
   const decompressor = DECOMPRESSORS.get(encoding)
-  if (!decompressor) {
-    reply.abort()
-    throw new GatewayError('upstream_failed', { cause: new Error(`content-encoding ${encoding}`) })
-  }
+  if (!decompressor) return undefined
   const plain = decompressor() as unknown as Readable & NodeJS.WritableStream
   reply.body.on('data', chunk => {
     if (plain.write(chunk)) return

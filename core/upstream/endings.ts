@@ -60,6 +60,11 @@ export function failedWith(head: Head): FailedAttempt {
   return new FailedAttempt(head.status === 200 ? 'empty' : head.status, error, head)
 }
 
+/** The failure of an answer that is over a limit of the gateway. @param what is over which limit */
+export function tooLarge(what: string): FailedAttempt {
+  return new FailedAttempt('too large', new GatewayError('upstream_failed', { cause: new Error(what) }))
+}
+
 /**
  * The outcome of an exchange whose clients have left, or that the gateway gave up.
  * @throws GatewayError if the gateway gave it up before the reply began, and its client still waits

@@ -6,7 +6,7 @@ import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { drainRemainder, readFailure } from './collect.ts'
-import { decompressed } from './decompress.ts'
+import { decompressed, encodingOf } from './decompress.ts'
 import { failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
 import type { UpstreamReply } from './send.ts'
@@ -41,7 +41,12 @@ export async function relay(
     reply: downwardHeaders(reply.headers, translation),
     attempt,
   })
-  const relayed: Relayed = { x, hooks, body: decompressed(reply), makeHead, abort: () => reply.abort(), ...how }
+  const body = decompressed(reply)
+  if (!body) {
+    reply.abort()
+    throw failedWith(makeHead({ message: `content-encoding ${encodingOf(reply)}` }))
+  }
+  const relayed: Relayed = { x, hooks, body, makeHead, abort: () => reply.abort(), ...how }
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {
@@ -59,10 +64,10 @@ export async function relay(
     return outcome
   } finally {
     if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepaliveMs)
-    else if (!relayed.body.readableEnded) {
+    else if (!body.readableEnded) {
       reply.abort()
       // Otherwise a decompressor would go on with a reply that is no longer wanted.
-      relayed.body.destroy()
+      body.destroy()
     }
   }
 }

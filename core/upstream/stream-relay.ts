@@ -11,7 +11,7 @@ import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { deadline, type Deadline } from '../lib/deadline.ts'
 import { BackPressure } from './back-pressure.ts'
-import { type End, endedByClient, FailedAttempt, failedWith, type Relayed, stopError } from './endings.ts'
+import { type End, endedByClient, FailedAttempt, failedWith, type Relayed, stopError, tooLarge } from './endings.ts'
 import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
 import { eventsIn, firstEvent } from './sse.ts'
@@ -121,9 +121,11 @@ export class StreamRelay {
       pass()
     } catch (error) {
       if (!x.begun && !this.#end) return this.#fail(error)
-      hooks.log.error({ exchange: x.id, err: error }, 'stream interrupted')
-      const failed = GatewayError.from(error)
-      this.#end ??= failed.code.startsWith('upstream_') ? 'upstream' : { failed }
+      // It is too large, so the gateway ends it.
+      const limited = error instanceof FailedAttempt ? error.error : undefined
+      hooks.log.error({ exchange: x.id, err: limited ?? error }, 'stream interrupted')
+      const failed = limited ?? GatewayError.from(error)
+      this.#end ??= failed.code.startsWith('upstream_') && !limited ? 'upstream' : { failed }
     }
     this.#passing = false
     if (this.#end) this.#finish(this.#end)
@@ -138,8 +140,7 @@ export class StreamRelay {
     if (this.#ending.opening && !this.#holdsBack(events)) return this.#begin()
     if (!this.#commentsMemory.cover(events)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
-    if (length > x.limits.replyBytes)
-      throw new GatewayError('upstream_failed', { cause: new Error('no event in limits.reply bytes') })
+    if (length > x.limits.replyBytes) throw tooLarge('no event in limits.reply bytes')
   }
 
   /**

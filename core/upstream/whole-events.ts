@@ -1,10 +1,10 @@
 /** Assembles the chunks of a stream into whole events. */
-import { GatewayError } from '../errors.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import type { Share } from '../lib/shares.ts'
 import type { Format } from '../formats/index.ts'
 import { ChunkList, NOTHING } from '../lib/byte-buffer.ts'
 import { PARSED_MAX } from '../lib/json/outline.ts'
+import { tooLarge } from './endings.ts'
 import { firstEvent, lastBoundary } from './sse.ts'
 
 /** Maximum bytes of a blank line in the chunks before its last byte. */
@@ -35,7 +35,7 @@ export class WholeEvents {
 
   /**
    * Returns the bytes up to the end of the last complete event, and stores the rest.
-   * @throws GatewayError upstream_failed if one event exceeds the limit; unavailable if there is no memory for it
+   * @throws FailedAttempt if one event exceeds the limits; GatewayError unavailable if there is no memory for it
    */
   take(chunk: Buffer): Buffer {
     const end = this.#lastEnd(chunk)
@@ -71,9 +71,7 @@ export class WholeEvents {
     this.#seam = rest.length < BEGUN ? Buffer.concat([this.#seam, rest]).subarray(-BEGUN) : rest.subarray(-BEGUN)
     const length = this.#rest.push(rest)
     if (!this.#memory.cover(rest)) throw shortOfMemory()
-    if (this.#memory.values > PARSED_MAX)
-      throw new GatewayError('upstream_failed', { cause: new Error(`an event of more than ${PARSED_MAX} values`) })
-    if (length > this.#limit)
-      throw new GatewayError('upstream_failed', { cause: new Error('an event larger than limits.reply') })
+    if (this.#memory.values > PARSED_MAX) throw tooLarge(`an event of more than ${PARSED_MAX} values`)
+    if (length > this.#limit) throw tooLarge('an event larger than limits.reply')
   }
 }

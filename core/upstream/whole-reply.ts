@@ -8,7 +8,7 @@ import { type Format, ReplyEvent, type Rewriter } from '../formats/index.ts'
 import { type Outline, outlineOf } from '../lib/json/outline.ts'
 import { turn } from '../lib/turns.ts'
 import { collect, textOf, withoutByteOrderMark } from './collect.ts'
-import { endedByClient, failedWith, type Relayed } from './endings.ts'
+import { endedByClient, FailedAttempt, failedWith, type Relayed, tooLarge } from './endings.ts'
 import { textBytes } from './event-filter.ts'
 import { eventsIn, framed, lastBoundary, nextBoundary } from './sse.ts'
 import { rewrite, rewritten } from './stream-filter.ts'
@@ -90,7 +90,11 @@ function countUsage({ hooks }: Relayed, events: readonly ReplyEvent[]): void {
   for (const event of events) if (event.reading.usage) hooks.event(event)
 }
 
-/** Translates the answer into the client's format. @returns undefined if both formats are the same */
+/**
+ * Translates the answer into the client's format.
+ * @returns undefined if both formats are the same
+ * @throws FailedAttempt if it cannot be translated
+ */
 async function translateAnswer(
   relayed: Relayed,
   { bytes, events, outline }: WholeAnswer,
@@ -105,7 +109,9 @@ async function translateAnswer(
     return [isStream ? translation.replies.fromStream(events) : translation.replies.reply(event)]
   } catch (thrown) {
     countUsage(relayed, events)
-    throw thrown
+    const error = GatewayError.from(thrown)
+    // The provider may bill what it has generated, so this is like a reply that broke off.
+    throw error.code === 'upstream_failed' ? new FailedAttempt('timeout', error) : error
   }
 }
 
@@ -152,7 +158,7 @@ function eventsOfReply(format: Format, bytes: Buffer, stream: boolean): readonly
   return stream ? eventsIn(format, bytes, true) : [new ReplyEvent(format, '', textOf(bytes))]
 }
 
-/** All events of a stream, parsed in slices. @throws GatewayError upstream_failed if there are more than EVENTS_MAX */
+/** All events of a stream, parsed in slices. @throws FailedAttempt if there are more than EVENTS_MAX */
 async function eventsInSlices(format: Format, bytes: Buffer, owner: string): Promise<ReplyEvent[]> {
   const events: ReplyEvent[] = []
   for (let at = 0; at < bytes.length;) {
@@ -163,9 +169,7 @@ async function eventsInSlices(format: Format, bytes: Buffer, owner: string): Pro
       end = boundary > 0 ? at + boundary : nextBoundary(bytes, end - BLANK_LINE_BYTES)
     }
     for (const event of eventsIn(format, bytes.subarray(at, end), at === 0)) events.push(event)
-    if (events.length > EVENTS_MAX) {
-      throw new GatewayError('upstream_failed', { cause: new Error(`a stream of more than ${EVENTS_MAX} events`) })
-    }
+    if (events.length > EVENTS_MAX) throw tooLarge(`a stream of more than ${EVENTS_MAX} events`)
     at = end
   }
   return events

@@ -2,7 +2,10 @@ import t from 'tap'
 import { GatewayError } from '../../core/errors.ts'
 import type { Outcome } from '../../core/exchange/exchange.ts'
 import { BILLS, type Bill, billFor, type EndedBy, type Reported, type Rule, ruleFor } from '../../core/metering/bill.ts'
+import type { Terms } from '../../core/metering/estimate.ts'
+import { NO_EXTRAS } from '../../core/metering/extras.ts'
 import type { RawUsage } from '../../core/formats/terms.ts'
+import { modelOf } from '../plugins/facts.ts'
 import { keepsTable } from '../tables.ts'
 import { replied, SAID, TERMS } from './billable.ts'
 
@@ -126,6 +129,17 @@ t.test('when a model is suspended, the implausible part of a report is charged a
   const x = replied(USAGE.implausible, true, { delivered: ANSWERED })
   t.equal(billFor(x, OUTCOMES.nobody, TERMS, false).charge, charged(SAID, 20))
   t.equal(billFor(x, OUTCOMES.nobody, TERMS, true).charge, charged(SAID / 3, ANSWERED / 3))
+  t.end()
+})
+
+t.test('an implausible report does not make a cancelled reply cheaper: its advice and its images count', t => {
+  const { entry } = modelOf('famA', 'acme/famA-large-5')
+  const advised: Terms = { ...TERMS, extras: { ...NO_EXTRAS, advisors: [{ entry, most: 3 }] } }
+  const { parts } = billFor(replied(undefined, false), OUTCOMES.customer, advised)
+  const bill = billFor(replied(USAGE.implausible, true), OUTCOMES.customer, advised)
+  t.equal(bill.quarantined, true)
+  t.match(bill.parts[1], { model: 'acme/famA-large-5' })
+  t.ok((bill.parts[1]?.usage.input ?? 0) >= (parts[1]?.usage.input ?? Infinity))
   t.end()
 })
 

@@ -5,7 +5,7 @@ import {
   beyond,
   type Billable,
   bounded,
-  cutUsage,
+  cancelUsage,
   estimateInput,
   growsByClock,
   observed,
@@ -14,7 +14,7 @@ import {
   type Terms,
 } from '../../core/metering/estimate.ts'
 import { NO_EXTRAS } from '../../core/metering/extras.ts'
-import { adviceSoFar, asCut, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
+import { adviceSoFar, asCancelled, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 import { bodyFrom, CHAT, format, modelOf } from '../plugins/facts.ts'
 import { replied, SAID, TERMS } from './billable.ts'
@@ -67,24 +67,24 @@ t.test('an estimate takes the greater of what was reported and what the bytes su
 })
 
 t.test('a reply that is cut counts two bytes as a token, and what may have been generated unseen', t => {
-  t.match(cutUsage(replied(undefined, false, { delivered: 300 }), TERMS), { input: SAID / 2, output: 150 })
+  t.match(cancelUsage(replied(undefined, false, { delivered: 300 }), TERMS), { input: SAID / 2, output: 150 })
   const silent = { delivered: 300, silentMs: 2000 }
   t.equal(
-    cutUsage(replied(undefined, false, silent), HIDDEN).output,
+    cancelUsage(replied(undefined, false, silent), HIDDEN).output,
     150 + 150 * 3,
     'one second more than it was silent',
   )
-  t.equal(cutUsage(replied(undefined, false, silent), TERMS).output, 150, 'a model that does not reason is not silent')
+  t.equal(cancelUsage(replied(undefined, false, silent), TERMS).output, 150, 'a model that does not reason is not silent')
   const long = { delivered: 300, silentMs: 60_000, elapsedMs: 60_000 }
-  t.equal(cutUsage(replied(undefined, false, long), HIDDEN).output, 1000, 'the limit holds')
+  t.equal(cancelUsage(replied(undefined, false, long), HIDDEN).output, 1000, 'the limit holds')
   const apart = { ...long, model: model({ reasoningInLimit: false }) }
-  t.equal(cutUsage(replied(undefined, false, apart), HIDDEN).output, 150 * 61, 'unless reasoning is not within it')
+  t.equal(cancelUsage(replied(undefined, false, apart), HIDDEN).output, 150 * 61, 'unless reasoning is not within it')
   const early = { delivered: 0, silentMs: 60_000, elapsedMs: 1000 }
-  t.equal(cutUsage(replied(undefined, false, early), HIDDEN).output, 150 * 2, 'nor can it exceed the time')
+  t.equal(cancelUsage(replied(undefined, false, early), HIDDEN).output, 150 * 2, 'nor can it exceed the time')
   const encrypted = { delivered: 0, encryptedBytes: 400, elapsedMs: 10_000 }
-  t.equal(cutUsage(replied(undefined, false, encrypted), HIDDEN).output, 200 + 150)
+  t.equal(cancelUsage(replied(undefined, false, encrypted), HIDDEN).output, 200 + 150)
   const known: Terms = { ...TERMS, prefix: () => ({ inputTokens: 100, cachedTokens: 80, restBytes: 40 }) }
-  t.match(cutUsage(replied(undefined, false), known), { input: 40, cacheRead: 80 }, 'the beginning is known')
+  t.match(cancelUsage(replied(undefined, false), known), { input: 40, cacheRead: 80 }, 'the beginning is known')
   t.equal(growsByClock({ silentMs: 1 }, HIDDEN), true)
   t.equal(growsByClock({ silentMs: 1 }, TERMS), false)
   t.equal(growsByClock({ silentMs: 0 }, HIDDEN), false)
@@ -157,12 +157,12 @@ t.test('a running reply costs nothing before it begins, and then its input and w
   t.end()
 })
 
-t.test('tools and advice that a cut reply has not reported count as used once', t => {
+t.test('tools and advice that a cancelled reply has not reported count as used once', t => {
   const { entry: large } = modelOf('famA', 'acme/famA-large-5')
   const tool = { kind: 'webSearch', type: 'web_search', param: 'tools[0]', index: 0, most: undefined } as never
   const asked: Terms = { ...TERMS, extras: { ...NO_EXTRAS, tools: [tool] } }
-  t.same(asCut(replied(undefined, false), asked).extras.leastCalls, { webSearch: 1 })
-  t.equal(asCut(replied(undefined, false, { delivered: 1 }), asked), asked, 'this format reports calls before content')
+  t.same(asCancelled(replied(undefined, false), asked).extras.leastCalls, { webSearch: 1 })
+  t.equal(asCancelled(replied(undefined, false, { delivered: 1 }), asked), asked, 'this format reports calls before content')
   const advised: Terms = { ...TERMS, extras: { ...NO_EXTRAS, advisors: [{ entry: large, most: 3 }] } }
   const usage = { ...NO_USAGE, input: 200 }
   t.match(adviceSoFar(usage, replied(undefined, false), advised), [

@@ -294,6 +294,22 @@ t.test('only the request that tries an account decides about the trial', t => {
   t.end()
 })
 
+t.test('a stream that has only begun ends no failures in a row', t => {
+  const health = new Health()
+  const twice = (): boolean[] =>
+    [{}, {}].map(request => {
+      health.begin(0, request, false)
+      health.answers(0)
+      return health.failed(0, request, HEALTH, 'x')
+    })
+  t.same(twice(), [false, false])
+  health.begin(0, {}, false)
+  health.succeeded(0)
+  t.same(twice(), [false, false], 'a complete reply ends them')
+  t.same(twice(), [true, false], 'the third in a row takes it out')
+  t.end()
+})
+
 t.test('what another process has reset is reset here, with its failures in a row', t => {
   const { pool, upstream, clock, ask, choose } = poolOf(['a'])
   const [a] = upstream.accounts as [Account]

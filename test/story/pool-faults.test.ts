@@ -141,6 +141,70 @@ t.test('an account that cannot get the request is passed over, and does not hide
   await swapped.g.settled(other)
 })
 
+t.test('an answer with an unknown content encoding is a failure of its account, and another one is asked', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  for (const [nth, status] of [503, 200].entries()) {
+    first.script = (_received, res) =>
+      void res.writeHead(status, { 'content-type': 'application/json', 'content-encoding': 'compress' }).end('x')
+    t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, json: REPLY }, `status ${status}`)
+    t.equal(spare.requests.length, nth + 1)
+    t.equal(g.gateway.pool.health(mainOf(g)).counts.failures, nth + 1)
+  }
+  await g.settled(key)
+})
+
+t.test('a translated reply that makes no sense is a failure of its account', async t => {
+  const { g, first, spare } = await scene(t, file => file.set('upstreams.famC.speaks', ['chat-completions']))
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, { choices: [{ message: { tool_calls: [{ id: 'a' }] } }] })
+  const body = { model: BODY.model, max_output_tokens: 100, input: 'hi' }
+  t.match(await g.call(RESPONSES, { key, body }), { status: 502 })
+  t.equal(spare.requests.length, 0, 'its provider may have billed it')
+  t.equal(g.gateway.pool.health(mainOf(g)).counts.failures, 1)
+  await g.settled(key)
+})
+
+t.test('a reply that is larger than the file allows says nothing about its account', async t => {
+  const { g, first, spare } = await scene(t, file => file.set('limits.reply', '64KiB'))
+  const key = await g.key('famC')
+  const long = 'x'.repeat(128 * 1024)
+  const stream = { ...BODY, stream: true }
+  const cases: [string, object, string, number][] = [
+    ['a JSON reply', BODY, JSON.stringify({ ...REPLY, long }), 502],
+    ['the first event of a stream', stream, `data: ${long}`, 502],
+    ['a later event', stream, `${CONTENT}data: ${long}`, 200],
+    ['comments', stream, `: ${long}\n\n`, 502],
+  ]
+  for (const [name, body, text, status] of cases) {
+    const type = body === BODY ? 'application/json' : 'text/event-stream'
+    first.script = (_received, res) => void res.writeHead(200, { 'content-type': type }).end(text)
+    t.equal((await g.call(CHAT, { key, body })).status, status, name)
+    await g.settled(key)
+  }
+  t.equal(first.requests.length, cases.length)
+  t.equal(spare.requests.length, 0, 'another account would be paid for the same')
+  t.equal(g.gateway.pool.health(mainOf(g)).counts.failures, 0)
+})
+
+t.test('an account that breaks off every stream goes out after as many as the file says', async t => {
+  const cutting = await rawUpstream(t, socket => void socket.end(`${SSE_HEAD}${chunk(CONTENT)}`))
+  const { g, spare } = await scene(t, file =>
+    file
+      .set('upstreams.famC.url', cutting.url)
+      .set('upstreams.famC.health', { failures: 3, cooldown: '1m', least: 1000 }),
+  )
+  const key = await g.key('famC')
+  const body = { ...BODY, stream: true }
+  for (let nth = 0; nth < 3; nth++) {
+    t.match(await g.call(CHAT, { key, body }), { status: 200, text: /"error"/ })
+    t.equal(spare.requests.length, 0)
+  }
+  t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, json: REPLY })
+  t.equal(spare.requests.length, 1)
+  await g.settled(key)
+})
+
 t.test('a reply in one piece is not preceded by comments', async t => {
   const { g, first } = await scene(t, file =>
     file.set('limits.keepalive', '50ms').set('keyTypes.famC.upstream', 'famC'),
@@ -218,8 +282,9 @@ const BREAKS: readonly (readonly [name: string, break_: (socket: Socket) => void
   ['is reset', socket => void socket.resetAndDestroy()],
   ['sends no chunk', socket => void socket.end('zz\r\n\r\n')],
   ['sends half of an event and ends', socket => void socket.end(chunk('data: {"choices":[{"ind'))],
-  ['falls silent', () => {}],
 ]
+/** How long silence takes. */
+const SILENT = { firstByte: '500ms', idle: '500ms' }
 
 t.test(
   'a connection that breaks before the content is tried elsewhere if the file says so, and never after it',
@@ -231,19 +296,19 @@ t.test(
       if (sent === '') break_(socket)
       else socket.write(sent, () => setTimeout(() => break_(socket), 20))
     })
-    const timeouts = { firstByte: '300ms', idle: '300ms' }
-    const edit: Edit = file => file.set('upstreams.famC.url', broken.url).set('upstreams.famC.timeouts', timeouts)
-    const cautious = await scene(t, edit)
-    const eager = await scene(t, file =>
-      edit(file).set('keyTypes.famC.retry', { on: ['connect', 'timeout', '5xx', 'empty'] }),
-    )
-    for (const { g, spare, isEager } of [
-      { ...cautious, isEager: false },
-      { ...eager, isEager: true },
+    const edit: Edit = file => file.set('upstreams.famC.url', broken.url)
+    const impatient: Edit = file => edit(file).set('upstreams.famC.timeouts', SILENT)
+    const eager: Edit = file => file.set('keyTypes.famC.retry', { on: ['connect', 'timeout', '5xx', 'empty'] })
+    const silence = ['falls silent', () => {}] as const
+    for (const { g, spare, isEager, breaks } of [
+      { ...(await scene(t, edit)), isEager: false, breaks: BREAKS },
+      { ...(await scene(t, file => eager(edit(file)))), isEager: true, breaks: BREAKS },
+      { ...(await scene(t, impatient)), isEager: false, breaks: [silence] },
+      { ...(await scene(t, file => eager(impatient(file)))), isEager: true, breaks: [silence] },
     ]) {
       spare.script = (_received, res) => sse(res, `${CONTENT}data: [DONE]\n\n`)
       const stream = { ...BODY, stream: true }
-      for (const [name, how] of BREAKS) {
+      for (const [name, how] of breaks) {
         break_ = how
         for (const before of [
           '',

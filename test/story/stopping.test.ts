@@ -1,3 +1,4 @@
+import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import t from 'tap'
@@ -7,6 +8,7 @@ import type { Edit } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
+const NO_REDIS = findServer(process.env) === undefined && 'no redis-server on PATH'
 const STREAM = { model: 'acme/famC-5.5', messages: [], stream: true }
 
 t.test(
@@ -58,7 +60,7 @@ t.test('after kill -9 the next start finds the store, and releases what was held
 
 t.test(
   'a managed store that is slow to answer is not started a second time',
-  { skip: findServer(process.env) === undefined && 'no redis-server on PATH' },
+  { skip: NO_REDIS },
   async t => {
     const place = new Place(t, file => file, {}, true)
     const running = await place.startProcess(t)
@@ -77,6 +79,24 @@ t.test(
     t.equal(await balance(), 11, 'the gateway and the command speak to the same server')
   },
 )
+
+t.test('a command never starts a second store on the files of a running gateway', { skip: NO_REDIS }, async t => {
+  // The path is too long for a socket.
+  const place = new Place(t, file => file.set('store.data', 'd'.repeat(100)), {}, true)
+  const running = await place.startProcess(t)
+  const { id, key } = await place.key('famC', '1')
+  const topup = ['keys', 'topup', id, '10']
+  const elsewhere = { TMPDIR: place.folder }
+  t.match(await place.execute(topup, elsewhere), { code: 0, out: /now has 11 credits/ })
+  rmSync(join(place.folder, 'd'.repeat(100), 'redis.sock'))
+  const refused = await place.execute(topup, elsewhere)
+  t.match(refused, { code: 1, err: /the gateway runs, but its store does not listen on .*; restart the gateway/ })
+  t.equal((await running.lookUp('keys/lookup/balance', key)).json.balance, 11)
+  const log = readFileSync(join(place.folder, 'd'.repeat(100), 'redis.log'), 'utf8')
+  t.equal(log.match(/ready to accept connections/gi)?.length, 1)
+  await running.stop('SIGTERM')
+  t.match(await place.run(...topup), { code: 0, out: /now has 21 credits/ })
+})
 
 t.test('a gateway whose log has no reader keeps serving, and stops on a signal', async t => {
   const running = await new Place(t).startProcess(t)

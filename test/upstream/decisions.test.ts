@@ -12,6 +12,7 @@ t.test('each failure is about one row of the table', t => {
     [['connect'], 'connect'],
     [['timeout'], 'timeout'],
     [['empty'], 'empty'],
+    [['too large'], 'too large'],
     [['empty', { status: 200, failure: failure('overloaded_error') }], 'empty'],
     [['empty', { status: 200, failure: failure('invalid_request_error') }], 'request'],
     [[400, { status: 400, failure: undefined }], 'request'],
@@ -24,11 +25,12 @@ t.test('each failure is about one row of the table', t => {
     [[403, { status: 403, failure: undefined }], 'unclear refusal'],
     [[404, { status: 404, failure: undefined }], 'other 4xx'],
     [[408, { status: 408, failure: undefined }], 'other status'],
+    [[409, { status: 409, failure: undefined }], 'conflict'],
     [[429, { status: 429, failure: undefined }], 'overloaded'],
     [[500, { status: 500, failure: undefined }], 'other status'],
     [[503, { status: 503, failure: undefined }], 'overloaded'],
     [[529, { status: 529, failure: undefined }], 'overloaded'],
-    [[302, { status: 302, failure: undefined }], 'other status'],
+    [[302, { status: 302, failure: undefined }], 'redirection'],
   ]
   for (const [args, about] of cases) t.equal(aboutOf(...args), about, JSON.stringify(args))
   t.end()
@@ -43,8 +45,8 @@ t.test('a failure that may go to another account does so only if retry.on lists 
   t.notOk(asks(429, '5xx'))
   t.ok(asks(502, '5xx'), '5xx stands for every status from 500 on')
   t.ok(asks(529, '529'))
-  t.notOk(asks(404, '5xx'))
-  t.ok(asks(404, '404'))
+  t.ok(asks(409, '409'))
+  t.notOk(asks(409, '5xx'))
   t.ok(asks(401), 'an account that is refused is left without being listed')
   t.notOk(decide('request', 400, new Set(['400'])).asksNext, 'the fault of a request follows it everywhere')
   t.end()
@@ -73,22 +75,25 @@ const ABOUT: Readonly<Record<About, string>> = {
   refused: '401 or 402; 403 with a type or code that names the account',
   'unclear refusal': 'any other 403',
   overloaded: '429, 503 or 529',
-  'other status': '408, 5xx, or a redirection',
+  'other status': '408 or 5xx',
+  redirection: 'a redirection, or another status below 400 that is not 200',
+  conflict: '409',
   'other 4xx': 'any other 4xx, such as 404',
   connect: 'no connection, or one that broke before the whole request was sent',
-  timeout: 'sent, and no answer, or not all of a reply in one piece',
+  timeout: 'sent, and no answer; silence before the first event of a stream; not all of a reply in one piece',
   empty: 'status 200 without a reply',
+  'too large': 'a reply, or an event of it, over the limits of the gateway',
   request: "400, 413, 422, or a failure of the request's own",
-  cut: 'the reply broke off after its first content',
-  'ended with an error': 'a stream that ended with an error after its first content',
+  cut: 'a stream that had begun broke off',
+  'ended with an error': 'a stream that had begun ended with an error',
   left: 'the client left, or the gateway ended the exchange',
-  served: 'the reply is complete',
+  served: "the reply is complete, or a stream that had begun ended with a failure of the request's own",
 }
 const HEALTH = {
   nothing: 'unchanged',
   success: 'well',
   failure: 'one failure',
-  'failure and wait': 'one failure, or not asked until the time that the provider names',
+  'failure and wait': 'one failure, and not asked before the time that the provider names',
   refusal: 'not asked until its key changes',
 }
 const ASKS = { always: 'yes', listed: 'if `retry.on` lists it', never: 'no' }
