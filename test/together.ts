@@ -15,8 +15,13 @@ t.comment('started')
 asyncHooks.createHook = createHook
 syncBuiltinESMExports()
 
+// The tests begin when all files are loaded. tap ends when it has nothing to do, which could be between two files.
+const loaded = Promise.withResolvers<void>()
+t.waitOn(loaded.promise)
+
 const files = (process.env['TOGETHER'] ?? '').split(' ').map(file => ({ file, url: pathToFileURL(resolve(file)).href }))
 for (const { file, url } of files) {
   t.comment(file)
   await import(url)
 }
+loaded.resolve()

@@ -118,7 +118,13 @@ async function openManaged(config: StoreConfig, role: Role, binary: string, log:
   }
   const redis = await reached(server, () => connect(client(`${USER}${role}`, restart), role, log))
   // While the first connection stands, the server is there.
-  const second = new Second(redis, () => connect(client(LOOKUPS, () => {}), role, log))
+  const second = new Second(redis, () =>
+    connect(
+      client(LOOKUPS, () => {}),
+      role,
+      log,
+    ),
+  )
   return {
     redis,
     scattered: false,

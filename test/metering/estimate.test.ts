@@ -74,7 +74,11 @@ t.test('a reply that is cut counts two bytes as a token, and what may have been 
     150 + 150 * 3,
     'one second more than it was silent',
   )
-  t.equal(cancelUsage(replied(undefined, false, silent), TERMS).output, 150, 'a model that does not reason is not silent')
+  t.equal(
+    cancelUsage(replied(undefined, false, silent), TERMS).output,
+    150,
+    'a model that does not reason is not silent',
+  )
   const long = { delivered: 300, silentMs: 60_000, elapsedMs: 60_000 }
   t.equal(cancelUsage(replied(undefined, false, long), HIDDEN).output, 1000, 'the limit holds')
   const apart = { ...long, model: model({ reasoningInLimit: false }) }
@@ -162,7 +166,11 @@ t.test('tools and advice that a cancelled reply has not reported count as used o
   const tool = { kind: 'webSearch', type: 'web_search', param: 'tools[0]', index: 0, most: undefined } as never
   const asked: Terms = { ...TERMS, extras: { ...NO_EXTRAS, tools: [tool] } }
   t.same(asCancelled(replied(undefined, false), asked).extras.leastCalls, { webSearch: 1 })
-  t.equal(asCancelled(replied(undefined, false, { delivered: 1 }), asked), asked, 'this format reports calls before content')
+  t.equal(
+    asCancelled(replied(undefined, false, { delivered: 1 }), asked),
+    asked,
+    'this format reports calls before content',
+  )
   const advised: Terms = { ...TERMS, extras: { ...NO_EXTRAS, advisors: [{ entry: large, most: 3 }] } }
   const usage = { ...NO_USAGE, input: 200 }
   t.match(adviceSoFar(usage, replied(undefined, false), advised), [

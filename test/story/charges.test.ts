@@ -138,9 +138,7 @@ t.test('a client that leaves between the last content and the usage pays what th
 })
 
 t.test('a hundred and fifty clients that leave at once are all charged', async t => {
-  const place = await scene(t, file =>
-    famC({ reasoning: 'none' })(file).everyUpstream({ timeouts: { usage: '2m' } }),
-  )
+  const place = await scene(t, file => famC({ reasoning: 'none' })(file).everyUpstream({ timeouts: { usage: '2m' } }))
   const { g, upstream } = place
   const { opens, open } = gate()
   upstream.script = stream(

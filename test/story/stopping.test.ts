@@ -58,27 +58,23 @@ t.test('after kill -9 the next start finds the store, and releases what was held
   t.match((await second.lookUp('key-info/history', key)).json.data, [{ type: 'reaped', usage_source: 'estimated' }])
 })
 
-t.test(
-  'a managed store that is slow to answer is not started a second time',
-  { skip: NO_REDIS },
-  async t => {
-    const place = new Place(t, file => file, {}, true)
-    const running = await place.startProcess(t)
-    const { id, key } = await place.key('famC', '1')
-    const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })
-    const pid = Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1])
-    redis.disconnect()
-    process.kill(pid, 'SIGSTOP')
-    const topup = place.run('keys', 'topup', id, '10')
-    await new Promise(resolve => setTimeout(resolve, 2500))
-    process.kill(pid, 'SIGCONT')
-    t.match(await topup, { code: 0, out: /now has 11 credits/ })
-    // The gateway connects again to a store that did not answer.
-    const balance = async (): Promise<unknown> => (await running.lookUp('keys/lookup/balance', key)).json.balance
-    await until(async () => (await balance()) !== undefined)
-    t.equal(await balance(), 11, 'the gateway and the command speak to the same server')
-  },
-)
+t.test('a managed store that is slow to answer is not started a second time', { skip: NO_REDIS }, async t => {
+  const place = new Place(t, file => file, {}, true)
+  const running = await place.startProcess(t)
+  const { id, key } = await place.key('famC', '1')
+  const redis = new Redis({ path: join(place.folder, 'data', 'redis.sock') })
+  const pid = Number(/process_id:(\d+)/.exec(await redis.info('server'))?.[1])
+  redis.disconnect()
+  process.kill(pid, 'SIGSTOP')
+  const topup = place.run('keys', 'topup', id, '10')
+  await new Promise(resolve => setTimeout(resolve, 2500))
+  process.kill(pid, 'SIGCONT')
+  t.match(await topup, { code: 0, out: /now has 11 credits/ })
+  // The gateway connects again to a store that did not answer.
+  const balance = async (): Promise<unknown> => (await running.lookUp('keys/lookup/balance', key)).json.balance
+  await until(async () => (await balance()) !== undefined)
+  t.equal(await balance(), 11, 'the gateway and the command speak to the same server')
+})
 
 t.test('a command never starts a second store on the files of a running gateway', { skip: NO_REDIS }, async t => {
   // The path is too long for a socket.
