@@ -274,8 +274,12 @@ export async function rotateKey(environment: Environment, config: Config, id: st
 /** Finds a key by its id or secret. @throws UsageError if no key has it */
 export async function find(keys: Keys, id: string): Promise<RecordedKey> {
   const key = await keys.record(id)
-  if (!key) throw new UsageError(`there is no key ${id.startsWith('sk-') ? 'with this secret' : id}`)
-  return key
+  if (key) return key
+  throw new UsageError(
+    id.startsWith('sk-')
+      ? 'there is no key with this secret'
+      : `there is no key ${id}; find a key by its name with npx tollgate keys list --search NAME`,
+  )
 }
 
 function amount(text: string): bigint {
