@@ -17,7 +17,7 @@ export class Tally extends UsageTally {
   /** Removes from the client's stream what only the gateway requested. */
   hide: Rewriter | undefined
 
-  /** Follows the route to an account, which may speak another format: it will report usage, and is read in its format. */
+  /** Follows the route to an account: reads usage in its format, and makes it report usage. */
   follow({ format, body, model, route }: Pick<Exchange, 'format'> & With<'body' | 'model' | 'route'>): void {
     this.restart(route.format)
     // A translated request always asks for usage.

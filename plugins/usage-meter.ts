@@ -131,10 +131,10 @@ export default definePlugin({
         watch(x, result, cost, model, host)
         const kind = result.billed ? 'settle' : 'void'
         const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
-        // The upstream account pays for every attempt, so its quota ignores retries.
-        x.runningHold.holds.forEach((hold, index) =>
-          host.ledger.settle(hold, { charge: result.charge, kind, notes, attempt: index === 0 ? attempt : undefined }),
-        )
+        const { keyHold, quotaHolds } = x.runningHold
+        host.ledger.settle(keyHold, { charge: result.charge, kind, notes, attempt })
+        // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
+        holder.endQuotas(quotaHolds, result.billed ? result.parts : usedBy(x), notes)
         if (result.quarantined) quarantine(x, model, suspended, host)
         else if (result.billed && result.source === 'upstream')
           metering.learn(x, x.runningHold.terms, result.usage, host.meter, host.now())

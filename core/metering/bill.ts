@@ -46,7 +46,7 @@ export interface Cell {
   readonly undelivered: Rule
 }
 
-/** An upstream that fails is paid for what it has delivered. So is one that the gateway fails. */
+/** A reply that its upstream or the gateway broke costs what was delivered. */
 const FAILED: Readonly<Record<Reported, Cell>> = {
   final: { delivered: 'reported', undelivered: 'reported' },
   interim: { delivered: 'estimate', undelivered: 'free' },
@@ -62,7 +62,7 @@ export const BILLS: Readonly<Record<EndedBy, Readonly<Record<Reported, Cell>>>> 
     implausible: { delivered: 'bounded estimate', undelivered: 'bounded estimate' },
     nothing: { delivered: 'estimate', undelivered: 'free' },
   },
-  // Who ends a reply owes what its upstream may have generated.
+  // A customer who ends a reply owes what its upstream may have generated.
   customer: {
     final: { delivered: 'reported', undelivered: 'reported' },
     interim: { delivered: 'cancel charge', undelivered: 'cancel charge' },
@@ -107,8 +107,14 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
   }),
   estimate: ({ x, terms }) => estimated(priced(observed(x, terms), x, terms)),
   'cancel charge': ({ x, terms }) => estimated(cancelled(cancelUsage(x, terms), x, terms)),
-  'bounded estimate': of => boundedBy(observed(of.x, of.terms), priced, of),
-  'bounded cancel charge': of => boundedBy(cancelUsage(of.x, of.terms), cancelled, of),
+  'bounded estimate': of => {
+    const estimate = observed(of.x, of.terms)
+    return boundedBy(estimate, priced(estimate, of.x, of.terms), of)
+  },
+  'bounded cancel charge': of => {
+    const estimate = cancelUsage(of.x, of.terms)
+    return boundedBy(estimate, cancelled(estimate, of.x, of.terms), of)
+  },
 }
 
 /**
@@ -162,16 +168,11 @@ function estimated(charged: Priced, quarantined = false): Charged {
 
 /**
  * Charges as much of an implausible report as is possible, but not less than an estimate.
- * @param price prices a usage
+ * @param least the estimate with its price
  */
-function boundedBy(
-  estimate: Usage,
-  price: (usage: Usage, x: Billable, terms: Terms) => Priced,
-  { x, terms, reported, capAtEstimate }: Case,
-): Charged {
-  const least = price(estimate, x, terms)
+function boundedBy(estimate: Usage, least: Priced, { x, terms, reported, capAtEstimate }: Case): Charged {
   if (!reported?.valid) return estimated(least, true)
-  const most = price(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
+  const most = priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
   return estimated(most.charge > least.charge ? most : least, true)
 }
 

@@ -86,7 +86,7 @@ export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly B
   return billed(usage, x.model.entry, x.tally, terms, undefined)
 }
 
-/** Returns the parts of a cancelled reply: its own usage, and the advice that it requested. */
+/** Returns the parts of a cancelled reply: its own usage, the advice and the images that it requested. */
 export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras

@@ -130,13 +130,16 @@ export class Holder {
     }
   }
 
-  /** Ends the holds on the quotas of an account that is no longer asked. @param used what its attempt has used */
-  endQuotas(holds: readonly Hold[], used: Bill['parts']): void {
+  /**
+   * Ends the holds on the quotas of an account.
+   * @param used what its attempt has used
+   * @param notes those of a failed attempt if left out
+   */
+  endQuotas(holds: readonly Hold[], used: Bill['parts'], notes?: Notes): void {
     const charge = chargeAll(used)
-    for (const hold of holds) {
-      const notes: Notes = { ...hold.request.notes, status: 'failed' }
-      this.#host.ledger.settle(hold, { charge, kind: charge === 0n ? 'void' : 'settle', notes })
-    }
+    const kind = charge === 0n ? 'void' : 'settle'
+    for (const hold of holds)
+      this.#host.ledger.settle(hold, { charge, kind, notes: notes ?? { ...hold.request.notes, status: 'failed' } })
   }
 
   /**

@@ -63,6 +63,8 @@ export class Health {
   #window = { from: 0, requests: 0, failures: 0 }
   /** The request that tries the account, after it was taken out. */
   #trial: object | undefined
+  /** The request whose reply has begun and brought the account back, and how often it had been taken out before. */
+  #broughtBack: { readonly request: object; readonly level: number } | undefined
 
   /** Returns whether the account should be asked now. One that was taken out is tried by one request at a time. */
   ready(now: number): boolean {
@@ -106,27 +108,36 @@ export class Health {
   }
 
   /**
-   * Notes that a reply has begun well. It may run for long, and may still break off, so it ends the failures in a row only
-   * of an account that was out.
+   * Notes that the reply to a request has begun well. It may run for long, so it brings an account back that was out. It
+   * may still break off, so it ends no failures in a row.
    * @returns whether that has brought the account back
    */
-  answers(now: number): boolean {
-    const back = this.#level > 0
+  answers(now: number, request: object): boolean {
     this.#trial = undefined
-    this.#level = 0
     // A request that was under way, or had no better account, may succeed before the time is over.
     this.#coolUntil = 0
-    if (!back) return false
-    this.#inARow = 0
+    if (this.#level === 0) return false
+    this.#broughtBack = { request, level: this.#level }
+    this.#level = this.#inARow = 0
     this.#change(now)
     return true
   }
 
+  /** Whether a reply broke off that had brought the account back. It goes out again, for longer. */
+  #comesBackOut(request: object): boolean {
+    if (this.#broughtBack?.request !== request) return false
+    this.#level = Math.max(this.#level, this.#broughtBack.level)
+    this.#broughtBack = undefined
+    return true
+  }
+
   /** Notes a success. @returns whether it has brought the account back */
-  succeeded(now: number): boolean {
+  succeeded(now: number, request: object): boolean {
     this.#count(now, 0)
+    const isBack = this.answers(now, request)
     this.#inARow = 0
-    return this.answers(now)
+    this.#broughtBack = undefined
+    return isBack
   }
 
   /**
@@ -136,7 +147,7 @@ export class Health {
    * @returns whether the account has been taken out, or for notably longer
    */
   failed(now: number, request: object, config: HealthConfig, reason: string, waitMs?: number): boolean {
-    const wasTrial = this.#takesTrial(request)
+    const wasTrial = this.#takesTrial(request) || this.#comesBackOut(request)
     this.#note(now, reason)
     this.#count(now, 1, config.windowMs)
     if (waitMs !== undefined) {
@@ -190,7 +201,7 @@ export class Health {
   #forgetFailures(): void {
     this.#inARow = 0
     this.#window = { from: 0, requests: 0, failures: 0 }
-    this.#trial = undefined
+    this.#trial = this.#broughtBack = undefined
   }
 
   /** Notes a change. The clocks of processes differ, so it is always later than the last one that is known. */

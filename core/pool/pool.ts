@@ -124,12 +124,12 @@ export class Pool {
   }
 
   /** Notes that a stream has begun, which may take long. */
-  answers({ account }: PooledAccount): void {
-    if (this.#asked(account)?.answers(this.#now())) this.#servesAgain(account)
+  answers(asked: PooledAccount): void {
+    if (this.#asked(asked.account)?.answers(this.#now(), asked)) this.#servesAgain(asked.account)
   }
 
-  succeeded({ account }: PooledAccount): void {
-    if (this.#asked(account)?.succeeded(this.#now())) this.#servesAgain(account)
+  succeeded(asked: PooledAccount): void {
+    if (this.#asked(asked.account)?.succeeded(this.#now(), asked)) this.#servesAgain(asked.account)
   }
 
   #servesAgain(account: Account): void {

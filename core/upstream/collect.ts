@@ -16,7 +16,8 @@ const ERROR_BYTES_MAX = 256 * 1024
  * Reads a body to its end.
  * @param bytesMax bytes that the body may have
  * @returns undefined if the client left, or the gateway ended the exchange
- * @throws FailedAttempt if the upstream broke off, or the body is too large; GatewayError unavailable if there is no memory for the body
+ * @throws FailedAttempt if the upstream broke off, or the body is too large; GatewayError unavailable if there is no memory
+ * for the body
  */
 export function collect({ x, body, patience }: Relayed, bytesMax: number): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
@@ -35,6 +36,8 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
     }
     const fail = (error: FailedAttempt | GatewayError): void => {
       done()
+      // Another account may be asked, whose reply needs memory too.
+      memory.clear()
       reject(error)
     }
     const left = (): void => {

@@ -6,12 +6,12 @@ import type { Head } from '../exchange/exchange.ts'
 import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
 
 /**
- * How an attempt failed:
+ * How an attempt failed before anything of its reply went to the client:
  * - `not asked`: another request tries the account, or the account must wait
  * - `connect`: the request was not sent completely
- * - `timeout`: the request was sent, and no answer came, or not all of a reply in one piece; a stream was silent before its
- *   first event
- * - `empty`: status 200, and a failure, an end before the first event, or something that the gateway cannot read as a reply
+ * - `timeout`: the request was sent, and no answer came, or not all of a reply in one piece; a stream was silent; or the
+ *   reply could not be translated
+ * - `empty`: status 200, and a failure, the end of the stream, or something that is no reply
  * - `too large`: over the limits of the gateway
  * - a status other than 200
  */
@@ -24,7 +24,7 @@ export type About =
   | 'unclear refusal'
   | 'overloaded'
   | 'other status'
-  | 'redirection'
+  | 'below 400'
   | 'conflict'
   | 'other 4xx'
   | 'request'
@@ -65,13 +65,13 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   'unclear refusal': row('failure', false, 'always'),
   overloaded: row('failure and wait', true, 'listed'),
   'other status': row('failure', true, 'listed'),
-  redirection: row('failure', true, 'never'),
+  'below 400': row('failure', true, 'never'),
   conflict: row('nothing', true, 'listed'),
   'other 4xx': row('nothing', true, 'never'),
   connect: row('failure', true, 'listed'),
   timeout: row('failure', true, 'listed'),
   empty: row('failure', true, 'listed'),
-  // A customer can cause it. Another account would be paid for the same.
+  // A customer can cause it. Asking another account would cost the operator the same again.
   'too large': row('nothing', true, 'never'),
   request: row('nothing', true, 'never'),
   // After these ends no other account is asked: content was delivered, or the client has left.
@@ -98,7 +98,7 @@ export function aboutOf(kind: FailureKind, head?: Pick<Head, 'status' | 'failure
   if (kind === 403) return head?.failure && isOfTheAccount(head.failure) ? 'refused' : 'unclear refusal'
   const known = STATUSES[kind]
   if (known) return known
-  if (kind < 400) return 'redirection'
+  if (kind < 400) return 'below 400'
   return kind < 500 ? 'other 4xx' : 'other status'
 }
 

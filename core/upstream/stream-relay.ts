@@ -121,11 +121,11 @@ export class StreamRelay {
       pass()
     } catch (error) {
       if (!x.begun && !this.#end) return this.#fail(error)
-      // It is too large, so the gateway ends it.
-      const limited = error instanceof FailedAttempt ? error.error : undefined
-      hooks.log.error({ exchange: x.id, err: limited ?? error }, 'stream interrupted')
-      const failed = limited ?? GatewayError.from(error)
-      this.#end ??= failed.code.startsWith('upstream_') && !limited ? 'upstream' : { failed }
+      const isTooLarge = error instanceof FailedAttempt
+      const failed = isTooLarge ? error.error : GatewayError.from(error)
+      hooks.log.error({ exchange: x.id, err: isTooLarge ? failed : error }, 'stream interrupted')
+      // A stream over a limit of the gateway is ended by the gateway.
+      this.#end ??= isTooLarge || !failed.code.startsWith('upstream_') ? { failed } : 'upstream'
     }
     this.#passing = false
     if (this.#end) this.#finish(this.#end)
@@ -274,6 +274,8 @@ export class StreamRelay {
 
   #fail(error: unknown): void {
     this.#stop()
+    this.#commentsMemory.clear()
+    this.#wholeEvents.drop()
     this.#reject(error)
   }
 
@@ -297,7 +299,11 @@ export class StreamRelay {
       if (this.#terminalCame || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#unsent?.take())
       return endedByClient(x)
     }
-    if (!x.begun) throw unbegun(end)
+    if (!x.begun) {
+      this.#commentsMemory.clear()
+      this.#wholeEvents.drop()
+      throw unbegun(end)
+    }
     const words = Buffer.from(this.#ending.text(end))
     this.#unsent?.push(words)
     await x.outlet.end(this.#unsent ? this.#unsent.take() : words)

@@ -59,6 +59,12 @@ export class WholeEvents {
     return event !== undefined && (event.json !== undefined || event.reading.last === true) ? bytes : NOTHING
   }
 
+  /** Gives the memory of the incomplete event back. */
+  drop(): void {
+    this.#rest.take()
+    this.#memory.clear()
+  }
+
   /** Returns the index after the last blank line that ends in the chunk. 0 if there is none. */
   #lastEnd(chunk: Buffer): number {
     const inside = lastBoundary(chunk)

@@ -64,7 +64,8 @@ async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAns
     return { bytes, events: [new ReplyEvent(format, '', textOf(bytes))], outline: undefined }
   // A long reply is read in slices, so that other exchanges get their turn between two of them.
   const outline = await outlineOf(withoutByteOrderMark(bytes), x.owner)
-  if (!outline) throw failedWith(relayed.makeHead({ message: 'the reply is not a JSON object, or it is too large' }))
+  if (outline === 'too large') throw tooLarge('a reply with too many values, or too deep')
+  if (!outline) throw failedWith(relayed.makeHead({ message: 'the reply is not a JSON object' }))
   await turn(x.owner)
   return { bytes, events: [new ReplyEvent(format, '', outline)], outline }
 }

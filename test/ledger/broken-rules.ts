@@ -10,7 +10,9 @@ const MUTATED_STEPS = 4000
 
 /** Whether a simulation ended because it found something, and not by an error of a script or of the store. */
 function isFinding(thrown: unknown): boolean {
-  return thrown instanceof Error && thrown.cause instanceof Error && thrown.cause.constructor === Error
+  // What a step finds is the cause of the error that names the step.
+  const found = thrown instanceof Error ? (thrown.cause ?? thrown) : undefined
+  return found instanceof Error && found.constructor === Error
 }
 
 /** Whether one of three runs finds a broken rule. Their clock is real, so that one run may miss it on a busy machine. */

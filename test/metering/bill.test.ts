@@ -132,14 +132,18 @@ t.test('when a model is suspended, the implausible part of a report is charged a
   t.end()
 })
 
-t.test('an implausible report does not make a cancelled reply cheaper: its advice and its images count', t => {
+t.test('an implausible report makes a cancelled reply no cheaper, and costs no more than it says', t => {
   const { entry } = modelOf('famA', 'acme/famA-large-5')
   const advised: Terms = { ...TERMS, extras: { ...NO_EXTRAS, advisors: [{ entry, most: 3 }] } }
-  const { parts } = billFor(replied(undefined, false), OUTCOMES.customer, advised)
-  const bill = billFor(replied(USAGE.implausible, true), OUTCOMES.customer, advised)
-  t.equal(bill.quarantined, true)
-  t.match(bill.parts[1], { model: 'acme/famA-large-5' })
-  t.ok((bill.parts[1]?.usage.input ?? 0) >= (parts[1]?.usage.input ?? Infinity))
+  const unreported = billFor(replied(undefined, false), OUTCOMES.customer, advised)
+  t.match(unreported.parts[1], { model: 'acme/famA-large-5' }, 'advice that was requested')
+  const small = { input_tokens: 10, output_tokens: 9_000_000_000 }
+  const bill = billFor(replied(small, true), OUTCOMES.customer, advised)
+  t.match(bill, { quarantined: true, charge: unreported.charge })
+  const windows = { input_tokens: 2_200_000, output_tokens: 50 }
+  const large = billFor(replied(windows, true), OUTCOMES.customer, advised)
+  const alone = billFor(replied(windows, true), OUTCOMES.nobody, advised)
+  t.equal(large.charge, most(alone.charge, unreported.charge))
   t.end()
 })
 

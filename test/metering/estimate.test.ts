@@ -66,7 +66,7 @@ t.test('an estimate takes the greater of what was reported and what the bytes su
   t.end()
 })
 
-t.test('a reply that is cut counts two bytes as a token, and what may have been generated unseen', t => {
+t.test('a cancelled reply counts two bytes as a token, and what may have been generated unseen', t => {
   t.match(cancelUsage(replied(undefined, false, { delivered: 300 }), TERMS), { input: SAID / 2, output: 150 })
   const silent = { delivered: 300, silentMs: 2000 }
   t.equal(

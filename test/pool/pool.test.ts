@@ -289,7 +289,7 @@ t.test('only the request that tries an account decides about the trial', t => {
   health.failed(1000, trial, HEALTH, 'x')
   t.equal(health.state.level, 2)
   t.ok(health.begin(3000, trial, false))
-  t.ok(health.answers(3000), 'a stream that begins ends the trial')
+  t.ok(health.answers(3000, trial), 'a stream that begins ends the trial')
   t.ok(health.ready(3000))
   t.end()
 })
@@ -299,14 +299,30 @@ t.test('a stream that has only begun ends no failures in a row', t => {
   const twice = (): boolean[] =>
     [{}, {}].map(request => {
       health.begin(0, request, false)
-      health.answers(0)
+      health.answers(0, request)
       return health.failed(0, request, HEALTH, 'x')
     })
   t.same(twice(), [false, false])
   health.begin(0, {}, false)
-  health.succeeded(0)
+  health.succeeded(0, {})
   t.same(twice(), [false, false], 'a complete reply ends them')
-  t.same(twice(), [true, false], 'the third in a row takes it out')
+  t.equal(twice()[0], true, 'the third in a row takes it out')
+  t.end()
+})
+
+t.test('an account whose trial begins and breaks off is out again at once, and for longer', t => {
+  const health = new Health()
+  for (let nth = 0; nth < 3; nth++) health.failed(0, {}, HEALTH, 'x')
+  const trial = {}
+  t.ok(health.begin(1000, trial, false))
+  t.ok(health.answers(1000, trial))
+  t.ok(health.ready(1000), 'other requests may go to it meanwhile')
+  t.ok(health.failed(1500, trial, HEALTH, 'x'))
+  t.equal(health.state.coolUntil, 1500 + 2 * HEALTH.cooldownMs)
+  t.notOk(health.ready(3499))
+  t.ok(health.begin(3500, trial, false))
+  health.succeeded(3500, trial)
+  t.notOk(health.failed(3500, trial, HEALTH, 'x'), 'after a complete reply it is like any other')
   t.end()
 })
 

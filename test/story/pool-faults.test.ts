@@ -155,20 +155,26 @@ t.test('an answer with an unknown content encoding is a failure of its account, 
 })
 
 t.test('a translated reply that makes no sense is a failure of its account', async t => {
-  const { g, first, spare } = await scene(t, file => file.set('upstreams.famC.speaks', ['chat-completions']))
+  const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
+  const { g, first, spare } = await scene(t, file =>
+    file.set('upstreams.famC.speaks', ['chat-completions']).set('upstreams.famC.accounts', [account]),
+  )
   const key = await g.key('famC')
-  first.script = (_received, res) => json(res, { choices: [{ message: { tool_calls: [{ id: 'a' }] } }] })
+  first.script = (_received, res) => json(res, { choices: [{ message: { tool_calls: [{ id: 'a' }] } }], usage: USAGE })
   const body = { model: BODY.model, max_output_tokens: 100, input: 'hi' }
   t.match(await g.call(RESPONSES, { key, body }), { status: 502 })
   t.equal(spare.requests.length, 0, 'its provider may have billed it')
-  t.equal(g.gateway.pool.health(mainOf(g)).counts.failures, 1)
-  await g.settled(key)
+  const main = mainOf(g)
+  t.equal(g.gateway.pool.health(main).counts.failures, 1)
+  matchAll(t, await g.settled(key), [{ type: 'void', cost_nano: '0' }])
+  const [quota] = main.quotas as [Account['quotas'][number]]
+  await until(async () => (await g.gateway.ledger.quotaUsed(main.name, quota, Date.now())).used === 105_000n)
 })
 
 t.test('a reply that is larger than the file allows says nothing about its account', async t => {
-  const { g, first, spare } = await scene(t, file => file.set('limits.reply', '64KiB'))
+  const { g, first, spare } = await scene(t, file => file.set('limits.reply', '2MiB'))
   const key = await g.key('famC')
-  const long = 'x'.repeat(128 * 1024)
+  const long = 'x'.repeat(3 * 2 ** 20)
   const stream = { ...BODY, stream: true }
   const cases: [string, object, string, number][] = [
     ['a JSON reply', BODY, JSON.stringify({ ...REPLY, long }), 502],
@@ -176,6 +182,10 @@ t.test('a reply that is larger than the file allows says nothing about its accou
     ['a later event', stream, `${CONTENT}data: ${long}`, 200],
     ['comments', stream, `: ${long}\n\n`, 502],
   ]
+  const many = `[${'0,'.repeat(600_000)}0]`
+  cases.push(['a JSON reply of too many values', BODY, `{"choices":[],"output":${many}}`, 502])
+  cases.push(['an event of too many values', stream, `data: {"choices":[],"many":${many}}\n\n`, 502])
+  cases.push(['a JSON reply that is too deep', BODY, `{"deep":${'['.repeat(200_000)}${']'.repeat(200_000)}}`, 502])
   for (const [name, body, text, status] of cases) {
     const type = body === BODY ? 'application/json' : 'text/event-stream'
     first.script = (_received, res) => void res.writeHead(200, { 'content-type': type }).end(text)

@@ -30,7 +30,7 @@ t.test('each failure is about one row of the table', t => {
     [[500, { status: 500, failure: undefined }], 'other status'],
     [[503, { status: 503, failure: undefined }], 'overloaded'],
     [[529, { status: 529, failure: undefined }], 'overloaded'],
-    [[302, { status: 302, failure: undefined }], 'redirection'],
+    [[302, { status: 302, failure: undefined }], 'below 400'],
   ]
   for (const [args, about] of cases) t.equal(aboutOf(...args), about, JSON.stringify(args))
   t.end()
@@ -76,11 +76,12 @@ const ABOUT: Readonly<Record<About, string>> = {
   'unclear refusal': 'any other 403',
   overloaded: '429, 503 or 529',
   'other status': '408 or 5xx',
-  redirection: 'a redirection, or another status below 400 that is not 200',
+  'below 400': 'a redirection, or another status below 400 that is not 200',
   conflict: '409',
   'other 4xx': 'any other 4xx, such as 404',
   connect: 'no connection, or one that broke before the whole request was sent',
-  timeout: 'sent, and no answer; silence before the first event of a stream; not all of a reply in one piece',
+  timeout:
+    'sent, and no answer, or not all of a reply in one piece; a silent stream; a reply that cannot be translated',
   empty: 'status 200 without a reply',
   'too large': 'a reply, or an event of it, over the limits of the gateway',
   request: "400, 413, 422, or a failure of the request's own",

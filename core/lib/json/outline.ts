@@ -88,9 +88,10 @@ function replaced(json: unknown, [name, ...path]: readonly string[], value: unkn
 /**
  * Scans a JSON text in slices. Other work gets its turn between them.
  * @param owner whose work it is, as in `turn`
- * @returns undefined if the text is not JSON, names a member twice, or is larger or deeper than any reply
+ * @returns undefined if the text is not JSON or names a member twice; `too large` if it has more values, or is deeper, than
+ * any reply
  */
-export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline | undefined> {
+export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline | 'too large' | undefined> {
   const scanner = new JsonScanner({ depth: DEPTH_MAX, values: Infinity })
   try {
     for (let end = SLICE_BYTES; end < bytes.length; end += SLICE_BYTES) {
@@ -99,7 +100,7 @@ export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline |
     }
     scanner.push(bytes, true)
   } catch (thrown) {
-    if (thrown instanceof JsonError) return undefined
+    if (thrown instanceof JsonError) return thrown.fault.kind === 'depth' ? 'too large' : undefined
     throw thrown
   }
   await turn(owner)
@@ -121,7 +122,7 @@ export async function outlineOf(bytes: Buffer, owner: string): Promise<Outline |
       leaveOut(entry, first === OPEN_OBJECT ? EMPTY.object : EMPTY.list)
       entry = next - 1
     }
-    if (--left < 0) return undefined
+    if (--left < 0) return 'too large'
   }
   const short = parts.length === 0 ? bytes : Buffer.concat([...parts, bytes.subarray(at)])
   return new Outline(bytes, new JsonView(bytes, tape, 0), JSON.parse(short.toString('utf8')))
