@@ -275,10 +275,9 @@ export async function rotateKey(environment: Environment, config: Config, id: st
 export async function find(keys: Keys, id: string): Promise<RecordedKey> {
   const key = await keys.record(id)
   if (key) return key
+  const which = id.startsWith('sk-') ? 'with this secret' : id
   throw new UsageError(
-    id.startsWith('sk-')
-      ? 'there is no key with this secret'
-      : `there is no key ${id}; find a key by its name with npx tollgate keys list --search NAME`,
+    `there is no key ${which}; find a key by its name or the end of its secret with npx tollgate keys list --search TEXT`,
   )
 }
 

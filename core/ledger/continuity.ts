@@ -312,6 +312,6 @@ export class Continuity {
       this.#doubted = false
       this.#outdated = false
     })
-    this.#log.info({ accounts }, 'the server of the store has changed; compared it with the records')
+    this.#log.info({ accounts }, 'the store runs in a new server process; compared it with the records')
   }
 }

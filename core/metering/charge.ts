@@ -91,9 +91,8 @@ export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly B
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  return [
-    ...own,
-    ...adviceSoFar(usage, x, terms),
-    ...images(x.tally.calls(tools), x.model.entry.price, terms.imageTokens),
-  ]
+  // A reported pass of images counts all of them.
+  const hasImages = x.tally.usage()?.passes?.some(({ separate, model }) => separate && model === undefined)
+  const calls = hasImages ? undefined : x.tally.calls(tools)
+  return [...own, ...adviceSoFar(usage, x, terms), ...images(calls, x.model.entry.price, terms.imageTokens)]
 }

@@ -63,6 +63,8 @@ export class Health {
   #window = { from: 0, requests: 0, failures: 0 }
   /** The request that tries the account, after it was taken out. */
   #trial: object | undefined
+  /** Requests that were sent to the account since it was taken out. */
+  #sentSince = new WeakSet<object>()
   /** The request whose reply has begun and brought the account back, and how often it had been taken out before. */
   #broughtBack: { readonly request: object; readonly level: number } | undefined
 
@@ -90,7 +92,10 @@ export class Health {
    */
   begin(now: number, request: object, lastResort: boolean): boolean {
     if (lastResort ? this.waitMs(now) > 0 : !this.ready(now)) return false
-    if (this.#level > 0) this.#trial ??= request
+    if (this.#level > 0) {
+      this.#trial ??= request
+      this.#sentSince.add(request)
+    }
     this.counts.requests++
     return true
   }
@@ -108,18 +113,14 @@ export class Health {
   }
 
   /**
-   * Notes that the reply to a request has begun well. It may run for long, so it brings an account back that was out. It
-   * may still break off, so it ends no failures in a row.
+   * Notes that the reply to a request has begun well. It may run for long, so it brings an account back that was out when
+   * the request was sent. It may still break off, so it ends no failures in a row.
    * @returns whether that has brought the account back
    */
   answers(now: number, request: object): boolean {
-    this.#trial = undefined
-    // A request that was under way, or had no better account, may succeed before the time is over.
-    this.#coolUntil = 0
-    if (this.#level === 0) return false
-    this.#broughtBack = { request, level: this.#level }
-    this.#level = this.#inARow = 0
-    this.#change(now)
+    const level = this.#level
+    if (!this.#sentSince.has(request) || !this.#comeBack(now)) return false
+    this.#broughtBack = { request, level }
     return true
   }
 
@@ -132,12 +133,21 @@ export class Health {
   }
 
   /** Notes a success. @returns whether it has brought the account back */
-  succeeded(now: number, request: object): boolean {
+  succeeded(now: number): boolean {
     this.#count(now, 0)
-    const isBack = this.answers(now, request)
     this.#inARow = 0
     this.#broughtBack = undefined
-    return isBack
+    // A request that was under way, or had no better account, may succeed before the time is over.
+    return this.#comeBack(now)
+  }
+
+  #comeBack(now: number): boolean {
+    this.#trial = undefined
+    this.#coolUntil = 0
+    if (this.#level === 0) return false
+    this.#level = this.#inARow = 0
+    this.#change(now)
+    return true
   }
 
   /**
@@ -162,6 +172,7 @@ export class Health {
     // Requests that were under way when it was taken out tell nothing new.
     if (now < this.#coolUntil) return false
     this.#level++
+    this.#sentSince = new WeakSet()
     this.#coolUntil = now + Math.min(config.cooldownMs * 2 ** (this.#level - 1), config.cooldownMaxMs)
     this.#change(now)
     this.#inARow = 0

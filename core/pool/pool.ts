@@ -128,8 +128,8 @@ export class Pool {
     if (this.#asked(asked.account)?.answers(this.#now(), asked)) this.#servesAgain(asked.account)
   }
 
-  succeeded(asked: PooledAccount): void {
-    if (this.#asked(asked.account)?.succeeded(this.#now(), asked)) this.#servesAgain(asked.account)
+  succeeded({ account }: PooledAccount): void {
+    if (this.#asked(account)?.succeeded(this.#now())) this.#servesAgain(account)
   }
 
   #servesAgain(account: Account): void {

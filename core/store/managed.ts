@@ -31,7 +31,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** Longest path of a Unix socket that all supported systems accept. */
+/** Bytes of the longest path of a Unix socket that all supported systems accept. */
 const SOCKET_PATH_MAX = 100
 /** How long a server may take to load its data and answer, in milliseconds. */
 const READY_MS = 60_000
@@ -165,7 +165,7 @@ const SOCKET = 'redis.sock'
 /** Returns the path of the socket in the data folder, by a link in a private temporary folder if it would be too long. */
 function socketPath(data: string): string {
   const path = join(data, SOCKET)
-  if (path.length <= SOCKET_PATH_MAX) return path
+  if (Buffer.byteLength(path) <= SOCKET_PATH_MAX) return path
   const folder = join(tmpdir(), `tollgate-${createHash('sha256').update(data).digest('hex').slice(0, 16)}`)
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   chmodSync(folder, 0o700)
@@ -175,7 +175,10 @@ function socketPath(data: string): string {
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause
   }
-  return join(link, SOCKET)
+  const short = join(link, SOCKET)
+  if (Buffer.byteLength(short) > SOCKET_PATH_MAX)
+    throw new Error(`${path} and ${short} are too long for a socket; set a shorter store.data or TMPDIR`)
+  return short
 }
 
 function isDenied(cause: unknown): boolean {

@@ -72,10 +72,12 @@ async function ask(x: HttpExchange, up: ReplyHooks, asking: Asking, mayAskAnothe
     reply = await send(x, up, asking)
   } catch (thrown) {
     const error = GatewayError.from(thrown)
-    const noted = note(x, { ...name, failure: error.message })
-    if (!error.code.startsWith('upstream_')) throw error
-    const failure = new FailedAttempt(error instanceof Unsent ? 'connect' : 'timeout', error)
-    return { kind: 'failed', failure, attempt: noted }
+    if (!error.code.startsWith('upstream_')) {
+      note(x, { ...name, failure: error.message })
+      throw error
+    }
+    const kind = error instanceof Unsent ? 'connect' : 'timeout'
+    return { kind: 'failed', failure: new FailedAttempt(kind, error), attempt: note(x, { ...name, failure: kind }) }
   }
   if (reply === 'unsent') return { kind: 'left' }
   if (reply === 'sent') {

@@ -17,7 +17,7 @@ const DECOMPRESSORS = new Map<string, () => NodeJS.ReadWriteStream>([
 
 /** Returns the content encoding of a reply. */
 export function encodingOf({ headers }: Pick<UpstreamReply, 'headers'>): string {
-  return (headers['content-encoding'] ?? 'identity').toLowerCase()
+  return (headers['content-encoding'] || 'identity').toLowerCase()
 }
 
 /** Returns the body of a reply without its content encoding. Undefined if the encoding is unknown. */

@@ -274,8 +274,6 @@ export class StreamRelay {
 
   #fail(error: unknown): void {
     this.#stop()
-    this.#commentsMemory.clear()
-    this.#wholeEvents.drop()
     this.#reject(error)
   }
 
@@ -284,6 +282,9 @@ export class StreamRelay {
     this.#over = true
     this.#opening?.clear()
     if (!this.#filter) this.#countUsage()
+    // Another account may be asked, whose reply needs memory too.
+    this.#commentsMemory.clear()
+    this.#wholeEvents.drop()
     x.upstreamClock.stop()
     this.#silence?.clear()
     this.#pressure.stop()
@@ -299,11 +300,7 @@ export class StreamRelay {
       if (this.#terminalCame || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#unsent?.take())
       return endedByClient(x)
     }
-    if (!x.begun) {
-      this.#commentsMemory.clear()
-      this.#wholeEvents.drop()
-      throw unbegun(end)
-    }
+    if (!x.begun) throw unbegun(end)
     const words = Buffer.from(this.#ending.text(end))
     this.#unsent?.push(words)
     await x.outlet.end(this.#unsent ? this.#unsent.take() : words)
@@ -326,8 +323,7 @@ export class StreamRelay {
 function unbegun(end: Exclude<End, 'client'>): FailedAttempt | GatewayError {
   if (typeof end === 'object' && 'failed' in end) return end.failed
   if (end === 'drain' || typeof end === 'object') return stopError(end)
-  const cause = new Error(`stream ended before its first event: ${end}`)
   return end === 'timeout'
-    ? new FailedAttempt('timeout', new GatewayError('upstream_timeout', { cause }))
-    : new FailedAttempt('empty', new GatewayError('upstream_failed', { cause }))
+    ? new FailedAttempt('timeout', new GatewayError('upstream_timeout', { cause: new Error('a silent stream') }))
+    : new FailedAttempt('empty', new GatewayError('upstream_failed', { cause: new Error('a stream without content') }))
 }

@@ -15,6 +15,7 @@ import {
 } from '../../core/metering/estimate.ts'
 import { NO_EXTRAS } from '../../core/metering/extras.ts'
 import { adviceSoFar, asCancelled, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
+import type { UsageTally } from '../../core/formats/index.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 import { bodyFrom, CHAT, format, modelOf } from '../plugins/facts.ts'
 import { replied, SAID, TERMS } from './billable.ts'
@@ -177,6 +178,15 @@ t.test('tools and advice that a cancelled reply has not reported count as used o
     { usage: { input: 200, output: 1000 }, model: 'acme/famA-large-5' },
   ])
   t.same(adviceSoFar(usage, replied(undefined, false, { delivered: 1 }), advised), [])
+  const counts = { input_tokens: 10, output_tokens: 5 }
+  const own = { type: 'message', ...counts }
+  const advice = { type: 'advisor_message', model: 'acme/famA-large-5', ...counts }
+  const told = replied({ ...counts, iterations: [own, advice] }, false)
+  t.same(adviceSoFar(usage, told, advised), [], 'the usage counts it already')
+  const often = replied(undefined, false)
+  for (let nth = 0; nth < 9; nth++)
+    (often.tally as unknown as UsageTally).observe({ calls: [{ kind: 'advisor', id: String(nth) }] })
+  t.match(adviceSoFar(usage, often, advised), [{ usage: { input: 600 } }], 'not more often than the request allows')
   t.match(images({ imageGeneration: 2 }, PRICE, 7000), [{ usage: { output: 14_000, imageOutput: 14_000 } }])
   t.same(images({ webSearch: 2 }, PRICE, 7000), [])
   t.end()
