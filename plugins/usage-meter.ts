@@ -172,8 +172,7 @@ type Parts = metering.Bill['parts']
 
 /** Returns what the current attempt has used, as far as its reply reports it. */
 function usedBy(x: Metered): Parts {
-  const reported = x.tally.usage()
-  return reported?.valid ? metering.billedSoFar(x, reported.usage, x.runningHold.terms) : []
+  return metering.reportedParts(x, x.runningHold.terms)
 }
 
 /** Returns what a use costs the operator, in nano-credits, if known. */

@@ -1,6 +1,7 @@
 /** A redis-server that a test can stop, kill and start again. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
@@ -75,6 +76,21 @@ export class RealRedis {
   /** Runs one command, as an operator would. */
   command(name: string, ...args: string[]): Promise<unknown> {
     return this.#with(client => client.call(name, ...args))
+  }
+
+  /**
+   * Begins to watch the commands of all clients. ioredis' own `monitor` fails if a command follows its start at once.
+   * @returns a function that returns those seen so far
+   */
+  async monitor(t: Test): Promise<() => { readonly address: string; readonly command: string }[]> {
+    const socket = connect(this.port, '127.0.0.1')
+    t.teardown(() => socket.destroy())
+    let text = ''
+    socket.setEncoding('utf8').on('data', (part: string) => (text += part))
+    socket.write('MONITOR\r\n')
+    await until(() => text.startsWith('+OK\r\n'))
+    return () =>
+      [...text.matchAll(/\[\d+ (\S+)\] "(\w+)"/g)].map(([, address = '', command = '']) => ({ address, command }))
   }
 
   /** Writes, and returns how many replicas have the write. A replica that is online may not acknowledge yet. */

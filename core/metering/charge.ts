@@ -7,8 +7,10 @@ import {
   growsByClock,
   observed,
   outputLimit,
+  plausible,
   type Terms,
 } from './estimate.ts'
+import type { CountedUsage, Pass } from '../formats/terms.ts'
 import { callsHeld, type HeldCalls } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Usage } from '../money/usage.ts'
@@ -81,6 +83,17 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
   )
 }
 
+/** Returns what a reply has reported as used, as far as it is plausible, whatever became of the reply. */
+export function reportedParts(x: Billable, terms: Terms): readonly BilledUsage[] {
+  const reported = plausibleReport(x, terms)
+  return reported ? billed(reported.usage, x.model.entry, x.tally, terms, reported.passes) : []
+}
+
+function plausibleReport(x: Billable, terms: Terms): CountedUsage | undefined {
+  const reported = x.tally.usage()
+  return reported?.valid && plausible(reported, x, terms) ? reported : undefined
+}
+
 /** Returns a usage as billed while no final report exists. */
 export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly BilledUsage[] {
   return billed(usage, x.model.entry, x.tally, terms, undefined)
@@ -91,8 +104,8 @@ export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly B
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  // A reported pass of images counts all of them.
-  const hasImages = x.tally.usage()?.passes?.some(({ separate, model }) => separate && model === undefined)
-  const calls = hasImages ? undefined : x.tally.calls(tools)
+  // A plausible pass of images counts all of them.
+  const isImages = ({ separate, model }: Pass): boolean => separate === true && model === undefined
+  const calls = plausibleReport(x, terms)?.passes?.some(isImages) ? undefined : x.tally.calls(tools)
   return [...own, ...adviceSoFar(usage, x, terms), ...images(calls, x.model.entry.price, terms.imageTokens)]
 }

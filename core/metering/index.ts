@@ -1,6 +1,6 @@
 /** The metering functions for the metering stage: holds, charges, and notes for the history. */
 export { type Bill, billFor } from './bill.ts'
-export { billedSoFar, delivered, heldCalls, holdFor, outputOf } from './charge.ts'
+export { delivered, heldCalls, holdFor, outputOf, reportedParts } from './charge.ts'
 export { costOf } from './cost.ts'
 export { outputLimit, type Terms } from './estimate.ts'
 export { Holder } from './holder.ts'

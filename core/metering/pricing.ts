@@ -149,10 +149,8 @@ export function adviceSoFar(
   x: { readonly delivered: number; readonly tally: ReportedSoFar },
   { extras: { advisors } }: Pricing,
 ): readonly BilledUsage[] {
-  // The usage may count some of it already.
-  const counted = x.tally.usage()?.passes?.filter(({ separate, model }) => separate && model !== undefined).length ?? 0
-  const asked = Math.max(x.tally.advice, x.delivered === 0 ? 1 : 0) - counted
-  if (advisors.length === 0 || asked <= 0) return NONE
+  const asked = Math.max(x.tally.advice, x.delivered === 0 ? 1 : 0)
+  if (advisors.length === 0 || asked === 0) return NONE
   const parts = advisors.map(({ entry: { price, sends }, most }) => {
     const times = Math.min(asked, most)
     const advice = { ...NO_USAGE, input: inputTokens(usage) * times, output: ADVICE_TOKENS * times }

@@ -65,13 +65,13 @@ export class Health {
   #trial: object | undefined
   /** Requests that were sent to the account since it was taken out. */
   #sentSince = new WeakSet<object>()
-  /** The request whose reply has begun and brought the account back, and how often it had been taken out before. */
-  #broughtBack: { readonly request: object; readonly level: number } | undefined
+  /** The request whose reply has begun and brought the account back, until a reply is complete. */
+  #broughtBack: object | undefined
 
   /** Returns whether the account should be asked now. One that was taken out is tried by one request at a time. */
   ready(now: number): boolean {
     if (this.waitMs(now) > 0 || now < this.#coolUntil) return false
-    return this.#level === 0 || !this.#trial
+    return this.#level === 0 || this.#broughtBack !== undefined || !this.#trial
   }
 
   /** Milliseconds until the account may be asked if no other can serve; Infinity if somebody must bring it back. */
@@ -93,8 +93,8 @@ export class Health {
   begin(now: number, request: object, lastResort: boolean): boolean {
     if (lastResort ? this.waitMs(now) > 0 : !this.ready(now)) return false
     if (this.#level > 0) {
-      this.#trial ??= request
       this.#sentSince.add(request)
+      if (!this.#broughtBack) this.#trial ??= request
     }
     this.counts.requests++
     return true
@@ -114,40 +114,29 @@ export class Health {
 
   /**
    * Notes that the reply to a request has begun well. It may run for long, so it brings an account back that was out when
-   * the request was sent. It may still break off, so it ends no failures in a row.
+   * the request was sent. It may still break off, so only a complete reply ends the failures in a row and the doubling.
    * @returns whether that has brought the account back
    */
   answers(now: number, request: object): boolean {
-    const level = this.#level
-    if (!this.#sentSince.has(request) || !this.#comeBack(now)) return false
-    this.#broughtBack = { request, level }
-    return true
-  }
-
-  /** Whether a reply broke off that had brought the account back. It goes out again, for longer. */
-  #comesBackOut(request: object): boolean {
-    if (this.#broughtBack?.request !== request) return false
-    this.#level = Math.max(this.#level, this.#broughtBack.level)
-    this.#broughtBack = undefined
+    if (this.#broughtBack || !this.#sentSince.has(request)) return false
+    this.#broughtBack = request
+    this.#trial = undefined
+    this.#coolUntil = this.#inARow = 0
+    this.#change(now)
     return true
   }
 
   /** Notes a success. @returns whether it has brought the account back */
   succeeded(now: number): boolean {
+    const wasOut = this.#level > 0
+    const isNew = wasOut && !this.#broughtBack
     this.#count(now, 0)
-    this.#inARow = 0
-    this.#broughtBack = undefined
+    this.#inARow = this.#level = 0
+    this.#trial = this.#broughtBack = undefined
     // A request that was under way, or had no better account, may succeed before the time is over.
-    return this.#comeBack(now)
-  }
-
-  #comeBack(now: number): boolean {
-    this.#trial = undefined
     this.#coolUntil = 0
-    if (this.#level === 0) return false
-    this.#level = this.#inARow = 0
-    this.#change(now)
-    return true
+    if (wasOut) this.#change(now)
+    return isNew
   }
 
   /**
@@ -157,22 +146,27 @@ export class Health {
    * @returns whether the account has been taken out, or for notably longer
    */
   failed(now: number, request: object, config: HealthConfig, reason: string, waitMs?: number): boolean {
-    const wasTrial = this.#takesTrial(request) || this.#comesBackOut(request)
+    const wasTrial = this.#takesTrial(request) || this.#broughtBack === request
     this.#note(now, reason)
-    this.#count(now, 1, config.windowMs)
+    // Requests that were under way when it was taken out tell nothing new.
+    const isNews = this.#level === 0 || this.#sentSince.has(request)
+    if (isNews) {
+      this.#inARow++
+      this.#count(now, 1, config.windowMs)
+    }
     if (waitMs !== undefined) {
       const notably = now + waitMs > this.#waitUntil + NOTABLE_MS
       this.#waitUntil = Math.max(this.#waitUntil, now + waitMs)
       if (notably) this.#change(now)
       return notably
     }
+    if (!isNews || now < this.#coolUntil) return false
     const { requests, failures } = this.#window
     const often = requests >= config.least && failures / requests >= config.rate
     if (!wasTrial && this.#inARow < config.failures && !often) return false
-    // Requests that were under way when it was taken out tell nothing new.
-    if (now < this.#coolUntil) return false
     this.#level++
     this.#sentSince = new WeakSet()
+    this.#trial = this.#broughtBack = undefined
     this.#coolUntil = now + Math.min(config.cooldownMs * 2 ** (this.#level - 1), config.cooldownMaxMs)
     this.#change(now)
     this.#inARow = 0
@@ -190,7 +184,6 @@ export class Health {
   #note(now: number, reason: string): void {
     this.counts.failures++
     this.lastFailure = { at: now, reason }
-    this.#inARow++
   }
 
   /** Takes the account out until somebody brings it back. @returns whether that is new */
@@ -243,6 +236,10 @@ export class Health {
     const latest = (this.#barred?.at ?? 0) >= (barred?.at ?? 0) ? this.#barred : barred
     this.#barred = latest && latest.at > this.#resetAt ? latest : undefined
     if (at <= this.#at) return
+    if (coolUntil !== this.#coolUntil || level !== this.#level) {
+      this.#sentSince = new WeakSet()
+      this.#broughtBack = undefined
+    }
     this.#at = at
     this.#coolUntil = coolUntil
     this.#waitUntil = waitUntil

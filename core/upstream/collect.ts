@@ -15,14 +15,18 @@ const ERROR_BYTES_MAX = 256 * 1024
 /**
  * Reads a body to its end.
  * @param bytesMax bytes that the body may have
+ * @param memory what the body takes; the caller gives it back
  * @returns undefined if the client left, or the gateway ended the exchange
  * @throws FailedAttempt if the upstream broke off, or the body is too large; GatewayError unavailable if there is no memory
  * for the body
  */
-export function collect({ x, body, patience }: Relayed, bytesMax: number): Promise<Buffer | undefined> {
+export function collect(
+  { x, body, patience }: Relayed,
+  bytesMax: number,
+  memory: Allowance,
+): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
     const chunks = new ChunkList()
-    const memory = new Allowance(x.memory)
     const endMs = performance.now() + patience.totalMs
     const timedOut = (): void => {
       const cause = new Error('upstream stopped sending in the middle of a reply')
@@ -36,8 +40,6 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
     }
     const fail = (error: FailedAttempt | GatewayError): void => {
       done()
-      // Another account may be asked, whose reply needs memory too.
-      memory.clear()
       reject(error)
     }
     const left = (): void => {
@@ -69,16 +71,19 @@ export function collect({ x, body, patience }: Relayed, bytesMax: number): Promi
 
 /** Reads what an upstream says about its failure. An answer that cannot be read is a failure without a message. */
 export async function readFailure(relayed: Relayed): Promise<Failure> {
+  const memory = new Allowance(relayed.x.memory)
   try {
     const patienceMs = relayed.x.limits.keepaliveMs
     // Another account may answer meanwhile.
     const patience = { idleMs: patienceMs, totalMs: patienceMs }
-    const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX)
+    const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX, memory)
     const json: unknown = JSON.parse(bytes ? textOf(bytes) : '')
     return relayed.x.route.format.read(json).failure ?? { message: '' }
   } catch {
     // The status alone says enough.
     return { message: '' }
+  } finally {
+    memory.clear()
   }
 }
 

@@ -79,8 +79,8 @@ export class StreamRelay {
       const now = performance.now()
       // While the upstream is held back, its silence is the gateway's doing.
       if (this.#pressure.holding) heardMs = now
-      // An upstream that neither ends nor goes on after its last event has ended.
-      const silentMs = x.complete ? Math.min(keepaliveMs, idleMs) : idleMs
+      // An upstream that neither ends nor goes on after its last content has ended. Without a client, its usage may come.
+      const silentMs = x.complete && !x.gone ? Math.min(keepaliveMs, idleMs) : idleMs
       if (now - heardMs >= silentMs || now - startedMs >= totalMs) return this.#finish('timeout')
       if (x.begun) this.#write(KEEPALIVE)
       silence.refresh()

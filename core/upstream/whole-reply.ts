@@ -4,6 +4,7 @@
  */
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange/exchange.ts'
+import { Allowance } from '../exchange/memory.ts'
 import { type Format, ReplyEvent, type Rewriter } from '../formats/index.ts'
 import { type Outline, outlineOf } from '../lib/json/outline.ts'
 import { turn } from '../lib/turns.ts'
@@ -36,10 +37,19 @@ interface WholeAnswer {
  */
 export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<Outcome> {
   const { x, hooks } = relayed
-  const answer = await readAnswer(relayed, isStream)
-  if (!answer) return endedByClient(x)
-  checkAnswer(relayed, answer)
-  const translated = await translateAnswer(relayed, answer, isStream)
+  const memory = new Allowance(x.memory)
+  let answer: WholeAnswer | undefined
+  let translated: Awaited<ReturnType<typeof translateAnswer>>
+  try {
+    answer = await readAnswer(relayed, isStream, memory)
+    if (!answer) return endedByClient(x)
+    checkAnswer(relayed, answer)
+    translated = await translateAnswer(relayed, answer, isStream)
+  } catch (thrown) {
+    // Another account may be asked, whose reply needs memory too.
+    memory.clear()
+    throw thrown
+  }
   const head = relayed.makeHead(undefined, answer.events[0])
   hooks.response(head)
   x.completed()
@@ -52,9 +62,9 @@ export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<O
 }
 
 /** Reads the whole answer. @returns undefined if the client left */
-async function readAnswer(relayed: Relayed, isStream: boolean): Promise<WholeAnswer | undefined> {
+async function readAnswer(relayed: Relayed, isStream: boolean, memory: Allowance): Promise<WholeAnswer | undefined> {
   const { x } = relayed
-  const bytes = await collect(relayed, x.limits.replyBytes)
+  const bytes = await collect(relayed, x.limits.replyBytes, memory)
   if (!bytes) return undefined
   x.upstreamClock.stop()
   const { format } = x.route

@@ -178,11 +178,6 @@ t.test('tools and advice that a cancelled reply has not reported count as used o
     { usage: { input: 200, output: 1000 }, model: 'acme/famA-large-5' },
   ])
   t.same(adviceSoFar(usage, replied(undefined, false, { delivered: 1 }), advised), [])
-  const counts = { input_tokens: 10, output_tokens: 5 }
-  const own = { type: 'message', ...counts }
-  const advice = { type: 'advisor_message', model: 'acme/famA-large-5', ...counts }
-  const told = replied({ ...counts, iterations: [own, advice] }, false)
-  t.same(adviceSoFar(usage, told, advised), [], 'the usage counts it already')
   const often = replied(undefined, false)
   for (let nth = 0; nth < 9; nth++)
     (often.tally as unknown as UsageTally).observe({ calls: [{ kind: 'advisor', id: String(nth) }] })

@@ -40,6 +40,10 @@ interface Knowledge {
   inARow: number
   /** The request that tries it. */
   trial: PooledAccount | undefined
+  /** The request whose reply has begun and brought it back. */
+  back: PooledAccount | undefined
+  /** Requests that were sent since it was taken out. */
+  since: ReadonlySet<PooledAccount>
 }
 
 interface Gateway {
@@ -49,7 +53,16 @@ interface Gateway {
   running: { readonly asked: PooledAccount; readonly key: string }[]
 }
 
-const NOTHING = { isBarred: false, waitUntil: 0, coolUntil: 0, outs: 0, inARow: 0, trial: undefined }
+const NOTHING: Knowledge = {
+  isBarred: false,
+  waitUntil: 0,
+  coolUntil: 0,
+  outs: 0,
+  inARow: 0,
+  trial: undefined,
+  back: undefined,
+  since: new Set(),
+}
 
 /** One run. */
 export class PoolSimulation {
@@ -110,7 +123,7 @@ export class PoolSimulation {
     const dice = this.#random.below(100)
     // Two changes of one account are never in the same millisecond, in which their order would be unknown.
     this.#now += 10
-    if (dice < 40) return this.#ask(gateway)
+    if (dice < 34) return this.#ask(gateway)
     if (dice < 80) return this.#end(gateway)
     if (dice < 90) return this.#pass()
     if (dice < 93) return this.#share()
@@ -121,9 +134,9 @@ export class PoolSimulation {
 
   /** Whether a gateway may send a request to an account, as far as it can know. */
   #isReady({ known }: Gateway, { name }: Account): boolean {
-    const { isBarred, waitUntil, coolUntil, outs, trial } = known.get(name) as Knowledge
+    const { isBarred, waitUntil, coolUntil, outs, trial, back } = known.get(name) as Knowledge
     if (isBarred || this.#disabled.has(name) || this.#now < waitUntil || this.#now < coolUntil) return false
-    return outs === 0 || trial === undefined
+    return outs === 0 || back !== undefined || trial === undefined
   }
 
   #candidates({ pool }: Gateway, conversation: string): PooledAccount[] {
@@ -151,7 +164,8 @@ export class PoolSimulation {
     if (ready.length > 0 && !ready.includes(asked.account))
       throw new Error(`${name} is asked, and ${ready[0]?.name} is well`)
     if (!gateway.pool.begin(asked, candidates.length === 1)) throw new Error(`${name} was chosen and is not asked`)
-    if (own.outs > 0 && !own.trial) own.trial = asked
+    if (own.outs > 0) own.since = new Set([...own.since, asked])
+    if (own.outs > 0 && !own.back) own.trial ??= asked
     if (this.#mutation === 'tries with many requests') gateway.pool.ended(asked)
     gateway.running.push({ asked, key: asked.account.key })
     return asked.lastResort ? 'ask the last resort' : own.outs > 0 ? 'try' : 'ask'
@@ -171,12 +185,19 @@ export class PoolSimulation {
   readonly #places = new Map<string, string>()
 
   #end(gateway: Gateway): string {
-    const at = this.#random.below(gateway.running.length)
-    const [request] = gateway.running.splice(at, 1)
-    if (!request) return 'nothing runs'
     const { pool, known } = gateway
+    const at = this.#random.below(gateway.running.length)
+    const isBeginning = this.#random.below(8) === 0
+    const [request] = isBeginning ? gateway.running.slice(at, at + 1) : gateway.running.splice(at, 1)
+    if (!request) return 'nothing runs'
     const { asked, key } = request
     const own = known.get(asked.account.name) as Knowledge
+    if (isBeginning) {
+      pool.answers(asked)
+      if (own.since.has(asked) && !own.back)
+        Object.assign(own, { back: asked, inARow: 0, trial: undefined, coolUntil: 0 })
+      return 'begin'
+    }
     const wasTrial = own.trial === asked
     if (wasTrial) own.trial = undefined
     const isOfThisKey = this.#upstream.accounts.some(account => account.key === key)
@@ -184,7 +205,7 @@ export class PoolSimulation {
     if (dice < 9) {
       if (this.#mutation === 'is never well again') return 'success'
       pool.succeeded(asked)
-      if (isOfThisKey) Object.assign(own, { outs: 0, inARow: 0, trial: undefined, coolUntil: 0 })
+      if (isOfThisKey) Object.assign(own, { outs: 0, inARow: 0, trial: undefined, back: undefined, coolUntil: 0 })
       return 'success'
     }
     if (dice < 11) {
@@ -194,31 +215,35 @@ export class PoolSimulation {
     if (dice < 12) {
       if (this.#mutation === 'bars nobody') pool.failed(asked, 'x')
       else pool.refused(asked, 401, 'x')
-      if (isOfThisKey) Object.assign(own, { isBarred: true, inARow: own.inARow + 1 })
+      if (isOfThisKey) own.isBarred = true
       return 'refused'
     }
     if (dice < 14) {
       const waitMs = 1 + this.#random.below(WAIT_MAX_MS)
       pool.failed(asked, 'x', this.#mutation === 'ignores waits' ? 0 : waitMs)
-      if (isOfThisKey)
-        Object.assign(own, { waitUntil: Math.max(own.waitUntil, this.#now + waitMs), inARow: own.inARow + 1 })
+      if (isOfThisKey) {
+        own.waitUntil = Math.max(own.waitUntil, this.#now + waitMs)
+        if (own.outs === 0 || own.since.has(asked)) own.inARow++
+      }
       return 'asked to wait'
     }
     pool.failed(asked, 'x')
     if (!isOfThisKey) return 'failure'
-    this.#failed(own, wasTrial)
+    this.#failed(own, asked, wasTrial || own.back === asked)
     const { coolUntil } = pool.health(asked.account).state
     if (coolUntil !== own.coolUntil)
       throw new Error(`${asked.account.name} is out until ${coolUntil}, and ${own.coolUntil} is right`)
     return 'failure'
   }
 
-  #failed(own: Knowledge, wasTrial: boolean): void {
+  #failed(own: Knowledge, asked: PooledAccount, wasTrial: boolean): void {
+    // What was under way when it was taken out tells nothing new.
+    if (own.outs > 0 && !own.since.has(asked)) return
     own.inARow++
     if ((own.inARow < FAILURES && !wasTrial) || this.#now < own.coolUntil) return
     own.outs++
     own.coolUntil = this.#now + Math.min(COOLDOWN_MS * 2 ** (own.outs - 1), COOLDOWN_MAX_MS)
-    own.inARow = 0
+    Object.assign(own, { inARow: 0, trial: undefined, back: undefined, since: new Set() })
   }
 
   #pass(): string {
@@ -244,6 +269,8 @@ export class PoolSimulation {
         const own = gateway.known.get(name) as Knowledge
         own.isBarred = isBarred
         if (!state) continue
+        if (own.coolUntil !== state.coolUntil || own.outs !== state.level)
+          Object.assign(own, { back: undefined, since: new Set() })
         own.waitUntil = state.waitUntil
         own.coolUntil = state.coolUntil
         own.outs = state.level
@@ -276,7 +303,7 @@ export class PoolSimulation {
     pool.reset(name)
     known.set(name, { ...NOTHING })
     for (const each of this.#gateways)
-      Object.assign(each.known.get(name) ?? {}, { isBarred: false, inARow: 0, trial: undefined })
+      Object.assign(each.known.get(name) ?? {}, { isBarred: false, inARow: 0, trial: undefined, back: undefined })
     this.#share()
     for (const each of this.#gateways)
       if (each.pool.members.get(name)?.health.state.barred) throw new Error(`${name} stays barred`)

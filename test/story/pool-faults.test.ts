@@ -197,6 +197,36 @@ t.test('a reply that is larger than the file allows says nothing about its accou
   t.equal(g.gateway.pool.health(mainOf(g)).counts.failures, 0)
 })
 
+t.test('a large answer that is no reply leaves the memory to the reply of the next account', async t => {
+  const { g, first, spare } = await scene(t, file => file.set('limits.memory', '16MiB'))
+  const key = await g.key('famC')
+  const long = 'x'.repeat(600_000)
+  const bad = [`${long}`, JSON.stringify({ error: { message: long, type: 'server_error' } })]
+  spare.script = (_received, res) => json(res, { ...REPLY, long })
+  for (const text of bad) {
+    first.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(text)
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  }
+  t.equal(spare.requests.length, bad.length)
+  await g.settled(key)
+})
+
+t.test('an absurd report of a failed attempt does not empty the quota of its account', async t => {
+  const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
+  const { g, first } = await scene(t, file => file.set('upstreams.famC.accounts', [account]))
+  const key = await g.key('famC')
+  const failure = { error: { message: 'boom', type: 'server_error' } }
+  const main = mainOf(g)
+  const [quota] = main.quotas as [Account['quotas'][number]]
+  for (const prompt_tokens of [9_000_000_000, 1000]) {
+    first.script = (_received, res) => json(res, { ...failure, usage: { prompt_tokens, completion_tokens: 0 } })
+    t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  }
+  await g.settled(key)
+  const used = async (): Promise<bigint> => (await g.gateway.ledger.quotaUsed(main.name, quota, Date.now())).used
+  await until(async () => (await used()) === 3_000_000n)
+})
+
 t.test('an account that breaks off every stream goes out after as many as the file says', async t => {
   const cutting = await rawUpstream(t, socket => void socket.end(`${SSE_HEAD}${chunk(CONTENT)}`))
   const { g, spare } = await scene(t, file =>
