@@ -99,13 +99,17 @@ export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly B
   return billed(usage, x.model.entry, x.tally, terms, undefined)
 }
 
+/** Whether a pass is that of images, and not of advice. */
+function isImages({ separate, model }: Pass): boolean {
+  return separate === true && model === undefined
+}
+
 /** Returns the parts of a cancelled reply: its own usage, the advice and the images that it requested. */
 export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  // A plausible pass of images counts all of them.
-  const isImages = ({ separate, model }: Pass): boolean => separate === true && model === undefined
+  // It counts all of them.
   const calls = plausibleReport(x, terms)?.passes?.some(isImages) ? undefined : x.tally.calls(tools)
   return [...own, ...adviceSoFar(usage, x, terms), ...images(calls, x.model.entry.price, terms.imageTokens)]
 }

@@ -157,8 +157,13 @@ t.test('a hundred and fifty clients that leave at once are all charged', async t
     ),
   )
   open()
+  const reported = { output_tokens: 40_000, usage_source: 'upstream' }
   for (const key of keys) {
-    matchAll(t, await g.settled(key), Array(30).fill({ output_tokens: 40_000, usage_source: 'upstream' }))
+    matchAll(
+      t,
+      await g.settled(key),
+      Array.from({ length: 30 }, () => reported),
+    )
   }
 })
 

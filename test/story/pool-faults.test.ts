@@ -201,7 +201,7 @@ t.test('a large answer that is no reply leaves the memory to the reply of the ne
   const { g, first, spare } = await scene(t, file => file.set('limits.memory', '16MiB'))
   const key = await g.key('famC')
   const long = 'x'.repeat(600_000)
-  const bad = [`${long}`, JSON.stringify({ error: { message: long, type: 'server_error' } })]
+  const bad = [long, JSON.stringify({ error: { message: long, type: 'server_error' } })]
   spare.script = (_received, res) => json(res, { ...REPLY, long })
   for (const text of bad) {
     first.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(text)
