@@ -109,7 +109,7 @@ export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly B
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  // It counts all of them.
+  // A reported pass of images counts all of them.
   const calls = plausibleReport(x, terms)?.passes?.some(isImages) ? undefined : x.tally.calls(tools)
   return [...own, ...adviceSoFar(usage, x, terms), ...images(calls, x.model.entry.price, terms.imageTokens)]
 }

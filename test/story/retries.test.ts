@@ -267,10 +267,14 @@ t.test('a client that does not read delays no other client of the same reply', a
     `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\nidempotency-key: order-1\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
   )
   await until(() => upstream.requests.length === 1)
-  const again = g.call(CHAT, { key, body: { ...BODY, stream: true }, headers: { 'idempotency-key': 'order-1' } })
-  await until(() => g.gateway.running === 2)
+  // It has joined when its reply begins.
+  const again = await g.open(CHAT, {
+    key,
+    body: { ...BODY, stream: true },
+    headers: { 'idempotency-key': 'order-1' },
+  })
   go()
-  t.match((await again).text, '[DONE]')
+  t.match(await again.text(), '[DONE]')
   deaf.destroy()
   matchAll(t, await g.settled(key), [{ usage_source: 'upstream', output_tokens: 700 }])
 })
