@@ -51,6 +51,15 @@ export default definePlugin({
           ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [
             ['', meter.unpriced],
           ]),
+          ...metric(
+            'unread_usage_total',
+            'counter',
+            'Replies whose usage was understood only in part.',
+            [...meter.unread.all].map(({ upstream, model, count }) => [
+              `{upstream="${upstream}",model="${model}"}`,
+              count,
+            ]),
+          ),
           ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost the operator.', [
             ['', meter.belowCost],
           ]),

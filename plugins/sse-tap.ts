@@ -54,12 +54,12 @@ export default definePlugin({
       },
       reroute: x => x.tally.follow(x),
       rewrite: ({ tally }, head) => (head.stream ? tally.hide : undefined),
-      event({ tally, route }, { reading, json }) {
+      event({ tally, route, complete }, { reading, json }) {
         tally.model ??= route.format.modelOf(json)
         tally.observe(reading)
         if (reading.usage) {
           tally.addUsage(reading.usage)
-          tally.final = reading.final === true
+          tally.final = reading.final === true && (complete || route.format.marksFinalUsage)
         }
         if (reading.failure) tally.failure ??= reading.failure
       },

@@ -189,19 +189,22 @@ function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
   return lostCost === 0n ? cost : lostCost + (cost ?? 0n)
 }
 
-/** Logs usage without a price, and charges below the operator's cost. */
+/** Logs usage without a price, usage that is understood in part, and charges below the operator's cost. */
 function watch(
   x: Metered,
-  { charge, unpriced }: metering.Bill,
+  { charge, unpriced, unread }: metering.Bill,
   cost: bigint | undefined,
   model: string,
-  { meter, log }: Host,
+  { meter, log, now }: Host,
 ): void {
   const of = { exchange: x.id, key: x.key.id, model }
   if (unpriced.length > 0) {
     meter.unpriced++
     log.warn({ ...of, unpriced }, 'a reply used something without a price; it is charged at the plain rates')
   }
+  const { name } = x.route.upstream
+  if (unread.length > 0 && meter.unread.note(name, model, now()))
+    log.warn({ ...of, upstream: name, unread }, 'a reply reported usage that is understood only in part')
   if (cost === undefined || charge >= cost) return
   meter.belowCost++
   log.warn({ ...of, charge: formatCredits(charge), cost: formatCredits(cost) }, 'a charge is below its cost')

@@ -153,13 +153,14 @@ export async function showHistory(
   )
   for (const entry of entries) {
     const shown = shownEntry(entry)
-    const { address, cost, attempts } = entry.notes
+    const { address, cost, attempts, unread } = entry.notes
     const line = {
       ...shown,
       upstream: entry.notes.upstream ?? null,
       address: address ?? null,
       cost_to_operator_nano: cost ?? null,
       attempts,
+      unread,
       cursor: entry.ordinal,
     }
     if (options.json) environment.print(JSON.stringify(line))

@@ -1,5 +1,8 @@
 /** Collects the usage of a reply, event by event. */
 import type { CallName, Calls } from '../money/price.ts'
+import { fitted, inputTokens } from '../money/usage.ts'
+import { object } from './json.ts'
+import { told } from './usage-counters.ts'
 import type { CountedUsage, RawUsage, Reading, SeenCall } from './terms.ts'
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
@@ -9,6 +12,9 @@ export class UsageTally {
   #format: Pick<Format, 'decodeUsage'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
+  /** All input, as far as it is known. */
+  #prompt = 0
+  readonly #unread = new Set<string>()
   /** The calls that events reported, by id, and those that the last usage counts. */
   readonly #seen = new Map<string, SeenCall>()
   #counts: Calls | undefined
@@ -21,20 +27,36 @@ export class UsageTally {
   restart(format: Pick<Format, 'decodeUsage'>): void {
     this.#format = format
     this.#raw = this.#counted = this.#counts = undefined
+    this.#prompt = 0
+    this.#unread.clear()
     this.#seen.clear()
     this.model = this.serviceTier = undefined
   }
 
-  /** Adds the counters of an event. They replace earlier ones: vendors report totals, and not increments. */
+  /**
+   * Adds the counters of an event. No counter shrinks: vendors report totals, and not increments. A prompt may be reported
+   * as one number first, and by class later. So it is the greatest sum of the fresh input of one report and of the cached
+   * and written tokens that are known by then.
+   */
   addUsage(usage: RawUsage): void {
-    const raw = { ...this.#raw }
-    for (const [name, value] of Object.entries(usage)) if (value !== null && value !== undefined) raw[name] = value
-    this.#raw = raw
-    const counted = this.#format.decodeUsage(raw)
-    const before = this.#counted?.usage.output ?? 0
-    // Output never shrinks. Input may: a prompt may be reported as one number first, and by class later.
+    const report = this.#format.decodeUsage(usage)
+    if (!report) return
+    for (const path of report.unread ?? []) this.#unread.add(path)
+    const isFirst = this.#raw === undefined
+    this.#raw = merged(this.#raw, usage)
+    const counted = isFirst ? report : this.#format.decodeUsage(this.#raw)
+    if (!counted) return
+    const { input, ...classes } = counted.usage
+    const apart = inputTokens({ ...classes, input: 0 })
+    this.#prompt = Math.max(this.#prompt, report.usage.input + apart)
+    const fresh = Math.max(0, Math.min(input, this.#prompt - apart))
     this.#counted =
-      counted && before > counted.usage.output ? { ...counted, usage: { ...counted.usage, output: before } } : counted
+      counted.passes || fresh === input ? counted : { ...counted, usage: fitted({ ...classes, input: fresh }) }
+  }
+
+  /** Paths in the usage that were not understood, or that do not add up. */
+  get unread(): readonly string[] {
+    return told([...this.#unread, ...(this.#counted?.odd ?? [])])
   }
 
   /** The name of the model in the reply. */
@@ -82,8 +104,19 @@ export class UsageTally {
     return [...this.#seen.values()].filter(({ kind }) => kind === 'advisor').length
   }
 
-  /** The usage as reported so far; undefined if there is none. `valid` is false if its numbers make no sense. */
+  /** The usage as reported so far; undefined if there is none. */
   usage(): CountedUsage | undefined {
-    return this.#counted
+    return this.#counted?.empty ? undefined : this.#counted
   }
+}
+
+/** Two usage objects as one: the greater of two counters, and otherwise the later of two values. */
+function merged(before: RawUsage | undefined, usage: RawUsage): RawUsage {
+  const all: Record<string, unknown> = { ...before }
+  for (const [name, value] of Object.entries(usage)) {
+    const [old, inner] = [all[name], object(value)]
+    if (value === null || value === undefined || (Number(old) >= Number(value) && typeof old !== 'object')) continue
+    all[name] = inner ? merged(object(old), inner) : value
+  }
+  return all
 }

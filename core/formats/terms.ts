@@ -11,7 +11,7 @@ export const FORMAT_NAMES = ['chat-completions', 'responses', 'messages'] as con
 /** The name of a format. */
 export type FormatName = (typeof FORMAT_NAMES)[number]
 
-/** The usage object of a reply, in the vendor's spelling. Later events replace members of earlier ones. */
+/** The usage object of a reply, in the vendor's spelling. Vendors report totals, and not increments. */
 export type RawUsage = Readonly<Record<string, unknown>>
 
 /** What an event of a reply says. A JSON reply is a stream of one event. */
@@ -61,8 +61,6 @@ export interface Failure {
 /** Usage in normal form. */
 export interface CountedUsage {
   readonly usage: Usage
-  /** Every count is a whole number. Otherwise, none of them can be trusted. */
-  readonly valid: boolean
   /** Both input and output were reported. A count that was not reported is 0. */
   readonly complete: boolean
   /**
@@ -72,8 +70,13 @@ export interface CountedUsage {
   readonly conditions?: Conditions
   /** The passes of models that make up the usage, if the upstream reports them. Each is priced separately. */
   readonly passes?: readonly Pass[]
-  /** Names of counters above zero that the gateway does not know, and that have no price. */
-  readonly unknown?: readonly string[]
+  /** Set if no token is counted, although there is a usage object. */
+  readonly empty?: boolean
+  /** Tokens of the total that no counter explains. They are output as far as there was time, and input beyond that. */
+  readonly unexplained?: number
+  /** Paths in the usage object that were not understood, and those of counters that do not add up. */
+  readonly unread?: readonly string[]
+  readonly odd?: readonly string[]
   /** Dollars that the request costs the operator, as a plain decimal, if the upstream reports them. */
   readonly cost?: string
 }

@@ -7,7 +7,7 @@ import type { CountedUsage } from '../formats/index.ts'
 import { type BilledUsage, chargeAll } from '../money/price.ts'
 import { NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import { cancelParts } from './charge.ts'
-import { type Billable, bounded, cancelUsage, observed, plausible, type Terms } from './estimate.ts'
+import { type Billable, bounded, cancelUsage, observed, plausible, reportOf, type Terms } from './estimate.ts'
 import { billed, plausibleCalls, unpriced } from './pricing.ts'
 
 /** The charge of a finished exchange and its derivation. */
@@ -26,6 +26,8 @@ export interface Bill {
   readonly unpriced: readonly string[]
   /** Whether the exchange failed, with or without a partial reply. */
   readonly failed: boolean
+  /** Paths in the reported usage that were not understood, or that do not add up. */
+  readonly unread: readonly string[]
 }
 
 /**
@@ -82,7 +84,7 @@ interface Case {
 }
 
 /** The part of a bill that its rule decides. */
-type Charged = Omit<Bill, 'failed'>
+type Charged = Omit<Bill, 'failed' | 'unread'>
 
 /** A usage with its price. */
 type Priced = Omit<Charged, 'source' | 'quarantined'>
@@ -123,10 +125,10 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
  * maximum
  */
 export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
-  const reported = x.tally.usage()
+  const reported = reportOf(x, terms)
   const rule = ruleFor(x, outcome, terms)
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
-  return { ...RULES[rule]({ x, terms, reported, capAtEstimate }), failed }
+  return { ...RULES[rule]({ x, terms, reported, capAtEstimate }), failed, unread: x.tally.unread }
 }
 
 /** Returns the rule for an exchange: one of three special cases, or a cell of the table. */
@@ -149,9 +151,9 @@ function endedBy({ tally }: Billable, outcome: Exclude<Outcome, { kind: 'answere
 }
 
 function reportedOf(x: Billable, outcome: Outcome, terms: Terms): Reported {
-  const reported = x.tally.usage()
+  const reported = reportOf(x, terms)
   if (!reported) return 'nothing'
-  if (!reported.valid || !plausible(reported, x, terms)) return 'implausible'
+  if (!plausible(reported, x, terms)) return 'implausible'
   // A final report is the whole truth, even if the client did not wait for it and whatever happened to the reply.
   const ended = (x.complete || outcome.kind === 'relayed') && !x.tally.failure
   return reported.complete && (x.tally.final || ended) ? 'final' : 'interim'
@@ -171,7 +173,7 @@ function estimated(charged: Priced, quarantined = false): Charged {
  * @param least the estimate with its price
  */
 function boundedBy(estimate: Usage, least: Priced, { x, terms, reported, capAtEstimate }: Case): Charged {
-  if (!reported?.valid) return estimated(least, true)
+  if (!reported) return estimated(least, true)
   const most = priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
   return estimated(most.charge > least.charge ? most : least, true)
 }
@@ -186,5 +188,5 @@ function cancelled(own: Usage, x: Billable, terms: Terms): Priced {
 /** Prices a usage. @param reported set if it is final, with the reported passes and counters */
 function priced(usage: Usage, x: Billable, terms: Terms, reported?: CountedUsage): Priced {
   const parts = billed(usage, x.model.entry, x.tally, terms, reported?.passes)
-  return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms, reported?.unknown) }
+  return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) }
 }

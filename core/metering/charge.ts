@@ -8,6 +8,7 @@ import {
   observed,
   outputLimit,
   plausible,
+  reportOf,
   type Terms,
 } from './estimate.ts'
 import type { CountedUsage, Pass } from '../formats/terms.ts'
@@ -90,8 +91,8 @@ export function reportedParts(x: Billable, terms: Terms): readonly BilledUsage[]
 }
 
 function plausibleReport(x: Billable, terms: Terms): CountedUsage | undefined {
-  const reported = x.tally.usage()
-  return reported?.valid && plausible(reported, x, terms) ? reported : undefined
+  const reported = reportOf(x, terms)
+  return reported && plausible(reported, x, terms) ? reported : undefined
 }
 
 /** Returns a usage as billed while no final report exists. */

@@ -125,7 +125,7 @@ export function cancelUsage(x: Billable, terms: Terms): Usage {
   const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible)) + terms.extras.predicted
   const estimated = withReported(x, terms, knownInput(x, terms), visible + hidden)
   // The results of tools at the provider become input after the first report.
-  const more = inputTokens(x.tally.usage()?.usage ?? NO_USAGE) > 0 ? terms.weight.toolTokens : 0
+  const more = inputTokens(reportOf(x, terms)?.usage ?? NO_USAGE) > 0 ? terms.weight.toolTokens : 0
   const usage = more > 0 ? { ...estimated, input: estimated.input + more } : estimated
   const { price } = x.model.entry
   // Media do not show in the bytes of a reply.
@@ -136,10 +136,22 @@ export function cancelUsage(x: Billable, terms: Terms): Usage {
     : usage
 }
 
+/**
+ * Returns what the upstream has reported so far. Tokens that only the total has are output, as far as the model had time to
+ * generate them, and otherwise input.
+ */
+export function reportOf(x: Billable, terms: Terms): CountedUsage | undefined {
+  const reported = x.tally.usage()
+  if (!reported?.unexplained) return reported
+  const { usage, unexplained } = reported
+  const more = Math.max(0, Math.min(unexplained, byClock(x, terms, x.elapsedMs) - usage.output))
+  return { ...reported, usage: { ...usage, output: usage.output + more, input: usage.input + unexplained - more } }
+}
+
 /** Combines a plausible report with an estimate as its minimum. */
 function withReported(x: Billable, terms: Terms, estimate: Usage, output: number): Usage {
-  const reported = x.tally.usage()
-  if (!reported?.valid || !plausible(reported, x, terms)) return { ...estimate, output }
+  const reported = reportOf(x, terms)
+  if (!reported || !plausible(reported, x, terms)) return { ...estimate, output }
   // Reported input, possibly from a cache, is more accurate than any estimate of it.
   const known = inputTokens(reported.usage) > 0
   return fitted({

@@ -16,4 +16,29 @@ export class MeterState {
   unpriced = 0
   /** Requests that were charged less than they cost the operator. */
   belowCost = 0
+  /** Replies whose usage was understood only in part. */
+  readonly unread = new UnreadUsage()
+}
+
+/** How often an account of unread usage is logged, in milliseconds. */
+const LOGGED_MS = 3_600_000
+
+/** Counts the replies whose usage was understood only in part, by upstream and model. */
+export class UnreadUsage {
+  readonly #counts = new Map<string, { readonly upstream: string; readonly model: string; count: number; at: number }>()
+
+  /** Counts a reply. @returns whether the log should tell it: once an hour for each upstream and model */
+  note(upstream: string, model: string, now: number): boolean {
+    const name = `${upstream} ${model}`
+    const found = this.#counts.get(name) ?? { upstream, model, count: 0, at: -Infinity }
+    this.#counts.set(name, found)
+    found.count++
+    if (now - found.at < LOGGED_MS) return false
+    found.at = now
+    return true
+  }
+
+  get all(): Iterable<{ readonly upstream: string; readonly model: string; readonly count: number }> {
+    return this.#counts.values()
+  }
 }

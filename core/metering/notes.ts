@@ -61,6 +61,7 @@ export function notesAtEnd(
     ...(result.billed && { ...chargeNotes(result.parts), usageSource: result.source }),
     ...(result.quarantined && { quarantined: true }),
     ...(result.unpriced.length > 0 && { unpriced: result.unpriced.slice(0, 20) }),
+    ...(result.unread.length > 0 && { unread: result.unread }),
     ...(cost !== undefined && { cost: String(cost) }),
     price: x.model.entry.priceName,
     durationMs: now - x.startedAt,

@@ -30,7 +30,7 @@ export interface Pricing {
 }
 
 /** What a reply has reported about itself so far. */
-export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier'> & {
+export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier' | 'unread'> & {
   usage(): CountedUsage | undefined
 }
 
@@ -110,18 +110,10 @@ export function billed(
 }
 
 /** Returns what of a billed usage has no price: the names of counters, conditions, calls and models. */
-export function unpriced(
-  parts: readonly BilledUsage[],
-  { priceOf }: Pricing,
-  unknown: readonly string[] = NONE,
-): readonly string[] {
-  if (
-    unknown.length === 0 &&
-    parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))
-  )
-    return NONE
+export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing): readonly string[] {
+  if (parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))) return NONE
   const models = parts.flatMap(({ model }) => (model === undefined || priceOf(model) ? [] : [`model ${model}`]))
-  return [...new Set([...parts.flatMap(unpricedOf), ...models, ...unknown])]
+  return [...new Set([...parts.flatMap(unpricedOf), ...models])]
 }
 
 /**

@@ -48,6 +48,8 @@ export interface Notes {
   readonly parts?: readonly ChargePart[]
   /** The used items that have no price. */
   readonly unpriced?: readonly string[]
+  /** Paths in the reported usage that were not understood, or that do not add up. Never shown to customers. */
+  readonly unread?: readonly string[]
   /** What the request costs the operator, in nano-credits. Never shown to customers. */
   readonly cost?: string
   readonly durationMs?: number

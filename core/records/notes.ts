@@ -30,6 +30,7 @@ const RARE = [
   'conditions',
   'parts',
   'unpriced',
+  'unread',
   'entry',
   'endedAt',
   'reason',

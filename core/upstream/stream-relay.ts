@@ -223,17 +223,18 @@ export class StreamRelay {
 
   #see(event: ReplyEvent): void {
     const { x, hooks } = this.#relayed
-    const { terminal, final, encryptedBytes = 0, usage } = event.reading
+    const { terminal, encryptedBytes = 0, usage } = event.reading
     if (encryptedBytes > 0) x.upstreamClock.output(encryptedBytes)
     x.delivered = this.#filter?.delivered ?? x.delivered
     if (this.#ending.note(event.reading)) x.completed()
-    if (x.gone && (x.complete || final)) x.abandonedReply?.rested()
     if (terminal) this.#terminalCame = true
     if (terminal && !x.gone) {
       this.#terminalSent = true
       x.phase = 'sent'
     }
+    const final = event.reading.final === true && (x.complete || x.route.format.marksFinalUsage)
     if (final) x.usageIsFinal = true
+    if (x.gone && (x.complete || final)) x.abandonedReply?.rested()
     // When all clients have left, only what a retry may ask for is of use after the usage.
     if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
     hooks.event(event)
@@ -304,8 +305,7 @@ export class StreamRelay {
     const words = Buffer.from(this.#ending.text(end))
     this.#unsent?.push(words)
     await x.outlet.end(this.#unsent ? this.#unsent.take() : words)
-    const { attempts } = x
-    const { status } = x.outlet
+    const [{ attempts }, { status }] = [x, x.outlet]
     if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
     if (end === 'complete')
       return x.gone && !this.#clientHasAll ? endedByClient(x) : { kind: 'relayed', status, attempts }

@@ -113,7 +113,7 @@ async function shownEntries(call: Call, entries: readonly HistoryEntry[], keyId:
   const priced = await pricedEntries(call.office.ledger, `admin ${call.actor.token.id}`, entries)
   return priced.map((row, index) => {
     const entry = entries[index] as HistoryEntry
-    const { upstream, address, cost, attempts = [] } = entry.notes
+    const { upstream, address, cost, attempts = [], unread = [] } = entry.notes
     return {
       ...row,
       key: keyId(entry),
@@ -121,6 +121,7 @@ async function shownEntries(call: Call, entries: readonly HistoryEntry[], keyId:
       address: address ?? null,
       operator_cost_nano: cost ?? null,
       attempts,
+      unread,
     }
   })
 }

@@ -225,7 +225,18 @@ export const KEY_TYPE = shape('KeyType', {
 export const ENTRY = {
   title: 'Entry',
   type: 'object',
-  required: ['id', 'key', 'created_at', 'type', 'cost_nano', 'upstream', 'address', 'operator_cost_nano', 'attempts'],
+  required: [
+    'id',
+    'key',
+    'created_at',
+    'type',
+    'cost_nano',
+    'upstream',
+    'address',
+    'operator_cost_nano',
+    'attempts',
+    'unread',
+  ],
   properties: {
     id: TEXT,
     key: { type: 'string', description: 'The id of the key.' },
@@ -239,6 +250,11 @@ export const ENTRY = {
     address: { type: ['string', 'null'], description: "The client's address." },
     operator_cost_nano: { type: ['string', 'null'] },
     attempts: { type: 'array', items: { type: 'object' } },
+    unread: {
+      type: 'array',
+      items: TEXT,
+      description: 'Paths in the reported usage that were not understood, or that do not add up.',
+    },
   },
 } as const
 

@@ -78,11 +78,12 @@ t.test('what was reported without a price and without a request is charged plain
     server_tool_use: { dream_requests: 2 },
     queue_time: 0.5,
   }
-  const counters = ['calls.otherTools', 'prompt_tokens_details.video_tokens', 'input_tokens_details.video_tokens']
+  const counters = ['prompt_tokens_details.video_tokens', 'input_tokens_details.video_tokens']
   for (const format of ['chat-completions', 'messages'] as const) {
     const { cost, notes } = await place.ask(format, {}, { reply: reply(pathOf(format), unknown) })
     t.equal(cost, PLAIN_COST)
-    t.same(notes.unpriced, counters)
+    t.same(notes.unpriced, ['calls.otherTools'])
+    t.same(notes.unread, counters)
   }
 })
 
@@ -195,7 +196,8 @@ t.test('implausible calls are quarantined, and charged only as far as they are p
   for (const count of [-1, 1.5, '3', null]) {
     const strange = reply(MESSAGES, { server_tool_use: { web_search_requests: count } })
     const { notes } = await place.ask('messages', {}, { reply: strange })
-    t.equal(notes.quarantined === true, count !== null, String(count))
+    t.same(notes.unread, count === null ? undefined : ['server_tool_use.web_search_requests'], String(count))
+    t.equal(notes.quarantined, undefined)
   }
 })
 

@@ -163,16 +163,27 @@ t.test('every kind of reported usage is charged as reported', async t => {
 t.test('missing usage is estimated and marked; implausible usage is estimated and quarantined', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, { upstream: upstream.url })
-  const cases: [string, unknown, boolean, Record<string, number>?][] = [
+  const cases: [string, unknown, boolean, Record<string, unknown>?][] = [
     ['missing', undefined, false],
     ['null', null, false],
     ['the output is not told', { prompt_tokens: 10 }, false, { input_tokens: 10 }],
     ['the input is not told', { prompt_tokens: null, completion_tokens: 70 }, false, { output_tokens: 70 }],
-    ['negative', { prompt_tokens: -5, completion_tokens: 5 }, true],
-    ['fractional', { prompt_tokens: 1.5, completion_tokens: 5 }, true],
-    ['text', { prompt_tokens: '10', completion_tokens: 5 }, true],
-    ['beyond exact numbers', { prompt_tokens: 2 ** 60, completion_tokens: 5 }, true],
-    ['far more output than the request allowed', { prompt_tokens: 5, completion_tokens: 1_000_000 }, true],
+    ['negative', { prompt_tokens: -5, completion_tokens: 5 }, false, { output_tokens: 5 }],
+    ['fractional', { prompt_tokens: 1.5, completion_tokens: 5 }, false, { output_tokens: 5 }],
+    [
+      'text',
+      { prompt_tokens: '10', completion_tokens: 5 },
+      false,
+      { input_tokens: 10, output_tokens: 5, usage_source: 'upstream' },
+    ],
+    ['beyond exact numbers', { prompt_tokens: 2 ** 60, completion_tokens: 5 }, false, { output_tokens: 5 }],
+    [
+      'far more output than the request allowed',
+      { prompt_tokens: 5, completion_tokens: 1_000_000 },
+      true,
+      // The output that there was time for.
+      { input_tokens: 5, output_tokens: Number },
+    ],
   ]
   for (const [name, usage, quarantined, told] of cases) {
     upstream.script = (_received, res) => json(res, reply(usage))

@@ -4,7 +4,7 @@ import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from 
 import type { Reading, Json } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
-import { indexOf, object, positive, text } from '../json.ts'
+import { indexOf, list, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
 import { conditionNamed, countInclusive, encodeInclusive, type InclusiveNames } from '../usage.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
@@ -36,10 +36,20 @@ const hideUsage: Rewriter = {
   },
 }
 
+/** The usage of a chunk, or of a JSON reply. Some vendors put it into a choice, or into a member of their own. */
+function usageOf(chunk: Json): Json | undefined {
+  const elsewhere = (): Json | undefined =>
+    object(object(chunk['x_groq'])?.['usage']) ??
+    list(chunk['choices'])
+      .map(choice => object(object(choice)?.['usage']))
+      .find(usage => usage !== undefined)
+  return object(chunk['usage']) ?? elsewhere()
+}
+
 function read(json: unknown): Reading {
   const chunk = object(json)
   if (!chunk) return {}
-  const usage = object(chunk['usage'])
+  const usage = usageOf(chunk)
   const serviceTier = conditionNamed(chunk['service_tier'])
   if (chunk['error'] !== undefined && chunk['error'] !== null) {
     return { failure: failureOf(chunk['error']), last: true, ...(usage && { usage, final: true }) }
@@ -91,6 +101,7 @@ export const chatCompletions: Format = {
   storesReply: body => body.get('audio') !== undefined,
   standardTier: 'default',
   reportsInputFirst: false,
+  marksFinalUsage: false,
   reportsCalls: false,
   storesByDefault: false,
   limitCalls: () => {},
@@ -113,7 +124,7 @@ export const chatCompletions: Format = {
   },
   read,
   modelOf: json => text(object(json)?.['model']),
-  decodeUsage: raw => countInclusive(raw, USAGE),
+  decodeUsage: raw => countInclusive(raw),
   encodeUsage: usage => encodeInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),

@@ -78,6 +78,7 @@ export const messages: Format = {
   storesReply: () => true,
   standardTier: 'standard_only',
   reportsInputFirst: true,
+  marksFinalUsage: true,
   reportsCalls: true,
   storesByDefault: false,
   limitCalls(body, most) {

@@ -112,6 +112,7 @@ export const responses: Format = {
   storesReply: body => body.get('store') !== false,
   standardTier: 'default',
   reportsInputFirst: false,
+  marksFinalUsage: true,
   reportsCalls: true,
   storesByDefault: true,
   limitCalls(body, most) {
@@ -141,7 +142,7 @@ export const responses: Format = {
   read,
   replyMember: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
-  decodeUsage: raw => withImages(countInclusive(raw, USAGE), object(raw['image_gen'])),
+  decodeUsage: raw => withImages(countInclusive(raw), object(raw['image_gen'])),
   encodeUsage: usage => encodeInclusive(usage, USAGE),
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
