@@ -1,6 +1,6 @@
 /** Failures as upstreams report them. */
-import { object, text } from './json.ts'
-import type { Failure } from './terms.ts'
+import { list, object, text } from './json.ts'
+import type { Failure, Json } from './terms.ts'
 
 /** A failure from a vendor's error member. */
 export function failureOf(error: unknown): Failure {
@@ -18,6 +18,57 @@ export function failureOf(error: unknown): Failure {
   }
 }
 
+/** Members within which vendors put a failure. */
+const ENVELOPES = ['error', 'detail', 'errors'] as const
+/** Most envelopes in each other. */
+const DEPTH_MAX = 8
+
+/**
+ * Reads the body of an answer that is a failure, in any vendor's envelope: `error`, the same members at the top level, a
+ * `detail`, a list, the answer of another provider inside, or plain text. A page of HTML has no message.
+ */
+export function failureIn(body: string): Failure {
+  return enveloped(body, 0) ?? { message: '' }
+}
+
+function enveloped(value: unknown, depth: number): Failure | undefined {
+  if (depth > DEPTH_MAX) return undefined
+  if (typeof value === 'string') return ofText(value, depth)
+  // Of a list of faults, the first is told.
+  if (Array.isArray(value)) return enveloped(value[0], depth + 1)
+  const json = object(value)
+  if (!json) return undefined
+  const { type, ...own } = failureOf(json)
+  // Every failure of the messages format has this type at the top.
+  const codes = { ...own, ...(type !== undefined && type !== 'error' && { type }) }
+  const raw = object(json['metadata'])?.['raw']
+  const inner = [raw, ...ENVELOPES.map(name => json[name])].map(each => enveloped(each, depth + 1)).find(Boolean)
+  if (inner) return { ...codes, ...inner, message: inner.message || own.message }
+  const message = own.message || text(json['msg']) || ''
+  return Object.keys(codes).length > 1 || message !== '' ? { ...placeOf(json), ...codes, message } : undefined
+}
+
+/** A text: the JSON of another provider, or a message. */
+function ofText(body: string, depth: number): Failure | undefined {
+  const plain = body.trim()
+  if (plain === '' || plain.startsWith('<')) return undefined
+  if (!/^[[{]/.test(plain)) return { message: plain.slice(0, MESSAGE_MAX) }
+  try {
+    return enveloped(JSON.parse(plain), depth + 1)
+  } catch {
+    return { message: plain.slice(0, MESSAGE_MAX) }
+  }
+}
+
+/** The member that is wrong, as FastAPI tells it: `loc: ['body', 'max_tokens']`. */
+function placeOf({ loc }: Json): { param?: string } {
+  const names = list(loc).filter(name => name !== 'body')
+  return names.length > 0 ? { param: names.join('.') } : {}
+}
+
+/** Most characters of a message that is plain text. */
+const MESSAGE_MAX = 2000
+
 /** Failures that the request itself caused, by the vendors' `type` or `code`. Clients act on their messages. */
 const OF_THE_REQUEST =
   /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
@@ -30,9 +81,38 @@ export function isOfTheAccount({ type = '', code = '' }: Failure): boolean {
   return OF_THE_ACCOUNT.test(`${type} ${code}`)
 }
 
+/** Texts about a provider's account that come with the status of a bad request. */
+const ABOUT_THE_ACCOUNT = new RegExp(
+  [
+    'credit balance',
+    '(?:insufficient|not enough|no) (?:account |available )?(?:balance|credits?|funds|quota)',
+    'balance (?:is )?(?:insufficient|not enough|too low|exhausted)',
+    'out of (?:credits?|funds)',
+    'exceeded your current quota',
+    'plan and billing',
+    '(?:spend|spending|billing|monthly|api usage|specified usage) (?:hard )?limits?',
+    '(?:account|organi[sz]ation|project|workspace|api key)\\b[^.]{0,40}\\b(?:disabled|suspended|deactivated|blocked|banned|expired|revoked)',
+    'account is in good standing',
+    'arrearage',
+    'overdue payment',
+    '余额不足',
+    '欠费',
+  ].join('|'),
+  'i',
+)
+
+/** The words of a message that are about the account. Quotations do not count: they may be a customer's text. */
+export function accountWords(message: string): string | undefined {
+  return ABOUT_THE_ACCOUNT.exec(unquoted(message))?.[0]
+}
+
 /** Whether the request itself caused a failure, so that any account would refuse it. */
 export function isOfTheRequest(status: number, failure: Failure | undefined): boolean {
-  if (status !== 200) return status === 400 || status === 413 || status === 422
+  if (status !== 200)
+    return (
+      (status === 400 || status === 413 || status === 422) &&
+      !(failure && (failure.aboutAccount || isOfTheAccount(failure)))
+    )
   return OF_THE_REQUEST.test(`${failure?.type ?? ''} ${failure?.code ?? ''}`)
 }
 

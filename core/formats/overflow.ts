@@ -1,7 +1,7 @@
 /** How providers report that the input is too long. Agents shorten it only if the error has words that they know. */
 import type { Failure } from './terms.ts'
 
-const CODES = new Set(['context_length_exceeded', 'context_too_long'])
+const CODES = new Set(['context_length_exceeded', 'context_too_long', 'model_max_prompt_tokens_exceeded'])
 
 /** Messages of providers and of servers that speak their formats. */
 const WORDS = new RegExp(
@@ -20,7 +20,20 @@ const WORDS = new RegExp(
     'maximum context limit',
     'maximum prompt length',
     'but model only supports up to',
-    'reduce the length of the messages',
+    'reduce the length of the (?:messages|input)',
+    'longer than the maximum model length',
+    'range of input length should be',
+    'prompt exceeds (?:the )?max(?:imum)? length',
+    'context length is only \\d',
+    'exceeds (?:the |this )?(?:model.s )?(?:maximum )?context (?:length|window)',
+    'context (?:length|window) (?:is )?exceeded',
+    'context window (?:is )?full',
+    'too many tokens: ',
+    'total tokens of .* exceed max',
+    'requested token count exceeds',
+    'exceeds (?:the )?token limit',
+    'context the overflows',
+    'input is too long for',
   ].join('|'),
   'i',
 )
@@ -29,6 +42,7 @@ const WORDS = new RegExp(
 const NUMBERS: readonly { readonly pattern: RegExp; readonly tokens: number; readonly most: number }[] = [
   { pattern: /(\d+) tokens > (\d+)/, tokens: 1, most: 2 },
   { pattern: /maximum context length is (\d+) tokens.*?(\d+) tokens/s, tokens: 2, most: 1 },
+  { pattern: /prompt \(length (\d+)\).*?length of (\d+)/s, tokens: 1, most: 2 },
   { pattern: /maximum prompt length is (\d+).*?(\d+) tokens/s, tokens: 2, most: 1 },
 ]
 

@@ -2,6 +2,7 @@
 import { GatewayError } from '../errors.ts'
 import type { Failure } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
+import { accountWords, failureIn } from '../formats/failures.ts'
 import { ChunkList } from '../lib/byte-buffer.ts'
 import { deadline } from '../lib/deadline.ts'
 import { FailedAttempt, type Relayed, tooLarge } from './endings.ts'
@@ -69,22 +70,41 @@ export function collect(
   })
 }
 
-/** Reads what an upstream says about its failure. An answer that cannot be read is a failure without a message. */
-export async function readFailure(relayed: Relayed): Promise<Failure> {
+/** Statuses that say enough: what their body says decides nothing. */
+function saysEnough(status: number): boolean {
+  return status === 401 || status === 402 || status === 408 || status >= 500
+}
+
+/** How long the body of a failure is waited for, in milliseconds. */
+const FAILURE_MS = 1000
+/** As long as it takes to read what has arrived with the head. */
+const ARRIVED_MS = 1
+
+/**
+ * Reads what an upstream says about its failure. An answer that cannot be read is a failure without a message. If another
+ * account can be asked, it does not wait for a body that decides nothing.
+ */
+export async function readFailure(relayed: Relayed, status: number): Promise<Failure> {
   const memory = new Allowance(relayed.x.memory)
   try {
-    const patienceMs = relayed.x.limits.keepaliveMs
-    // Another account may answer meanwhile.
-    const patience = { idleMs: patienceMs, totalMs: patienceMs }
+    const { x } = relayed
+    const waitMs = saysEnough(status) && x.route.more ? ARRIVED_MS : Math.min(relayed.patience.idleMs, FAILURE_MS)
+    const patience = { idleMs: waitMs, totalMs: waitMs }
     const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX, memory)
-    const json: unknown = JSON.parse(bytes ? textOf(bytes) : '')
-    return relayed.x.route.format.read(json).failure ?? { message: '' }
+    const failure = failureIn(bytes ? textOf(bytes) : '')
+    const words = accountWords(failure.message)
+    return words !== undefined && !standsIn(words, x.body.bytes()) ? { ...failure, aboutAccount: true } : failure
   } catch {
     // The status alone says enough.
     return { message: '' }
   } finally {
     memory.clear()
   }
+}
+
+/** Whether words stand in a JSON text, in any case and with any escapes. */
+function standsIn(words: string, json: Buffer): boolean {
+  return JSON.stringify(JSON.parse(json.toString())).toLowerCase().includes(words.toLowerCase())
 }
 
 /**

@@ -81,6 +81,9 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   served: row('success', true, 'never'),
 }
 
+/** Statuses of bad requests, which some providers use for what is wrong with an account. */
+const BAD_REQUESTS: ReadonlySet<number> = new Set([400, 404, 413, 422])
+
 const STATUSES: Readonly<Record<number, About>> = {
   401: 'refused',
   402: 'refused',
@@ -95,7 +98,11 @@ const STATUSES: Readonly<Record<number, About>> = {
 export function aboutOf(kind: FailureKind, head?: Pick<Head, 'status' | 'failure'>): About {
   if (head && isOfTheRequest(head.status, head.failure)) return 'request'
   if (typeof kind !== 'number') return kind
-  if (kind === 403) return head?.failure && isOfTheAccount(head.failure) ? 'refused' : 'unclear refusal'
+  if (kind === 403 || BAD_REQUESTS.has(kind)) {
+    const { failure } = head ?? {}
+    if (failure && (kind === 400 || kind === 403) && isOfTheAccount(failure)) return 'refused'
+    if (kind === 403 || failure?.aboutAccount) return 'unclear refusal'
+  }
   const known = STATUSES[kind]
   if (known) return known
   if (kind < 400) return 'below 400'

@@ -51,7 +51,7 @@ export async function relay(
   try {
     if (reply.status !== 200) {
       x.endAbandonedReply()
-      throw failedWith(makeHead(await readFailure(relayed)))
+      throw failedWith(makeHead(await readFailure(relayed, reply.status)))
     }
     if (!isStream && !clientGetsStream) {
       if (x.waiting) throw failedWith(makeHead({ message: 'a reply in one piece to a request for a stream' }))

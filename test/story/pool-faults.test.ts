@@ -141,6 +141,52 @@ t.test('an account that cannot get the request is passed over, and does not hide
   await swapped.g.settled(other)
 })
 
+t.test('a bad request that is about the account goes to the next one, and its text to no customer', async t => {
+  const { g, first, spare } = await scene(t)
+  const key = await g.key('famC')
+  const told = 'Your credit balance is too low to access the API. Please go to Plans & Billing.'
+  const refuse = (status: number, body: object): void => {
+    first.script = (_received, res) => json(res, body, status)
+  }
+  const error = { type: 'invalid_request_error', message: told }
+  for (const [status, body] of [
+    [400, { type: 'error', error }],
+    [400, { error }],
+    [422, { detail: told }],
+    [400, { error: { message: 'Provider returned error', code: 400, metadata: { raw: JSON.stringify({ error }) } } }],
+  ] as const) {
+    refuse(status, body)
+    const asked = spare.requests.length
+    t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, json: REPLY })
+    t.equal(spare.requests.length, asked + 1)
+    g.gateway.pool.reset()
+  }
+  const asked = spare.requests.length
+  const said = { ...BODY, messages: [{ role: 'user', content: `${told} \u00e4` }] }
+  const quoted = { error: { ...error, message: `bad value: "${told}"` } }
+  for (const [body, answer] of [
+    [said, { error }],
+    [BODY, quoted],
+  ] as const) {
+    refuse(400, answer)
+    t.equal((await g.call(CHAT, { key, body })).status, 400, 'what may be the words of a customer')
+  }
+  t.equal(spare.requests.length, asked)
+  await g.settled(key)
+})
+
+t.test('an error body that stalls does not delay the next account', async t => {
+  const head = 'HTTP/1.1 500 No\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"err'
+  const stalling = await rawUpstream(t, socket => void socket.write(head))
+  const { g, spare } = await scene(t, file => file.set('upstreams.famC.url', stalling.url))
+  const key = await g.key('famC')
+  const beganMs = performance.now()
+  t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, json: REPLY })
+  t.equal(spare.requests.length, 1)
+  t.ok(performance.now() - beganMs < 10_000, 'limits.keepalive is 15 s')
+  await g.settled(key)
+})
+
 t.test('an answer with an unknown content encoding is a failure of its account, and another one is asked', async t => {
   const { g, first, spare } = await scene(t)
   const key = await g.key('famC')

@@ -1,0 +1,75 @@
+import t from 'tap'
+import { accountWords, failureIn } from '../../core/formats/failures.ts'
+import { overflowOf } from '../../core/formats/overflow.ts'
+
+/** How providers report failures: in which envelopes, and in which words. */
+
+t.test('the message of a failure is found in the envelope of any vendor', t => {
+  const raw = JSON.stringify({ error: { message: 'the real one', type: 'invalid_request_error' } })
+  const cases: readonly (readonly [body: unknown, failure: object])[] = [
+    [{ error: { message: 'm', type: 't', code: 'c' } }, { message: 'm', type: 't', code: 'c' }],
+    [{ type: 'error', error: { type: 'invalid_request_error', message: 'm' } }, { message: 'm', type: 'invalid_request_error' }], // prettier-ignore
+    [
+      { object: 'error', message: 'm', type: 'BadRequestError', code: 400 },
+      { message: 'm', type: 'BadRequestError' },
+    ],
+    [{ error: 'm' }, { message: 'm' }],
+    [{ detail: 'm' }, { message: 'm' }],
+    [{ detail: [{ loc: ['body', 'max_tokens'], msg: 'm', type: 'missing' }] }, { message: 'm', param: 'max_tokens', type: 'missing' }], // prettier-ignore
+    [{ detail: { error: { message: 'm', code: 'c' } } }, { message: 'm', code: 'c' }],
+    [[{ error: { code: 400, message: 'm', status: 'INVALID_ARGUMENT' } }], { message: 'm' }],
+    [{ errors: [{ message: 'm' }] }, { message: 'm' }],
+    [{ code: 1113, msg: 'm', success: false }, { message: 'm' }],
+    [{ error: { message: 'Provider returned error', metadata: { raw } } }, { message: 'the real one', type: 'invalid_request_error' }], // prettier-ignore
+    ['m', { message: 'm' }],
+    ['<html>no</html>', { message: '' }],
+    ['', { message: '' }],
+    [{}, { message: '' }],
+    ['{"error":', { message: '{"error":' }],
+  ]
+  for (const [body, failure] of cases)
+    t.strictSame(failureIn(typeof body === 'string' ? body : JSON.stringify(body)), failure, JSON.stringify(body))
+  t.strictSame(failureIn('{"error":'.repeat(50) + '1' + '}'.repeat(50)), { message: '' }, 'very deep')
+  t.end()
+})
+
+t.test('words about an account are known, and those in quotation marks do not count', t => {
+  for (const message of [
+    'Your credit balance is too low to access the API.',
+    'Insufficient Balance',
+    'You exceeded your current quota, please check your plan and billing details.',
+    'You have reached your specified API usage limits.',
+    'This organization has been disabled.',
+    'Your API key has expired',
+    'Access denied, please make sure your account is in good standing.',
+    '账户余额不足',
+  ])
+    t.ok(accountWords(message), message)
+  for (const message of [
+    'max_tokens is too large',
+    'bad value: "Insufficient Balance"',
+    'the key "expired" is unknown',
+  ])
+    t.equal(accountWords(message), undefined, message)
+  t.end()
+})
+
+t.test('a prompt that is too long is recognised in the words of many servers', t => {
+  const cases: readonly (readonly [message: string, numbers?: object])[] = [
+    ['The decoder prompt (length 40000) is longer than the maximum model length of 32768.', { tokens: 40_000, most: 32_768 }], // prettier-ignore
+    ['Range of input length should be [1, 98304]'],
+    ['Prompt exceeds max length'],
+    ["You passed 8193 input tokens. However, the model's context length is only 8192 tokens."],
+    ['the input length exceeds the context length'],
+    ['Input is too long for requested model.'],
+    ['Total tokens of image and text exceed max message tokens'],
+    ['too many tokens: total number of tokens in the prompt cannot exceed 4081'],
+    ['The request exceeds the token limit'],
+    ['Trying to keep the first 6000 tokens when context the overflows.'],
+    ["This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.", { tokens: 9000, most: 8192 }], // prettier-ignore
+  ]
+  for (const [message, numbers = {}] of cases) t.match(overflowOf({ message }), numbers, message)
+  for (const message of ['max_tokens is too large', "Invalid 'tools': array too long."])
+    t.equal(overflowOf({ message }), undefined, message)
+  t.end()
+})
