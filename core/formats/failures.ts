@@ -34,7 +34,7 @@ export function failureIn(body: string): Failure {
 function enveloped(value: unknown, depth: number): Failure | undefined {
   if (depth > DEPTH_MAX) return undefined
   if (typeof value === 'string') return ofText(value, depth)
-  // Of a list of faults, the first is told.
+  // A list names several faults. The client gets the first one.
   if (Array.isArray(value)) return enveloped(value[0], depth + 1)
   const json = object(value)
   if (!json) return undefined
@@ -48,7 +48,7 @@ function enveloped(value: unknown, depth: number): Failure | undefined {
   return Object.keys(codes).length > 1 || message !== '' ? { ...placeOf(json), ...codes, message } : undefined
 }
 
-/** A text: the JSON of another provider, or a message. */
+/** Reads a text, which is the JSON of another provider or a message. */
 function ofText(body: string, depth: number): Failure | undefined {
   const plain = body.trim()
   if (plain === '' || plain.startsWith('<')) return undefined
@@ -108,11 +108,10 @@ export function accountWords(message: string): string | undefined {
 
 /** Whether the request itself caused a failure, so that any account would refuse it. */
 export function isOfTheRequest(status: number, failure: Failure | undefined): boolean {
-  if (status !== 200)
-    return (
-      (status === 400 || status === 413 || status === 422) &&
-      !(failure && (failure.aboutAccount || isOfTheAccount(failure)))
-    )
+  if (status !== 200) {
+    const isAboutAccount = failure !== undefined && (failure.aboutAccount === true || isOfTheAccount(failure))
+    return (status === 400 || status === 413 || status === 422) && !isAboutAccount
+  }
   return OF_THE_REQUEST.test(`${failure?.type ?? ''} ${failure?.code ?? ''}`)
 }
 

@@ -51,7 +51,7 @@ export interface Format {
   readonly standardTier: string
   /** A stream reports its input at its beginning and shows its reasoning, so little is unknown if it ends early. */
   readonly reportsInputFirst: boolean
-  /** Whether a usage that is marked as final is. Otherwise, it is only if the reply is complete: content may follow it. */
+  /** Whether `Reading.final` can be relied on before the reply is complete. If not, content may follow that usage. */
   readonly marksFinalUsage: boolean
   /** A stream reports each call of a provider's tool when it begins. */
   readonly reportsCalls: boolean

@@ -2,7 +2,7 @@
 import type { CallName, Calls } from '../money/price.ts'
 import { fitted, inputTokens } from '../money/usage.ts'
 import { object } from './json.ts'
-import { told } from './usage-counters.ts'
+import { listedPaths } from './usage-counters.ts'
 import type { CountedUsage, RawUsage, Reading, SeenCall } from './terms.ts'
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
@@ -56,7 +56,7 @@ export class UsageTally {
 
   /** Paths in the usage that were not understood, or that do not add up. */
   get unread(): readonly string[] {
-    return told([...this.#unread, ...(this.#counted?.odd ?? [])])
+    return listedPaths([...this.#unread, ...(this.#counted?.odd ?? [])])
   }
 
   /** The name of the model in the reply. */
@@ -104,7 +104,7 @@ export class UsageTally {
     return [...this.#seen.values()].filter(({ kind }) => kind === 'advisor').length
   }
 
-  /** The usage as reported so far; undefined if there is none. */
+  /** Returns the usage reported so far. Undefined if no token was counted. */
   usage(): CountedUsage | undefined {
     return this.#counted?.empty ? undefined : this.#counted
   }
@@ -114,9 +114,10 @@ export class UsageTally {
 function merged(before: RawUsage | undefined, usage: RawUsage): RawUsage {
   const all: Record<string, unknown> = { ...before }
   for (const [name, value] of Object.entries(usage)) {
+    if (value === null || value === undefined) continue
     const [old, inner] = [all[name], object(value)]
-    if (value === null || value === undefined || (Number(old) >= Number(value) && typeof old !== 'object')) continue
-    all[name] = inner ? merged(object(old), inner) : value
+    const isSmaller = typeof old !== 'object' && Number(old) >= Number(value)
+    if (!isSmaller) all[name] = inner ? merged(object(old), inner) : value
   }
   return all
 }

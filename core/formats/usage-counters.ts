@@ -26,18 +26,36 @@ export type CounterName =
   | 'rejected'
   | 'total'
 
-/** A counter, with the counter that it is a part of, if any, and the paths at which providers have it. */
+/** A place of a counter in a usage object. */
+interface Place {
+  /** The names of the members, with a point between two of them. */
+  readonly path: string
+  readonly names: readonly string[]
+}
+
+/** A counter, with the counter that it is a part of, if any, and the places at which providers have it. */
 export interface CounterRow {
   readonly counts: CounterName
   readonly partOf?: CounterName
-  readonly paths: readonly string[]
-  /** The names on each path. */
-  readonly names: readonly (readonly string[])[]
+  readonly places: readonly Place[]
+}
+
+/** The counters of a format. */
+export interface CounterTable {
+  /** Whether cached and written tokens are parts of the prompt, and reasoning may be beside the output. */
+  readonly isInclusive: boolean
+  readonly rows: readonly CounterRow[]
+  /** The paths of all rows. */
+  readonly paths: ReadonlySet<string>
+}
+
+function tableOf(isInclusive: boolean, rows: readonly CounterRow[]): CounterTable {
+  return { isInclusive, rows, paths: new Set(rows.flatMap(({ places }) => places.map(({ path }) => path))) }
 }
 
 function row(counts: CounterName, partOf: CounterName | undefined, ...paths: string[]): CounterRow {
-  const all = paths.flatMap(path => words(path))
-  return { counts, ...(partOf && { partOf }), paths: all, names: all.map(path => path.split('.')) }
+  const places = paths.flatMap(words).map(path => ({ path, names: path.split('.') }))
+  return { counts, ...(partOf && { partOf }), places }
 }
 
 /** The same names in the details of the input, or of the output. */
@@ -56,7 +74,7 @@ const OUTPUT_ROWS: readonly CounterRow[] = [
 ]
 
 /** The counters of the chat-completions and responses formats: cached and written tokens are parts of the prompt. */
-export const INCLUSIVE_COUNTERS: readonly CounterRow[] = [
+export const INCLUSIVE_COUNTERS: CounterTable = tableOf(true, [
   row('prompt', undefined, 'prompt_tokens input_tokens'),
   row(
     'cacheRead',
@@ -83,10 +101,10 @@ export const INCLUSIVE_COUNTERS: readonly CounterRow[] = [
   row('audioInput', 'prompt', details('input', 'audio_tokens')),
   row('imageInput', 'prompt', details('input', 'image_tokens')),
   ...OUTPUT_ROWS,
-]
+])
 
 /** The counters of the messages format: cached and written tokens are counted beside the input. */
-export const EXCLUSIVE_COUNTERS: readonly CounterRow[] = [
+export const EXCLUSIVE_COUNTERS: CounterTable = tableOf(false, [
   row('input', undefined, 'input_tokens'),
   row('prompt', undefined, 'prompt_tokens'),
   row('cacheRead', undefined, 'cache_read_input_tokens'),
@@ -94,9 +112,9 @@ export const EXCLUSIVE_COUNTERS: readonly CounterRow[] = [
   row('cacheWrite5m', 'cacheWrite', 'cache_creation.ephemeral_5m_input_tokens'),
   row('cacheWrite1h', 'cacheWrite', 'cache_creation.ephemeral_1h_input_tokens'),
   ...OUTPUT_ROWS,
-]
+])
 
-/** Members that say something else than tokens, or repeat what a counter says. Those inside them are known as well. */
+/** Members that count no tokens, or that repeat a counter. The members inside them are not looked at. */
 const OTHERS: ReadonlySet<string> = new Set(
   words(`
   service_tier speed inference_geo server_tool_use server_side_tool_usage_details num_sources_used num_search_queries
@@ -106,9 +124,10 @@ const OTHERS: ReadonlySet<string> = new Set(
 `),
 )
 
-/** Most paths that are told of one usage, and most characters of a path. */
-const UNREAD_MAX = 8
-const PATH_MAX = 64
+/** How many paths an entry lists. */
+const PATHS_MAX = 8
+/** How many characters of a path are looked at. */
+const PATH_CHARS_MAX = 64
 
 /** What the counters of one usage object say. A counter that was not reported is missing. */
 interface Counts {
@@ -125,73 +144,66 @@ function valueAt(raw: Json, names: readonly string[]): unknown {
   return value
 }
 
-/** A count; undefined for what is none. A number as a text is one. */
+/** Returns a value as a whole number, also if it is written as a text. Undefined for any other value. */
 export function countOf(value: unknown): number | undefined {
   const count = typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value
   return typeof count === 'number' && Number.isSafeInteger(count) && count >= 0 ? count : undefined
 }
 
-/** Whether a member says nothing. */
+/** Like `countOf`. Adds the path to `unread` if the value is present and not written as a number. */
+function countAt(path: string, value: unknown, unread: Set<string>): number | undefined {
+  if (value === undefined || value === null) return undefined
+  const count = countOf(value)
+  if (count === undefined || typeof value === 'string') unread.add(path)
+  return count
+}
+
+/** Whether a value is null, zero, false or an empty text, or holds only such values. */
 function isEmpty(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return !value || value === '0'
   return Object.values(value).every(isEmpty)
 }
 
 /** Reads the counters of a table. Of several places of one counter, the greatest counts. */
-function countsIn(raw: Json, table: readonly CounterRow[]): Counts {
+function countsIn(raw: Json, { rows, paths }: CounterTable): Counts {
   const values = new Map<CounterName, number>()
   const places = new Map<CounterName, string>()
   const unread = new Set<string>()
-  for (const { counts, paths: all, names } of table)
-    for (const [nth, path] of all.entries()) {
-      const value = valueAt(raw, names[nth] as readonly string[])
-      if (value === undefined || value === null) continue
-      const count = countOf(value)
-      if (count === undefined || typeof value === 'string') unread.add(path)
+  for (const row of rows)
+    for (const { path, names } of row.places) {
+      const { counts } = row
+      const count = countAt(path, valueAt(raw, names), unread)
       if (count === undefined || (values.get(counts) ?? -1) >= count) continue
       values.set(counts, count)
       places.set(counts, path)
     }
-  addUnread(raw, pathsOf(table), '', unread)
+  addUnread(raw, paths, '', unread)
   return { values, places, unread }
 }
 
-const paths = new WeakMap<readonly CounterRow[], ReadonlySet<string>>()
-
-function pathsOf(table: readonly CounterRow[]): ReadonlySet<string> {
-  let known = paths.get(table)
-  if (!known) paths.set(table, (known = new Set(table.flatMap(each => each.paths))))
-  return known
-}
-
+/** Adds the paths of members that are neither in a table nor among the others, and that say something. */
 function addUnread(raw: Json, known: ReadonlySet<string>, within: string, unread: Set<string>): void {
   for (const name in raw) {
     const path = `${within}${name}`
     const value = raw[name]
     if (known.has(path) || OTHERS.has(name) || isEmpty(value)) continue
     const inner = object(value)
-    if (inner && path.length < PATH_MAX) addUnread(inner, known, `${path}.`, unread)
+    if (inner && path.length < PATH_CHARS_MAX) addUnread(inner, known, `${path}.`, unread)
     else unread.add(path)
   }
 }
 
 /**
- * Returns a reader of the counters in a member.
- * @param unread gets the paths of those that are no numbers
+ * Returns a function that reads a counter inside a member. A counter that is missing, or that is no number, is 0.
+ * @param unread gets the paths of counters that are not written as numbers
  */
 export function countsOf(raw: Json, member: string, unread: Set<string>): (name: string) => number {
-  return name => {
-    const value = object(raw[member])?.[name]
-    const count = countOf(value)
-    if (value !== null && value !== undefined && (count === undefined || typeof value === 'string'))
-      unread.add(`${member}.${name}`)
-    return count ?? 0
-  }
+  return name => countAt(`${member}.${name}`, object(raw[member])?.[name], unread) ?? 0
 }
 
-/** The paths as they are told: few, short, and without what could be a customer's text. */
-export function told(unread: Iterable<string>): readonly string[] {
-  return [...new Set([...unread].map(path => (/^[\w.-]{1,64}$/.test(path) ? path : 'other')))].slice(0, UNREAD_MAX)
+/** Returns the paths as an entry lists them. A path that could be a customer's text becomes `other`. */
+export function listedPaths(unread: Iterable<string>): readonly string[] {
+  return [...new Set([...unread].map(path => (/^[\w.-]{1,64}$/.test(path) ? path : 'other')))].slice(0, PATHS_MAX)
 }
 
 /** What the token counters of a usage object say. */
@@ -207,11 +219,9 @@ export interface TokenCounts {
   readonly odd: Set<string>
 }
 
-/**
- * Reads the token counters of a usage object.
- * @param isInclusive whether cached and written tokens are parts of the prompt, and reasoning may be beside the output
- */
-export function countTokens(raw: Json, table: readonly CounterRow[], isInclusive: boolean): TokenCounts {
+/** Reads the token counters of a usage object. */
+export function countTokens(raw: Json, table: CounterTable): TokenCounts {
+  const { isInclusive } = table
   const { values, places, unread } = countsIn(raw, table)
   const odd = new Set<string>()
   const of = (name: CounterName): number => values.get(name) ?? 0

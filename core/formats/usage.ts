@@ -5,7 +5,7 @@ import { inputTokens, type Usage } from '../money/usage.ts'
 import { object, positive, text } from './json.ts'
 import { callsNamed } from './provider-tools.ts'
 import type { CountedUsage, Json, Pass, RawUsage } from './terms.ts'
-import { countOf, countsOf, countTokens, INCLUSIVE_COUNTERS, told, type TokenCounts } from './usage-counters.ts'
+import { countOf, countsOf, countTokens, INCLUSIVE_COUNTERS, listedPaths, type TokenCounts } from './usage-counters.ts'
 
 /** Dollars as a plain decimal with nine places, rounded up: from a number, or from whole ten-billionths. */
 export function dollarsOf(raw: Json): string | undefined {
@@ -48,7 +48,7 @@ export function encodeInclusive(usage: Usage, names: InclusiveNames): RawUsage {
  * output.
  */
 export function countInclusive(raw: RawUsage): CountedUsage | undefined {
-  const { usage, ...tokens } = countTokens(raw, INCLUSIVE_COUNTERS, true)
+  const { usage, ...tokens } = countTokens(raw, INCLUSIVE_COUNTERS)
   // The number of tool calls is only useful with their kinds.
   if (!raw['server_side_tool_usage_details'] && (countOf(raw['num_server_side_tools_used']) ?? 0) > 0)
     tokens.unread.add('num_server_side_tools_used')
@@ -76,7 +76,7 @@ export function counted(
     complete: hasInput && hasOutput,
     ...(!hasInput && !hasOutput && { empty: true }),
     ...(unexplained > 0 && { unexplained }),
-    ...(unread.size > 0 && { unread: told(unread) }),
+    ...(unread.size > 0 && { unread: listedPaths(unread) }),
     ...(odd.size > 0 && { odd: [...odd] }),
     ...(conditions && { conditions }),
     ...(passes && { passes }),

@@ -31,13 +31,13 @@ export interface Bill {
 }
 
 /**
- * Who ended a reply. `nobody`: the reply is complete. `customer`: the client left, or the customer's balance or key ended
- * the reply.
+ * Who ended a reply before it was complete: `nobody` if it is complete; `customer` if the client left, or if the
+ * customer's balance or key ended it.
  */
 export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
 
 /** What the upstream has reported about usage: all of it, a part of it, something implausible, or nothing. */
-export type Reported = 'final' | 'interim' | 'implausible' | 'nothing'
+export type Reported = 'complete' | 'partial' | 'implausible' | 'none'
 
 /** How an exchange is charged. */
 export type Rule = 'free' | 'reported' | 'estimate' | 'cancel charge' | 'bounded estimate' | 'bounded cancel charge'
@@ -50,26 +50,26 @@ export interface Cell {
 
 /** A reply that its upstream or the gateway broke costs what was delivered. */
 const FAILED: Readonly<Record<Reported, Cell>> = {
-  final: { delivered: 'reported', undelivered: 'reported' },
-  interim: { delivered: 'estimate', undelivered: 'free' },
+  complete: { delivered: 'reported', undelivered: 'reported' },
+  partial: { delivered: 'estimate', undelivered: 'free' },
   implausible: { delivered: 'bounded estimate', undelivered: 'free' },
-  nothing: { delivered: 'estimate', undelivered: 'free' },
+  none: { delivered: 'estimate', undelivered: 'free' },
 }
 
 /** The table of bills. */
 export const BILLS: Readonly<Record<EndedBy, Readonly<Record<Reported, Cell>>>> = {
   nobody: {
-    final: { delivered: 'reported', undelivered: 'reported' },
-    interim: { delivered: 'estimate', undelivered: 'estimate' },
+    complete: { delivered: 'reported', undelivered: 'reported' },
+    partial: { delivered: 'estimate', undelivered: 'estimate' },
     implausible: { delivered: 'bounded estimate', undelivered: 'bounded estimate' },
-    nothing: { delivered: 'estimate', undelivered: 'free' },
+    none: { delivered: 'estimate', undelivered: 'free' },
   },
   // A customer who ends a reply owes what its upstream may have generated.
   customer: {
-    final: { delivered: 'reported', undelivered: 'reported' },
-    interim: { delivered: 'cancel charge', undelivered: 'cancel charge' },
+    complete: { delivered: 'reported', undelivered: 'reported' },
+    partial: { delivered: 'cancel charge', undelivered: 'cancel charge' },
     implausible: { delivered: 'bounded cancel charge', undelivered: 'bounded cancel charge' },
-    nothing: { delivered: 'cancel charge', undelivered: 'cancel charge' },
+    none: { delivered: 'cancel charge', undelivered: 'cancel charge' },
   },
   upstream: FAILED,
   gateway: FAILED,
@@ -139,7 +139,7 @@ export function ruleFor(x: Billable, outcome: Outcome, terms: Terms): Rule {
   // delivered all the same, which only a defect can cause, is charged.
   if (ended === 'gateway' && outcome.kind === 'failed') return x.delivered === 0 ? 'free' : 'estimate'
   const reported = reportedOf(x, outcome, terms)
-  if (ended === 'customer' && reported !== 'final' && !outcome.attempts.some(mayHaveWorked)) return 'free'
+  if (ended === 'customer' && reported !== 'complete' && !outcome.attempts.some(mayHaveWorked)) return 'free'
   return BILLS[ended][reported][x.delivered > 0 ? 'delivered' : 'undelivered']
 }
 
@@ -152,11 +152,11 @@ function endedBy({ tally }: Billable, outcome: Exclude<Outcome, { kind: 'answere
 
 function reportedOf(x: Billable, outcome: Outcome, terms: Terms): Reported {
   const reported = reportOf(x, terms)
-  if (!reported) return 'nothing'
+  if (!reported) return 'none'
   if (!plausible(reported, x, terms)) return 'implausible'
   // A final report is the whole truth, even if the client did not wait for it and whatever happened to the reply.
   const ended = (x.complete || outcome.kind === 'relayed') && !x.tally.failure
-  return reported.complete && (x.tally.final || ended) ? 'final' : 'interim'
+  return reported.complete && (x.tally.final || ended) ? 'complete' : 'partial'
 }
 
 /** Whether an account may have worked on the request: it answered with status 200, or has not answered yet. */

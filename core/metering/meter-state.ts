@@ -20,14 +20,14 @@ export class MeterState {
   readonly unread = new UnreadUsage()
 }
 
-/** How often an account of unread usage is logged, in milliseconds. */
+/** Shortest time between two log lines about one upstream and model, in milliseconds. */
 const LOGGED_MS = 3_600_000
 
 /** Counts the replies whose usage was understood only in part, by upstream and model. */
 export class UnreadUsage {
   readonly #counts = new Map<string, { readonly upstream: string; readonly model: string; count: number; at: number }>()
 
-  /** Counts a reply. @returns whether the log should tell it: once an hour for each upstream and model */
+  /** Counts a reply. @returns whether to log it */
   note(upstream: string, model: string, now: number): boolean {
     const name = `${upstream} ${model}`
     const found = this.#counts.get(name) ?? { upstream, model, count: 0, at: -Infinity }

@@ -102,13 +102,13 @@ async function judge(redis: Redis, config: StoreConfig, log: Log): Promise<void>
 
 async function openManaged(config: StoreConfig, role: Role, binary: string, log: Log): Promise<Store> {
   const server = new ManagedServer(binary, config.data, () => role === 'gateway' || !isTaken(config.data))
-  const client = (connectionName: string, onRetry: () => void): Redis =>
+  const client = (connectionName: string, onRetry?: () => void): Redis =>
     clientFor(config.commandTimeoutMs, log, {
       path: server.socket,
       connectionName,
       retryStrategy: tries => {
         if (server.released) return null
-        onRetry()
+        onRetry?.()
         return delay(tries)
       },
     })
@@ -118,13 +118,7 @@ async function openManaged(config: StoreConfig, role: Role, binary: string, log:
   }
   const redis = await reached(server, () => connect(client(`${USER}${role}`, restart), role, log))
   // While the first connection stands, the server is there.
-  const second = new Second(redis, () =>
-    connect(
-      client(LOOKUPS, () => {}),
-      role,
-      log,
-    ),
-  )
+  const second = new Second(redis, () => connect(client(LOOKUPS), role, log))
   return {
     redis,
     scattered: false,

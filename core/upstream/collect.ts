@@ -29,10 +29,9 @@ export function collect(
   return new Promise((resolve, reject) => {
     const chunks = new ChunkList()
     const endMs = performance.now() + patience.totalMs
-    const timedOut = (): void => {
-      const cause = new Error('upstream stopped sending in the middle of a reply')
-      fail(new FailedAttempt('timeout', new GatewayError('upstream_timeout', { cause })))
-    }
+    const brokeOff = (code: 'upstream_timeout' | 'upstream_failed', reason: string): void =>
+      fail(new FailedAttempt('timeout', new GatewayError(code, { cause: new Error(reason) })))
+    const timedOut = (): void => brokeOff('upstream_timeout', 'upstream stopped sending in the middle of a reply')
     const idle = deadline(patience.idleMs, timedOut)
     const done = (): void => {
       idle.clear()
@@ -59,10 +58,7 @@ export function collect(
       done()
       resolve(chunks.take())
     }
-    const onClose = (): void => {
-      const cause = new Error('upstream closed the connection in the middle of a reply')
-      fail(new FailedAttempt('timeout', new GatewayError('upstream_failed', { cause })))
-    }
+    const onClose = (): void => brokeOff('upstream_failed', 'upstream closed the connection in the middle of a reply')
     const forget = x.whenOver(left)
     if (x.over) return left()
     body.on('data', onData).on('end', onEnd).on('close', onClose)
@@ -75,9 +71,9 @@ function saysEnough(status: number): boolean {
   return status === 401 || status === 402 || status === 408 || status >= 500
 }
 
-/** How long the body of a failure is waited for, in milliseconds. */
+/** Longest wait for the body of a failure, in milliseconds. */
 const FAILURE_MS = 1000
-/** As long as it takes to read what has arrived with the head. */
+/** Time to read a body that has arrived with its head, in milliseconds. */
 const ARRIVED_MS = 1
 
 /**

@@ -4,7 +4,7 @@ import t from 'tap'
 import { type Format, type FormatName, formatOf, UsageTally } from '../../core/formats/index.ts'
 import {
   type CounterName,
-  type CounterRow,
+  type CounterTable,
   EXCLUSIVE_COUNTERS,
   INCLUSIVE_COUNTERS,
 } from '../../core/formats/usage-counters.ts'
@@ -96,16 +96,10 @@ const CASES: readonly (readonly [what: string, FormatName, reports: Raw[], Charg
   ['members that say nothing', 'messages', [{ input_tokens: 100, output_tokens: 30, other_tokens: 0, details: { x: null, y: '' } }], [100, 0, 0, 30]], // prettier-ignore
 ]
 
-const STREAM: Readonly<Record<FormatName, object>> = {
-  'chat-completions': { stream: true },
-  responses: { stream: true },
-  messages: { stream: true },
-}
-
 t.test('usage is charged as the provider means it, and what is understood in part is marked', async t => {
   const place = await Exchanges.load()
   for (const [what, format, reports, right, unread] of CASES) {
-    const ways: [string, object, Going['reply']][] = [['stream', STREAM[format], STREAMS[format](reports)]]
+    const ways: [string, object, Going['reply']][] = [['stream', { stream: true }, STREAMS[format](reports)]]
     const [only] = reports
     if (only && reports.length === 1) ways.push(['JSON', {}, REPLIES[format](only)])
     for (const [way, more, reply] of ways) {
@@ -171,22 +165,21 @@ const BILL = fc.record({
 })
 type Billed = typeof BILL extends fc.Arbitrary<infer B> ? B : never
 
+/** The usage of a bill in a format in which cached and written tokens are parts of the prompt. */
+function inclusive({ input, cacheRead, written, output, reasoning }: Billed, prompt: string, completion: string): Raw {
+  return {
+    [`${prompt}_tokens`]: input + cacheRead + written,
+    [`${prompt}_tokens_details`]: { cached_tokens: cacheRead, cache_write_tokens: written },
+    [`${completion}_tokens`]: output,
+    [`${completion}_tokens_details`]: { reasoning_tokens: Math.min(reasoning, output) },
+    total_tokens: input + cacheRead + written + output,
+  }
+}
+
 /** The usage of a bill as each vendor documents it. */
 const DOCUMENTED: Readonly<Record<FormatName, (bill: Billed) => Raw>> = {
-  'chat-completions': ({ input, cacheRead, written, output, reasoning }) => ({
-    prompt_tokens: input + cacheRead + written,
-    prompt_tokens_details: { cached_tokens: cacheRead, cache_write_tokens: written },
-    completion_tokens: output,
-    completion_tokens_details: { reasoning_tokens: Math.min(reasoning, output) },
-    total_tokens: input + cacheRead + written + output,
-  }),
-  responses: ({ input, cacheRead, written, output, reasoning }) => ({
-    input_tokens: input + cacheRead + written,
-    input_tokens_details: { cached_tokens: cacheRead, cache_write_tokens: written },
-    output_tokens: output,
-    output_tokens_details: { reasoning_tokens: Math.min(reasoning, output) },
-    total_tokens: input + cacheRead + written + output,
-  }),
+  'chat-completions': bill => inclusive(bill, 'prompt', 'completion'),
+  responses: bill => inclusive(bill, 'input', 'output'),
   messages: ({ input, cacheRead, written, output, reasoning }) => ({
     input_tokens: input,
     cache_read_input_tokens: cacheRead,
@@ -289,17 +282,15 @@ const WORDS: Readonly<Record<CounterName, string>> = {
 }
 
 t.test('docs/providers.md has the table of counters', t => {
-  const paths = (table: readonly CounterRow[], counts: string): string =>
-    table.flatMap(row => (row.counts === counts ? row.paths.map(path => `\`${path}\``) : [])).join(', ')
-  const partOf = (table: readonly CounterRow[], name: CounterName): string => {
-    const whole = table.find(({ counts }) => counts === name)?.partOf
-    return whole ? WORDS[whole] : ''
+  const cells = ({ rows }: CounterTable, name: string): [paths: string, whole: string] => {
+    const { places = [], partOf } = rows.find(({ counts }) => counts === name) ?? {}
+    return [places.map(({ path }) => `\`${path}\``).join(', '), partOf ? WORDS[partOf] : '']
   }
-  const rows = Object.entries(WORDS).map(([name, text]) => {
-    const inclusive = paths(INCLUSIVE_COUNTERS, name)
-    const whole = partOf(INCLUSIVE_COUNTERS, name as CounterName)
-    return [text, inclusive, whole, paths(EXCLUSIVE_COUNTERS, name), partOf(EXCLUSIVE_COUNTERS, name as CounterName)]
-  })
+  const rows = Object.entries(WORDS).map(([name, text]) => [
+    text,
+    ...cells(INCLUSIVE_COUNTERS, name),
+    ...cells(EXCLUSIVE_COUNTERS, name),
+  ])
   keepsTable(t, new URL('../../docs/providers.md', import.meta.url), 'counter', rows)
   t.end()
 })

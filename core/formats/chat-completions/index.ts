@@ -38,12 +38,13 @@ const hideUsage: Rewriter = {
 
 /** The usage of a chunk, or of a JSON reply. Some vendors put it into a choice, or into a member of their own. */
 function usageOf(chunk: Json): Json | undefined {
-  const elsewhere = (): Json | undefined =>
+  return (
+    object(chunk['usage']) ??
     object(object(chunk['x_groq'])?.['usage']) ??
     list(chunk['choices'])
       .map(choice => object(object(choice)?.['usage']))
       .find(usage => usage !== undefined)
-  return object(chunk['usage']) ?? elsewhere()
+  )
 }
 
 function read(json: unknown): Reading {

@@ -12,10 +12,10 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   const iterations = list(raw['iterations'])
     .map(object)
     .filter(pass => pass !== undefined)
-  const own = countTokens(raw, EXCLUSIVE_COUNTERS, false)
+  const own = countTokens(raw, EXCLUSIVE_COUNTERS)
   // If only passes of other models are listed, the top-level counters are the model's own.
   const isOwn = iterations.every(pass => otherModel(pass) !== undefined)
-  const listed = iterations.map(pass => ({ model: otherModel(pass), ...countTokens(pass, EXCLUSIVE_COUNTERS, false) }))
+  const listed = iterations.map(pass => ({ model: otherModel(pass), ...countTokens(pass, EXCLUSIVE_COUNTERS) }))
   const all = isOwn ? [{ model: undefined, ...own }, ...listed] : listed
   const passes = all.map(({ model, usage }): Pass => ({ model, usage, ...(model !== undefined && { separate: true }) }))
   const unread = new Set([own, ...listed].flatMap(each => [...each.unread]))
