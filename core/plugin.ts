@@ -49,7 +49,8 @@ export {
   Translation,
   UsageTally,
 } from './formats/index.ts'
-export { failureCause, isOfTheRequest } from './formats/failures.ts'
+export { isOfTheRequest } from './formats/classify.ts'
+export { failureCause } from './formats/failures.ts'
 export { conversationKey, waitAsked } from './formats/index.ts'
 export { noneLeft } from './pool/none-left.ts'
 export { Traffic } from './pool/traffic.ts'

@@ -61,14 +61,15 @@ export default definePlugin({
       if (first === undefined) return
       const other = references[holders.indexOf(others[0])]
       if (others.length > 0 && other) throw refusal(other.param, other.id)
-      const found = x.model.entry.upstreams
-        .flatMap(upstream => upstream.accounts.map(account => ({ upstream, account, lastResort: true })))
+      const { upstreams, sends } = x.model.entry
+      const found = upstreams
+        .flatMap(upstream => upstream.accounts.map(account => ({ upstream, account, model: sends, lastResort: true })))
         .find(({ account }) => account.name === first)
       // The account is no longer in the file, and its objects cannot be reached.
       const [lost] = references
       if (!found && lost) throw refusal(lost.param, lost.id)
       if (!found) return
-      const waitMs = pool.health(found.account).waitMs(now())
+      const waitMs = pool.health(found.account).waitMs(now(), sends)
       if (waitMs > 0) throw noneLeft(waitMs)
       await x.route.pin(candidateOf(found, x.format))
     }

@@ -41,7 +41,7 @@ export default definePlugin({
           event(event) {
             const { failure } = event.reading
             if (!failure) return undefined
-            const error = errorOf(x, { ...head, status: 200 }, failure, now())
+            const error = errorOf(x, { ...head, status: 200, verdict: undefined }, failure, now())
             return [{ type: event.type, data: JSON.stringify(x.format.replaceError(event.json, error, x.id)) }]
           },
         }
@@ -54,7 +54,7 @@ type Known = With<'route'>
 
 function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
-  if (isOfTheRequest(head.status, failure)) {
+  if (head.verdict ? head.verdict.about === 'request' : isOfTheRequest(head.status, failure)) {
     // Its message is for the customer only.
     const cause = failureCause(head.status, { ...failure, message: '' })
     return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
@@ -78,7 +78,7 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
 
 /** Returns a rejection in the upstream's words, with its codes if the client uses the same format. */
 function rejection({ route, format }: Known, status: number, failure: Failure, cause: Error): GatewayError {
-  const { message, param, type, ...codes } = failure
+  const { message, param, type, waitMs: _waitMs, ...codes } = failure
   const own = route.format === format
   const overflow = own ? undefined : overflowOf(failure)
   if (overflow)

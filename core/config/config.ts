@@ -2,6 +2,7 @@
  * The configuration as the gateway uses it: names resolved, units converted, prices exact. It is frozen once it is in
  * force.
  */
+import type { FailureRule } from '../formats/classify.ts'
 import type { Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../money/price.ts'
@@ -68,6 +69,8 @@ export interface Upstream {
   readonly cost: ReadonlyMap<string, Price>
   /** Nano-credits per dollar of a cost that the upstream reports. If undefined, reported costs are ignored. */
   readonly dollar: bigint | undefined
+  /** What its failures are about, beyond what the gateway knows. The first that matches decides. */
+  readonly failures: readonly FailureRule[]
   readonly health: HealthConfig
   readonly timeouts: UpstreamTimeouts
   /** Whether HTTP/2 is used if the provider offers it. */

@@ -1,5 +1,6 @@
 /** JSON Schema of upstreams and their accounts. */
 
+import { FAILURE_ABOUTS } from '../formats/classify.ts'
 import { FORMAT_LIST, section } from './section-schema.ts'
 import { DURATION, TOKENS_MAX } from './units.ts'
 
@@ -160,6 +161,35 @@ export const UPSTREAM = {
       maximum: TOKENS_MAX,
       default: 32_000,
       description: 'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
+    },
+    failures: {
+      type: 'array',
+      maxItems: 100,
+      default: [],
+      expected: "a list of failures, such as [{ status: 400, message: 'balance', about: account }]",
+      description: 'Failures of this provider that the gateway does not know, and what each is about.',
+      items: {
+        type: 'object',
+        description: 'A failure. It needs `about` and at least one other member; all that are set must match.',
+        additionalProperties: false,
+        required: ['about'],
+        minProperties: 2,
+        expected: 'a failure with `about`, and `status`, `code` or `message`',
+        properties: {
+          status: { type: 'integer', minimum: 300, maximum: 599, description: 'Status of the answer.' },
+          code: { type: 'string', minLength: 1, description: '`type` or `code` of the failure, whole.' },
+          message: {
+            type: 'string',
+            minLength: 4,
+            description: 'Part of the message, in any case. It does not count if it is quoted or stands in the request.',
+          },
+          about: {
+            type: 'string',
+            enum: FAILURE_ABOUTS,
+            description: 'What the failure is about; [Pools](pools.md#what-a-failure-is-about) says what follows.',
+          },
+        },
+      },
     },
     health: section(
       'When an account that fails is not asked for a time. A 429 that says how long takes it out at once.',

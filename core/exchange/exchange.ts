@@ -2,6 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from '../formats/body.ts'
 import type { GatewayError } from '../errors.ts'
+import type { Verdict } from '../formats/classify.ts'
 import type { Failure, Format, ReplyEvent, Rewriter } from '../formats/index.ts'
 import type { Key } from '../ledger/keys.ts'
 import type { Usage } from '../money/usage.ts'
@@ -117,6 +118,8 @@ export interface Head {
    * reply.
    */
   readonly failure: Failure | undefined
+  /** What the failure is about, if there is one. */
+  readonly verdict: Verdict | undefined
   /** The name of the model at the beginning of the reply, if there is one. */
   readonly model: string | undefined
   /** The headers that the client will get. A stage may add to them. */

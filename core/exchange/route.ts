@@ -7,14 +7,16 @@ export interface Candidate {
   readonly upstream: Upstream
   readonly account: Account
   readonly format: Format
+  /** The name of the model that is sent. */
+  readonly model: string
   /** Whether it is asked although it fails, because no account is better. */
   readonly lastResort: boolean
 }
 
 /** Returns an account as a candidate. It is asked in the client's format if its upstream speaks it. */
-export function candidateOf({ upstream, account, lastResort }: Omit<Candidate, 'format'>, client: Format): Candidate {
-  const { speaks } = upstream
-  return { upstream, account, lastResort, format: speaks.includes(client) ? client : (speaks[0] as Format) }
+export function candidateOf(pooled: Omit<Candidate, 'format'>, client: Format): Candidate {
+  const { speaks } = pooled.upstream
+  return { ...pooled, format: speaks.includes(client) ? client : (speaks[0] as Format) }
 }
 
 /** Returns the names of an account and its upstream, as an attempt has them. */

@@ -1,5 +1,6 @@
 /** Failures as upstreams report them. */
 import { list, object, text } from './json.ts'
+import { WAIT_MS_MAX } from './rate-limits.ts'
 import type { Failure, Json } from './terms.ts'
 
 /** A failure from a vendor's error member. */
@@ -9,12 +10,14 @@ export function failureOf(error: unknown): Failure {
   const code = text(json?.['code'])
   const errorCode = text(object(json?.['details'])?.['error_code'])
   const param = text(json?.['param'])
+  const waitS = json?.['resets_in_seconds']
   return {
     message: text(error) ?? text(json?.['message']) ?? '',
     ...(type !== undefined && { type }),
     ...(code !== undefined && { code }),
     ...(errorCode !== undefined && { errorCode }),
     ...(param !== undefined && { param }),
+    ...(typeof waitS === 'number' && waitS > 0 && { waitMs: Math.min(waitS * 1000, WAIT_MS_MAX) }),
   }
 }
 
@@ -69,52 +72,6 @@ function placeOf({ loc }: Json): { param?: string } {
 /** Most characters of a message that is plain text. */
 const MESSAGE_MAX = 2000
 
-/** Failures that the request itself caused, by the vendors' `type` or `code`. Clients act on their messages. */
-const OF_THE_REQUEST =
-  /invalid_request|invalid_prompt|context_length|too_long|request_too_large|invalid_encrypted_content|content_filter|cyber_policy/
-
-/** Failures that concern a provider's account, by the vendors' `type` or `code`. */
-const OF_THE_ACCOUNT = /authentication|api_key|deactivated|suspended|billing|quota|credit|balance/
-
-/** Whether a failure says that the account itself is refused, and not the request. */
-export function isOfTheAccount({ type = '', code = '' }: Failure): boolean {
-  return OF_THE_ACCOUNT.test(`${type} ${code}`)
-}
-
-/** Texts about a provider's account that come with the status of a bad request. */
-const ABOUT_THE_ACCOUNT = new RegExp(
-  [
-    'credit balance',
-    '(?:insufficient|not enough|no) (?:account |available )?(?:balance|credits?|funds|quota)',
-    'balance (?:is )?(?:insufficient|not enough|too low|exhausted)',
-    'out of (?:credits?|funds)',
-    'exceeded your current quota',
-    'plan and billing',
-    '(?:spend|spending|billing|monthly|api usage|specified usage) (?:hard )?limits?',
-    '(?:account|organi[sz]ation|project|workspace|api key)\\b[^.]{0,40}\\b(?:disabled|suspended|deactivated|blocked|banned|expired|revoked)',
-    'account is in good standing',
-    'arrearage',
-    'overdue payment',
-    '余额不足',
-    '欠费',
-  ].join('|'),
-  'i',
-)
-
-/** The words of a message that are about the account. Quotations do not count: they may be a customer's text. */
-export function accountWords(message: string): string | undefined {
-  return ABOUT_THE_ACCOUNT.exec(unquoted(message))?.[0]
-}
-
-/** Whether the request itself caused a failure, so that any account would refuse it. */
-export function isOfTheRequest(status: number, failure: Failure | undefined): boolean {
-  if (status !== 200) {
-    const isAboutAccount = failure !== undefined && (failure.aboutAccount === true || isOfTheAccount(failure))
-    return (status === 400 || status === 413 || status === 422) && !isAboutAccount
-  }
-  return OF_THE_REQUEST.test(`${failure?.type ?? ''} ${failure?.code ?? ''}`)
-}
-
 /** Most characters of an upstream's message that are logged. */
 const WORDS = 400
 /** The beginning of a quotation; an apostrophe within a word is not one. */
@@ -130,8 +87,8 @@ export function failureCause(status: number, failure: Failure | undefined): Erro
   return new Error(`upstream status ${[status, ...kinds, unquoted(message)].filter(part => part !== '').join(' ')}`)
 }
 
-/** The beginning of a text, without everything between its first and its last quotation mark. */
-function unquoted(message: string): string {
+/** Returns the beginning of a text, without everything between its first and its last quotation mark. */
+export function unquoted(message: string): string {
   const text = message.slice(0, WORDS)
   const open = text.search(OPENING)
   if (open === -1) return text

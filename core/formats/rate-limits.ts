@@ -2,12 +2,33 @@
 import type { IncomingHttpHeaders } from 'node:http'
 
 /** Longest wait that is believed, in milliseconds. */
-const WAIT_MS_MAX = 8 * 86_400_000
+export const WAIT_MS_MAX = 8 * 86_400_000
 
 /** A larger number of seconds is a time since the epoch: this one is in 2017. */
 const EPOCH_FROM = 1_500_000_000
 
 const DURATION_UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Limits of a whole account, as plans have them: whether one is used up, and the header that says when it resets. */
+const ACCOUNT_LIMITS: readonly { isUsedUp: (headers: Readonly<IncomingHttpHeaders>) => boolean; reset: string }[] = [
+  {
+    isUsedUp: headers => headers['anthropic-ratelimit-unified-status'] === 'rejected',
+    reset: 'anthropic-ratelimit-unified-reset',
+  },
+  {
+    isUsedUp: headers => Number(headers['x-codex-primary-used-percent']) >= 100,
+    reset: 'x-codex-primary-reset-after-seconds',
+  },
+  {
+    isUsedUp: headers => Number(headers['x-codex-secondary-used-percent']) >= 100,
+    reset: 'x-codex-secondary-reset-after-seconds',
+  },
+]
+
+/** Whether headers say that a limit of the whole account is used up. */
+export function isLimitOfAccount(headers: Readonly<IncomingHttpHeaders>): boolean {
+  return ACCOUNT_LIMITS.some(({ isUsedUp }) => isUsedUp(headers))
+}
 
 /**
  * Returns how long a provider asks to wait, in milliseconds. Undefined if it does not say.
@@ -25,11 +46,7 @@ export function waitAsked(headers: Readonly<IncomingHttpHeaders>, now: number): 
     if (!/^(?:x|anthropic)-ratelimit-(?:.+-)?remaining/.test(name) || of(name) !== '0') continue
     waits.push(untilTime(of(name.replace('remaining', 'reset')), now))
   }
-  if (of('anthropic-ratelimit-unified-status') === 'rejected')
-    waits.push(untilTime(of('anthropic-ratelimit-unified-reset'), now))
-  if (Number(of('x-codex-primary-used-percent')) >= 100) waits.push(seconds(of('x-codex-primary-reset-after-seconds')))
-  if (Number(of('x-codex-secondary-used-percent')) >= 100)
-    waits.push(seconds(of('x-codex-secondary-reset-after-seconds')))
+  for (const { isUsedUp, reset } of ACCOUNT_LIMITS) if (isUsedUp(headers)) waits.push(untilTime(of(reset), now))
   const known = waits.filter(wait => wait !== undefined && wait >= 0) as number[]
   return known.length === 0 ? undefined : Math.min(Math.max(...known), WAIT_MS_MAX)
 }

@@ -56,8 +56,8 @@ export interface Failure {
   /** A stable code in `details`, by which newer SDKs choose their exception. */
   readonly errorCode?: string
   readonly param?: string
-  /** The message is about the operator's account, although the status is that of a bad request. */
-  readonly aboutAccount?: boolean
+  /** How long to wait, in milliseconds, as the body of a plan's limit says. */
+  readonly waitMs?: number
 }
 
 /** Usage in normal form. */

@@ -71,10 +71,19 @@ export function accountsOf(config: Config): { upstream: Upstream; account: Accou
 
 /** Returns the health of an account in words. */
 function healthOf({ disabled, state }: Health, now: number): string {
-  const { barred, waitUntil, coolUntil, level } = state
+  const { refused, waitUntil, coolUntil, level, models } = state
   if (disabled) return 'disabled'
-  if (barred) return `refused by the provider (${barred.status}) since ${isoTime(barred.at)}`
+  if (refused) {
+    const since = `refused by the provider (${refused.status}) since ${isoTime(refused.since)}`
+    return refused.until > now
+      ? `${since}, not asked until ${isoTime(refused.until)}`
+      : `${since}, tried by one request`
+  }
   if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
   if (coolUntil > now) return `failing, not asked until ${isoTime(coolUntil)}`
-  return level > 0 ? 'failing, tried by one request' : 'ok'
+  if (level > 0) return 'failing, tried by one request'
+  const limited = Object.entries(models).filter(([, { until }]) => until > now)
+  return limited.length === 0
+    ? 'ok'
+    : limited.map(([model, { until }]) => `${model} waits until ${isoTime(until)}`).join(', ')
 }

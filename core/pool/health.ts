@@ -1,42 +1,16 @@
 /**
  * The health of one account: whether it can be asked now. Failures in a row, or a large share of failures, take it out
- * for a time that grows, as long as another account can serve. Then one request tries it. A wait that the provider asks
- * for is always kept.
+ * for a time that grows, as long as another account can serve. Then one request tries it. A refusal takes it out at once,
+ * and no request is sent to it until the time is over. A wait that the provider asks for is always kept; most waits
+ * belong to one model.
  */
 import type { HealthConfig } from '../config/config.ts'
+import type { Failed, HealthState, Refused } from './health-state.ts'
+import { ModelLimits, NOTABLE_MS } from './model-limits.ts'
 
-/** Why an account cannot be asked until an operator, or a changed key, brings it back. */
-export interface Barred {
-  readonly status: number
-  /** Milliseconds since the epoch. */
-  readonly at: number
-}
-
-/** A failure, in words. */
-export interface Failed {
-  /** Milliseconds since the epoch. */
-  readonly at: number
-  readonly reason: string
-}
-
-/** The health of an account as processes share it. Times are in milliseconds since the epoch. */
-export interface HealthState {
-  /** When this was last changed. The latest change counts. */
-  readonly at: number
-  /** Until when the account is not asked if another one can serve. */
-  readonly coolUntil: number
-  /** Until when the provider asks to wait. */
-  readonly waitUntil: number
-  /** How often in a row it was taken out. */
-  readonly level: number
-  readonly barred?: Barred | undefined
-  /** When somebody brought it back last. That ends what barred it before. */
-  readonly resetAt: number
-  readonly lastFailure?: Failed | undefined
-}
-
-/** By how much a wait must change for other processes, and the log, to hear of it, in milliseconds. */
-const NOTABLE_MS = 1000
+/** How long an account is out after its first refusal, and the longest time, in milliseconds. */
+const REFUSED_MS = 60_000
+const REFUSED_MS_MAX = 3_600_000
 
 /** What is counted of an account since the process began. */
 export interface Counts {
@@ -52,11 +26,14 @@ export class Health {
   /** Whether an operator has taken it out. Processes share that apart from what requests tell. */
   disabled = false
   #at = 0
-  #resetAt = 0
+  #backAt = 0
   #coolUntil = 0
   #waitUntil = 0
   #level = 0
-  #barred: Barred | undefined
+  #refused: Refused | undefined
+  /** The key whose request may have met a refusal, since the last success. */
+  #suspect: string | undefined
+  readonly #models = new ModelLimits()
   /** Failures since the last reply that was complete, or since the account was taken out. */
   #inARow = 0
   /** Results of the current window and of the one before. */
@@ -68,18 +45,31 @@ export class Health {
   /** The request whose reply has begun and brought the account back, until a reply is complete. */
   #broughtBack: object | undefined
 
-  /** Returns whether the account should be asked now. One that was taken out is tried by one request at a time. */
-  ready(now: number): boolean {
-    if (this.waitMs(now) > 0 || now < this.#coolUntil) return false
-    return this.#level === 0 || this.#broughtBack !== undefined || !this.#trial
+  /**
+   * Returns whether the account should be asked now. One that was taken out is tried by one request at a time.
+   * @param model the name that is sent; undefined for no model
+   */
+  ready(now: number, model?: string): boolean {
+    if (this.waitMs(now, model) > 0 || now < this.#coolUntil) return false
+    return !this.#isOut || this.#broughtBack !== undefined || !this.#trial
   }
 
-  /** Milliseconds until the account may be asked if no other can serve; Infinity if somebody must bring it back. */
-  waitMs(now: number): number {
-    return this.#barred || this.disabled ? Infinity : Math.max(0, this.#waitUntil - now)
+  /** Whether it was taken out, and no reply has ended that. */
+  get #isOut(): boolean {
+    return this.#level > 0 || this.#refused !== undefined
   }
 
-  /** Milliseconds until the account should be asked. */
+  /**
+   * Milliseconds until the account may be asked if no other can serve; Infinity if an operator has disabled it.
+   * @param model the name that is sent; undefined for no model
+   */
+  waitMs(now: number, model?: string): number {
+    if (this.disabled) return Infinity
+    const limited = model === undefined ? 0 : this.#models.until(model)
+    return Math.max(0, Math.max(this.#waitUntil, this.#refused?.until ?? 0, limited) - now)
+  }
+
+  /** Milliseconds until the account should be asked, for any model. */
   outMs(now: number): number {
     return Math.max(this.waitMs(now), this.#coolUntil - now)
   }
@@ -88,11 +78,12 @@ export class Health {
    * Notes that a request goes to the account.
    * @param request stands for the request
    * @param lastResort whether no other account can serve
+   * @param model the name that is sent
    * @returns false if it cannot be asked any more
    */
-  begin(now: number, request: object, lastResort: boolean): boolean {
-    if (lastResort ? this.waitMs(now) > 0 : !this.ready(now)) return false
-    if (this.#level > 0) {
+  begin(now: number, request: object, lastResort: boolean, model?: string): boolean {
+    if (lastResort ? this.waitMs(now, model) > 0 : !this.ready(now, model)) return false
+    if (this.#isOut) {
       this.#sentSince.add(request)
       if (!this.#broughtBack) this.#trial ??= request
     }
@@ -118,25 +109,58 @@ export class Health {
    * @returns whether that has brought the account back
    */
   answers(now: number, request: object): boolean {
-    if (this.#broughtBack || !this.#sentSince.has(request)) return false
-    this.#broughtBack = request
+    if (!this.#isOut || this.#broughtBack || !this.#sentSince.has(request)) return false
+    // If it only was refused, a reply ends that.
+    if (this.#level > 0) this.#broughtBack = request
     this.#trial = undefined
     this.#coolUntil = this.#inARow = 0
-    this.#change(now)
+    this.#accepted(now)
     return true
   }
 
-  /** Notes a success. @returns whether it has brought the account back */
-  succeeded(now: number): boolean {
-    const wasOut = this.#level > 0
-    const isNew = wasOut && !this.#broughtBack
+  /** Notes a reply to a request that was sent since the account was taken out: its provider no longer refuses it. */
+  #accepted(now: number): void {
+    const at = this.#change(now)
+    if (this.#refused) this.#backAt = at
+    this.#refused = undefined
+  }
+
+  /**
+   * Notes a success.
+   * @param model the name that was sent
+   * @returns whether it has brought the account back
+   */
+  succeeded(now: number, request: object, model?: string): boolean {
+    this.#suspect = undefined
+    if (model !== undefined) this.#models.served(model, () => this.#change(now))
     this.#count(now, 0)
+    // What was under way when the provider refused the account tells nothing about that.
+    const isRefused = this.#refused !== undefined && !this.#sentSince.has(request)
+    const wasOut = this.#isOut
+    const isNew = wasOut && !this.#broughtBack
     this.#inARow = this.#level = 0
-    this.#trial = this.#broughtBack = undefined
     // A request that was under way, or had no better account, may succeed before the time is over.
     this.#coolUntil = 0
-    if (wasOut) this.#change(now)
+    if (isRefused) {
+      this.#takesTrial(request)
+      this.#change(now)
+      return false
+    }
+    this.#trial = this.#broughtBack = undefined
+    if (wasOut) this.#accepted(now)
     return isNew
+  }
+
+  /**
+   * Notes that the provider limits a model. Without a time it waits for a second, and twice as long each time in a row.
+   * @param model the name that was sent
+   * @param waitMs how long the provider asks to wait, if it does
+   * @returns whether the model must wait for notably longer
+   */
+  limited(now: number, request: object, model: string, reason: string, waitMs?: number): boolean {
+    this.#takesTrial(request)
+    this.#note(now, reason)
+    return this.#models.add(now, model, waitMs, () => this.#change(now))
   }
 
   /**
@@ -149,7 +173,7 @@ export class Health {
     const wasTrial = this.#takesTrial(request) || this.#broughtBack === request
     this.#note(now, reason)
     // Requests that were under way when it was taken out tell nothing new.
-    const isNews = this.#level === 0 || this.#sentSince.has(request)
+    const isNews = !this.#isOut || this.#sentSince.has(request)
     if (isNews) {
       this.#inARow++
       this.#count(now, 1, config.windowMs)
@@ -174,11 +198,38 @@ export class Health {
     return true
   }
 
-  /** Notes that the provider refused the account. @returns whether that has taken it out */
-  refused(now: number, request: object, status: number, reason: string): boolean {
+  /**
+   * Notes that the provider refused the account. It is out for a minute, and twice as long after each trial that is
+   * refused, up to an hour.
+   * @param waitMs how long the provider asks to wait, if it does
+   * @returns whether an outage begins with it
+   */
+  refused(now: number, request: object, status: number, reason: string, waitMs = 0): boolean {
     this.#takesTrial(request)
     this.#note(now, reason)
-    return this.bar(now, status)
+    const { since = now, times = 0 } = this.#refused ?? {}
+    // Requests that were under way tell nothing new.
+    if (this.#refused && !this.#sentSince.has(request)) return false
+    const outMs = Math.max(Math.min(REFUSED_MS * 2 ** times, REFUSED_MS_MAX), waitMs)
+    this.#refused = { status, since, at: this.#change(now), until: now + outMs, times: times + 1 }
+    this.#sentSince = new WeakSet()
+    this.#trial = this.#broughtBack = this.#suspect = undefined
+    return times === 0
+  }
+
+  /**
+   * Notes what may be a refusal, or may be about the request. It is one when the requests of two keys have met it and
+   * none has succeeded between them, or when it meets the request that tries a refused account.
+   * @param key the key of the customer
+   * @returns whether an outage begins with it
+   */
+  suspected(now: number, request: object, key: string, status: number, reason: string): boolean {
+    const isConfirmed = this.#refused ? this.#trial === request : this.#suspect !== undefined && this.#suspect !== key
+    if (isConfirmed) return this.refused(now, request, status, reason)
+    this.#takesTrial(request)
+    this.#note(now, reason)
+    this.#suspect = key
+    return false
   }
 
   #note(now: number, reason: string): void {
@@ -186,17 +237,11 @@ export class Health {
     this.lastFailure = { at: now, reason }
   }
 
-  /** Takes the account out until somebody brings it back. @returns whether that is new */
-  bar(now: number, status: number): boolean {
-    if (this.#barred) return false
-    this.#barred = { status, at: this.#change(now) }
-    return true
-  }
-
   /** Brings the account back, unless an operator has disabled it. */
   reset(now: number): void {
-    this.#resetAt = this.#change(now)
-    this.#barred = undefined
+    this.#backAt = this.#change(now)
+    this.#refused = undefined
+    this.#models.reset(now)
     this.#coolUntil = this.#waitUntil = 0
     this.#level = 0
     this.#forgetFailures()
@@ -205,7 +250,7 @@ export class Health {
   #forgetFailures(): void {
     this.#inARow = 0
     this.#window = { from: 0, requests: 0, failures: 0 }
-    this.#trial = this.#broughtBack = undefined
+    this.#trial = this.#broughtBack = this.#suspect = undefined
   }
 
   /** Notes a change. The clocks of processes differ, so it is always later than the last one that is known. */
@@ -219,31 +264,38 @@ export class Health {
       coolUntil: this.#coolUntil,
       waitUntil: this.#waitUntil,
       level: this.#level,
-      barred: this.#barred,
-      resetAt: this.#resetAt,
+      refused: this.#refused,
+      backAt: this.#backAt,
+      models: this.#models.state,
       lastFailure: this.lastFailure,
     }
   }
 
   /**
-   * Takes over what another process knows, if it is newer. That an account is barred is kept until it is brought back:
-   * a process that does not know it yet may write later.
+   * Takes over what another process knows, if it is newer. A refusal is kept until the account is back, and the limit of a
+   * model until a newer one is known: a process that does not know them yet may write later.
    */
-  adopt({ at, coolUntil, waitUntil, level, barred, resetAt, lastFailure }: HealthState): void {
-    if (resetAt > this.#resetAt) this.#forgetFailures()
-    this.#resetAt = Math.max(this.#resetAt, resetAt)
+  adopt({ at, coolUntil, waitUntil, level, refused, backAt, models, lastFailure }: HealthState): void {
+    if (backAt > this.#backAt) this.#forgetFailures()
+    this.#backAt = Math.max(this.#backAt, backAt)
     if (lastFailure && lastFailure.at > (this.lastFailure?.at ?? 0)) this.lastFailure = lastFailure
-    const latest = (this.#barred?.at ?? 0) >= (barred?.at ?? 0) ? this.#barred : barred
-    this.#barred = latest && latest.at > this.#resetAt ? latest : undefined
+    const latest = (this.#refused?.at ?? 0) >= (refused?.at ?? 0) ? this.#refused : refused
+    const known = latest && latest.at > this.#backAt ? latest : undefined
+    if (known !== this.#refused) this.#restart()
+    this.#refused = known
+    this.#models.adopt(models)
     if (at <= this.#at) return
-    if (coolUntil !== this.#coolUntil || level !== this.#level) {
-      this.#sentSince = new WeakSet()
-      this.#broughtBack = undefined
-    }
+    if (coolUntil !== this.#coolUntil || level !== this.#level) this.#restart()
     this.#at = at
     this.#coolUntil = coolUntil
     this.#waitUntil = waitUntil
     this.#level = level
+  }
+
+  /** Forgets which requests were sent since another process took the account out or brought it back. */
+  #restart(): void {
+    this.#sentSince = new WeakSet()
+    this.#broughtBack = undefined
   }
 
   #count(now: number, failures: number, windowMs = Infinity): void {

@@ -8,6 +8,8 @@ import { Health } from './health.ts'
 export interface PooledAccount {
   readonly upstream: Upstream
   readonly account: Account
+  /** The name of the model that is sent. */
+  readonly model: string
   /** Whether it is asked although it fails, because no account is better. */
   readonly lastResort: boolean
 }
@@ -71,25 +73,30 @@ export class Pool {
     let known: string | undefined
     const usable = upstreams.flatMap(upstream => {
       const accounts = upstream.accounts.filter(
-        account => (account.models?.has(model) ?? true) && this.health(account).waitMs(now) === 0,
+        account => (account.models?.has(model) ?? true) && this.health(account).waitMs(now, model) === 0,
       )
       if (accounts.length > 1) {
         const of = (known ??= digestOf(conversation()))
         const scores = new Map(accounts.map(({ name, weight }) => [name, scoreOf(of, name, weight)]))
         accounts.sort((a, b) => (scores.get(b.name) ?? 0) - (scores.get(a.name) ?? 0))
       }
-      return accounts.map(account => ({ upstream, account, lastResort: !this.health(account).ready(now) }))
+      return accounts.map(account => ({
+        upstream,
+        account,
+        model,
+        lastResort: !this.health(account).ready(now, model),
+      }))
     })
     return [...usable.filter(({ lastResort }) => !lastResort), ...usable.filter(({ lastResort }) => lastResort)]
   }
 
-  /** Milliseconds until an account can serve a model; Infinity if somebody must bring all of them back. */
+  /** Milliseconds until an account can serve a model; Infinity if an operator has disabled all of them. */
   waitMs(upstreams: readonly Upstream[], model: string): number {
     const now = this.#now()
     const waits = upstreams
       .flatMap(({ accounts }) => accounts)
       .filter(({ models }) => models?.has(model) ?? true)
-      .map(account => this.health(account).waitMs(now))
+      .map(account => this.health(account).waitMs(now, model))
     return Math.min(Infinity, ...waits)
   }
 
@@ -109,7 +116,7 @@ export class Pool {
    */
   begin(asked: PooledAccount, last: boolean): boolean {
     // A request of an earlier configuration has the account's old key. It tells nothing about the new one.
-    return this.#asked(asked.account)?.begin(this.#now(), asked, asked.lastResort || last) ?? true
+    return this.#asked(asked.account)?.begin(this.#now(), asked, asked.lastResort || last, asked.model) ?? true
   }
 
   /** The health of an account that was asked. Undefined if its key has changed since: that tells nothing about it. */
@@ -128,8 +135,8 @@ export class Pool {
     if (this.#asked(asked.account)?.answers(this.#now(), asked)) this.#servesAgain(asked.account)
   }
 
-  succeeded({ account }: PooledAccount): void {
-    if (this.#asked(account)?.succeeded(this.#now())) this.#servesAgain(account)
+  succeeded(asked: PooledAccount): void {
+    if (this.#asked(asked.account)?.succeeded(this.#now(), asked, asked.model)) this.#servesAgain(asked.account)
   }
 
   #servesAgain(account: Account): void {
@@ -154,17 +161,57 @@ export class Pool {
   }
 
   /**
+   * Notes that the provider limits the model that was asked for.
+   * @param said for the log and the operator
+   * @param waitMs how long the provider asks to wait, if it does
+   */
+  limited(asked: PooledAccount, said: string, waitMs?: number): void {
+    const { upstream, account, model } = asked
+    const now = this.#now()
+    const health = this.#asked(account)
+    const reason = withoutKey(said, account)
+    if (!health?.limited(now, asked, model, reason, waitMs)) return
+    const forMs = health.waitMs(now, model)
+    this.#log.warn(
+      { upstream: upstream.name, account: account.name, model, reason, forMs },
+      'a model is not asked for now',
+    )
+    this.onChange(account.name)
+  }
+
+  /**
    * Notes that the provider refused the account itself: its key is wrong, unpaid or blocked.
    * @param said for the log and the operator
+   * @param waitMs how long the provider asks to wait, if it does
    */
-  refused(asked: PooledAccount, status: number, said: string): void {
-    const { upstream, account } = asked
+  refused(asked: PooledAccount, status: number, said: string, waitMs?: number): void {
+    this.#refused(asked, said, (health, now, reason) => health.refused(now, asked, status, reason, waitMs))
+  }
+
+  /**
+   * Notes a failure that may be a refusal of the account, or may be about the request.
+   * @param key the id of the customer's key
+   * @param said for the log and the operator
+   */
+  suspected(asked: PooledAccount, key: string, status: number, said: string): void {
+    this.#refused(asked, said, (health, now, reason) => health.suspected(now, asked, key, status, reason))
+  }
+
+  #refused(
+    { upstream, account }: PooledAccount,
+    said: string,
+    note: (health: Health, now: number, reason: string) => boolean,
+  ): void {
+    const health = this.#asked(account)
+    if (!health) return
     const reason = withoutKey(said, account)
-    if (!this.#asked(account)?.refused(this.#now(), asked, status, reason)) return
-    this.#log.error(
-      { upstream: upstream.name, account: account.name, reason },
-      'the provider refuses an account; it is not asked again until its key changes, or `npx tollgate upstreams reset`',
-    )
+    const before = health.state.refused
+    const isNews = note(health, this.#now(), reason)
+    if (health.state.refused === before) return
+    const names = { upstream: upstream.name, account: account.name, reason }
+    const words = 'the provider refuses an account; it is tried again now and then'
+    if (isNews) this.#log.error(names, words)
+    else this.#log.debug(names, words)
     this.onChange(account.name)
   }
 }

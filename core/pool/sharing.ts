@@ -10,7 +10,7 @@ import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import type { Also } from '../records/database.ts'
 import { meta, setMeta } from '../records/migrations.ts'
 import type { Records } from '../records/records.ts'
-import type { HealthState } from './health.ts'
+import type { HealthState } from './health-state.ts'
 import type { Pool } from './pool.ts'
 
 /** Interval of reading what other processes know, in milliseconds. */
@@ -114,8 +114,10 @@ export class PoolSharing {
     const states = await this.#adopt()
     for (const [name, { health }] of this.#pool.members) {
       // The store has never had it, has lost it, or another process has written over it.
-      const [known, { at, barred, resetAt, lastFailure }] = [states.get(name), health.state]
-      const isKnown = known && known.at >= at && known.barred?.at === barred?.at && known.resetAt === resetAt
+      const [known, { at, refused, backAt, models, lastFailure }] = [states.get(name), health.state]
+      const hasModels = Object.entries(models).every(([model, limit]) => (known?.models?.[model]?.at ?? 0) >= limit.at)
+      const isKnown =
+        known && known.at >= at && known.refused?.at === refused?.at && known.backAt === backAt && hasModels
       const isLast = (known?.lastFailure?.at ?? 0) >= (lastFailure?.at ?? 0)
       if ((!isKnown && at > 0) || !isLast) await this.write(name)
       await this.#add(name, health.counts)
@@ -133,8 +135,8 @@ export class PoolSharing {
     for (const [name, { health, key }] of this.#pool.members) {
       const shared = parsed(texts[name]) as Shared | undefined
       if (this.#ofOperator && shared) this.#digests.set(name, shared.key)
-      // What is known of an earlier or a later key says nothing about this one.
-      if (!shared || shared.key !== this.#digest(name, key)) continue
+      // What is known of an earlier or a later key says nothing about this one. An older gateway wrote other members.
+      if (!shared || shared.key !== this.#digest(name, key) || !('models' in shared)) continue
       states.set(name, shared)
       health.adopt(shared)
     }

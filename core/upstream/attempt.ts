@@ -5,8 +5,7 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { namesOf } from '../exchange/route.ts'
-import { isOfTheRequest } from '../formats/failures.ts'
-import { waitAsked } from '../formats/rate-limits.ts'
+import { classify } from '../formats/classify.ts'
 import { reasonOf } from '../lib/log.ts'
 import type { Pool, PooledAccount } from '../pool/pool.ts'
 import { type About, DECISIONS } from './decisions.ts'
@@ -54,7 +53,7 @@ export async function attempt(
   if (!pool.begin(asked, !x.route.more)) return { kind: 'failed', failure: NOT_ASKED, attempt: namesOf(asked) }
   try {
     const end = await ask(x, up, asking, mayAskAnother)
-    learn(asking, asked, aboutEnd(x, end), end.kind === 'failed' ? end.failure : undefined)
+    learn(asking, asked, aboutEnd(x, end), end.kind === 'failed' ? end.failure : undefined, x.key?.id ?? '')
     return end
   } catch (thrown) {
     // What the gateway itself fails at tells nothing about the account.
@@ -87,7 +86,7 @@ async function ask(x: HttpExchange, up: ReplyHooks, asking: Asking, mayAskAnothe
   const noted = note(x, { ...name, status: reply.status })
   const begun = (): void => asking.pool.answers(current)
   try {
-    const how = { attempt: noted, patience: upstream.timeouts, mayAskAnother, begun }
+    const how = { attempt: noted, patience: upstream.timeouts, mayAskAnother, begun, now: asking.now }
     return { kind: 'done', outcome: await relay(x, up, reply, how) }
   } catch (thrown) {
     if (!(thrown instanceof FailedAttempt)) throw thrown
@@ -135,25 +134,35 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd): About {
   if (outcome.kind === 'broken' && outcome.by === 'upstream') return 'cut'
   if (outcome.kind !== 'relayed') return 'left'
   const failure = known(x).tally?.failure
-  return failure !== undefined && !isOfTheRequest(200, failure) ? 'ended with an error' : 'served'
+  if (!failure) return 'served'
+  const { about } = classify({ status: 200, failure })
+  if (about === 'request') return 'served'
+  return about === 'account' ? 'refused' : 'ended with an error'
 }
 
 /** What the log and the operator read of failures that have no error. */
 const WORDS: Partial<Record<About, string>> = {
   cut: 'the reply broke off',
   'ended with an error': 'the reply ended with an error',
+  refused: 'the reply ended with an error about the account',
 }
 
 /** Notes what the end of an attempt tells about the account. */
-function learn({ pool, now }: Asking, asked: PooledAccount, about: About, failure: FailedAttempt | undefined): void {
+function learn(
+  { pool }: Asking,
+  asked: PooledAccount,
+  about: About,
+  failure: FailedAttempt | undefined,
+  key: string,
+): void {
   const { health } = DECISIONS[about]
-  const { head, kind, error } = failure ?? {}
+  const { head, error } = failure ?? {}
+  const [status, waitMs] = [head?.status ?? 200, head?.verdict?.outMs]
   const reason = error ? reasonOf(error.details.cause ?? error) : (WORDS[about] ?? about)
   if (health === 'nothing') pool.ended(asked)
   else if (health === 'success') pool.succeeded(asked)
-  else if (health === 'refusal') pool.refused(asked, kind as number, reason)
-  else {
-    const waitMs = health === 'failure and wait' && head ? waitAsked(head.headers, now()) : undefined
-    pool.failed(asked, reason, waitMs || undefined)
-  }
+  else if (health === 'refusal') pool.refused(asked, status, reason, waitMs)
+  else if (health === 'suspicion') pool.suspected(asked, key, status, reason)
+  else if (health === 'limit') pool.limited(asked, reason, waitMs)
+  else pool.failed(asked, reason, health === 'failure and wait' && waitMs ? waitMs : undefined)
 }

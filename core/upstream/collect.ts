@@ -2,7 +2,7 @@
 import { GatewayError } from '../errors.ts'
 import type { Failure } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
-import { accountWords, failureIn } from '../formats/failures.ts'
+import { failureIn } from '../formats/failures.ts'
 import { ChunkList } from '../lib/byte-buffer.ts'
 import { deadline } from '../lib/deadline.ts'
 import { FailedAttempt, type Relayed, tooLarge } from './endings.ts'
@@ -84,12 +84,11 @@ export async function readFailure(relayed: Relayed, status: number): Promise<Fai
   const memory = new Allowance(relayed.x.memory)
   try {
     const { x } = relayed
-    const waitMs = saysEnough(status) && x.route.more ? ARRIVED_MS : Math.min(relayed.patience.idleMs, FAILURE_MS)
+    const isClear = saysEnough(status) && x.route.upstream.failures.length === 0
+    const waitMs = isClear && x.route.more ? ARRIVED_MS : Math.min(relayed.patience.idleMs, FAILURE_MS)
     const patience = { idleMs: waitMs, totalMs: waitMs }
     const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX, memory)
-    const failure = failureIn(bytes ? textOf(bytes) : '')
-    const words = accountWords(failure.message)
-    return words !== undefined && !standsIn(words, x.body.bytes()) ? { ...failure, aboutAccount: true } : failure
+    return failureIn(bytes ? textOf(bytes) : '')
   } catch {
     // The status alone says enough.
     return { message: '' }
@@ -98,9 +97,14 @@ export async function readFailure(relayed: Relayed, status: number): Promise<Fai
   }
 }
 
-/** Whether words stand in a JSON text, in any case and with any escapes. */
-function standsIn(words: string, json: Buffer): boolean {
-  return JSON.stringify(JSON.parse(json.toString())).toLowerCase().includes(words.toLowerCase())
+/** A longer request is not parsed to find words in it: that would take long. */
+const PARSED_BYTES_MAX = 1024 * 1024
+
+/** Returns whether words stand in a JSON text, in any case and, unless it is long, with any escapes. */
+export function standsIn(words: string, json: Buffer): boolean {
+  const text = json.toString()
+  const plain = json.length > PARSED_BYTES_MAX ? text : JSON.stringify(JSON.parse(text))
+  return plain.toLowerCase().includes(JSON.stringify(words).slice(1, -1).toLowerCase())
 }
 
 /**

@@ -2,8 +2,7 @@
  * What the end of an attempt means: for the health of the account, and for the request, which may go to another account.
  * docs/pools.md has the same table.
  */
-import type { Head } from '../exchange/exchange.ts'
-import { isOfTheAccount, isOfTheRequest } from '../formats/failures.ts'
+import type { Verdict } from '../formats/classify.ts'
 
 /**
  * How an attempt failed before anything of its reply went to the client:
@@ -22,9 +21,9 @@ export type About =
   | Exclude<FailureKind, number>
   | 'refused'
   | 'unclear refusal'
+  | 'limited'
   | 'overloaded'
   | 'other status'
-  | 'below 400'
   | 'conflict'
   | 'other 4xx'
   | 'request'
@@ -36,10 +35,10 @@ export type About =
 /** What follows from the end of an attempt. */
 export interface Decision {
   /**
-   * What the account's health notes: nothing, a success, a failure, a failure with the wait that the provider asks for, or
-   * that the provider refuses the account.
+   * What the account's health notes: nothing, a success, a failure, a failure with the wait that the provider asks for, a
+   * wait of the model that was asked, that the provider refuses the account, or that it may refuse it.
    */
-  readonly health: 'nothing' | 'success' | 'failure' | 'failure and wait' | 'refusal'
+  readonly health: 'nothing' | 'success' | 'failure' | 'failure and wait' | 'limit' | 'refusal' | 'suspicion'
   /** Whether the attempt counts towards `retry.attempts`. */
   readonly countsAsTry: boolean
   /** Whether another account is asked; `listed`: if `retry.on` lists the failure. */
@@ -62,10 +61,10 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   'not asked': row('nothing', false, 'always', true),
   refused: row('refusal', false, 'always'),
   // It may be about the request, or about one model: one customer could take every account out.
-  'unclear refusal': row('failure', false, 'always'),
+  'unclear refusal': row('suspicion', false, 'always'),
+  limited: row('limit', true, 'listed'),
   overloaded: row('failure and wait', true, 'listed'),
   'other status': row('failure', true, 'listed'),
-  'below 400': row('failure', true, 'never'),
   conflict: row('nothing', true, 'listed'),
   'other 4xx': row('nothing', true, 'never'),
   connect: row('failure', true, 'listed'),
@@ -81,32 +80,33 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   served: row('success', true, 'never'),
 }
 
-/** Statuses of bad requests, which some providers use for what is wrong with an account. */
-const BAD_REQUESTS: ReadonlySet<number> = new Set([400, 404, 413, 422])
+/** Statuses with which a provider may say how long to wait. */
+const WAITING: ReadonlySet<number> = new Set([429, 503, 529])
 
-const STATUSES: Readonly<Record<number, About>> = {
-  401: 'refused',
-  402: 'refused',
-  408: 'other status',
-  409: 'conflict',
-  429: 'overloaded',
-  503: 'overloaded',
-  529: 'overloaded',
+/** Returns what a failed attempt is about. @param verdict on the upstream's answer, if it reported a failure */
+export function aboutOf(kind: FailureKind, verdict?: Verdict): About {
+  if (!verdict) return typeof kind === 'number' ? 'other status' : kind
+  const { about, unsure, limit } = verdict
+  switch (about) {
+    case 'request':
+      return 'request'
+    case 'model':
+      return 'limited'
+    case 'account':
+      if (limit) return 'overloaded'
+      return unsure ? 'unclear refusal' : 'refused'
+    case 'provider':
+      if (typeof kind !== 'number') return kind
+      return WAITING.has(kind) ? 'overloaded' : 'other status'
+    case 'none':
+      if (typeof kind !== 'number') return kind
+      return kind === 409 ? 'conflict' : 'other 4xx'
+  }
 }
 
-/** Returns what a failed attempt is about. @param head the upstream's answer, if there was one */
-export function aboutOf(kind: FailureKind, head?: Pick<Head, 'status' | 'failure'>): About {
-  if (head && isOfTheRequest(head.status, head.failure)) return 'request'
-  if (typeof kind !== 'number') return kind
-  if (kind === 403 || BAD_REQUESTS.has(kind)) {
-    const { failure } = head ?? {}
-    if (failure && (kind === 400 || kind === 403) && isOfTheAccount(failure)) return 'refused'
-    if (kind === 403 || failure?.aboutAccount) return 'unclear refusal'
-  }
-  const known = STATUSES[kind]
-  if (known) return known
-  if (kind < 400) return 'below 400'
-  return kind < 500 ? 'other 4xx' : 'other status'
+/** Whether `retry.on` can list a failure. What it cannot list goes on if a row of the file says what it is about. */
+function canBeListed(kind: FailureKind | undefined): boolean {
+  return typeof kind !== 'number' || kind < 400 || kind >= 500 || kind === 408 || kind === 409 || kind === 429
 }
 
 /** Returns what follows from the end of an attempt. @param on the failures of `retry.on` */
@@ -116,7 +116,8 @@ export function decide(
   on: ReadonlySet<string>,
 ): Omit<Decision, 'asksNext'> & { readonly asksNext: boolean } {
   const decision = DECISIONS[about]
-  const isListed = on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx'))
+  const isListed =
+    on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx')) || !canBeListed(kind)
   return { ...decision, asksNext: decision.asksNext === 'always' || (decision.asksNext === 'listed' && isListed) }
 }
 

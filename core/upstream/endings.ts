@@ -50,7 +50,7 @@ export class FailedAttempt extends Error {
   }
 
   get about(): About {
-    return aboutOf(this.kind, this.head)
+    return aboutOf(this.kind, this.head?.verdict)
   }
 }
 

@@ -5,7 +5,8 @@
 import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import { drainRemainder, readFailure } from './collect.ts'
+import { classify } from '../formats/classify.ts'
+import { drainRemainder, readFailure, standsIn } from './collect.ts'
 import { decompressed, encodingOf } from './decompress.ts'
 import { failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
@@ -16,7 +17,11 @@ import { relayWhole } from './whole-reply.ts'
 const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json\b/
 
 /** How an answer is relayed. */
-type How = Pick<Relayed, 'patience' | 'mayAskAnother' | 'begun'> & { readonly attempt: Attempt }
+type How = Pick<Relayed, 'patience' | 'mayAskAnother' | 'begun'> & {
+  readonly attempt: Attempt
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+}
 
 /**
  * Relays an answer to its end.
@@ -26,9 +31,11 @@ export async function relay(
   x: HttpExchange,
   hooks: ReplyHooks,
   reply: UpstreamReply,
-  { attempt, ...how }: How,
+  { attempt, now, ...how }: How,
 ): Promise<Outcome> {
   const { translation } = x.route
+  const rules = x.route.upstream.failures
+  const stands = (words: string): boolean => standsIn(words, x.body.bytes())
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   const isStream = type.startsWith('text/event-stream')
   const clientGetsStream = translation ? translation.streams : isStream
@@ -37,6 +44,7 @@ export async function relay(
     headers: reply.headers,
     stream: clientGetsStream,
     failure,
+    verdict: failure && classify({ ...reply, failure }, { rules, stands, now: now() }),
     model: translation ? x.model.asked : opening && x.format.modelOf(opening.json),
     reply: downwardHeaders(reply.headers, translation),
     attempt,

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { accountWords, failureIn } from '../../core/formats/failures.ts'
+import { failureIn } from '../../core/formats/failures.ts'
 import { overflowOf } from '../../core/formats/overflow.ts'
 
 /** How providers report failures: in which envelopes, and in which words. */
@@ -30,27 +30,6 @@ t.test('the message of a failure is found in the envelope of any vendor', t => {
   for (const [body, failure] of cases)
     t.strictSame(failureIn(typeof body === 'string' ? body : JSON.stringify(body)), failure, JSON.stringify(body))
   t.strictSame(failureIn('{"error":'.repeat(50) + '1' + '}'.repeat(50)), { message: '' }, 'very deep')
-  t.end()
-})
-
-t.test('words about an account are known, and those in quotation marks do not count', t => {
-  for (const message of [
-    'Your credit balance is too low to access the API.',
-    'Insufficient Balance',
-    'You exceeded your current quota, please check your plan and billing details.',
-    'You have reached your specified API usage limits.',
-    'This organization has been disabled.',
-    'Your API key has expired',
-    'Access denied, please make sure your account is in good standing.',
-    '账户余额不足',
-  ])
-    t.ok(accountWords(message), message)
-  for (const message of [
-    'max_tokens is too large',
-    'bad value: "Insufficient Balance"',
-    'the key "expired" is unknown',
-  ])
-    t.equal(accountWords(message), undefined, message)
   t.end()
 })
 

@@ -73,7 +73,7 @@ t.test('a conversation stays with its account, and only those of an account that
     t.ok(count > 200 && count < 300, `${name} has ${count}`)
   }
   const [a] = upstream.accounts as [Account]
-  pool.refused({ upstream, account: a, lastResort: false }, 401, 'refused')
+  pool.refused({ upstream, account: a, model: 'm', lastResort: false }, 401, 'refused')
   for (const each of conversations) {
     const [now] = choose(each)
     if (places.get(each) === 'a') t.not(now, 'a')
@@ -90,11 +90,11 @@ t.test('a request with an old key does not try an account that failed with its n
   const renewed = { ...account, key: 'a new key' }
   const upstream = upstreamOf([renewed])
   pool.use([upstream])
-  const asked = { upstream, account: renewed, lastResort: false }
+  const asked = { upstream, account: renewed, model: 'm', lastResort: false }
   for (let nth = 0; nth < 3; nth++) if (pool.begin(asked, false)) pool.failed(asked, 'x')
   t.equal(pool.health(renewed).ready(clock.now), false)
   clock.now += 3_600_000
-  const old = { upstream: upstreamOf([account]), account, lastResort: false }
+  const old = { upstream: upstreamOf([account]), account, model: 'm', lastResort: false }
   t.ok(pool.begin(old, false))
   pool.ended(old)
   t.equal(pool.health(renewed).ready(clock.now), true, 'another request may try it')
@@ -180,7 +180,7 @@ t.test(
     const { pool, upstream, choose, ask, logged } = poolOf(['a', 'b'])
     const [name = ''] = choose()
     ask().fail(401)
-    pool.refused({ upstream, account: accountOf(name), lastResort: false }, 403, 'status 403')
+    pool.refused({ upstream, account: accountOf(name), model: 'm', lastResort: false }, 403, 'status 403')
     await until(() => logged() !== '')
     t.equal(logged().split('the provider refuses an account').length, 2)
     t.match(logged(), new RegExp(`"upstream":"u","account":"${name}","reason":"status 401"`))
@@ -188,10 +188,103 @@ t.test(
     const changed = upstreamOf(upstream.accounts.map(each => (each.name === name ? { ...each, key: 'new' } : each)))
     pool.use([changed])
     t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name)
-    pool.refused({ upstream, account: accountOf(name), lastResort: false }, 401, 'of the old key')
+    pool.refused({ upstream, account: accountOf(name), model: 'm', lastResort: false }, 401, 'of the old key')
     t.equal(pool.candidates([changed], 'm', () => 'c')[0]?.account.name, name, 'the old key says nothing about it')
   },
 )
+
+t.test('a refused account is tried by one request after a minute, then after twice that time, for an hour at most', t => {
+  const health = new Health()
+  const first = {}
+  t.ok(health.begin(0, first, false))
+  t.ok(health.refused(0, first, 401, 'x'), 'an outage begins')
+  let now = 0
+  for (const minutes of [1, 2, 4, 8, 16, 32, 60, 60]) {
+    t.notOk(health.begin(now + minutes * 60_000 - 1, {}, true), `not before ${minutes} minutes, even as the last resort`)
+    now += minutes * 60_000
+    const trial = {}
+    t.ok(health.begin(now, trial, false))
+    t.notOk(health.ready(now), 'one request tries it')
+    t.notOk(health.refused(now, trial, 401, 'x'), 'the outage goes on')
+  }
+  const trial = {}
+  now += 3_600_000
+  t.ok(health.begin(now, trial, false))
+  t.ok(health.succeeded(now, trial), 'a reply ends it')
+  t.ok(health.ready(now))
+  t.ok(health.refused(now, {}, 401, 'x'), 'another outage')
+  t.equal(health.waitMs(now), 60_000)
+  t.end()
+})
+
+t.test('requests that were under way when an account was refused neither end the outage nor make it longer', t => {
+  const health = new Health()
+  const [first, second, third] = [{}, {}, {}]
+  for (const each of [first, second, third]) health.begin(0, each, false)
+  health.refused(0, first, 401, 'x')
+  health.refused(0, second, 401, 'x')
+  t.equal(health.waitMs(0), 60_000)
+  t.notOk(health.answers(0, third))
+  t.notOk(health.succeeded(0, third))
+  t.equal(health.waitMs(0), 60_000)
+  const trial = {}
+  t.ok(health.begin(60_000, trial, false))
+  t.ok(health.answers(60_000, trial), 'a stream that begins ends it')
+  t.ok(health.ready(60_000))
+  t.notOk(health.succeeded(61_000, trial), 'once')
+  t.end()
+})
+
+t.test('what may be a refusal is one when two keys have met it and nothing has succeeded between them', t => {
+  const health = new Health()
+  for (let nth = 0; nth < 10; nth++) t.notOk(health.suspected(0, {}, 'one key', 400, 'no balance'))
+  t.ok(health.ready(0), 'one customer takes no account out')
+  health.succeeded(0, {}, 'm')
+  t.notOk(health.suspected(0, {}, 'another key', 400, 'no balance'), 'a success between them')
+  t.ok(health.suspected(0, {}, 'one key', 400, 'no balance'))
+  t.equal(health.waitMs(0), 60_000)
+  const [trial, other] = [{}, {}]
+  health.begin(60_000, trial, false)
+  health.begin(60_000, other, true)
+  health.suspected(60_000, other, 'a third key', 400, 'no balance')
+  t.equal(health.waitMs(60_000), 0, 'a last resort is no trial')
+  health.suspected(60_000, trial, 'a third key', 400, 'no balance')
+  t.equal(health.waitMs(60_000), 120_000)
+  t.end()
+})
+
+t.test('a limit belongs to a model: other models of the account are asked', t => {
+  const health = new Health()
+  t.ok(health.limited(0, {}, 'large', 'x', 5000))
+  t.notOk(health.limited(0, {}, 'large', 'x', 5100), 'hardly longer')
+  t.same([health.waitMs(0, 'large'), health.waitMs(0, 'small'), health.outMs(0)], [5100, 0, 0])
+  t.notOk(health.begin(5000, {}, true, 'large'))
+  t.ok(health.begin(5000, {}, false, 'small'))
+  t.ok(health.begin(5100, {}, false, 'large'))
+  const other = new Health()
+  other.failed(1, {}, HEALTH, 'x', 100)
+  other.adopt(health.state)
+  t.equal(other.waitMs(0, 'large'), 5100, 'another process learns it')
+  health.reset(10)
+  other.adopt(health.state)
+  t.equal(other.waitMs(20, 'large'), 0, 'and that an operator has ended it')
+  t.end()
+})
+
+t.test('a limit without a time doubles from a second on, until a reply of the model', t => {
+  const health = new Health()
+  let now = 0
+  for (const seconds of [1, 2, 4, 8, 16, 32, 60, 60]) {
+    t.ok(health.limited(now, {}, 'm', 'x'))
+    t.notOk(health.limited(now, {}, 'm', 'x'), 'requests under way do not count')
+    t.equal(health.waitMs(now, 'm'), seconds * 1000)
+    now += seconds * 1000
+  }
+  health.succeeded(now, {}, 'm')
+  t.ok(health.limited(now, {}, 'm', 'x'))
+  t.equal(health.waitMs(now, 'm'), 1000)
+  t.end()
+})
 
 t.test('what a provider says about the time to wait is understood', t => {
   const now = Date.UTC(2030, 0, 1)
@@ -249,15 +342,15 @@ t.test('a wait that is asked for again and again neither grows nor is logged eac
   t.end()
 })
 
-t.test('what one process bars is kept if another one writes later, and a reset ends it in spite of clocks', t => {
+t.test('a refusal that one process knows is kept if another one writes later, and a reset ends it in spite of clocks', t => {
   const one = new Health()
   const two = new Health()
   one.refused(1000, {}, 401, 'revoked')
-  two.failed(2000, {}, HEALTH, 'slow', 60_000)
+  two.failed(2000, {}, HEALTH, 'slow', 10_000)
   one.adopt(two.state)
-  t.equal(one.waitMs(3000), Infinity, 'still barred')
+  t.equal(one.waitMs(3000), 58_000, 'still refused')
   two.adopt(one.state)
-  t.equal(two.waitMs(3000), Infinity, 'the other one learns it')
+  t.equal(two.waitMs(3000), 58_000, 'the other one learns it')
   const early = new Health()
   early.adopt(two.state)
   early.reset(10)
@@ -269,7 +362,7 @@ t.test('what one process bars is kept if another one writes later, and a reset e
 t.test('a credential that a provider repeats is not kept', t => {
   const { pool, upstream, logged } = poolOf(['a'])
   const [account] = upstream.accounts as [Account]
-  pool.refused({ upstream, account, lastResort: false }, 401, `the key ${account.key} is wrong`)
+  pool.refused({ upstream, account, model: 'm', lastResort: false }, 401, `the key ${account.key} is wrong`)
   t.notMatch(JSON.stringify(pool.health(account).state) + logged(), account.key)
   t.end()
 })
@@ -304,7 +397,7 @@ t.test('a stream that has only begun ends no failures in a row', t => {
     })
   t.same(twice(), [false, false])
   health.begin(0, {}, false)
-  health.succeeded(0)
+  health.succeeded(0, {})
   t.same(twice(), [false, false], 'a complete reply ends them')
   t.equal(twice()[0], true, 'the third in a row takes it out')
   t.end()
@@ -322,7 +415,7 @@ t.test('an account whose trial begins and breaks off is out again at once, and f
   t.equal(health.state.coolUntil, 1500 + 2 * HEALTH.cooldownMs)
   t.notOk(health.ready(3499))
   t.ok(health.begin(3500, trial, false))
-  health.succeeded(3500)
+  health.succeeded(3500, trial)
   t.notOk(health.failed(3500, trial, HEALTH, 'x'), 'after a complete reply it is like any other')
   t.end()
 })

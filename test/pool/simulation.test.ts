@@ -15,6 +15,8 @@ t.test(`${steps} random requests keep the rules of a pool (SEED=${seed})`, t => 
     'success',
     'failure',
     'refused',
+    'suspected',
+    'limited',
     'asked to wait',
     'client left',
     'share',
@@ -28,7 +30,9 @@ t.test(`${steps} random requests keep the rules of a pool (SEED=${seed})`, t => 
 
 t.test('a simulation finds each rule of a pool that is broken', t => {
   const mutations: readonly Mutation[] = [
-    'bars nobody',
+    'refuses nobody',
+    'limits all models',
+    'believes one key',
     'ignores waits',
     'tries with many requests',
     'is out no longer each time',
@@ -39,6 +43,6 @@ t.test('a simulation finds each rule of a pool that is broken', t => {
     'learns nothing of the other gateway',
     'is never well again',
   ]
-  for (const mutation of mutations) t.throws(() => new PoolSimulation(seed, mutation).run(20_000), mutation)
+  for (const mutation of mutations) t.throws(() => new PoolSimulation(seed, mutation).run(40_000), mutation)
   t.end()
 })

@@ -11,7 +11,9 @@ import { Random } from '../ledger/simulation.ts'
 
 /** A rule that a simulation breaks on purpose, to see that it is found. */
 export type Mutation =
-  | 'bars nobody'
+  | 'refuses nobody'
+  | 'limits all models'
+  | 'believes one key'
   | 'ignores waits'
   | 'tries with many requests'
   | 'is out no longer each time'
@@ -26,13 +28,24 @@ const FAILURES = 3
 const COOLDOWN_MS = 1000
 const COOLDOWN_MAX_MS = 8000
 const NAMES = ['a', 'b', 'c', 'd', 'e']
-const MODEL = 'm'
+const MODELS = ['large', 'small']
+const KEYS = ['one key', 'another key']
+const REFUSED_MS = 60_000
+const REFUSED_MS_MAX = 3_600_000
 /** The farthest that a provider asks to wait, in milliseconds. */
 const WAIT_MAX_MS = 20_000
 
 /** What one gateway is known to know of an account. */
 interface Knowledge {
-  isBarred: boolean
+  /** How often in a row it was refused, and until when it is out for that. */
+  refusals: number
+  refusedUntil: number
+  /** When it was brought back last, as the pool has it. */
+  backAt: number
+  /** The key that met what may be a refusal. */
+  suspect: string | undefined
+  /** Until when each model waits. */
+  limits: ReadonlyMap<string, number>
   waitUntil: number
   coolUntil: number
   /** How often in a row it was taken out. */
@@ -54,7 +67,11 @@ interface Gateway {
 }
 
 const NOTHING: Knowledge = {
-  isBarred: false,
+  refusals: 0,
+  refusedUntil: 0,
+  backAt: 0,
+  suspect: undefined,
+  limits: new Map(),
   waitUntil: 0,
   coolUntil: 0,
   outs: 0,
@@ -62,6 +79,15 @@ const NOTHING: Knowledge = {
   trial: undefined,
   back: undefined,
   since: new Set(),
+}
+
+/** What a reply ends. */
+const FORGOTTEN = { inARow: 0, trial: undefined, back: undefined, suspect: undefined } as const
+const ACCEPTED = { refusals: 0, refusedUntil: 0 } as const
+
+/** Whether an account was taken out, and no reply has ended that. */
+function isOut({ outs, refusals }: Knowledge): boolean {
+  return outs > 0 || refusals > 0
 }
 
 /** One run. */
@@ -133,14 +159,18 @@ export class PoolSimulation {
   }
 
   /** Whether a gateway may send a request to an account, as far as it can know. */
-  #isReady({ known }: Gateway, { name }: Account): boolean {
-    const { isBarred, waitUntil, coolUntil, outs, trial, back } = known.get(name) as Knowledge
-    if (isBarred || this.#disabled.has(name) || this.#now < waitUntil || this.#now < coolUntil) return false
-    return outs === 0 || back !== undefined || trial === undefined
+  #isReady({ known }: Gateway, { name }: Account, model: string): boolean {
+    const own = known.get(name) as Knowledge
+    if (this.#disabled.has(name) || this.#mustWait(own, model) || this.#now < own.coolUntil) return false
+    return !isOut(own) || own.back !== undefined || own.trial === undefined
   }
 
-  #candidates({ pool }: Gateway, conversation: string): PooledAccount[] {
-    const all = pool.candidates([this.#upstream], MODEL, () =>
+  #mustWait({ waitUntil, refusedUntil, limits }: Knowledge, model: string): boolean {
+    return this.#now < Math.max(waitUntil, refusedUntil, limits.get(model) ?? 0)
+  }
+
+  #candidates({ pool }: Gateway, conversation: string, model: string): PooledAccount[] {
+    const all = pool.candidates([this.#upstream], model, () =>
       this.#mutation === 'moves all conversations' ? `${conversation} ${this.#now}` : conversation,
     )
     return this.#mutation === 'asks accounts that are out first' ? all.reverse() : all
@@ -148,9 +178,10 @@ export class PoolSimulation {
 
   #ask(gateway: Gateway): string {
     const conversation = `c${this.#random.below(50)}`
-    const candidates = this.#candidates(gateway, conversation)
+    const model = this.#random.pick(MODELS) as string
+    const candidates = this.#candidates(gateway, conversation, model)
     const [asked] = candidates
-    const ready = this.#upstream.accounts.filter(account => this.#isReady(gateway, account))
+    const ready = this.#upstream.accounts.filter(account => this.#isReady(gateway, account, model))
     this.#checkAffinity(conversation, candidates)
     if (!asked) {
       if (ready.length > 0) throw new Error(`no account is asked, and ${ready[0]?.name} is well`)
@@ -158,17 +189,16 @@ export class PoolSimulation {
     }
     const { name } = asked.account
     const own = gateway.known.get(name) as Knowledge
-    if (own.isBarred) throw new Error(`${name} is asked, and its provider has refused it`)
     if (this.#disabled.has(name)) throw new Error(`${name} is asked, and an operator has disabled it`)
-    if (this.#now < own.waitUntil) throw new Error(`${name} is asked, and must wait`)
+    if (this.#mustWait(own, model)) throw new Error(`${name} is asked for ${model}, and must wait`)
     if (ready.length > 0 && !ready.includes(asked.account))
       throw new Error(`${name} is asked, and ${ready[0]?.name} is well`)
     if (!gateway.pool.begin(asked, candidates.length === 1)) throw new Error(`${name} was chosen and is not asked`)
-    if (own.outs > 0) own.since = new Set([...own.since, asked])
-    if (own.outs > 0 && !own.back) own.trial ??= asked
+    if (isOut(own)) own.since = new Set([...own.since, asked])
+    if (isOut(own) && !own.back) own.trial ??= asked
     if (this.#mutation === 'tries with many requests') gateway.pool.ended(asked)
     gateway.running.push({ asked, key: asked.account.key })
-    return asked.lastResort ? 'ask the last resort' : own.outs > 0 ? 'try' : 'ask'
+    return asked.lastResort ? 'ask the last resort' : isOut(own) ? 'try' : 'ask'
   }
 
   /** A conversation goes where it always goes while the same accounts are well. */
@@ -192,20 +222,26 @@ export class PoolSimulation {
     if (!request) return 'nothing runs'
     const { asked, key } = request
     const own = known.get(asked.account.name) as Knowledge
+    const isOfThisKey = this.#upstream.accounts.some(account => account.key === key)
     if (isBeginning) {
       pool.answers(asked)
-      if (own.since.has(asked) && !own.back)
-        Object.assign(own, { back: asked, inARow: 0, trial: undefined, coolUntil: 0 })
+      if (isOut(own) && own.since.has(asked) && !own.back)
+        Object.assign(own, { back: own.outs > 0 ? asked : undefined, inARow: 0, trial: undefined, coolUntil: 0, ...ACCEPTED }) // prettier-ignore
+      if (isOfThisKey) own.backAt = pool.health(asked.account).state.backAt
       return 'begin'
     }
     const wasTrial = own.trial === asked
     if (wasTrial) own.trial = undefined
-    const isOfThisKey = this.#upstream.accounts.some(account => account.key === key)
     const dice = this.#random.below(20)
     if (dice < 9) {
       if (this.#mutation === 'is never well again') return 'success'
       pool.succeeded(asked)
-      if (isOfThisKey) Object.assign(own, { outs: 0, inARow: 0, trial: undefined, back: undefined, coolUntil: 0 })
+      if (!isOfThisKey) return 'success'
+      // What was under way when it was refused tells nothing about that.
+      const isOld = own.refusals > 0 && !own.since.has(asked)
+      Object.assign(own, { outs: 0, inARow: 0, coolUntil: 0, suspect: undefined })
+      if (!isOld) Object.assign(own, { trial: undefined, back: undefined, ...ACCEPTED })
+      own.backAt = pool.health(asked.account).state.backAt
       return 'success'
     }
     if (dice < 11) {
@@ -213,17 +249,33 @@ export class PoolSimulation {
       return 'client left'
     }
     if (dice < 12) {
-      if (this.#mutation === 'bars nobody') pool.failed(asked, 'x')
+      if (this.#mutation === 'refuses nobody') pool.failed(asked, 'x')
       else pool.refused(asked, 401, 'x')
-      if (isOfThisKey) own.isBarred = true
+      if (isOfThisKey) this.#refused(own, asked)
       return 'refused'
     }
+    if (dice < 13) {
+      const customer = this.#random.pick(KEYS) as string
+      pool.suspected(asked, this.#mutation === 'believes one key' ? String(this.#now) : customer, 400, 'x')
+      if (!isOfThisKey) return 'suspected'
+      if (own.refusals > 0 ? wasTrial : own.suspect !== undefined && own.suspect !== customer) this.#refused(own, asked)
+      else own.suspect = customer
+      return 'suspected'
+    }
     if (dice < 14) {
+      const waitMs = 1 + this.#random.below(WAIT_MAX_MS)
+      if (this.#mutation === 'limits all models') pool.failed(asked, 'x', waitMs)
+      else pool.limited(asked, 'x', waitMs)
+      const until = Math.max(own.limits.get(asked.model) ?? 0, this.#now + waitMs)
+      if (isOfThisKey) own.limits = new Map([...own.limits, [asked.model, until]])
+      return 'limited'
+    }
+    if (dice < 15) {
       const waitMs = 1 + this.#random.below(WAIT_MAX_MS)
       pool.failed(asked, 'x', this.#mutation === 'ignores waits' ? 0 : waitMs)
       if (isOfThisKey) {
         own.waitUntil = Math.max(own.waitUntil, this.#now + waitMs)
-        if (own.outs === 0 || own.since.has(asked)) own.inARow++
+        if (!isOut(own) || own.since.has(asked)) own.inARow++
       }
       return 'asked to wait'
     }
@@ -236,9 +288,16 @@ export class PoolSimulation {
     return 'failure'
   }
 
+  #refused(own: Knowledge, asked: PooledAccount): void {
+    if (own.refusals > 0 && !own.since.has(asked)) return
+    own.refusedUntil = this.#now + Math.min(REFUSED_MS * 2 ** own.refusals, REFUSED_MS_MAX)
+    own.refusals++
+    Object.assign(own, { trial: undefined, back: undefined, suspect: undefined, since: new Set() })
+  }
+
   #failed(own: Knowledge, asked: PooledAccount, wasTrial: boolean): void {
     // What was under way when it was taken out tells nothing new.
-    if (own.outs > 0 && !own.since.has(asked)) return
+    if (isOut(own) && !own.since.has(asked)) return
     own.inARow++
     if ((own.inARow < FAILURES && !wasTrial) || this.#now < own.coolUntil) return
     own.outs++
@@ -262,15 +321,27 @@ export class PoolSimulation {
         for (const [name, { health }] of from.pool.members) to.pool.members.get(name)?.health.adopt(health.state)
     }
     for (const name of NAMES) {
-      const isBarred = this.#gateways.some(({ known }) => known.get(name)?.isBarred)
+      // Each gateway's limits before, of which the latest change counts.
+      const limits = this.#gateways.map(({ known }) => known.get(name)?.limits)
       for (const gateway of this.#gateways) {
         const { state } = gateway.pool.members.get(name)?.health ?? {}
         // Of times and levels, the latest change counts. The model takes them over and checks that both agree.
         const own = gateway.known.get(name) as Knowledge
-        own.isBarred = isBarred
         if (!state) continue
-        if (own.coolUntil !== state.coolUntil || own.outs !== state.level)
+        const { times: refusals = 0, until: refusedUntil = 0 } = state.refused ?? {}
+        if (own.coolUntil !== state.coolUntil || own.outs !== state.level || own.refusedUntil !== refusedUntil)
           Object.assign(own, { back: undefined, since: new Set() })
+        Object.assign(own, { refusals, refusedUntil })
+        // A reply or a reset elsewhere ends failures in a row.
+        if (own.backAt < state.backAt) Object.assign(own, FORGOTTEN)
+        own.backAt = state.backAt
+        const limited = new Map(MODELS.map(model => [model, state.models[model]?.until ?? 0]))
+        const isKnown = (model: string): boolean => {
+          const left = (each?: ReadonlyMap<string, number>): number => Math.max(this.#now, each?.get(model) ?? 0)
+          return limits.some(each => Math.abs(left(each) - left(limited)) <= 1000)
+        }
+        if (!MODELS.every(isKnown)) throw new Error(`${name} has a limit of a model that nobody set`)
+        own.limits = limited
         own.waitUntil = state.waitUntil
         own.coolUntil = state.coolUntil
         own.outs = state.level
@@ -278,7 +349,7 @@ export class PoolSimulation {
       const [first, second] = this.#gateways.map(({ pool }) => pool.members.get(name)?.health.state)
       // A wait that is hardly longer is not shared.
       const apartMs = Math.abs((first?.waitUntil ?? 0) - (second?.waitUntil ?? 0))
-      if (first?.coolUntil !== second?.coolUntil || apartMs > 1000)
+      if (first?.coolUntil !== second?.coolUntil || apartMs > 1000 || first?.refused?.until !== second?.refused?.until)
         throw new Error(`the gateways do not agree on ${name}`)
     }
     return 'share'
@@ -292,7 +363,7 @@ export class PoolSimulation {
     )
     for (const { pool, known } of this.#gateways) {
       if (this.#mutation !== 'ignores a new key') pool.use([this.#upstream])
-      known.set(name, { ...NOTHING })
+      known.set(name, { ...NOTHING, backAt: pool.members.get(name)?.health.state.backAt ?? 0 })
     }
     return 'change a key'
   }
@@ -301,12 +372,10 @@ export class PoolSimulation {
     const name = this.#random.pick(NAMES) as string
     this.#share()
     pool.reset(name)
-    known.set(name, { ...NOTHING })
-    for (const each of this.#gateways)
-      Object.assign(each.known.get(name) ?? {}, { isBarred: false, inARow: 0, trial: undefined, back: undefined })
+    known.set(name, { ...NOTHING, backAt: pool.members.get(name)?.health.state.backAt ?? 0 })
     this.#share()
     for (const each of this.#gateways)
-      if (each.pool.members.get(name)?.health.state.barred) throw new Error(`${name} stays barred`)
+      if (each.pool.members.get(name)?.health.state.refused) throw new Error(`${name} stays refused`)
     return 'reset'
   }
 
@@ -329,12 +398,12 @@ export class PoolSimulation {
         const health = pool.members.get(name)?.health
         if (health) health.disabled = false
         pool.reset(name)
-        known.set(name, { ...NOTHING })
+        known.set(name, { ...NOTHING, backAt: pool.members.get(name)?.health.state.backAt ?? 0 })
       }
     }
     this.#now += WAIT_MAX_MS
     for (const gateway of this.#gateways)
-      if (this.#candidates(gateway, 'c').filter(({ lastResort }) => !lastResort).length < NAMES.length)
+      if (this.#candidates(gateway, 'c', 'large').filter(({ lastResort }) => !lastResort).length < NAMES.length)
         throw new Error('an account does not come back')
   }
 }

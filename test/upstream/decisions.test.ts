@@ -1,10 +1,17 @@
 import t from 'tap'
+import { classify, type Verdict } from '../../core/formats/classify.ts'
 import { type About, aboutOf, DECISIONS, decide, mayGoOn, type Standing } from '../../core/upstream/decisions.ts'
 import { keepsTable } from '../tables.ts'
 
 /** What follows from the end of an attempt, and when a request goes on to another account. */
 
-const failure = (type: string) => ({ message: 'no', type })
+const verdict = (about: Verdict['about'], more: Partial<Verdict> = {}): Verdict => ({
+  about,
+  unsure: false,
+  limit: false,
+  outMs: undefined,
+  ...more,
+})
 
 t.test('each failure is about one row of the table', t => {
   const cases: [Parameters<typeof aboutOf>, About][] = [
@@ -13,27 +20,23 @@ t.test('each failure is about one row of the table', t => {
     [['timeout'], 'timeout'],
     [['empty'], 'empty'],
     [['too large'], 'too large'],
-    [['empty', { status: 200, failure: failure('overloaded_error') }], 'empty'],
-    [['empty', { status: 200, failure: failure('invalid_request_error') }], 'request'],
-    [[400, { status: 400, failure: undefined }], 'request'],
-    [[400, { status: 400, failure: failure('billing_error') }], 'refused'],
-    [[400, { status: 400, failure: { message: 'no balance', aboutAccount: true } }], 'unclear refusal'],
-    [[422, { status: 422, failure: { message: 'no balance', aboutAccount: true } }], 'unclear refusal'],
-    [[413, { status: 413, failure: undefined }], 'request'],
-    [[422, { status: 422, failure: undefined }], 'request'],
-    [[401, { status: 401, failure: undefined }], 'refused'],
-    [[402, { status: 402, failure: undefined }], 'refused'],
-    [[403, { status: 403, failure: failure('authentication_error') }], 'refused'],
-    [[403, { status: 403, failure: failure('permission_error') }], 'unclear refusal'],
-    [[403, { status: 403, failure: undefined }], 'unclear refusal'],
-    [[404, { status: 404, failure: undefined }], 'other 4xx'],
-    [[408, { status: 408, failure: undefined }], 'other status'],
-    [[409, { status: 409, failure: undefined }], 'conflict'],
-    [[429, { status: 429, failure: undefined }], 'overloaded'],
-    [[500, { status: 500, failure: undefined }], 'other status'],
-    [[503, { status: 503, failure: undefined }], 'overloaded'],
-    [[529, { status: 529, failure: undefined }], 'overloaded'],
-    [[302, { status: 302, failure: undefined }], 'below 400'],
+    [['empty', verdict('provider')], 'empty'],
+    [['empty', verdict('none')], 'empty'],
+    [['empty', verdict('request')], 'request'],
+    [['empty', verdict('account')], 'refused'],
+    [['empty', verdict('model', { limit: true })], 'limited'],
+    [[400, verdict('request')], 'request'],
+    [[400, verdict('account')], 'refused'],
+    [[400, verdict('account', { unsure: true })], 'unclear refusal'],
+    [[429, verdict('account', { limit: true })], 'overloaded'],
+    [[429, verdict('model', { limit: true })], 'limited'],
+    [[404, verdict('none')], 'other 4xx'],
+    [[409, verdict('none')], 'conflict'],
+    [[408, verdict('provider')], 'other status'],
+    [[500, verdict('provider')], 'other status'],
+    [[503, verdict('provider')], 'overloaded'],
+    [[529, verdict('provider')], 'overloaded'],
+    [[302, verdict('provider')], 'other status'],
   ]
   for (const [args, about] of cases) t.equal(aboutOf(...args), about, JSON.stringify(args))
   t.end()
@@ -41,7 +44,11 @@ t.test('each failure is about one row of the table', t => {
 
 t.test('a failure that may go to another account does so only if retry.on lists it', t => {
   const asks = (kind: Parameters<typeof aboutOf>[0], ...on: string[]): boolean =>
-    decide(aboutOf(kind), kind, new Set(on)).asksNext
+    decide(
+      aboutOf(kind, typeof kind === 'number' ? classify({ status: kind, failure: { message: '' } }) : undefined),
+      kind,
+      new Set(on),
+    ).asksNext
   t.ok(asks('connect', 'connect'))
   t.notOk(asks('connect', 'timeout', 'empty', '5xx'))
   t.ok(asks(429, '429'))
@@ -51,6 +58,11 @@ t.test('a failure that may go to another account does so only if retry.on lists 
   t.ok(asks(409, '409'))
   t.notOk(asks(409, '5xx'))
   t.ok(asks(401), 'an account that is refused is left without being listed')
+  t.ok(
+    decide('limited', 404, new Set()).asksNext,
+    'what `retry.on` cannot list, if the file says that it is about the model',
+  )
+  t.notOk(asks(302, '5xx'), 'a redirection')
   t.notOk(decide('request', 400, new Set(['400'])).asksNext, 'the fault of a request follows it everywhere')
   t.end()
 })
@@ -75,11 +87,11 @@ t.test('an exchange goes on only while nothing has begun, somebody waits, time i
 /** The rows of the table in the words of docs/pools.md. */
 const ABOUT: Readonly<Record<About, string>> = {
   'not asked': 'the account was not asked: another request tries it, or it must wait',
-  refused: '401 or 402; 400 or 403 with a type or code that names the account',
-  'unclear refusal': 'any other 403; 400, 404, 413 or 422 with a text about the account',
-  overloaded: '429, 503 or 529',
-  'other status': '408 or 5xx',
-  'below 400': 'a redirection, or another status below 400 that is not 200',
+  refused: 'a failure about the account',
+  'unclear refusal': 'a failure about the account by its wording, or any other 403',
+  limited: 'a failure about the model',
+  overloaded: '503, 529, or a 429 about the account',
+  'other status': 'any other failure about the provider, such as 500',
   conflict: '409',
   'other 4xx': 'any other 4xx, such as 404',
   connect: 'no connection, or one that broke before the whole request was sent',
@@ -87,18 +99,20 @@ const ABOUT: Readonly<Record<About, string>> = {
     'sent, and no answer, or not all of a reply in one piece; a silent stream; a reply that cannot be translated',
   empty: 'status 200 without a reply',
   'too large': 'a reply, or an event of it, over the limits of the gateway',
-  request: "any other 400, 413 or 422, or a failure of the request's own",
+  request: 'a failure about the request',
   cut: 'a stream that had begun broke off',
   'ended with an error': 'a stream that had begun ended with an error',
   left: 'the client left, or the gateway ended the exchange',
-  served: "the reply is complete, or a stream that had begun ended with a failure of the request's own",
+  served: 'the reply is complete, or a stream that had begun ended with a failure about the request',
 }
 const HEALTH = {
   nothing: 'unchanged',
   success: 'well',
   failure: 'one failure',
   'failure and wait': 'one failure, and not asked before the time that the provider names',
-  refusal: 'not asked until its key changes',
+  limit: 'well; the model is not asked for before the time that the provider names',
+  refusal: 'not asked for a minute, then tried; twice as long each time',
+  suspicion: 'unchanged, until it meets the request of a second key',
 }
 const ASKS = { always: 'yes', listed: 'if `retry.on` lists it', never: 'no' }
 

@@ -1,0 +1,168 @@
+import type { ServerResponse } from 'node:http'
+import t, { type Test } from 'tap'
+import type { Account, Upstream } from '../../core/config/config.ts'
+import { startGateway, type TestGateway } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { BODY, CHAT, REPLY, withSpare } from '../pooled.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
+
+/** Each way in which a provider refuses or limits: two accounts, two models, two customers. */
+
+/** What the provider says. No customer may read it. */
+const SECRET = 'org-1'
+const OTHER_MODEL = 'acme/famC-5.6-luna'
+
+/** The requests that follow a failure, in their order: which of them the account that failed is asked for. */
+interface Follows {
+  /** The same customer, for the same model. */
+  readonly again: boolean
+  /** Another model. */
+  readonly otherModel: boolean
+  /** Another customer, who meets the same failure. */
+  readonly otherKey: boolean
+  /** A third customer, after that. */
+  readonly afterwards: boolean
+}
+
+const OUT: Follows = { again: false, otherModel: false, otherKey: false, afterwards: false }
+const MODEL_OUT: Follows = { again: false, otherModel: true, otherKey: false, afterwards: false }
+const SUSPECTED: Follows = { again: true, otherModel: true, otherKey: true, afterwards: false }
+const WELL: Follows = { again: true, otherModel: true, otherKey: true, afterwards: true }
+
+const failing =
+  (status: number, error: object, headers: Record<string, string> = {}) =>
+  (res: ServerResponse): void =>
+    json(res, { error: { message: `${SECRET} fails`, ...error } }, status, headers)
+
+const words = (message: string): object => ({ message: `${SECRET}: ${message}`, type: 'invalid_request_error' })
+
+const WAYS: readonly (readonly [name: string, fail: (res: ServerResponse) => void, follows: Follows, row?: object])[] =
+  [
+    ['401', failing(401, {}), OUT],
+    ['402', failing(402, {}), OUT],
+    ['403 with a code', failing(403, { code: 'account_deactivated' }), OUT],
+    ['403 without a code', failing(403, {}), SUSPECTED],
+    ['400 with a code', failing(400, { code: 'billing_hard_limit_reached' }), OUT],
+    ['400 about the balance', failing(400, words('Your credit balance is too low')), SUSPECTED],
+    ['400 about a spending limit', failing(400, words('you have reached your spending limit')), SUSPECTED],
+    ['400 about the organization', failing(400, words('This organization has been disabled.')), SUSPECTED],
+    ['400 about the key', failing(400, words('Your API key has expired')), SUSPECTED],
+    ['404 about the account', failing(404, words('the account was suspended')), SUSPECTED],
+    ['429 without quota', failing(429, { code: 'insufficient_quota' }), OUT],
+    ['429 with a time', failing(429, {}, { 'retry-after': '3000' }), MODEL_OUT],
+    ['429 without a time', failing(429, {}), MODEL_OUT],
+    ['429 of the account', failing(429, words('this exceeds the limit of your account'), { 'retry-after': '60' }), OUT],
+    ['429 of a plan', failing(429, { type: 'usage_limit_reached', resets_in_seconds: 900 }), OUT],
+    ['503 with a time', failing(503, {}, { 'retry-after': '60' }), OUT],
+    ['200 without quota', res => json(res, { error: { message: SECRET, code: 'insufficient_quota' } }), OUT],
+    ['a stream without quota', res => sse(res, `data: {"error":{"message":"${SECRET}","code":"insufficient_quota"}}\n\n`), OUT], // prettier-ignore
+    ['500', failing(500, {}), WELL],
+    ['a row about the account', failing(418, { code: 'E7' }), OUT, { code: 'E7', about: 'account' }],
+    ['a row about the account, by its wording', failing(400, words('recharge it')), SUSPECTED, { message: 'Recharge', about: 'account' }], // prettier-ignore
+    ['a row about the model', failing(404, { code: 'sold_out' }), MODEL_OUT, { status: 404, code: 'sold_out', about: 'model' }], // prettier-ignore
+    ['a row about the provider', failing(400, words('try later')), WELL, { status: 400, message: 'try later', about: 'provider' }], // prettier-ignore
+  ]
+
+interface Scene {
+  readonly g: TestGateway
+  readonly first: ScriptedUpstream
+  readonly second: ScriptedUpstream
+}
+
+async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
+  const [first, second] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
+  for (const each of [first, second]) each.script = (_received, res) => json(res, REPLY)
+  const g = await startGateway(t, { upstream: first.url, edit: file => edit(withSpare(file, second)) })
+  return { g, first, second }
+}
+
+const accountOf = ({ gateway }: TestGateway): Account =>
+  (gateway.config.upstreams.get('famC') as Upstream).accounts[0] as Account
+
+t.test(
+  'the customer of an account that refuses or limits is served by the next one, and reads nothing of it',
+  async t => {
+    const rows = WAYS.flatMap(([, , , row]) => (row ? [row] : []))
+    const { g, first } = await scene(t, file =>
+      file.set('upstreams.famC.failures', rows).set('upstreams.famC.health', { failures: 100, rate: 1 }),
+    )
+    const keys = [await g.key('famC'), await g.key('famC'), await g.key('famC')] as const
+    for (const [name, fail, follows] of WAYS) {
+      g.gateway.pool.reset()
+      const asked = async (key: string, model = BODY.model): Promise<boolean> => {
+        const before = first.requests.length
+        const reply = await g.call(CHAT, { key, body: { ...BODY, model, stream: name.includes('stream') } })
+        t.equal(reply.status, 200, name)
+        t.notMatch(reply.text, SECRET)
+        return first.requests.length > before
+      }
+      first.script = (_received, res) => fail(res)
+      t.equal(await asked(keys[0]), true, `${name}: it is asked`)
+      // A model may wait for a second only.
+      const isLimited = g.gateway.pool.health(accountOf(g)).waitMs(Date.now(), modelSent(g)) > 0
+      t.equal(isLimited, !follows.again, `${name}: again`)
+      first.script = (_received, res) => json(res, REPLY)
+      const isOut = g.gateway.pool.health(accountOf(g)).outMs(Date.now()) > 0
+      t.equal(isOut, !follows.otherModel, `${name}: another model`)
+      first.script = (_received, res) => fail(res)
+      if (follows.otherKey) t.equal(await asked(keys[1]), true, `${name}: another customer`)
+      t.equal(
+        g.gateway.pool.health(accountOf(g)).waitMs(Date.now(), modelSent(g)) === 0,
+        follows.afterwards,
+        `${name}: afterwards`,
+      )
+      if (!follows.afterwards && name !== '429 without a time' && !name.includes('model'))
+        t.equal(await asked(keys[2]), false, `${name}: a third customer`)
+    }
+    for (const key of keys) await g.settled(key)
+  },
+)
+
+function modelSent({ gateway }: TestGateway): string {
+  return gateway.config.keyTypes.get('famC')?.models.get(BODY.model)?.sends ?? ''
+}
+
+t.test('a model that is limited at one account is served by the other, and other models by the first', async t => {
+  const { g, first, second } = await scene(t)
+  const key = await g.key('famC')
+  first.script = (_received, res) => failing(429, {}, { 'retry-after': '3000' })(res)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  first.script = (_received, res) => json(res, REPLY)
+  const asked = (): number[] => [first.requests.length, second.requests.length]
+  t.same(asked(), [1, 1])
+  t.equal((await g.call(CHAT, { key, body: { ...BODY, model: OTHER_MODEL } })).status, 200)
+  t.same(asked(), [2, 1], 'another model')
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  t.same(asked(), [2, 2], 'the model that is limited')
+  second.script = (_received, res) => failing(429, {}, { 'retry-after': '20' })(res)
+  await g.call(CHAT, { key, body: BODY })
+  const refused = await g.call(CHAT, { key, body: BODY })
+  t.equal(refused.status, 503)
+  t.ok(Number(refused.headers.get('retry-after')) <= 20, 'until the second account can serve the model')
+  await g.settled(key)
+})
+
+t.test('one customer cannot take an account out by any text', async t => {
+  const { g, first } = await scene(t)
+  const key = await g.key('famC')
+  const texts = [
+    'Your credit balance is too low',
+    'this organization has been disabled',
+    'Your API key has expired',
+    'usage limit of your account, all models',
+  ]
+  for (const text of texts) {
+    // The provider repeats what the customer wrote, in its own case, quoted or not.
+    for (const said of [text, text.toUpperCase(), `"${text}"`, `bad value '${text}' in messages`]) {
+      for (const status of [400, 403, 404, 413, 422]) {
+        first.script = (_received, res) => json(res, { error: { message: said } }, status)
+        const body = { ...BODY, messages: [{ role: 'user', content: text }] }
+        for (let nth = 0; nth < 3; nth++) await g.call(CHAT, { key, body })
+      }
+      first.script = (_received, res) => json(res, { error: { message: said } }, 429)
+      await g.call(CHAT, { key, body: { ...BODY, messages: [{ role: 'user', content: text }] } })
+    }
+  }
+  t.equal(g.gateway.pool.health(accountOf(g)).outMs(Date.now()), 0)
+  await g.settled(key)
+})
