@@ -82,7 +82,7 @@ export default definePlugin({
             'account_usable',
             'gauge',
             'Whether an account of an upstream may be asked.',
-            accounts(({ health }) => (health.outMs(now()) > 0 ? 0 : 1)),
+            accounts(({ health }) => (health.isOut(now()) ? 0 : 1)),
           ),
           ...metric(
             'account_requests_total',

@@ -78,8 +78,8 @@ function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayEr
 
 /** Returns a rejection in the upstream's words, with its codes if the client uses the same format. */
 function rejection({ route, format }: Known, status: number, failure: Failure, cause: Error): GatewayError {
-  const { message, param, type, waitMs: _waitMs, ...codes } = failure
   const own = route.format === format
+  const { message, param, type, waitMs: _waitMs, ...codes } = own ? format.recognisable(failure) : failure
   const overflow = own ? undefined : overflowOf(failure)
   if (overflow)
     return new GatewayError('context_too_long', { cause, message: format.overflow(overflow.tokens, overflow.most) })

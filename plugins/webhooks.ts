@@ -121,7 +121,7 @@ export default definePlugin({
       const out = new Map<string, { reason: string; long: boolean }>()
       for (const { account } of operator.accountsOf(host.config)) {
         const health = host.pool.health(account)
-        if (health.outMs(now()) === 0) {
+        if (!health.isOut(now())) {
           outSince.delete(account.name)
           continue
         }

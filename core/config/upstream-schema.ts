@@ -181,7 +181,8 @@ export const UPSTREAM = {
           message: {
             type: 'string',
             minLength: 4,
-            description: 'Part of the message, in any case. It does not count if it is quoted or stands in the request.',
+            description:
+              'Part of the message, in any case. It does not count if it is quoted or stands in the request.',
           },
           about: {
             type: 'string',

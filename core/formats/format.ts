@@ -7,7 +7,7 @@ import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../money/usage.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
 import type { Codec } from './translate/neutral.ts'
-import type { CountedUsage, FormatName, RawUsage, Reading } from './terms.ts'
+import type { CountedUsage, Failure, FormatName, RawUsage, Reading } from './terms.ts'
 
 /** What a format needs to know in order to end a running stream. */
 export interface RunningStream {
@@ -51,6 +51,10 @@ export interface Format {
   readonly standardTier: string
   /** A stream reports its input at its beginning and shows its reasoning, so little is unknown if it ends early. */
   readonly reportsInputFirst: boolean
+  /** The text that ends a complete stream whose upstream left it out, for clients that wait for it. */
+  readonly ending: string
+  /** Whether a parsed JSON reply with status 200 has what every reply has. */
+  isReply(json: unknown): boolean
   /** Whether `Reading.final` can be relied on before the reply is complete. If not, content may follow that usage. */
   readonly marksFinalUsage: boolean
   /** A stream reports each call of a provider's tool when it begins. */
@@ -98,6 +102,8 @@ export interface Format {
   replaceError(json: unknown, error: GatewayError, requestId: string): unknown
   /** The text that ends a running stream with an error. */
   errorEvent(error: GatewayError, requestId: string, running: RunningStream): string
+  /** A failure of an upstream of this format as the format's agents recognise it. Its own words and codes are kept. */
+  recognisable(failure: Failure): Failure
   /** The message for a client whose input is too long, in the words that make agents shorten it. */
   overflow(tokens: number | undefined, most: number | undefined): string
   /** Translates to and from the neutral model, for clients and upstreams of different formats. */

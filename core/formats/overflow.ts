@@ -3,26 +3,37 @@ import type { Failure } from './terms.ts'
 
 const CODES = new Set(['context_length_exceeded', 'context_too_long', 'model_max_prompt_tokens_exceeded'])
 
+/** Messages by which Claude Code 2.1.329 shortens a conversation. */
+const KNOWN_TO_AGENTS = [
+  'prompt is too long',
+  '^input is too long',
+  'exceed context limit',
+  'maximum context length',
+  'context_length_exceeded',
+  'exceeds the (?:available )?context (?:window|size)',
+  'context window exceeds limit',
+  'longer than the (?:maximum )?(?:model.s )?(?:context )?length',
+  'exceeds the maximum number of tokens allowed',
+  'exceeded model token limit',
+  'input token length too long',
+  'maximum context limit',
+  'maximum prompt length',
+  'but model only supports up to',
+  'reduce the length of the messages',
+  'longer than the maximum model length',
+  'range of input length should be',
+  'prompt exceeds max length',
+  'input tokens exceed the configured limit',
+  'tokens in request more than max tokens allowed',
+]
+const AGENT_WORDS = new RegExp(KNOWN_TO_AGENTS.join('|'), 'i')
+
 /** Messages of providers and of servers that speak their formats. */
 const WORDS = new RegExp(
   [
-    'prompt is too long',
-    '^input is too long',
-    'exceed context limit',
-    'maximum context length',
-    'context_length_exceeded',
-    'exceeds the (?:available )?context (?:window|size)',
-    'context window exceeds limit',
-    'longer than the (?:maximum )?(?:model.s )?context length',
-    'exceeds the maximum number of tokens allowed',
-    'exceeded model token limit',
-    'input token (?:length too long|count .* exceeds the maximum)',
-    'maximum context limit',
-    'maximum prompt length',
-    'but model only supports up to',
-    'reduce the length of the (?:messages|input)',
-    'longer than the maximum model length',
-    'range of input length should be',
+    ...KNOWN_TO_AGENTS,
+    'input token count .* exceeds the maximum',
+    'reduce the length of the input',
     'prompt exceeds (?:the )?max(?:imum)? length',
     'context length is only \\d',
     'exceeds (?:the |this )?(?:model.s )?(?:maximum )?context (?:length|window)',
@@ -54,4 +65,15 @@ export function overflowOf({ message, code, errorCode }: Failure): { tokens?: nu
     if (found) return { tokens: Number(found[tokens]), most: Number(found[most]) }
   }
   return {}
+}
+
+/** A failure with the code by which Codex and chat clients recognise that the input is too long, if it says so. */
+export function recognisedByCode(failure: Failure): Failure {
+  return overflowOf(failure) ? { ...failure, code: 'context_length_exceeded' } : failure
+}
+
+/** A failure with words by which Claude Code recognises that the input is too long, if it says so in other words. */
+export function recognisedByMessage(failure: Failure): Failure {
+  if (!overflowOf(failure) || AGENT_WORDS.test(failure.message)) return failure
+  return { ...failure, message: `prompt is too long: ${failure.message}` }
 }

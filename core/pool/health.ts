@@ -51,11 +51,11 @@ export class Health {
    */
   ready(now: number, model?: string): boolean {
     if (this.waitMs(now, model) > 0 || now < this.#coolUntil) return false
-    return !this.#isOut || this.#broughtBack !== undefined || !this.#trial
+    return !this.#wasTakenOut || this.#broughtBack !== undefined || !this.#trial
   }
 
   /** Whether it was taken out, and no reply has ended that. */
-  get #isOut(): boolean {
+  get #wasTakenOut(): boolean {
     return this.#level > 0 || this.#refused !== undefined
   }
 
@@ -74,6 +74,11 @@ export class Health {
     return Math.max(this.waitMs(now), this.#coolUntil - now)
   }
 
+  /** Whether the account is out, for operators: not asked now, or refused by its provider and not yet accepted again. */
+  isOut(now: number): boolean {
+    return this.#refused !== undefined || this.outMs(now) > 0
+  }
+
   /**
    * Notes that a request goes to the account.
    * @param request stands for the request
@@ -83,7 +88,7 @@ export class Health {
    */
   begin(now: number, request: object, lastResort: boolean, model?: string): boolean {
     if (lastResort ? this.waitMs(now, model) > 0 : !this.ready(now, model)) return false
-    if (this.#isOut) {
+    if (this.#wasTakenOut) {
       this.#sentSince.add(request)
       if (!this.#broughtBack) this.#trial ??= request
     }
@@ -109,7 +114,7 @@ export class Health {
    * @returns whether that has brought the account back
    */
   answers(now: number, request: object): boolean {
-    if (!this.#isOut || this.#broughtBack || !this.#sentSince.has(request)) return false
+    if (!this.#wasTakenOut || this.#broughtBack || !this.#sentSince.has(request)) return false
     // If it only was refused, a reply ends that.
     if (this.#level > 0) this.#broughtBack = request
     this.#trial = undefined
@@ -136,7 +141,7 @@ export class Health {
     this.#count(now, 0)
     // What was under way when the provider refused the account tells nothing about that.
     const isRefused = this.#refused !== undefined && !this.#sentSince.has(request)
-    const wasOut = this.#isOut
+    const wasOut = this.#wasTakenOut
     const isNew = wasOut && !this.#broughtBack
     this.#inARow = this.#level = 0
     // A request that was under way, or had no better account, may succeed before the time is over.
@@ -173,7 +178,7 @@ export class Health {
     const wasTrial = this.#takesTrial(request) || this.#broughtBack === request
     this.#note(now, reason)
     // Requests that were under way when it was taken out tell nothing new.
-    const isNews = !this.#isOut || this.#sentSince.has(request)
+    const isNews = !this.#wasTakenOut || this.#sentSince.has(request)
     if (isNews) {
       this.#inARow++
       this.#count(now, 1, config.windowMs)

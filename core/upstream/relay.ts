@@ -37,7 +37,9 @@ export async function relay(
   const rules = x.route.upstream.failures
   const stands = (words: string): boolean => standsIn(words, x.body.bytes())
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
-  const isStream = type.startsWith('text/event-stream')
+  // Some providers leave the type out. Then the bytes tell.
+  const isUntyped = type === '' && reply.status === 200
+  const isStream = type.startsWith('text/event-stream') || (isUntyped && x.inference && x.body.get('stream') === true)
   const clientGetsStream = translation ? translation.streams : isStream
   const makeHead: MakeHead = (failure, opening) => ({
     status: reply.status,
@@ -46,7 +48,10 @@ export async function relay(
     failure,
     verdict: failure && classify({ ...reply, failure }, { rules, stands, now: now() }),
     model: translation ? x.model.asked : opening && x.format.modelOf(opening.json),
-    reply: downwardHeaders(reply.headers, translation),
+    reply: {
+      ...(isUntyped && { 'content-type': isStream ? 'text/event-stream' : 'application/json' }),
+      ...downwardHeaders(reply.headers, translation),
+    },
     attempt,
   })
   const body = decompressed(reply)
@@ -67,8 +72,8 @@ export async function relay(
       x.inOnePiece = true
     }
     if (isStream && clientGetsStream) outcome = await new StreamRelay(relayed).run()
-    else if (isStream || JSON_TYPE.test(type)) outcome = await relayWhole(relayed, isStream)
-    else throw failedWith(makeHead({ message: `content-type ${type || 'missing'} under status 200` }))
+    else if (isStream || isUntyped || JSON_TYPE.test(type)) outcome = await relayWhole(relayed, isStream)
+    else throw failedWith(makeHead({ message: `content-type ${type} under status 200` }))
     return outcome
   } finally {
     if (outcome?.kind === 'relayed') drainRemainder(reply, x.limits.keepaliveMs)

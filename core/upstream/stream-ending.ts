@@ -19,6 +19,8 @@ export class StreamEnding {
   /** Numbers of the parts of the reply that have begun, and of those that have ended. */
   readonly #opened = new Set<number>()
   readonly #closed = new Set<number>()
+  /** Whether the event that no other follows has come. */
+  #terminalCame = false
 
   constructor(x: HttpExchange, hooks: ReplyHooks, translation: StreamTranslation | undefined) {
     this.#x = x
@@ -27,7 +29,8 @@ export class StreamEnding {
   }
 
   /** Notes the parts that an event begins and ends. @returns whether the reply is complete with it */
-  note({ opens, closes, last }: Reading): boolean {
+  note({ opens, closes, last, terminal }: Reading): boolean {
+    if (terminal) this.#terminalCame = true
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     const { format } = this.#x.route
@@ -48,7 +51,7 @@ export class StreamEnding {
     const translated = this.#translation ? this.#translated(end, this.#translation) : undefined
     // If the translation is over and the stream is not, a stage has kept the end from the client.
     if (translated && (translated.length > 0 || end === 'complete')) return this.#rewritten(translated)
-    if (end === 'complete') return ''
+    if (end === 'complete') return this.#terminalCame ? '' : format.ending
     const { opening } = this
     const running: RunningStream = {
       choices: format.choices(body),

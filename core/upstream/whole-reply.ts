@@ -5,6 +5,7 @@
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange/exchange.ts'
 import { Allowance } from '../exchange/memory.ts'
+import { failureIn } from '../formats/failures.ts'
 import { type Format, ReplyEvent, type Rewriter } from '../formats/index.ts'
 import { type Outline, outlineOf } from '../lib/json/outline.ts'
 import { turn } from '../lib/turns.ts'
@@ -43,7 +44,7 @@ export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<O
   try {
     answer = await readAnswer(relayed, isStream, memory)
     if (!answer) return endedByClient(x)
-    checkAnswer(relayed, answer)
+    checkAnswer(relayed, answer, isStream)
     translated = await translateAnswer(relayed, answer, isStream)
   } catch (thrown) {
     // Another account may be asked, whose reply needs memory too.
@@ -84,7 +85,8 @@ async function readAnswer(relayed: Relayed, isStream: boolean, memory: Allowance
  * Fails the exchange if the answer is a failure, or not a reply.
  * @throws FailedAttempt
  */
-function checkAnswer(relayed: Relayed, { events }: WholeAnswer): void {
+function checkAnswer(relayed: Relayed, { events, outline }: WholeAnswer, isStream: boolean): void {
+  const { x } = relayed
   const failure = events.find(({ reading }) => reading.failure)?.reading.failure
   if (failure) {
     countUsage(relayed, events)
@@ -94,6 +96,11 @@ function checkAnswer(relayed: Relayed, { events }: WholeAnswer): void {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) {
     throw failedWith(relayed.makeHead({ message: 'the reply is not a JSON object' }))
   }
+  // A large reply is not parsed. It says something.
+  if (isStream || outline || !x.inference || x.route.format.isReply(json)) return
+  countUsage(relayed, events)
+  const said = failureIn(JSON.stringify(json))
+  throw failedWith(relayed.makeHead({ ...said, message: said.message || 'the reply has no content' }))
 }
 
 /** Lets the stages see the usage of a reply that fails: its cost counts all the same. */

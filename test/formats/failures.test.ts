@@ -1,4 +1,5 @@
 import t from 'tap'
+import { FORMATS } from '../../core/formats/index.ts'
 import { failureIn } from '../../core/formats/failures.ts'
 import { overflowOf } from '../../core/formats/overflow.ts'
 
@@ -50,5 +51,19 @@ t.test('a prompt that is too long is recognised in the words of many servers', t
   for (const [message, numbers = {}] of cases) t.match(overflowOf({ message }), numbers, message)
   for (const message of ['max_tokens is too large', "Invalid 'tools': array too long."])
     t.equal(overflowOf({ message }), undefined, message)
+  t.end()
+})
+
+t.test('each agent recognises a prompt that is too long in the words of its own provider', t => {
+  const unknown = { message: 'The request exceeds the token limit', type: 'invalid_request_error', code: 'e1' }
+  for (const name of ['chat-completions', 'responses'] as const)
+    t.strictSame(FORMATS[name].recognisable(unknown), { ...unknown, code: 'context_length_exceeded' }, name)
+  const said = 'prompt is too long: The request exceeds the token limit'
+  t.strictSame(FORMATS.messages.recognisable(unknown), { ...unknown, message: said })
+  const known = { message: 'prompt is too long: 20 tokens > 10 maximum', type: 'invalid_request_error' }
+  t.equal(FORMATS.messages.recognisable(known), known)
+  const other = { message: 'max_tokens is too large', code: 'e2' }
+  for (const name of ['chat-completions', 'responses', 'messages'] as const)
+    t.equal(FORMATS[name].recognisable(other), other, name)
   t.end()
 })

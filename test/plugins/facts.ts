@@ -79,7 +79,12 @@ export function routeOf(type: string, path: string): Facts['route'] {
   const [account] = upstream.accounts
   if (!account) throw new Error(`${upstream.name} has no account`)
   const retry = config.keyTypes.get(type)?.retry as Facts['route']['retry']
-  return new Route([{ upstream, account, format: format(path), model: 'm', lastResort: false }], retry, () => undefined, undefined)
+  return new Route(
+    [{ upstream, account, format: format(path), model: 'm', lastResort: false }],
+    retry,
+    () => undefined,
+    undefined,
+  )
 }
 
 /** The head of a reply with status 200, or another one. */

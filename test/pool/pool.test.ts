@@ -193,29 +193,35 @@ t.test(
   },
 )
 
-t.test('a refused account is tried by one request after a minute, then after twice that time, for an hour at most', t => {
-  const health = new Health()
-  const first = {}
-  t.ok(health.begin(0, first, false))
-  t.ok(health.refused(0, first, 401, 'x'), 'an outage begins')
-  let now = 0
-  for (const minutes of [1, 2, 4, 8, 16, 32, 60, 60]) {
-    t.notOk(health.begin(now + minutes * 60_000 - 1, {}, true), `not before ${minutes} minutes, even as the last resort`)
-    now += minutes * 60_000
+t.test(
+  'a refused account is tried by one request after a minute, then after twice that time, for an hour at most',
+  t => {
+    const health = new Health()
+    const first = {}
+    t.ok(health.begin(0, first, false))
+    t.ok(health.refused(0, first, 401, 'x'), 'an outage begins')
+    let now = 0
+    for (const minutes of [1, 2, 4, 8, 16, 32, 60, 60]) {
+      t.notOk(
+        health.begin(now + minutes * 60_000 - 1, {}, true),
+        `not before ${minutes} minutes, even as the last resort`,
+      )
+      now += minutes * 60_000
+      const trial = {}
+      t.ok(health.begin(now, trial, false))
+      t.notOk(health.ready(now), 'one request tries it')
+      t.notOk(health.refused(now, trial, 401, 'x'), 'the outage goes on')
+    }
     const trial = {}
+    now += 3_600_000
     t.ok(health.begin(now, trial, false))
-    t.notOk(health.ready(now), 'one request tries it')
-    t.notOk(health.refused(now, trial, 401, 'x'), 'the outage goes on')
-  }
-  const trial = {}
-  now += 3_600_000
-  t.ok(health.begin(now, trial, false))
-  t.ok(health.succeeded(now, trial), 'a reply ends it')
-  t.ok(health.ready(now))
-  t.ok(health.refused(now, {}, 401, 'x'), 'another outage')
-  t.equal(health.waitMs(now), 60_000)
-  t.end()
-})
+    t.ok(health.succeeded(now, trial), 'a reply ends it')
+    t.ok(health.ready(now))
+    t.ok(health.refused(now, {}, 401, 'x'), 'another outage')
+    t.equal(health.waitMs(now), 60_000)
+    t.end()
+  },
+)
 
 t.test('requests that were under way when an account was refused neither end the outage nor make it longer', t => {
   const health = new Health()
@@ -342,22 +348,25 @@ t.test('a wait that is asked for again and again neither grows nor is logged eac
   t.end()
 })
 
-t.test('a refusal that one process knows is kept if another one writes later, and a reset ends it in spite of clocks', t => {
-  const one = new Health()
-  const two = new Health()
-  one.refused(1000, {}, 401, 'revoked')
-  two.failed(2000, {}, HEALTH, 'slow', 10_000)
-  one.adopt(two.state)
-  t.equal(one.waitMs(3000), 58_000, 'still refused')
-  two.adopt(one.state)
-  t.equal(two.waitMs(3000), 58_000, 'the other one learns it')
-  const early = new Health()
-  early.adopt(two.state)
-  early.reset(10)
-  two.adopt(early.state)
-  t.equal(two.waitMs(3000), 0, 'a reset by a process whose clock is behind')
-  t.end()
-})
+t.test(
+  'a refusal that one process knows is kept if another one writes later, and a reset ends it in spite of clocks',
+  t => {
+    const one = new Health()
+    const two = new Health()
+    one.refused(1000, {}, 401, 'revoked')
+    two.failed(2000, {}, HEALTH, 'slow', 10_000)
+    one.adopt(two.state)
+    t.equal(one.waitMs(3000), 58_000, 'still refused')
+    two.adopt(one.state)
+    t.equal(two.waitMs(3000), 58_000, 'the other one learns it')
+    const early = new Health()
+    early.adopt(two.state)
+    early.reset(10)
+    two.adopt(early.state)
+    t.equal(two.waitMs(3000), 0, 'a reset by a process whose clock is behind')
+    t.end()
+  },
+)
 
 t.test('a credential that a provider repeats is not kept', t => {
   const { pool, upstream, logged } = poolOf(['a'])

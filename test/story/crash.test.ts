@@ -96,7 +96,7 @@ function pause(ms: number): void {
 t.test('a pause of the gateway is not mistaken for silence of its store, its upstream or its client', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
-    json(res, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
+    json(res, { choices: [{}], usage: { prompt_tokens: 1, completion_tokens: 1 } })
     // The reply is in the gateway's socket now.
     pause(3000)
   }

@@ -11,7 +11,7 @@ let upstream: ScriptedUpstream
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
-    json(res, { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+    json(res, { choices: [{ finish_reason: 'stop' }], output: [], usage: { prompt_tokens: 1, completion_tokens: 1 } })
   g = await startGateway(t, { upstream: upstream.url })
 })
 

@@ -215,7 +215,7 @@ t.test('a client that asks for usage in the stream gets every byte unchanged', a
 
 t.test('the suffix [1m] is removed and becomes the beta header', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) => json(res, { type: 'message', usage: { input_tokens: 1, output_tokens: 1 } })
+  upstream.script = (_received, res) => json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } })
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   const answer = await g.call('/v1/messages', {

@@ -396,7 +396,7 @@ t.test('a stream in answer to a request for JSON becomes one reply, and fails wi
   })
   t.match((await g.settled(key))[0], { status: 'ok', input_tokens: 1000, output_tokens: 7 })
   upstream.script = (_received, res) =>
-    sse(res, START + OPEN + text('Hi') + end(7).replace(/event: message_stop[^]*/, ''))
+    sse(res, START + OPEN + text('Hi') + end(7).replace(/event: message_delta[^]*/, ''))
   t.equal((await g.call(CHAT, { key, body: famA })).status, 502)
 })
 

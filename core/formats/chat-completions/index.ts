@@ -7,6 +7,7 @@ import { openaiError } from '../openai-errors.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
 import { conditionNamed, countInclusive, encodeInclusive, type InclusiveNames } from '../usage.ts'
+import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
@@ -102,6 +103,8 @@ export const chatCompletions: Format = {
   storesReply: body => body.get('audio') !== undefined,
   standardTier: 'default',
   reportsInputFirst: false,
+  ending: '',
+  isReply: json => list(object(json)?.['choices']).length > 0,
   marksFinalUsage: false,
   reportsCalls: false,
   storesByDefault: false,
@@ -131,6 +134,7 @@ export const chatCompletions: Format = {
   error: error => ({ error: openaiError(error) }),
   replaceError: (_json, error) => ({ error: openaiError(error) }),
   errorEvent: error => frame('', JSON.stringify({ error: openaiError(error) })),
+  recognisable: recognisedByCode,
   overflow: (tokens, most) =>
     tokens === undefined || most === undefined
       ? "The input exceeds the model's maximum context length. Please reduce the length of the messages."

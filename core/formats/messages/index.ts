@@ -4,6 +4,7 @@ import type { Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
+import { recognisedByMessage } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
@@ -23,8 +24,11 @@ function read(json: unknown): Reading {
       // The output in this event was counted before there was any.
       return withUsage(usage && { ...usage, output_tokens: undefined, iterations: undefined }, {})
     }
-    case 'message_delta':
-      return withUsage(event['usage'], { final: text(object(event['delta'])?.['stop_reason']) !== undefined })
+    case 'message_delta': {
+      // Some providers leave out `message_stop`, so the stop reason ends the reply.
+      const isLast = text(object(event['delta'])?.['stop_reason']) !== undefined
+      return withUsage(event['usage'], { final: isLast, ...(isLast && { last: true }) })
+    }
     case 'message': {
       const calls = list(event['content']).flatMap((block, index) => callOfBlock(object(block), index) ?? [])
       return withUsage(event['usage'], { last: true, final: true, ...(calls.length > 0 && { calls }) })
@@ -78,6 +82,8 @@ export const messages: Format = {
   storesReply: () => true,
   standardTier: 'standard_only',
   reportsInputFirst: true,
+  ending: frame('message_stop', JSON.stringify({ type: 'message_stop' })),
+  isReply: json => Array.isArray(object(json)?.['content']),
   marksFinalUsage: true,
   reportsCalls: true,
   storesByDefault: false,
@@ -126,6 +132,7 @@ export const messages: Format = {
   error: envelope,
   replaceError: (_json, error, requestId) => envelope(error, requestId),
   errorEvent: (error, requestId) => frame('error', JSON.stringify(envelope(error, requestId))),
+  recognisable: recognisedByMessage,
   overflow: (tokens, most) =>
     tokens === undefined || most === undefined
       ? 'Input is too long.'

@@ -8,6 +8,7 @@ import { callOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
 import { failureOf } from '../failures.ts'
 import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } from '../usage.ts'
+import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
@@ -112,6 +113,8 @@ export const responses: Format = {
   storesReply: body => body.get('store') !== false,
   standardTier: 'default',
   reportsInputFirst: false,
+  ending: '',
+  isReply: json => Array.isArray(object(json)?.['output']),
   marksFinalUsage: true,
   reportsCalls: true,
   storesByDefault: true,
@@ -179,6 +182,7 @@ export const responses: Format = {
       frame('response.failed', JSON.stringify({ type: 'response.failed', sequence_number: number + 1, response }))
     )
   },
+  recognisable: recognisedByCode,
   overflow: () => 'Your input exceeds the context window of this model. Please adjust your input and try again.',
   codec: {
     translates: CARRIES,

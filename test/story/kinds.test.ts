@@ -1,0 +1,252 @@
+import type { ServerResponse } from 'node:http'
+import t, { type Test } from 'tap'
+import { FORMATS } from '../../core/formats/index.ts'
+import { FORMAT_NAMES, type FormatName } from '../../core/formats/terms.ts'
+import { startGateway, type TestGateway } from '../gateway.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+/**
+ * What real upstreams send that no vendor documents: each kind from an upstream of each format, to a client of each
+ * format, as JSON and as a stream. A cell without a test says why.
+ */
+
+const KEY_TYPES: Readonly<Record<FormatName, readonly [type: string, model: string]>> = {
+  'chat-completions': ['editor', 'acme/famB-4.6'],
+  responses: ['famC', 'acme/famC-5.5'],
+  messages: ['famA', 'acme/famA-medium-5'],
+}
+const SAID = 'Hi there'
+
+const REQUESTS: Readonly<Record<FormatName, object>> = {
+  'chat-completions': { max_tokens: 100, messages: [{ role: 'user', content: 'hello' }] },
+  responses: { max_output_tokens: 100, input: 'hello' },
+  messages: { max_tokens: 100, messages: [{ role: 'user', content: 'hello' }] },
+}
+
+const response = {
+  id: 'resp_1',
+  object: 'response',
+  created_at: 1,
+  status: 'completed',
+  model: 'm',
+  output: [
+    {
+      id: 'msg_1',
+      type: 'message',
+      status: 'completed',
+      role: 'assistant',
+      content: [{ type: 'output_text', text: SAID, annotations: [] }],
+    },
+  ],
+  usage: { input_tokens: 10, output_tokens: 5, total_tokens: 15 },
+}
+const REPLIES: Readonly<Record<FormatName, object>> = {
+  'chat-completions': {
+    id: 'c1',
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
+    choices: [{ index: 0, message: { role: 'assistant', content: SAID }, finish_reason: 'stop' }],
+    usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 },
+  },
+  responses: response,
+  messages: {
+    id: 'msg_1',
+    type: 'message',
+    role: 'assistant',
+    model: 'm',
+    content: [{ type: 'text', text: SAID }],
+    stop_reason: 'end_turn',
+    stop_sequence: null,
+    usage: { input_tokens: 10, output_tokens: 5 },
+  },
+}
+
+const chunk = (members: object): string =>
+  `data: ${JSON.stringify({ id: 'c1', object: 'chat.completion.chunk', created: 1, model: 'm', ...members })}\n\n`
+const event = (type: string, members: object): string =>
+  `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`
+const item = response.output[0] as object
+const STREAMS: Readonly<Record<FormatName, readonly string[]>> = {
+  'chat-completions': [
+    chunk({ choices: [{ index: 0, delta: { role: 'assistant', content: SAID }, finish_reason: null }] }),
+    chunk({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }),
+    chunk({ choices: [], usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 } }),
+    'data: [DONE]\n\n',
+  ],
+  responses: [
+    event('response.created', { sequence_number: 0, response: { ...response, status: 'in_progress', output: [] } }),
+    event('response.output_item.added', { sequence_number: 1, output_index: 0, item: { ...item, content: [] } }),
+    event('response.output_text.delta', { sequence_number: 2, output_index: 0, content_index: 0, delta: SAID }),
+    event('response.output_item.done', { sequence_number: 3, output_index: 0, item }),
+    event('response.completed', { sequence_number: 4, response }),
+  ],
+  messages: [
+    event('message_start', { message: { ...REPLIES.messages, content: [], usage: { input_tokens: 10, output_tokens: 1 } } }), // prettier-ignore
+    event('content_block_start', { index: 0, content_block: { type: 'text', text: '' } }),
+    event('content_block_delta', { index: 0, delta: { type: 'text_delta', text: SAID } }),
+    event('content_block_stop', { index: 0 }),
+    event('message_delta', { delta: { stop_reason: 'end_turn', stop_sequence: null }, usage: { output_tokens: 5 } }),
+    event('message_stop', {}),
+  ],
+}
+
+/** How a client of each format sees that a stream is whole. */
+const ENDS: Readonly<Record<FormatName, RegExp>> = {
+  'chat-completions': /"finish_reason":"stop"/,
+  responses: /event: response\.completed\n/,
+  messages: /event: message_stop\n/,
+}
+
+interface Cell {
+  readonly upstream: FormatName
+  readonly client: FormatName
+  readonly stream: boolean
+}
+
+interface Answer {
+  readonly status: number
+  readonly text: string
+  readonly json: any
+}
+
+/** A kind: what the upstream answers, and what the client must get; or why there is no such cell. */
+interface Kind {
+  readonly name: string
+  answer(res: ServerResponse, cell: Cell): void
+  check(t: Test, answer: Answer, cell: Cell): void
+  why?(cell: Cell): string | undefined
+}
+
+const isWhole = (t: Test, answer: Answer, { client, stream }: Cell): void => {
+  t.equal(answer.status, 200)
+  t.match(answer.text, SAID)
+  t.notMatch(answer.text, /"error":\{/)
+  if (stream) t.match(answer.text, ENDS[client])
+}
+
+const failedWith =
+  (status: number, body: unknown) =>
+  (res: ServerResponse): void =>
+    void res.writeHead(status, { 'content-type': 'application/json' }).end(typeof body === 'string' ? body : JSON.stringify(body)) // prettier-ignore
+
+const TOLD = 'The parameter frobnicate is not supported.'
+
+const isRejected =
+  (words: RegExp) =>
+  (t: Test, answer: Answer, { client }: Cell): void => {
+    t.equal(answer.status, 400)
+    t.match(answer.json, client === 'messages' ? { type: 'error', error: { message: words } } : { error: { message: words } }) // prettier-ignore
+  }
+
+/** What each format's agents recognise. */
+const isOverflow = (t: Test, answer: Answer, { client }: Cell): void => {
+  t.equal(answer.status, 400)
+  if (client === 'messages') t.match(answer.json.error.message, /prompt is too long|input is too long/i)
+  else t.equal(answer.json.error.code, 'context_length_exceeded')
+}
+
+const isHidden = (t: Test, answer: Answer): void => {
+  t.ok(answer.status >= 500, String(answer.status))
+  t.notMatch(answer.text, /balance|org-1/i)
+}
+
+const envelope = (name: string, body: unknown): Kind => ({
+  name: `an error ${name}`,
+  answer: failedWith(400, body),
+  check: isRejected(/frobnicate/),
+})
+const overflow = (message: string): Kind => ({
+  name: `a prompt that is too long: ${message}`,
+  answer: failedWith(400, { error: { message, type: 'invalid_request_error', code: null } }),
+  check: isOverflow,
+})
+const empty = (name: string, body: object): Kind => ({
+  name: `a reply without content: ${name}`,
+  answer: res => json(res, body),
+  check: isHidden,
+})
+
+const KINDS: readonly Kind[] = [
+  {
+    name: 'a reply without Content-Type',
+    answer(res, { upstream, stream }) {
+      res.writeHead(200).end(stream ? STREAMS[upstream].join('') : JSON.stringify(REPLIES[upstream]))
+    },
+    check: isWhole,
+  },
+  {
+    name: 'a stream without its last event',
+    answer: (res, { upstream }) =>
+      void res.writeHead(200, { 'content-type': 'text/event-stream' }).end(STREAMS[upstream].slice(0, -1).join('')),
+    check: isWhole,
+    why({ upstream, stream }) {
+      if (!stream) return 'a JSON reply is one event'
+      return upstream === 'responses'
+        ? 'the last event alone says whether the reply is whole, and what it used'
+        : undefined
+    },
+  },
+  empty('an empty object', {}),
+  empty('a code of its own', { code: 500, msg: 'org-1', success: false }),
+  empty('empty choices', { choices: [], data: null }),
+  envelope('at the top level', { object: 'error', message: TOLD, type: 'BadRequestError', param: null, code: 400 }),
+  envelope('in `detail`', { detail: TOLD }),
+  envelope('in a list of `detail`', { detail: [{ loc: ['body', 'x'], msg: TOLD, type: 'missing' }] }),
+  envelope('of the OpenAI shape', { error: { message: TOLD, type: 'invalid_request_error', param: null, code: null } }),
+  envelope('of the Anthropic shape', { type: 'error', error: { type: 'invalid_request_error', message: TOLD } }),
+  envelope('inside a list', [{ error: { code: 400, message: TOLD, status: 'INVALID_ARGUMENT' } }]),
+  envelope('of another provider inside', { error: { message: 'Provider returned error', metadata: { raw: JSON.stringify({ error: { message: TOLD } }) } } }), // prettier-ignore
+  envelope('as plain text', TOLD),
+  overflow("This model's maximum context length is 10 tokens. However, your messages resulted in 20 tokens. prompt is too long"), // prettier-ignore
+  overflow('The request exceeds the token limit'),
+  overflow('Trying to keep the first 6000 tokens when context the overflows.'),
+  {
+    name: 'a bad request about the account',
+    answer: failedWith(400, {
+      error: { type: 'invalid_request_error', message: 'org-1: your credit balance is too low' },
+    }),
+    check: isHidden,
+  },
+  {
+    name: 'a quota that is used up',
+    answer: failedWith(429, { error: { type: 'insufficient_quota', code: 'insufficient_quota', message: 'org-1' } }),
+    check: isHidden,
+  },
+]
+
+const CELLS: readonly Cell[] = FORMAT_NAMES.flatMap(upstream =>
+  FORMAT_NAMES.flatMap(client => [true, false].map(stream => ({ upstream, client, stream }))),
+)
+
+let g: TestGateway
+let provider: ScriptedUpstream
+const keys = new Map<FormatName, string>()
+t.before(async () => {
+  provider = await ScriptedUpstream.start(t)
+  g = await startGateway(t, {
+    upstream: provider.url,
+    edit: file => file.set('upstreams.famC.speaks', ['responses']),
+  })
+  for (const name of FORMAT_NAMES) keys.set(name, await g.key(KEY_TYPES[name][0]))
+})
+
+for (const { name, answer, check, why } of KINDS)
+  t.test(name, async t => {
+    for (const cell of CELLS) {
+      const { upstream, client, stream } = cell
+      const title = `${upstream} to ${client}, ${stream ? 'stream' : 'JSON'}`
+      const reason = why?.(cell)
+      if (reason !== undefined) {
+        t.pass(`${title}: no test, because ${reason}`)
+        continue
+      }
+      g.gateway.pool.reset()
+      provider.script = (_received, res) => answer(res, cell)
+      const [key, model] = [keys.get(upstream) as string, KEY_TYPES[upstream][1]]
+      const body = { model, stream, ...REQUESTS[client] }
+      const got = await g.call(FORMATS[client].path, { key, body })
+      await t.test(title, async t => check(t, got, cell))
+    }
+    for (const key of keys.values()) await g.settled(key)
+  })
