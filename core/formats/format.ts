@@ -24,6 +24,18 @@ export interface RunningStream {
 /** The type of a required member. `any` accepts every value, null included. */
 export type MemberType = 'string' | 'array' | 'any'
 
+/** Where output text stands in the events of a stream, and in a JSON reply. */
+export interface OutputText {
+  /** Names of the members with text, in the events that add to it. */
+  readonly stream: readonly string[]
+  /** What precedes the text of such a member if it only repeats another one. */
+  readonly repeats?: string
+  /** Events that repeat the whole text of a part when it ends: their types end with one of these, and these members have it. */
+  readonly whole?: { readonly types: readonly string[]; readonly members: readonly string[] }
+  /** Names of the members with text, in a JSON reply. */
+  readonly reply: readonly string[]
+}
+
 /** A wire format. To add one, implement this interface in a folder of its own and add it to `index.ts`. */
 export interface Format {
   readonly name: FormatName
@@ -82,8 +94,8 @@ export interface Format {
   prepare(body: Body, model: { readonly output: number }): Rewriter | undefined
   /** Texts: every event that `read` can learn something from contains one of them. */
   readonly signals: readonly string[]
-  /** Names of the members with output text, in the events of a stream and in a JSON reply. */
-  readonly text: { readonly stream: readonly string[]; readonly reply: readonly string[] }
+  /** Where output text stands. */
+  readonly text: OutputText
   /** What a parsed event, or a parsed JSON reply, says. */
   read(json: unknown): Reading
   /** The name of the model in a parsed event or JSON reply; undefined if there is none. */

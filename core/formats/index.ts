@@ -6,7 +6,7 @@ import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
 export type { CountedUsage, Failure, FormatName, RawUsage, Reading } from './terms.ts'
-export type { Format, RunningStream } from './format.ts'
+export type { Format, OutputText, RunningStream } from './format.ts'
 export { FORMAT_NAMES } from './terms.ts'
 export type { Attachment } from './attachments.ts'
 export { type Contents, storedIds, type StoredReference } from './contents.ts'

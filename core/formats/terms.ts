@@ -29,6 +29,8 @@ export interface Reading {
   readonly calls?: readonly SeenCall[]
   /** Bytes of reasoning that the event carries encrypted, or as a signature. */
   readonly encryptedBytes?: number
+  /** Bytes of the name of a call that begins with the event, if its text is elsewhere. */
+  readonly nameBytes?: number
   /** The event reports a failure. */
   readonly failure?: Failure
   /** Numbers of the parts of the reply that begin, or end, with this event. */

@@ -6,9 +6,9 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import { type BilledUsage, chargeAll } from '../money/price.ts'
 import { NO_USAGE, plus, type Usage } from '../money/usage.ts'
-import { cancelParts } from './charge.ts'
+import { cancelParts, imagesApart } from './charge.ts'
 import { type Billable, bounded, cancelUsage, observed, plausible, reportOf, type Terms } from './estimate.ts'
-import { billed, plausibleCalls, unpriced } from './pricing.ts'
+import { billed, dearerServer, plausibleCalls, unpriced } from './pricing.ts'
 
 /** The charge of a finished exchange and its derivation. */
 export interface Bill {
@@ -103,11 +103,15 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
   free: () => FREE,
   // Implausible calls are reduced to plausible ones. They do not cast doubt on the tokens.
   reported: ({ x, terms, reported }) => ({
-    ...priced((reported as CountedUsage).usage, x, terms, reported),
+    ...withParts(priced((reported as CountedUsage).usage, x, terms, reported), imagesApart(x, terms, reported), terms),
     source: 'upstream',
     quarantined: !plausibleCalls(x.tally, terms),
   }),
-  estimate: ({ x, terms }) => estimated(priced(observed(x, terms), x, terms)),
+  estimate: ({ x, terms }) => {
+    const own = priced(observed(x, terms), x, terms)
+    // What was begun and not finished was not delivered.
+    return estimated(x.complete ? withParts(own, imagesApart(x, terms, undefined), terms) : own)
+  },
   'cancel charge': ({ x, terms }) => estimated(cancelled(cancelUsage(x, terms), x, terms)),
   'bounded estimate': of => {
     const estimate = observed(of.x, of.terms)
@@ -128,7 +132,25 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstima
   const reported = reportOf(x, terms)
   const rule = ruleFor(x, outcome, terms)
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
-  return { ...RULES[rule]({ x, terms, reported, capAtEstimate }), failed, unread: x.tally.unread }
+  const charged = RULES[rule]({ x, terms, reported, capAtEstimate })
+  return {
+    ...charged,
+    failed,
+    unread: charged.billed ? [...x.tally.unread, ...surprises(x, charged, terms, reported)] : x.tally.unread,
+  }
+}
+
+/** What a reply used beyond what was asked for, or without reporting it. */
+function surprises(
+  x: Billable,
+  { usage }: Charged,
+  terms: Terms,
+  reported: CountedUsage | undefined,
+): readonly string[] {
+  return [
+    ...(dearerServer(usage, x.model.entry, x.tally, terms) ? ['model'] : []),
+    ...(reported && imagesApart(x, terms, reported).length > 0 ? ['images'] : []),
+  ]
 }
 
 /** Returns the rule for an exchange: one of three special cases, or a cell of the table. */
@@ -183,6 +205,14 @@ function cancelled(own: Usage, x: Billable, terms: Terms): Priced {
   const parts = cancelParts(own, x, terms)
   const usage = parts.map(part => part.usage).reduce(plus)
   return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) }
+}
+
+/** Adds separately priced parts. */
+function withParts(charged: Priced, parts: readonly BilledUsage[], terms: Terms): Priced {
+  if (parts.length === 0) return charged
+  const all = [...charged.parts, ...parts]
+  const usage = parts.reduce((sum, part) => plus(sum, part.usage), charged.usage)
+  return { ...charged, usage, charge: chargeAll(all), parts: all, unpriced: unpriced(all, terms) }
 }
 
 /** Prices a usage. @param reported set if it is final, with the reported passes and counters */

@@ -12,7 +12,7 @@ import {
   type Terms,
 } from './estimate.ts'
 import type { CountedUsage, Pass } from '../formats/terms.ts'
-import { callsHeld, type HeldCalls } from './extras.ts'
+import { callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Usage } from '../money/usage.ts'
 import { chargeAll, tokensFor, type BilledUsage } from '../money/price.ts'
@@ -110,7 +110,14 @@ export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly B
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  // A reported pass of images counts all of them.
-  const calls = plausibleReport(x, terms)?.passes?.some(isImages) ? undefined : x.tally.calls(tools)
-  return [...own, ...adviceSoFar(usage, x, terms), ...images(calls, x.model.entry.price, terms.imageTokens)]
+  return [...own, ...adviceSoFar(usage, x, terms), ...imagesApart(x, terms, plausibleReport(x, terms))]
+}
+
+/** Returns the images that a reply's tools created, unless its report counts them. */
+export function imagesApart(x: Billable, terms: Terms, reported: CountedUsage | undefined): readonly BilledUsage[] {
+  const isCounted = reported?.passes?.some(isImages) === true || (reported?.usage.imageOutput ?? 0) > 0
+  if (isCounted || terms.extras.tools.length === 0) return []
+  const { imageGeneration = 0 } = x.tally.calls(terms.extras.tools) ?? {}
+  const made = Math.min(imageGeneration, mostBelieved(terms.extras, 'imageGeneration'))
+  return images({ imageGeneration: made }, x.model.entry.price, terms.imageTokens)
 }

@@ -25,8 +25,8 @@ import {
 /** What prices depend on. */
 export interface Pricing {
   readonly extras: Extras
-  /** Returns the price of another model of the same key type, by the upstream's name of it. */
-  readonly priceOf: (model: string) => Price | undefined
+  /** Returns a model of the same key type, by the upstream's name of it. */
+  readonly entryOf: (model: string) => ModelEntry | undefined
 }
 
 /** What a reply has reported about itself so far. */
@@ -84,7 +84,9 @@ export function billed(
   const conditions = conditionsOf(tally, pricing)
   const { models } = pricing.extras
   const named =
-    models.size === 0 || tally.model === undefined ? entry : entryNamed([entry, ...models.values()], tally.model)
+    models.size === 0 || tally.model === undefined
+      ? (dearerServer(usage, entry, tally, pricing, conditions) ?? entry)
+      : entryNamed([entry, ...models.values()], tally.model)
   const server = named === entry ? undefined : named
   // If another model may answer, an unknown one is reported.
   const strange = named === undefined
@@ -99,7 +101,7 @@ export function billed(
   // Calls are counted once for all passes.
   const { calls: _calls, ...rest } = conditions ?? {}
   return passes.map((pass, index) => {
-    const other = pass.model === undefined ? undefined : pricing.priceOf(pass.model)
+    const other = pass.model === undefined ? undefined : pricing.entryOf(pass.model)?.price
     return {
       usage: pass.usage,
       price: other ?? own.price,
@@ -109,10 +111,27 @@ export function billed(
   })
 }
 
+/**
+ * Returns the model that a reply names in place of the one that was asked for, if the same upstream serves it and it is
+ * dearer. The request did not ask for it, so the entry is marked.
+ */
+export function dearerServer(
+  usage: Usage,
+  entry: ModelEntry,
+  { model }: Pick<ReportedSoFar, 'model'>,
+  { entryOf, extras: { models } }: Pricing,
+  conditions?: Conditions,
+): ModelEntry | undefined {
+  const named = model === undefined || models.size > 0 ? undefined : entryOf(model)
+  if (!named || named === entry || named.sends === entry.sends) return undefined
+  if (!named.upstreams.some(upstream => entry.upstreams.includes(upstream))) return undefined
+  return charge(usage, named.price, conditions) > charge(usage, entry.price, conditions) ? named : undefined
+}
+
 /** Returns what of a billed usage has no price: the names of counters, conditions, calls and models. */
-export function unpriced(parts: readonly BilledUsage[], { priceOf }: Pricing): readonly string[] {
+export function unpriced(parts: readonly BilledUsage[], { entryOf }: Pricing): readonly string[] {
   if (parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))) return NONE
-  const models = parts.flatMap(({ model }) => (model === undefined || priceOf(model) ? [] : [`model ${model}`]))
+  const models = parts.flatMap(({ model }) => (model === undefined || entryOf(model) ? [] : [`model ${model}`]))
   return [...new Set([...parts.flatMap(unpricedOf), ...models])]
 }
 

@@ -41,7 +41,7 @@ export function termsOf(
     overhead: entry.overhead ?? meter.learned.overhead(model, x.key.id),
     weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
     extras,
-    priceOf: name => entryNamed([entry, ...models.values()], name)?.price,
+    entryOf: name => entryNamed([entry, ...models.values()], name),
     prefix: once(() =>
       meter.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000),
     ),

@@ -3,7 +3,7 @@
  * latin-1, one character per byte, since texts are searched faster than bytes.
  */
 import { LRUCache } from 'lru-cache'
-import type { Format } from '../formats/index.ts'
+import type { Format, OutputText } from '../formats/index.ts'
 import type { BlankLines } from './sse.ts'
 
 /**
@@ -11,8 +11,61 @@ import type { BlankLines } from './sse.ts'
  * @param names must be a long-lived array: the compiled expression is cached with it
  */
 export function textBytes(latin1: string, names: readonly string[]): number {
-  let expression = expressions.get(names)
-  if (!expression) expressions.set(names, (expression = new RegExp(beginningOf(names), 'g')))
+  return bytesBehind(
+    latin1,
+    expressionOf(names, () => beginningOf({ stream: names, reply: [] })),
+  )
+}
+
+/** The bytes of model output in the events of a stream, as they arrive. */
+export class OutputBytes {
+  readonly #text: OutputText
+  /** Bytes that events add, and bytes of the parts that other events repeat as a whole. */
+  #added = 0
+  #whole = 0
+  #names = 0
+
+  constructor(text: OutputText) {
+    this.#text = text
+  }
+
+  /** Some upstreams send only the whole parts. */
+  get bytes(): number {
+    return Math.max(this.#added, this.#whole) + this.#names
+  }
+
+  /** Counts the output in whole events. */
+  take(latin1: string): void {
+    const { stream, whole } = this.#text
+    this.#added += bytesBehind(
+      latin1,
+      expressionOf(stream, () => beginningOf(this.#text)),
+    )
+    if (whole)
+      this.#whole += bytesBehind(
+        latin1,
+        expressionOf(whole.members, () => wholeOf(whole)),
+      )
+  }
+
+  /** Counts the name of a call. */
+  addName(bytes: number): void {
+    this.#names += bytes
+  }
+
+  /** Counts text that an event adds. */
+  add(bytes: number): void {
+    this.#added += bytes
+  }
+
+  /** Counts text that an event repeats. */
+  addWhole(bytes: number): void {
+    this.#whole += bytes
+  }
+}
+
+/** Returns the total bytes of the texts whose beginnings an expression finds. */
+function bytesBehind(latin1: string, expression: RegExp): number {
   let total = 0
   for (expression.lastIndex = 0; expression.test(latin1);) {
     const start = expression.lastIndex
@@ -25,13 +78,29 @@ export function textBytes(latin1: string, names: readonly string[]): number {
 
 const expressions = new WeakMap<readonly string[], RegExp>()
 
-/** Returns the source of an expression that finds the opening quotes of the named members' texts, as its only group. */
-function beginningOf(names: readonly string[]): string {
-  return `"(?:${anyOf(names)})": *(")`
+function expressionOf(names: readonly string[], source: () => string): RegExp {
+  let expression = expressions.get(names)
+  if (!expression) expressions.set(names, (expression = new RegExp(source(), 'g')))
+  return expression
+}
+
+/** Returns the source of an expression that finds the opening quotes of the texts that events add, as its only group. */
+function beginningOf({ stream, repeats }: OutputText): string {
+  const isNew = repeats === undefined ? '' : `(?<!${escaped(repeats)})`
+  return `"(?:${anyOf(stream)})": *(")${isNew}`
+}
+
+/** Returns the source of an expression that finds the opening quotes of repeated texts, as its only group. */
+function wholeOf({ types, members }: NonNullable<OutputText['whole']>): string {
+  return `(?:${anyOf(types)})"[^\\r\\n]*?"(?:${anyOf(members)})": *(")`
 }
 
 function anyOf(words: readonly string[]): string {
-  return words.map(word => word.replace(/[$()*+./?[\\\]^{|}]/g, '\\$&')).join('|')
+  return words.map(escaped).join('|')
+}
+
+function escaped(word: string): string {
+  return word.replace(/[$()*+./?[\\\]^{|}]/g, '\\$&')
 }
 
 /** Returns the index of the quote that closes the JSON string whose text begins at `start`. */
@@ -69,9 +138,14 @@ function makeSearch({ signals, text }: Format, matches: readonly string[]): Sear
   const measures = matches.every(match => /^"\w+"$/.test(match) && !text.stream.includes(match.slice(1, -1)))
   const words = anyOf([...signals, ...matches])
   return {
-    expression: new RegExp(measures ? `${beginningOf(text.stream)}|${words}` : words, 'g'),
+    expression: new RegExp([...(measures ? textsOf(text) : []), words].join('|'), 'g'),
     measuresText: measures,
   }
+}
+
+/** The beginnings of texts: the first group is that of added ones, the second one that of repeated ones. */
+function textsOf(text: OutputText): string[] {
+  return text.whole ? [beginningOf(text), wholeOf(text.whole)] : [beginningOf(text)]
 }
 
 /** The position of one event in a text. */
@@ -82,9 +156,7 @@ export interface Span {
 
 /** The event filter of one stream. */
 export class EventFilter {
-  /** Bytes of model output so far. */
-  delivered = 0
-  readonly #format: Format
+  readonly output: OutputBytes
   readonly #search: Search
 
   /**
@@ -92,7 +164,7 @@ export class EventFilter {
    * an empty string, every event is
    */
   constructor(format: Format, matches: readonly string[] | undefined) {
-    this.#format = format
+    this.output = new OutputBytes(format.text)
     this.#search = matches && !matches.includes('') ? searchFor(format, matches) : EVERY
   }
 
@@ -102,7 +174,7 @@ export class EventFilter {
    */
   select(latin1: string, lines: BlankLines): readonly Span[] {
     const { expression, measuresText } = this.#search
-    if (!measuresText) this.delivered += textBytes(latin1, this.#format.text.stream)
+    if (!measuresText) this.output.take(latin1)
     const found: Span[] = []
     /** The end of the last event that was found, and the end of the last text. */
     let passed = 0
@@ -112,7 +184,12 @@ export class EventFilter {
     for (expression.lastIndex = 0; ;) {
       const hit = expression.exec(latin1)
       if (!hit) return found
-      if (hit[1] === undefined) {
+      if (hit[2] !== undefined) {
+        plain = false
+        const start = expression.lastIndex
+        measured = expression.lastIndex = closingQuote(latin1, start)
+        this.output.addWhole(measured - start)
+      } else if (hit[1] === undefined) {
         plain = false
         if (hit.index < passed) continue
         const start = lines.last(passed, hit.index)
@@ -125,7 +202,7 @@ export class EventFilter {
         let start = expression.lastIndex
         for (;;) {
           measured = closingQuote(latin1, start)
-          this.delivered += measured - start
+          this.output.add(measured - start)
           expression.lastIndex = start
           if (between === undefined || latin1.slice(measured, measured + between.length) !== between) break
           start = measured + between.length

@@ -5,7 +5,7 @@
 import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { ReplyEvent, type Format, type Rewriter, type StreamTranslation } from '../formats/index.ts'
 import { BlankLines, eventsIn, framed, terminated } from './sse.ts'
-import { EventFilter, textBytes } from './event-filter.ts'
+import { EventFilter, OutputBytes } from './event-filter.ts'
 
 /** What the stages want to see of a stream. */
 export interface Wanted {
@@ -50,7 +50,7 @@ export class PassThroughFilter implements StreamFilter {
   }
 
   get delivered(): number {
-    return this.#eventFilter.delivered
+    return this.#eventFilter.output.bytes
   }
 
   push(bytes: Buffer): Buffer {
@@ -83,6 +83,7 @@ export class PassThroughFilter implements StreamFilter {
     const events = eventsIn(this.#format, bytes, !this.#looked)
     this.#looked = true
     for (const event of events) {
+      this.#eventFilter.output.addName(event.reading.nameBytes ?? 0)
       this.#wanted.onEvent(event)
       const instead = rewrite(this.#format, event, this.#wanted.rewriters)
       if (instead !== undefined) changed = true
@@ -94,10 +95,9 @@ export class PassThroughFilter implements StreamFilter {
 
 /** Translates a stream. Every event is parsed, and none is sent as it came. */
 export class TranslatingFilter implements StreamFilter {
-  delivered = 0
   broken: unknown
   readonly changes = true
-  readonly #upstream: Format
+  readonly #output: OutputBytes
   readonly #client: Format
   readonly #wanted: Wanted
   readonly #translation: StreamTranslation
@@ -105,7 +105,7 @@ export class TranslatingFilter implements StreamFilter {
   readonly #parser: EventSourceParser
 
   constructor(upstream: Format, client: Format, translation: StreamTranslation, wanted: Wanted) {
-    this.#upstream = upstream
+    this.#output = new OutputBytes(upstream.text)
     this.#client = client
     this.#wanted = wanted
     this.#translation = translation
@@ -114,8 +114,12 @@ export class TranslatingFilter implements StreamFilter {
     })
   }
 
+  get delivered(): number {
+    return this.#output.bytes
+  }
+
   push(bytes: Buffer): Buffer {
-    this.delivered += textBytes(bytes.toString('latin1'), this.#upstream.text.stream)
+    this.#output.take(bytes.toString('latin1'))
     this.#out = []
     this.#parser.feed(terminated(bytes))
     return Buffer.from(framed(rewritten(this.#client, this.#out, this.#wanted.rewriters)))
@@ -126,6 +130,7 @@ export class TranslatingFilter implements StreamFilter {
     if (this.broken !== undefined) return
     try {
       if (this.#translation.over && event.reading.failure) return
+      this.#output.addName(event.reading.nameBytes ?? 0)
       this.#wanted.onEvent(event)
       for (const out of this.#translation.event(event)) this.#out.push(out)
     } catch (thrown) {

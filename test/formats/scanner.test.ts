@@ -50,6 +50,36 @@ t.test('the count of delivered text handles escapes, spaces and look-alikes', t 
   t.end()
 })
 
+/** Events of each format, and the bytes of output in them. */
+const OUTPUTS: readonly (readonly [what: string, FormatName, events: readonly object[], bytes: number])[] = [
+  [
+    'a list of content',
+    'chat-completions',
+    [{ choices: [{ delta: { content: [{ type: 'text', text: 'abc' }] } }] }],
+    3,
+  ],
+  ['a call', 'chat-completions', [{ choices: [{ delta: { tool_calls: [{ index: 0, function: { name: 'look_up', arguments: '{}' } }] } }] }], 9], // prettier-ignore
+  ['reasoning that is sent twice', 'chat-completions', [{ choices: [{ delta: { reasoning: 'abc', reasoning_details: [{ type: 'reasoning.text', text: 'abc', index: 0 }] } }] }], 3], // prettier-ignore
+  ['a call', 'messages', [{ type: 'content_block_start', index: 0, content_block: { type: 'tool_use', id: 'a', name: 'look_up', input: {} } }, { type: 'content_block_delta', index: 0, delta: { type: 'input_json_delta', partial_json: '{}' } }], 9], // prettier-ignore
+  ['added text', 'responses', [{ type: 'response.output_text.delta', delta: 'abc' }, { type: 'response.output_text.delta', delta: 'd' }], 4], // prettier-ignore
+  ['text that is added and repeated', 'responses', [{ type: 'response.output_text.delta', delta: 'abc' }, { type: 'response.output_text.done', item_id: 'a', text: 'abc' }, { type: 'response.content_part.done', part: { type: 'output_text', text: 'abc' } }], 3], // prettier-ignore
+  ['text that comes as a whole', 'responses', [{ type: 'response.output_text.done', item_id: 'a', text: 'abc' }, { type: 'response.content_part.done', part: { type: 'output_text', text: 'abc' } }, { type: 'response.function_call_arguments.done', item_id: 'b', arguments: '{}' }], 5], // prettier-ignore
+  ['a call', 'responses', [{ type: 'response.output_item.added', output_index: 0, item: { type: 'function_call', name: 'look_up', arguments: '' } }, { type: 'response.function_call_arguments.delta', delta: '{}' }, { type: 'response.output_item.done', output_index: 0, item: { type: 'function_call', name: 'look_up', arguments: '{}' } }], 9], // prettier-ignore
+]
+
+t.test('what is delivered counts, wherever a format puts it, and once', t => {
+  for (const [what, name, events, bytes] of OUTPUTS) {
+    const format = FORMATS[name]
+    const text = events.map(event => `data: ${JSON.stringify(event)}\n\n`).join('')
+    for (const all of [true, false]) {
+      const filter = new PassThroughFilter(format, { all, rewriters: [], onEvent: () => {} })
+      filter.push(Buffer.from(text))
+      t.equal(filter.delivered, bytes, `${name}: ${what}, ${all ? 'every event' : 'few events'}`)
+    }
+  }
+  t.end()
+})
+
 /** How each format streams a text, and which of its events have signals. */
 const EVENTS: Readonly<
   Record<FormatName, { readonly text: (json: string) => string; readonly signals: readonly string[] }>

@@ -24,7 +24,7 @@ export const TERMS = {
   bytesPerToken: 3,
   imageTokens: 7000,
   extras: NO_EXTRAS,
-  priceOf: () => undefined,
+  entryOf: () => undefined,
   prefix: () => undefined,
 } as unknown as Terms
 

@@ -16,7 +16,7 @@ import type { Host, Outcome, Plugin, Stage } from '../../core/plugin.ts'
 import { Pool } from '../../core/pool/pool.ts'
 import type { Notes } from '../../core/records/entry.ts'
 import { downwardHeaders } from '../../core/upstream/headers.ts'
-import { textBytes } from '../../core/upstream/event-filter.ts'
+import { OutputBytes, textBytes } from '../../core/upstream/event-filter.ts'
 import { eventsIn } from '../../core/upstream/sse.ts'
 import jsonBody from '../../plugins/json-body.ts'
 import modelGate from '../../plugins/model-gate.ts'
@@ -245,7 +245,9 @@ export class Exchanges {
       Buffer.from(typeof given === 'string' ? text : `data: ${text}\n\n`),
       true,
     )
-    x.delivered = textBytes(text, typeof given === 'string' ? format.text.stream : format.text.reply)
+    const output = new OutputBytes(format.text)
+    output.take(text)
+    x.delivered = typeof given === 'string' ? output.bytes : textBytes(text, format.text.reply)
     x.complete = outcome === undefined
     Object.assign(x, more)
     for (const event of events) for (const stage of this.#stages.toReversed()) stage.event?.(x, event)

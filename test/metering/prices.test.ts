@@ -388,6 +388,48 @@ t.test('several passes are checked one by one: advice, images and research are p
   t.equal(research.cost, 3_600_000n * INPUT + 20n * OUTPUT + 60n * SEARCH)
 })
 
+t.test('an image that the usage does not count is charged as `imageTokens`, and marked', async t => {
+  const place = await Exchanges.load(priced(CALLS))
+  const tools = { tools: [{ type: 'image_generation' }] }
+  const image = 40_000_000n + 7000n * 40_000n
+  const images = (count: number): object[] =>
+    Array.from({ length: count }, () => item('image_generation_call', { result: 'x' }))
+  for (const count of [1, 2, 3]) {
+    const drawn = await place.ask('responses', tools, { reply: whole(images(count)) })
+    t.equal(drawn.cost, PLAIN_COST + BigInt(count) * image)
+    t.same(drawn.notes.unread, ['images'])
+  }
+  const streamed = await place.ask('responses', { ...tools, stream: true }, { reply: CREATED + ends(images(1)) })
+  t.equal(streamed.cost, PLAIN_COST + image, 'a stream')
+  const { usage: _usage, ...silent } = whole(images(1)) as { usage: object }
+  const estimated = await place.ask('responses', tools, { reply: silent })
+  t.ok(estimated.cost > image, 'a reply without any usage')
+  const counted = whole(images(1), { tool_usage: { image_gen: { input_tokens: 0, output_tokens: 1000 } } })
+  const known = await place.ask('responses', tools, { reply: counted })
+  t.equal(known.cost, PLAIN_COST + 40_000_000n + 1000n * 40_000n)
+  t.equal(known.notes.unread, undefined)
+  const none = await place.ask('responses', tools, { reply: whole([]) })
+  t.equal(none.cost, PLAIN_COST, 'a tool that was not run')
+})
+
+t.test('a reply of a dearer model of the same upstream is charged as that, and marked', async t => {
+  const place = await Exchanges.load(priced())
+  const dear = 10n * 15_000n + 20n * 75_000n
+  for (const [model, cost, marks] of [
+    ['acme/famA-large-5', dear, ['model']],
+    ['acme/famA-large-5-20260101', dear, ['model']],
+    ['acme/famA-medium-5', PLAIN_COST, undefined],
+    ['acme/famA-medium-5-20260101', PLAIN_COST, undefined],
+    ['acme/famA-small-4.5', PLAIN_COST, undefined],
+    ['something-else', PLAIN_COST, undefined],
+    ['acme/famC-5.6-sol', PLAIN_COST, undefined],
+  ] as const) {
+    const asked = await place.ask('messages', {}, { reply: reply(MESSAGES, {}, { model }) })
+    t.equal(asked.cost, cost, model)
+    t.same(asked.notes.unread, marks, model)
+  }
+})
+
 t.test('ten images of a tool are held', async t => {
   const place = await Exchanges.load(priced(CALLS), 1_100_000_000n)
   t.match((await place.ask('responses', { tools: [{ type: 'image_generation' }] })).error, {

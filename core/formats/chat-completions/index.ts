@@ -123,8 +123,20 @@ export const chatCompletions: Format = {
   },
   signals: ['_tokens"', '"error"', 'data: [DONE]', '"finish_reason":"', '"finish_reason": "'],
   text: {
-    stream: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal', 'input', 'transcript'],
-    reply: ['content', 'reasoning_content', 'reasoning', 'arguments', 'refusal'],
+    // `text` stands in a list of content, and `name` in a call.
+    stream: [
+      'content',
+      'text',
+      'reasoning_content',
+      'reasoning',
+      'name',
+      'arguments',
+      'refusal',
+      'input',
+      'transcript',
+    ],
+    repeats: '"type":"reasoning.text","text":"',
+    reply: ['content', 'text', 'reasoning_content', 'reasoning', 'name', 'arguments', 'refusal'],
   },
   read,
   modelOf: json => text(object(json)?.['model']),

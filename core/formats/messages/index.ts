@@ -121,7 +121,7 @@ export const messages: Format = {
     '"content_block_stop"',
     '"signature_delta"',
   ],
-  text: { stream: ['text', 'thinking', 'partial_json'], reply: ['text', 'thinking', 'input'] },
+  text: { stream: ['text', 'thinking', 'name', 'partial_json'], reply: ['text', 'thinking', 'name', 'input'] },
   read,
   replyMember: 'message',
   modelOf: json => text((object(object(json)?.['message']) ?? object(json))?.['model']),

@@ -49,8 +49,10 @@ function read(json: unknown): Reading {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'
     const call = callOfItem(item, event['output_index'], !done)
+    const nameBytes = done ? 0 : Buffer.byteLength(text(item?.['name']) ?? '')
     return {
       ...(call && { calls: [call] }),
+      ...(nameBytes > 0 && { nameBytes }),
       ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }),
     }
   }
@@ -141,7 +143,14 @@ export const responses: Format = {
     '"encrypted_content"',
     '_call"',
   ],
-  text: { stream: ['delta'], reply: ['text', 'arguments', 'input'] },
+  text: {
+    stream: ['delta'],
+    whole: {
+      types: ['_text.done', 'refusal.done', 'arguments.done', 'input.done'],
+      members: ['text', 'refusal', 'arguments', 'input'],
+    },
+    reply: ['text', 'name', 'arguments', 'input'],
+  },
   read,
   replyMember: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
