@@ -28,7 +28,9 @@ export { turn } from './lib/turns.ts'
 // Helpers: requests and replies.
 export {
   dropExtra,
+  KNOWN_MEMBERS,
   dropTools,
+  dropUnlisted,
   type Extra,
   extrasOf,
   modelsNamed,

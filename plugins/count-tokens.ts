@@ -1,4 +1,14 @@
-import { type Body, definePlugin, GatewayError, metering, PerMinute, Reply, turn } from 'tollgate/plugin'
+import {
+  type Body,
+  definePlugin,
+  type Exchange,
+  GatewayError,
+  metering,
+  PerMinute,
+  Reply,
+  turn,
+  type With,
+} from 'tollgate/plugin'
 
 /** Values that are visited in one step. */
 const STEPS = 1000
@@ -15,7 +25,8 @@ const NOT_THERE = new Set([404, 405, 501])
  */
 export default definePlugin({
   name: 'count-tokens',
-  summary: 'Answers POST /v1/messages/count_tokens, with an estimate if the upstream cannot count. Free of charge.',
+  summary:
+    'Answers POST /v1/messages/count_tokens and POST /v1/responses/input_tokens, with an estimate if the upstream cannot count. Free of charge.',
   on: 'counting',
   needs: ['key', 'secret', 'body', 'route'],
   gives: [],
@@ -36,27 +47,28 @@ export default definePlugin({
   setup({ mediaTokens, perMinute }, { keys, now }) {
     const asked = new PerMinute(now)
 
-    const answer = async (body: Body): Promise<Reply> => Reply.json({ input_tokens: await estimate(body, mediaTokens) })
+    const answer = async ({ body, format }: With<'body'> & Pick<Exchange, 'format'>): Promise<Reply> =>
+      Reply.json(format.counted?.(await estimate(body, mediaTokens)))
     return {
       async request(x) {
         const retryAfterMs = asked.take(x.key.id, perMinute)
         if (retryAfterMs > 0)
           throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
         await keys.usable(x.secret)
-        return x.route.format === x.format ? undefined : answer(x.body)
+        return x.route.format === x.format ? undefined : answer(x)
       },
-      response: ({ body }, head) => (NOT_THERE.has(head.status) ? answer(body) : undefined),
+      response: (x, head) => (NOT_THERE.has(head.status) ? answer(x) : undefined),
     }
   },
 })
 
 async function estimate(body: Body, mediaTokens: number): Promise<number> {
   const media = new Set(body.contents.attachments.flatMap(({ encoded }) => encoded?.start ?? []))
-  let weight = 1
+  let weight = 3
   let walked = 0
-  for (const name of ['messages', 'system', 'tools']) {
+  for (const name of ['messages', 'system', 'input', 'instructions', 'tools']) {
     const view = body.view(name)
-    if (!view) weight += 1
+    if (!view) continue
     // The iterators of the values that are being visited, outermost first.
     const levels = view ? [[view].values()] : []
     for (let level = levels.at(-1); level; level = levels.at(-1)) {

@@ -48,9 +48,10 @@ function check(body: Body, format: Format): void {
     const value = body.get(name)
     if (value === undefined || value === null) continue
     if (type === 'boolean' && typeof value !== 'boolean') throw invalidBody(`"${name}" must be true or false.`, name)
-    if (type === 'count' && !(Number.isSafeInteger(value) && (value as number) > 0)) {
+    const isWhole = Number.isSafeInteger(value) && (value as number) >= 0
+    if (type === 'count' && !(isWhole && value !== 0))
       throw invalidBody(`"${name}" must be a whole number above zero.`, name)
-    }
+    if (type === 'count or 0' && !isWhole) throw invalidBody(`"${name}" must be a whole number.`, name)
     if (
       type === 'choices' &&
       !(Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= CHOICES_MAX)

@@ -60,6 +60,12 @@ export default definePlugin({
               count,
             ]),
           ),
+          ...metric(
+            'dropped_members_total',
+            'counter',
+            'Members of requests that were dropped because they are not listed.',
+            [...meter.dropped.all].map(([member, count]) => [`{member="${member}"}`, count]),
+          ),
           ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost the operator.', [
             ['', meter.belowCost],
           ]),

@@ -1,10 +1,12 @@
 import {
+  KNOWN_MEMBERS,
   callsHeld,
   type ConditionName,
   type Conditions,
   definePlugin,
   dropExtra,
   dropTools,
+  dropUnlisted,
   type Exchange,
   type Extra,
   type Extras,
@@ -51,12 +53,30 @@ export default definePlugin({
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['extras'],
-  setup(_options, { config }) {
+  setup(_options, { config, meter }) {
     /** Members dropped from a request, for a header of its reply. */
     const dropped = new WeakMap<Exchange, readonly string[]>()
+    const passes = new WeakMap<ModelEntry, ReadonlySet<string>>()
+
+    /** Returns the members that all upstreams of a model get although they are not listed. */
+    function passesOf(entry: ModelEntry): ReadonlySet<string> {
+      let names = passes.get(entry)
+      if (!names) {
+        const [first, ...others] = entry.upstreams.map(upstream => upstream.passes)
+        names = new Set([...(first ?? [])].filter(name => others.every(each => each.has(name))))
+        passes.set(entry, names)
+      }
+      return names
+    }
+
     return {
       request(x) {
         const found = extrasOf(x.body)
+        const strange = dropUnlisted(x.body, x.format, passesOf(x.model.entry))
+        if (strange.length > 0) {
+          dropped.set(x, strange)
+          for (const name of strange) meter.dropped.note(KNOWN_MEMBERS.has(name) ? name : 'other')
+        }
         const type = config.keyTypes.get(x.key.type) as KeyType
         if (found.length === 0 && type.policy.store === undefined && !x.model.entry.price.factors.serviceTier)
           return PLAIN
@@ -73,16 +93,14 @@ export default definePlugin({
         if (findings.advisors.size > 0) renameAdvisors(x.body, name => entryOf(type, name)?.sends ?? name)
         leaveOut(x, type, findings)
         if (type.policy.store !== undefined && type.policy.store !== 'allow') keepNothing(x, findings)
-        if (findings.dropped.length > 0) dropped.set(x, findings.dropped)
+        if (findings.dropped.length > 0) dropped.set(x, [...strange, ...findings.dropped])
         return { extras: extrasFrom(findings, x) }
       },
       response(x, head) {
         const names = dropped.get(x)
         if (!names) return
-        const losses = new DroppedFields()
-        for (const name of names) losses.add(name)
-        const others = head.reply['x-tollgate-dropped']
-        head.reply['x-tollgate-dropped'] = others === undefined ? String(losses) : `${String(losses)}, ${others}`
+        const losses = new DroppedFields([...names, ...(x.route?.translation?.dropped.names ?? [])])
+        head.reply['x-tollgate-dropped'] = String(losses)
       },
     }
   },

@@ -83,7 +83,7 @@ export default definePlugin({
       event(x, { reading, json }) {
         // A translated request refers to nothing and stores nothing.
         if (!reading.usage || x.route.translation || !x.format.storesReply(x.body)) return
-        const { reply, others } = storedIds(json)
+        const { reply, others } = storedIds(json, x.body.has('thread'))
         if (reply === undefined && others.length === 0) return
         const usage = x.route.format.decodeUsage(reading.usage)?.usage
         const output = usage?.output ?? 0

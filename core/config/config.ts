@@ -69,6 +69,8 @@ export interface Upstream {
   readonly cost: ReadonlyMap<string, Price>
   /** Nano-credits per dollar of a cost that the upstream reports. If undefined, reported costs are ignored. */
   readonly dollar: bigint | undefined
+  /** Members and query parameters that it gets although they are not listed. */
+  readonly passes: ReadonlySet<string>
   /** What its failures are about, beyond what the gateway knows. The first that matches decides. */
   readonly failures: readonly FailureRule[]
   readonly health: HealthConfig

@@ -162,6 +162,16 @@ export const UPSTREAM = {
       default: 32_000,
       description: 'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
     },
+    passes: {
+      type: 'array',
+      maxItems: 100,
+      uniqueItems: true,
+      default: [],
+      items: { type: 'string', pattern: '^[A-Za-z0-9_.-]{1,64}$', expected: 'the name of a member' },
+      expected: 'a list of names, such as [priority]',
+      description:
+        'Members of requests, and query parameters, that this provider gets although they are [not listed](providers.md#members-that-pass). Nothing is charged for them.',
+    },
     failures: {
       type: 'array',
       maxItems: 100,

@@ -43,6 +43,7 @@ export function upstreamFromFile(
     onDisconnect: raw.onDisconnect,
     cost: costFromFile(raw.cost ?? {}, [...path, 'cost'], prices, reader),
     dollar: raw.dollar === undefined ? undefined : reader.decimal([...path, 'dollar']),
+    passes: new Set(raw.passes),
     failures: raw.failures.map(({ status, code, message, about }) => ({ status, code, message, about })),
     health: {
       failures: raw.health.failures,

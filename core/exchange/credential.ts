@@ -11,7 +11,8 @@ export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | u
   const key = headers['x-api-key']
   const bearer = authorization === undefined ? undefined : /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   if (authorization !== undefined && bearer === undefined) throw new GatewayError('invalid_key')
-  if (typeof key === 'string' && bearer !== undefined && key !== bearer) {
+  // An empty header has no credential.
+  if (typeof key === 'string' && key !== '' && bearer !== undefined && key !== bearer) {
     throw new GatewayError('invalid_key', {
       message: 'Authorization and x-api-key contain different API keys. Send only one.',
     })

@@ -148,6 +148,9 @@ export class ContentsReader {
     for (const name of ['previous_response_id', 'conversation', 'container', 'thread'])
       found.refer(name, idOf(body.get(name)))
     found.refer('prompt', idOf(object(body.get('prompt'))))
+    found.refer('thread', text(object(body.get('thread'))?.['previous_message_id']))
+    const compared = text(object(body.get('prompt_cache_options'))?.['comparison_response_id'])
+    found.refer('prompt_cache_options.comparison_response_id', compared)
     for (const skill of list(object(body.get('container'))?.['skills']))
       if (object(skill)?.['type'] !== 'anthropic') found.refer('container.skills', idOf(object(skill)?.['skill_id']))
     const tools = list(body.get('tools'))
@@ -292,8 +295,12 @@ function isVoid(value: JsonView | undefined): boolean {
 
 /**
  * The ids of what a reply, or the event with its usage, left at the provider: the reply, and what is stored beside it.
+ * @param isThread whether the request keeps its message as a part of a thread
  */
-export function storedIds(json: unknown): { readonly reply: string | undefined; readonly others: readonly string[] } {
+export function storedIds(
+  json: unknown,
+  isThread = false,
+): { readonly reply: string | undefined; readonly others: readonly string[] } {
   const event = object(json) ?? {}
   const reply = object(event['response']) ?? object(event['message']) ?? object(event['delta']) ?? event
   const items = list(reply['output']).map(object)
@@ -303,6 +310,7 @@ export function storedIds(json: unknown): { readonly reply: string | undefined; 
     object(reply['container'])?.['id'],
     ...items.flatMap(item => [item?.['id'], item?.['container_id']]),
     ...spoken,
+    ...(isThread && reply['type'] === 'message' ? [reply['id']] : []),
   ]
   return {
     reply: reply['object'] === 'response' ? text(reply['id']) : undefined,

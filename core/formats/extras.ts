@@ -4,7 +4,9 @@ import { GatewayError } from '../errors.ts'
 import { isStandard } from '../money/price.ts'
 import type { Format } from './format.ts'
 import { POLICIES, type Policy, type PolicyName } from './policies.ts'
-import type { ProviderTool } from './provider-tools.ts'
+import { TOOL_MEMBERS, unlisted } from './members.ts'
+import { isProviderTool, type ProviderTool } from './provider-tools.ts'
+import type { Json } from './terms.ts'
 import { list, object, text, words } from './json.ts'
 import { checkCompound, checkSpelling, compounds } from './spelling.ts'
 
@@ -92,6 +94,8 @@ function asked(name: string, value: unknown): readonly string[] | undefined {
     return Array.isArray(value) && media.length === 0 ? undefined : media
   }
   if (name === 'audio') return ['audio']
+  // Without a message there is nothing to compare with.
+  if (name === 'diagnostics' && (object(value)?.['previous_message_id'] ?? null) === null) return undefined
   if (name === 'service_tier' || name === 'speed' || name === 'inference_geo') {
     const condition = text(value) ?? ''
     return condition !== 'auto' && condition !== '' && isStandard(condition) ? undefined : [condition]
@@ -134,6 +138,51 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
     return false
   body.change('tools', (tool, index) => (indexes.has(index) ? undefined : tool))
   return true
+}
+
+/**
+ * Removes what is not listed: members, and members of the client's own tools.
+ * @param passes the members that the file lets through
+ * @returns the names of what was removed
+ */
+export function dropUnlisted(body: Body, format: Format, passes: ReadonlySet<string>): string[] {
+  const members = unlisted(format.name, body.names, passes)
+  for (const name of members) body.remove(name)
+  const ofTools = new Set<string>()
+  const tools = list(body.get('tools'))
+  if (tools.some(tool => !isListedTool(object(tool), passes)))
+    body.change('tools', tool => listedTool(object(tool) ?? {}, passes, ofTools))
+  return [...members, ...[...ofTools].map(name => `tools.${name}`)]
+}
+
+/** Whether a tool has listed members only, or is the provider's, about which policies decide. */
+function isListedTool(tool: Json | undefined, passes: ReadonlySet<string>): boolean {
+  if (!tool || isProviderTool(tool)) return true
+  return (
+    [tool, object(tool['function']), object(tool['custom'])].every(each =>
+      Object.keys(each ?? {}).every(name => TOOL_MEMBERS.has(name) || passes.has(name)),
+    ) && list(tool['tools']).every(inner => isListedTool(object(inner), passes))
+  )
+}
+
+/** The tool without members that are not listed. @param dropped gets their names */
+function listedTool(tool: Json, passes: ReadonlySet<string>, dropped: Set<string>): Json {
+  if (isListedTool(tool, passes)) return tool
+  const left = (of: Json): Json =>
+    Object.fromEntries(
+      Object.entries(of).filter(([name]) => {
+        const isListed = TOOL_MEMBERS.has(name) || passes.has(name)
+        if (!isListed) dropped.add(name)
+        return isListed
+      }),
+    )
+  const { function: declared, custom, tools, ...rest } = left(tool)
+  return {
+    ...rest,
+    ...(declared !== undefined && { function: object(declared) ? left(object(declared) ?? {}) : declared }),
+    ...(custom !== undefined && { custom: object(custom) ? left(object(custom) ?? {}) : custom }),
+    ...(tools !== undefined && { tools: list(tools).map(inner => listedTool(object(inner) ?? {}, passes, dropped)) }),
+  }
 }
 
 /** The models that a member names, as names or as objects with only a name; undefined for anything else. */

@@ -48,9 +48,15 @@ export interface Format {
   /** The member that holds the conversation. */
   readonly conversationMember: string
   /** Optional members that must be of a type. */
-  readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'choices'>>
+  readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'count or 0' | 'choices'>>
   /** Whether a request header passes to the upstream. @param header lower-case name */
   forwards(header: string): boolean
+  /** Returns what passes of a header that is forwarded; undefined for nothing. Without it, every value passes. */
+  passedValue?(header: string, value: string): string | undefined
+  /** The query parameters that pass to the upstream. */
+  readonly query: readonly string[]
+  /** The reply of `counting`. */
+  counted?(tokens: number): unknown
   /** How many replies the request asks for at once. An output limit is for each of them. */
   choices(body: Pick<Body, 'get'>): number
   /** Whether a stream is complete. @param closed parts that have ended */

@@ -20,12 +20,14 @@ export {
   type Extra,
   dropExtra,
   dropTools,
+  dropUnlisted,
   extrasOf,
   modelsNamed,
   predictedTokens,
   renameAdvisors,
   renameModels,
 } from './extras.ts'
+export { KNOWN_MEMBERS } from './members.ts'
 export { UsageTally } from './tally.ts'
 export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate/translate-request.ts'
 export {

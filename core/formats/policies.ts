@@ -125,6 +125,27 @@ export const POLICIES = {
     reason: 'Longer caching is not offered here.',
     remedy: WITHOUT,
   },
+  billing_policy: {
+    members: ['billing_policy'],
+    actions: ANY,
+    otherwise: 'drop',
+    reason: 'It would have another organization billed.',
+    remedy: WITHOUT,
+  },
+  fallback_credit: {
+    members: ['fallback_credit_token'],
+    actions: ANY,
+    otherwise: 'drop',
+    reason: 'It would change how the request is billed.',
+    remedy: WITHOUT,
+  },
+  diagnostics: {
+    members: ['diagnostics'],
+    actions: ANY,
+    otherwise: 'drop',
+    reason: 'It compares the request with a message that may be of another key.',
+    remedy: WITHOUT,
+  },
   webSearch: tool('webSearch', 'web_search…, x_search, google_search, browser_search', [
     'web_search_options',
     'search_parameters',

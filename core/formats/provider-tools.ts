@@ -25,7 +25,7 @@ export interface ProviderTool {
 
 /** Types of tools that the client runs, with their dates. The provider may run all others. */
 const CLIENT_TOOLS =
-  /^(?:function|custom|namespace|tool_search(?:_tool_[a-z]+\d*)?|local_shell|shell|apply_patch|computer(?:[_-]use)?|bash|text_editor|memory)(?:[_-]preview)?(?:_\d{8}|_\d{4}_\d{2}_\d{2})?$/
+  /^(?:function|custom|namespace|programmatic_tool_calling|tool_search(?:_tool_[a-z]+\d*)?|local_shell|shell|apply_patch|(?:computer|browser)_toolset|computer(?:[_-]use)?|bash|text_editor|memory)(?:[_-]preview)?(?:_\d{8}|_\d{4}_\d{2}_\d{2})?$/
 /** Provider tools that accept a limit of their uses. */
 const LIMITED_TOOLS = /^(?:web_search|web_fetch|advisor)_\d{8}$/
 
@@ -61,7 +61,7 @@ function kindOf(name: string): CallName | 'advisor' {
 }
 
 /** Whether the provider runs a tool. */
-function isProviderTool(tool: Json): boolean {
+export function isProviderTool(tool: Json): boolean {
   const { type, environment } = tool
   // The client's own tools have a name, with or without a type.
   if (type === undefined || type === null) return text(tool['name']) === undefined && !object(tool['function'])

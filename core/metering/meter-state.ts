@@ -18,6 +18,21 @@ export class MeterState {
   belowCost = 0
   /** Replies whose usage was understood only in part. */
   readonly unread = new UnreadUsage()
+  /** Members of requests that were dropped because they are not listed. */
+  readonly dropped = new Counts()
+}
+
+/** Counts by name. */
+export class Counts {
+  readonly #counts = new Map<string, number>()
+
+  note(name: string): void {
+    this.#counts.set(name, (this.#counts.get(name) ?? 0) + 1)
+  }
+
+  get all(): Iterable<readonly [name: string, count: number]> {
+    return this.#counts
+  }
 }
 
 /** Shortest time between two log lines about one upstream and model, in milliseconds. */

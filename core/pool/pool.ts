@@ -14,6 +14,11 @@ export interface PooledAccount {
   readonly lastResort: boolean
 }
 
+/** A limit of a model is logged as a warning from this length on, in milliseconds. */
+const NOTED_MS = 10_000
+/** Shortest time between two warnings that the provider may refuse an account, in milliseconds. */
+const TOLD_MS = 3_600_000
+
 interface Member {
   readonly health: Health
   /** The key that its health belongs to. */
@@ -25,6 +30,8 @@ export class Pool {
   readonly #members = new Map<string, Member>()
   readonly #now: () => number
   readonly #log: Log
+  /** When a suspicion was last logged, by account, in milliseconds since the epoch. */
+  readonly #toldSuspicions = new Map<string, number>()
   /** Called with the name of an account whose health has changed. */
   onChange: (name: string) => void = () => {}
 
@@ -172,10 +179,9 @@ export class Pool {
     const reason = withoutKey(said, account)
     if (!health?.limited(now, asked, model, reason, waitMs)) return
     const forMs = health.waitMs(now, model)
-    this.#log.warn(
-      { upstream: upstream.name, account: account.name, model, reason, forMs },
-      'a model is not asked for now',
-    )
+    const names = { upstream: upstream.name, account: account.name, model, reason, forMs }
+    // Short limits are a part of every day.
+    this.#log[forMs < NOTED_MS ? 'debug' : 'warn'](names, 'a model is not asked for now')
     this.onChange(account.name)
   }
 
@@ -194,7 +200,16 @@ export class Pool {
    * @param said for the log and the operator
    */
   suspected(asked: PooledAccount, key: string, status: number, said: string): void {
+    const { upstream, account } = asked
     this.#refused(asked, said, (health, now, reason) => health.suspected(now, asked, key, status, reason))
+    const health = this.#asked(account)
+    const now = this.#now()
+    if (!health || health.state.refused || now - (this.#toldSuspicions.get(account.name) ?? 0) < TOLD_MS) return
+    this.#toldSuspicions.set(account.name, now)
+    this.#log.warn(
+      { upstream: upstream.name, account: account.name, reason: withoutKey(said, account) },
+      'the provider may refuse an account; it is out when the request of another key meets the same',
+    )
   }
 
   #refused(

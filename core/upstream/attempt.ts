@@ -116,7 +116,8 @@ async function send(
   const { timeouts, http2 } = upstream
   const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts, http2 }
   const path = x.inference ? format.path : x.path
-  const query = translation ? '' : passedQuery(x.rawQuery, presented(x.headers))
+  const passes = (name: string): boolean => format.query.includes(name) || upstream.passes.has(name)
+  const query = translation ? '' : passedQuery(x.rawQuery, passes, presented(x.headers))
   return sender.send(to, path + query, headers, bytes, x, () => {
     sender.repeated++
     up.log.info(

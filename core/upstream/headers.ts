@@ -26,7 +26,9 @@ export function upwardHeaders(
   for (const name in client) {
     const value = client[name]
     const passes = translated ? OF_ANY(name) : format.forwards(name)
-    if (passes && typeof value === 'string' && !contains(value, secret)) headers[name] = value
+    if (!passes || typeof value !== 'string' || contains(value, secret)) continue
+    const passed = translated || !format.passedValue ? value : format.passedValue(name, value)
+    if (passed !== undefined) headers[name] = passed
   }
   for (const [name, value] of Object.entries(extra)) {
     if (format.forwards(name)) headers[name] = headers[name] === undefined ? value : merged(headers[name], value)
@@ -37,20 +39,17 @@ export function upwardHeaders(
   return headers
 }
 
-/** Query parameters by which providers take a credential or an account: the client's own are not for them. */
-const OF_AN_ACCOUNT =
-  /key|token|auth|secret|password|bearer|jwt|cookie|credential|signature|^sig$|customer|account|org|project|workspace/i
-
 /**
  * Returns the query of a request to the upstream, with its question mark.
  * @param query of the client's request
+ * @param names the parameters that pass
  * @param secret the client's key, which is passed on nowhere
  */
-export function passedQuery(query: string, secret: string | undefined): string {
+export function passedQuery(query: string, names: (name: string) => boolean, secret: string | undefined): string {
   if (query === '') return ''
   const passed = new URLSearchParams()
   for (const [name, value] of new URLSearchParams(query))
-    if (!OF_AN_ACCOUNT.test(name) && !contains(name, secret) && !contains(value, secret)) passed.append(name, value)
+    if (names(name) && !contains(value, secret)) passed.append(name, value)
   return passed.size === 0 ? '' : `?${passed.toString()}`
 }
 

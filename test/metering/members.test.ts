@@ -67,13 +67,10 @@ t.test('members that ask for nothing or cost nothing pass unchanged', async t =>
       plugins: [],
       modalities: ['text'],
       store: false,
-      include: [],
       prompt_cache_key: 'k',
-      n: 1,
-      logprobs: false,
+      top_k: 1,
       service_tier: format === 'messages' ? 'standard_only' : 'default',
       speed: 'standard',
-      something_new: { a: 1 },
     }
     const { error, dropped, sent } = await place.ask(format, more)
     t.equal(error, undefined)
@@ -196,8 +193,8 @@ t.test('dropping a member leaves all other bytes unchanged', async t => {
   )
   t.equal(await send(`{"model":"acme/famC-5.5",${said},"speed":"fast"}`), `{"model":"acme/famC-5.5",${said}}`)
   t.equal(
-    await send(`{"model":"acme/famC-5.5","a":1,"speed":"fast","b":2,"speed2":0,${said}}`),
-    `{"model":"acme/famC-5.5","a":1,"b":2,"speed2":0,${said}}`,
+    await send(`{"model":"acme/famC-5.5","top_k":1,"speed":"fast","min_p":2,"speed2":0,"seed":0,${said}}`),
+    `{"model":"acme/famC-5.5","top_k":1,"min_p":2,"seed":0,${said}}`,
   )
 })
 

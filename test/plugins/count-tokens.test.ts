@@ -22,7 +22,10 @@ t.test('an upstream of the same format counts; for another one the text is estim
 t.test('an upstream that cannot count is replaced by the estimate, and a failure is not', async t => {
   const { stage } = await ask(MESSAGES)
   for (const status of [404, 405, 501])
-    t.match(String((await stage.response?.({ body } as never, headOf({ status })))?.body), 'input_tokens')
+    t.match(
+      String((await stage.response?.({ body, format: format(MESSAGES) } as never, headOf({ status })))?.body),
+      'input_tokens',
+    )
   for (const status of [200, 400, 500]) t.equal(stage.response?.({ body } as never, headOf({ status })), undefined)
 })
 

@@ -25,7 +25,8 @@ t.test('an invalid body is refused, and the error names the member', async t => 
     [CHAT, '{"messages":{}}', /"messages" must be an array/],
     [CHAT, '{"messages":[],"stream":1}', /"stream" must be true or false/],
     [CHAT, '{"messages":[],"n":129}', /"n" must be a whole number from 1 to 128/],
-    [MESSAGES, '{"messages":[],"max_tokens":0}', /"max_tokens" must be a whole number above zero/],
+    [CHAT, '{"messages":[],"max_tokens":0}', /"max_tokens" must be a whole number above zero/],
+    [MESSAGES, '{"messages":[],"max_tokens":-1}', /"max_tokens" must be a whole number/],
     [CHAT, '{"messages":[],"messages":[]}', /names "messages" twice/],
   ] as const)
     t.match((await read(path, text)).thrown, { code: 'invalid_body', message }, text)

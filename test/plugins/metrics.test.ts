@@ -1,5 +1,5 @@
 import t from 'tap'
-import { UnreadUsage } from '../../core/metering/meter-state.ts'
+import { Counts, UnreadUsage } from '../../core/metering/meter-state.ts'
 import metrics from '../../plugins/metrics.ts'
 import type { Reply } from '../../core/plugin.ts'
 import { drive } from '../drive.ts'
@@ -8,7 +8,14 @@ import { at, CHAT, hostWith } from './facts.ts'
 const TOKEN = 'a-token-of-16-chars'
 const host = hostWith({
   ledger: { background: { state: { backlogBytes: 0 } }, drifted: 1, waiting: 2, live: 3 },
-  meter: { quarantined: 4, suspensions: 5, unpriced: 6, belowCost: 7, unread: new UnreadUsage() },
+  meter: {
+    quarantined: 4,
+    suspensions: 5,
+    unpriced: 6,
+    belowCost: 7,
+    unread: new UnreadUsage(),
+    dropped: new Counts(),
+  },
   status: { memory: { taken: 8, total: 9, refused: 10 }, repeated: 11 },
 })
 const at_ = (authorization: string) => at('/metrics', { headers: { authorization } })

@@ -4,7 +4,7 @@ import { drive } from '../drive.ts'
 import { at, bodyFrom, CHAT, headOf, hostWith, keyOf, modelOf, RESPONSES } from './facts.ts'
 
 const ask = async (path: string, value: object) => {
-  const body = bodyFrom({ model: 'acme/famC-5.5', messages: [], input: [], ...value })
+  const body = bodyFrom({ model: 'acme/famC-5.5', ...(path === CHAT ? { messages: [] } : { input: [] }), ...value })
   const facts = { key: keyOf('famC'), body, model: modelOf('famC', 'acme/famC-5.5') }
   const exchange = at(path)
   const driven = await drive(requestPolicy, { exchange, facts, host: hostWith() })

@@ -314,7 +314,7 @@ t.test('a reply in one piece is not preceded by comments', async t => {
 })
 
 t.test('a client’s credentials reach no provider by the query or by a header of its agent', async t => {
-  const { g, first } = await scene(t)
+  const { g, first } = await scene(t, file => file.everyUpstream({ passes: ['beta'] }))
   const key = await g.key('famC')
   first.script = (_received, res) =>
     sse(res, `data: {"choices":[],"usage":${JSON.stringify(USAGE)}}\n\ndata: [DONE]\n\n`)
@@ -323,7 +323,7 @@ t.test('a client’s credentials reach no provider by the query or by a header o
   const headers = { 'x-stainless-api-key': 'abc', 'x-stainless-note': `Bearer ${key}`, 'x-stainless-lang': 'js' }
   await g.call(`${CHAT}?${query}`, { key, headers, body: { ...BODY, stream: true } })
   const { path, headers: sent } = first.requests[0] as { path: string; headers: Record<string, string> }
-  t.equal(path, `${CHAT}?beta=true`)
+  t.equal(path, `${CHAT}?beta=true`, 'what the file lets through, without the key')
   t.notMatch(JSON.stringify(sent), /abc/)
   t.notMatch(JSON.stringify(sent), key)
   t.match(sent, { 'x-stainless-lang': 'js' })

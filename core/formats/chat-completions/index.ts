@@ -96,6 +96,7 @@ export const chatCompletions: Format = {
   conversationMember: 'messages',
   typed: { stream: 'boolean', max_tokens: 'count', max_completion_tokens: 'count', n: 'choices' },
   forwards: forwarding([], []),
+  query: [],
   choices: body => positive(body.get('n')) ?? 1,
   isComplete: (closed, choices) => closed >= choices,
   outputLimit: largestLimit('max_completion_tokens', 'max_tokens'),

@@ -13,6 +13,7 @@ import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
 import { callOfBlock, takesLimit } from '../provider-tools.ts'
 import { BUDGET_MIN } from '../translate/tools.ts'
+import { passedBetas } from './betas.ts'
 import { envelope } from './errors.ts'
 import { count, encodeUsage } from './usage.ts'
 
@@ -72,13 +73,17 @@ export const messages: Format = {
   counting: '/v1/messages/count_tokens',
   required: { messages: 'array' },
   conversationMember: 'messages',
-  typed: { stream: 'boolean', max_tokens: 'count' },
+  // Without output, a request fills the prompt cache.
+  typed: { stream: 'boolean', max_tokens: 'count or 0' },
   forwards: forwarding([], ['anthropic-', 'x-claude-code-'], OF_A_BROWSER),
+  passedValue: (header, value) => (header === 'anthropic-beta' ? passedBetas(value) : value),
+  query: ['beta'],
+  counted: tokens => ({ input_tokens: tokens }),
   // Upstreams require it, but clients may omit it. The older version serves every client.
   defaultHeaders: { 'anthropic-version': '2023-06-01' },
   choices: () => 1,
   isComplete: () => false,
-  outputLimit: largestLimit('max_tokens'),
+  outputLimit: body => (body.get('max_tokens') === 0 ? 0 : largestLimit('max_tokens')(body)),
   storesReply: () => true,
   standardTier: 'standard_only',
   reportsInputFirst: true,

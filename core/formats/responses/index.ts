@@ -104,10 +104,13 @@ function begun(running: RunningStream): Json {
 export const responses: Format = {
   name: 'responses',
   path: '/v1/responses',
+  counting: '/v1/responses/input_tokens',
   required: { input: 'any' },
   conversationMember: 'input',
   typed: { stream: 'boolean', max_output_tokens: 'count' },
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
+  query: [],
+  counted: tokens => ({ object: 'response.input_tokens', input_tokens: tokens }),
   choices: () => 1,
   isComplete: () => false,
   outputLimit: largestLimit('max_output_tokens'),
