@@ -113,9 +113,9 @@ interface Answer {
 /** A kind: what the upstream answers, and what the client must get; or why there is no such cell. */
 interface Kind {
   readonly name: string
-  answer(res: ServerResponse, cell: Cell): void
-  check(t: Test, answer: Answer, cell: Cell): void
-  why?(cell: Cell): string | undefined
+  readonly answer: (res: ServerResponse, cell: Cell) => void
+  readonly check: (t: Test, answer: Answer, cell: Cell) => void
+  readonly why?: (cell: Cell) => string | undefined
 }
 
 const isWhole = (t: Test, answer: Answer, { client, stream }: Cell): void => {
