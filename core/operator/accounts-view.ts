@@ -82,8 +82,10 @@ function healthOf({ disabled, state }: Health, now: number): string {
   if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
   if (coolUntil > now) return `failing, not asked until ${isoTime(coolUntil)}`
   if (level > 0) return 'failing, tried by one request'
-  const limited = Object.entries(models).filter(([, { until }]) => until > now)
+  const limited = Object.entries(models)
+    .map(([model, { until, coolUntil }]) => [model, Math.max(until, coolUntil)] as const)
+    .filter(([, until]) => until > now)
   return limited.length === 0
     ? 'ok'
-    : limited.map(([model, { until }]) => `${model} waits until ${isoTime(until)}`).join(', ')
+    : limited.map(([model, until]) => `${model} is not asked for until ${isoTime(until)}`).join(', ')
 }

@@ -51,6 +51,7 @@ export class Health {
    */
   ready(now: number, model?: string): boolean {
     if (this.waitMs(now, model) > 0 || now < this.#coolUntil) return false
+    if (model !== undefined && now < this.#models.outUntil(model)) return false
     return !this.#wasTakenOut || this.#broughtBack !== undefined || !this.#trial
   }
 
@@ -157,10 +158,10 @@ export class Health {
   }
 
   /**
-   * Notes that the provider limits a model. Without a time it waits for a second, and twice as long each time in a row.
+   * Notes that the provider limits a model.
    * @param model the name that was sent
    * @param waitMs how long the provider asks to wait, if it does
-   * @returns whether the model must wait for notably longer
+   * @returns whether the model is out for notably longer
    */
   limited(now: number, request: object, model: string, reason: string, waitMs?: number): boolean {
     this.#takesTrial(request)

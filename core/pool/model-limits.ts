@@ -4,8 +4,10 @@
 export interface ModelLimit {
   /** When this was last changed. */
   readonly at: number
-  /** Until when the model is not asked for at this account. */
+  /** Until when the provider asks to wait. */
   readonly until: number
+  /** Until when the model is not asked for if another account can serve, as the provider did not say how long. */
+  readonly coolUntil: number
   /** How often in a row the provider limited it without saying for how long. */
   readonly level: number
 }
@@ -21,9 +23,15 @@ export const NOTABLE_MS = 1000
 export class ModelLimits {
   readonly #limits = new Map<string, ModelLimit>()
 
-  /** Until when a model is not asked for, in milliseconds since the epoch. */
+  /** Until when the provider asks to wait for a model, in milliseconds since the epoch. */
   until(model: string): number {
     return this.#limits.get(model)?.until ?? 0
+  }
+
+  /** Until when a model should not be asked for, in milliseconds since the epoch. */
+  outUntil(model: string): number {
+    const { until = 0, coolUntil = 0 } = this.#limits.get(model) ?? {}
+    return Math.max(until, coolUntil)
   }
 
   get state(): Readonly<Record<string, ModelLimit>> {
@@ -31,41 +39,43 @@ export class ModelLimits {
   }
 
   /**
-   * Notes that the provider limits a model. Without a time it waits for a second, and twice as long each time in a row.
+   * Notes that the provider limits a model. Without a time, other accounts are preferred for a second, and for twice as
+   * long each time in a row.
    * @param waitMs how long the provider asks to wait, if it does
    * @param change notes a notable change, and returns its time
-   * @returns whether the model must wait for notably longer
+   * @returns whether the model is out for notably longer
    */
   add(now: number, model: string, waitMs: number | undefined, change: () => number): boolean {
-    const { at = 0, until = 0, level = 0 } = this.#limits.get(model) ?? {}
-    // Requests that were under way tell nothing new.
-    if (waitMs === undefined && now < until) return false
-    const next = Math.max(until, now + (waitMs ?? Math.min(WAIT_MS * 2 ** level, WAIT_MS_MAX)))
-    const isNotable = waitMs === undefined || next > until + NOTABLE_MS
+    const limit = this.#limits.get(model) ?? { at: 0, until: 0, coolUntil: 0, level: 0 }
+    if (waitMs === undefined) {
+      // Requests that were under way, or had no better account, tell nothing new.
+      if (now < this.outUntil(model)) return false
+      const coolUntil = now + Math.min(WAIT_MS * 2 ** limit.level, WAIT_MS_MAX)
+      this.#limits.set(model, { ...limit, at: change(), coolUntil, level: limit.level + 1 })
+      return true
+    }
+    const until = Math.max(limit.until, now + waitMs)
+    const isNotable = until > limit.until + NOTABLE_MS
     if (isNotable) this.#forgetOld(now)
-    this.#limits.set(model, {
-      at: isNotable ? change() : at,
-      level: waitMs === undefined ? level + 1 : level,
-      until: next,
-    })
+    this.#limits.set(model, { ...limit, at: isNotable ? change() : limit.at, until })
     return isNotable
   }
 
   /** Names of models may come and go with the file. */
   #forgetOld(now: number): void {
-    for (const [model, { until }] of this.#limits) if (until + WAIT_MS_MAX < now) this.#limits.delete(model)
+    for (const model of this.#limits.keys()) if (this.outUntil(model) + WAIT_MS_MAX < now) this.#limits.delete(model)
   }
 
-  /** Notes a reply of a model: it ends the doubling. A wait that the provider named is kept. */
+  /** Notes a reply of a model. A wait that the provider named is kept. */
   served(model: string, change: () => number): void {
     const limit = this.#limits.get(model)
-    if (limit && limit.level > 0) this.#limits.set(model, { ...limit, level: 0, at: change() })
+    if (limit && limit.level > 0) this.#limits.set(model, { ...limit, coolUntil: 0, level: 0, at: change() })
   }
 
   /** Ends all limits. */
   reset(now: number): void {
     for (const [model, { at }] of this.#limits)
-      this.#limits.set(model, { at: Math.max(now, at + 1), until: 0, level: 0 })
+      this.#limits.set(model, { at: Math.max(now, at + 1), until: 0, coolUntil: 0, level: 0 })
   }
 
   /** Takes over the limits that another process knows, where they are newer. */

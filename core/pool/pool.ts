@@ -178,7 +178,7 @@ export class Pool {
     const health = this.#asked(account)
     const reason = withoutKey(said, account)
     if (!health?.limited(now, asked, model, reason, waitMs)) return
-    const forMs = health.waitMs(now, model)
+    const forMs = waitMs ?? 0
     const names = { upstream: upstream.name, account: account.name, model, reason, forMs }
     // Short limits are a part of every day.
     this.#log[forMs < NOTED_MS ? 'debug' : 'warn'](names, 'a model is not asked for now')

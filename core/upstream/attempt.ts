@@ -53,7 +53,7 @@ export async function attempt(
   if (!pool.begin(asked, !x.route.more)) return { kind: 'failed', failure: NOT_ASKED, attempt: namesOf(asked) }
   try {
     const end = await ask(x, up, asking, mayAskAnother)
-    learn(asking, asked, aboutEnd(x, end), end.kind === 'failed' ? end.failure : undefined, x.key?.id ?? '')
+    learn(asking, asked, aboutEnd(x, end), end.kind === 'failed' ? end.failure : undefined, x)
     return end
   } catch (thrown) {
     // What the gateway itself fails at tells nothing about the account.
@@ -154,7 +154,7 @@ function learn(
   asked: PooledAccount,
   about: About,
   failure: FailedAttempt | undefined,
-  key: string,
+  { key, inference }: HttpExchange,
 ): void {
   const { health } = DECISIONS[about]
   const { head, error } = failure ?? {}
@@ -163,7 +163,8 @@ function learn(
   if (health === 'nothing') pool.ended(asked)
   else if (health === 'success') pool.succeeded(asked)
   else if (health === 'refusal') pool.refused(asked, status, reason, waitMs)
-  else if (health === 'suspicion') pool.suspected(asked, key, status, reason)
-  else if (health === 'limit') pool.limited(asked, reason, waitMs)
+  else if (health === 'suspicion') pool.suspected(asked, key?.id ?? '', status, reason)
+  // Counting has limits of its own.
+  else if (health === 'limit') inference ? pool.limited(asked, reason, waitMs) : pool.ended(asked)
   else pool.failed(asked, reason, health === 'failure and wait' && waitMs ? waitMs : undefined)
 }

@@ -283,12 +283,14 @@ t.test('a limit without a time doubles from a second on, until a reply of the mo
   for (const seconds of [1, 2, 4, 8, 16, 32, 60, 60]) {
     t.ok(health.limited(now, {}, 'm', 'x'))
     t.notOk(health.limited(now, {}, 'm', 'x'), 'requests under way do not count')
-    t.equal(health.waitMs(now, 'm'), seconds * 1000)
+    t.notOk(health.ready(now + seconds * 1000 - 1, 'm'))
+    t.ok(health.begin(now, {}, true, 'm'), 'if no other account can serve, it is asked')
     now += seconds * 1000
+    t.ok(health.ready(now, 'm'))
   }
   health.succeeded(now, {}, 'm')
   t.ok(health.limited(now, {}, 'm', 'x'))
-  t.equal(health.waitMs(now, 'm'), 1000)
+  t.ok(health.ready(now + 1000, 'm'))
   t.end()
 })
 
