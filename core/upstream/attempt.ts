@@ -160,11 +160,11 @@ function learn(
   const { head, error } = failure ?? {}
   const [status, waitMs] = [head?.status ?? 200, head?.verdict?.outMs]
   const reason = error ? reasonOf(error.details.cause ?? error) : (WORDS[about] ?? about)
-  if (health === 'nothing') pool.ended(asked)
+  // Counting has limits of its own.
+  if (health === 'nothing' || (health === 'limit' && !inference)) pool.ended(asked)
   else if (health === 'success') pool.succeeded(asked)
   else if (health === 'refusal') pool.refused(asked, status, reason, waitMs)
   else if (health === 'suspicion') pool.suspected(asked, key?.id ?? '', status, reason)
-  // Counting has limits of its own.
-  else if (health === 'limit') inference ? pool.limited(asked, reason, waitMs) : pool.ended(asked)
+  else if (health === 'limit') pool.limited(asked, reason, waitMs)
   else pool.failed(asked, reason, health === 'failure and wait' && waitMs ? waitMs : undefined)
 }

@@ -116,6 +116,8 @@ interface Kind {
   readonly answer: (res: ServerResponse, cell: Cell) => void
   readonly check: (t: Test, answer: Answer, cell: Cell) => void
   readonly why?: (cell: Cell) => string | undefined
+  /** What the history says of the charge: all input, input read from and written to a cache, output; and the marks. */
+  readonly charged?: (cell: Cell) => object
 }
 
 const isWhole = (t: Test, answer: Answer, { client, stream }: Cell): void => {
@@ -215,6 +217,100 @@ const KINDS: readonly Kind[] = [
   },
 ]
 
+/** How a usage of each format is spelled. */
+interface Spelled {
+  readonly input: number
+  readonly read?: number
+  readonly written?: number
+  readonly output: number
+}
+const SPELLINGS: Readonly<Record<FormatName, (usage: Spelled) => Record<string, unknown>>> = {
+  'chat-completions': ({ input, read, output }) => ({
+    prompt_tokens: input,
+    completion_tokens: output,
+    ...(read !== undefined && { prompt_tokens_details: { cached_tokens: read } }),
+  }),
+  responses: ({ input, read, output }) => ({
+    input_tokens: input,
+    output_tokens: output,
+    ...(read !== undefined && { input_tokens_details: { cached_tokens: read } }),
+  }),
+  messages: ({ input, read = 0, output }) => ({
+    input_tokens: input - read,
+    cache_read_input_tokens: read,
+    output_tokens: output,
+  }),
+}
+
+/** A reply that reports usages, in one piece or as a stream. */
+function reporting(res: ServerResponse, { upstream, stream }: Cell, reports: readonly Record<string, unknown>[]): void {
+  const last = reports.at(-1)
+  if (!stream) return json(res, { ...REPLIES[upstream], usage: last })
+  const ways: Readonly<Record<FormatName, () => string>> = {
+    'chat-completions': () =>
+      [...STREAMS['chat-completions'].slice(0, 2), ...reports.map(usage => chunk({ choices: [], usage })), 'data: [DONE]\n\n'].join(''), // prettier-ignore
+    responses: () =>
+      STREAMS.responses.slice(0, -1).join('') +
+      event('response.completed', { sequence_number: 4, response: { ...response, usage: last } }),
+    messages: () =>
+      event('message_start', { message: { ...REPLIES.messages, content: [], usage: reports[0] } }) +
+      STREAMS.messages.slice(1, 4).join('') +
+      event('message_delta', { delta: { stop_reason: 'end_turn', stop_sequence: null }, usage: last }) +
+      STREAMS.messages[5],
+  }
+  res.writeHead(200, { 'content-type': 'text/event-stream' }).end(ways[upstream]())
+}
+
+const usageKind = (
+  name: string,
+  reports: (upstream: FormatName) => readonly Record<string, unknown>[],
+  charged: object,
+  why?: Kind['why'],
+): Kind => ({
+  name: `usage: ${name}`,
+  answer: (res, cell) => reporting(res, cell, reports(cell.upstream)),
+  check: isWhole,
+  charged: () => charged,
+  ...(why && { why }),
+})
+
+const PLAIN = { input: 1000, read: 400, output: 300 }
+const READ = { input_tokens: 1000, cache_read_tokens: 400, output_tokens: 300, status: 'ok' }
+const texts = (value: unknown): unknown =>
+  typeof value === 'number'
+    ? String(value)
+    : Object.fromEntries(Object.entries(value as object).map(([name, inner]) => [name, texts(inner)]))
+
+const USAGE_KINDS: readonly Kind[] = [
+  usageKind('as documented', upstream => [SPELLINGS[upstream](PLAIN)], READ),
+  usageKind(
+    'a last report of zeros',
+    upstream => [SPELLINGS[upstream](PLAIN), { ...SPELLINGS[upstream]({ input: 0, read: 0, output: 0 }), ...(upstream === 'messages' && { output_tokens: 300 }) }], // prettier-ignore
+    READ,
+    ({ upstream, stream }) => {
+      if (!stream) return 'a JSON reply has one report'
+      return upstream === 'responses' ? 'only the last event reports' : undefined
+    },
+  ),
+  usageKind('counters as texts', upstream => [texts(SPELLINGS[upstream](PLAIN)) as Record<string, unknown>], READ),
+  usageKind(
+    'cached tokens beside the counters',
+    upstream => [{ ...SPELLINGS[upstream]({ input: 1000, output: 300 }), cached_tokens: 400 }],
+    READ,
+    ({ upstream }) => (upstream === 'messages' ? 'its counters exclude cached input, so the name would be ambiguous' : undefined), // prettier-ignore
+  ),
+  usageKind(
+    'a total above the sum',
+    upstream => [{ ...SPELLINGS[upstream]({ input: 1000, output: 20 }), total_tokens: 1060 }],
+    { input_tokens: 1000, output_tokens: 60 },
+  ),
+  usageKind(
+    'a negative counter among good ones',
+    upstream => [{ ...SPELLINGS[upstream](PLAIN), reasoning_tokens: -1 }],
+    READ,
+  ),
+]
+
 const CELLS: readonly Cell[] = FORMAT_NAMES.flatMap(upstream =>
   FORMAT_NAMES.flatMap(client => [true, false].map(stream => ({ upstream, client, stream }))),
 )
@@ -231,7 +327,7 @@ t.before(async () => {
   for (const name of FORMAT_NAMES) keys.set(name, await g.key(KEY_TYPES[name][0]))
 })
 
-for (const { name, answer, check, why } of KINDS)
+for (const { name, answer, check, why, charged } of [...KINDS, ...USAGE_KINDS])
   t.test(name, async t => {
     for (const cell of CELLS) {
       const { upstream, client, stream } = cell
@@ -246,7 +342,11 @@ for (const { name, answer, check, why } of KINDS)
       const [key, model] = [keys.get(upstream) as string, KEY_TYPES[upstream][1]]
       const body = { model, stream, ...REQUESTS[client] }
       const got = await g.call(FORMATS[client].path, { key, body })
-      await t.test(title, async t => check(t, got, cell))
+      const entry = charged ? (await g.settled(key))[0] : undefined
+      await t.test(title, async t => {
+        check(t, got, cell)
+        if (charged) t.match(entry, charged(cell))
+      })
     }
     for (const key of keys.values()) await g.settled(key)
   })
