@@ -13,6 +13,7 @@ import { FORMATS, formatOf, frame, type FormatName } from '../../core/formats/in
 import type { Reply, Request, ReplyContext } from '../../core/formats/translate/neutral.ts'
 import { eventsOf } from '../../core/formats/translate/part-order.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
+import type { Edit } from '../gateway-file.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream, type Received } from '../upstream.ts'
 
@@ -106,7 +107,7 @@ function install(): void {
 function plays(upstream: ScriptedUpstream): void {
   let count = 0
   upstream.script = (received, res) => {
-    const format = formatOf(received.path)
+    const format = formatOf(pathOf(received.path))
     if (!format) return void res.writeHead(404).end()
     const request = format.codec.decodeRequest(received.json, {}, { add() {}, have() {}, beyond() {} } as never)
     const reply = next(request, ++count)
@@ -155,6 +156,11 @@ function next({ items, tools }: Request, count: number): Reply {
   }
 }
 
+/** A path without its query. */
+function pathOf(path: string): string {
+  return path.replace(/\?.*/, '')
+}
+
 /** What a program printed, and how it ended. */
 function run(
   file: string,
@@ -177,6 +183,8 @@ function run(
   })
 }
 
+const METRICS = 'a-token-of-a-collector'
+
 install()
 
 for (const agent of AGENTS) {
@@ -190,7 +198,8 @@ for (const agent of AGENTS) {
 async function works(t: Test, agent: Agent, format: FormatName): Promise<void> {
   const upstream = await ScriptedUpstream.start(t)
   plays(upstream)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const edit: Edit = file => file.insertBefore('access-log', { metrics: { token: METRICS } })
+  const g = await startGateway(t, { upstream: upstream.url, edit })
   const { type, model } = MODELS[format]
   const key = await g.key(type, 100n)
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-agent-'))
@@ -205,10 +214,12 @@ async function works(t: Test, agent: Agent, format: FormatName): Promise<void> {
     'the tool was run',
   )
   t.ok(
-    upstream.requests.some(({ path }: Received) => path === FORMATS[format].path),
+    upstream.requests.some(({ path }: Received) => pathOf(path) === FORMATS[format].path),
     'the upstream was spoken to in its own format',
   )
   const entries = await g.settled(key)
   t.ok(entries.length >= 2, `${entries.length} requests, each metered`)
   t.ok(entries.every(({ status }) => status === 'ok'))
+  const metrics = await g.call('/metrics', { key: METRICS })
+  t.notMatch(metrics.text, /^tollgate_dropped_members_total\{/m, 'every member that the agent sends is listed')
 }
