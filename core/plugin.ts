@@ -51,7 +51,7 @@ export {
   Translation,
   UsageTally,
 } from './formats/index.ts'
-export { isOfTheRequest } from './formats/classify.ts'
+export { classify } from './formats/classify.ts'
 export { failureCause } from './formats/failures.ts'
 export { conversationKey, waitAsked } from './formats/index.ts'
 export { noneLeft } from './pool/none-left.ts'

@@ -16,7 +16,7 @@ const STEPS = 1000
 const SLICE = 65_536
 
 /** Statuses with which an upstream indicates that it cannot count tokens. */
-const NOT_THERE = new Set([404, 405, 501])
+const NOT_THERE = new Set([403, 404, 405, 501])
 
 /**
  * Counts the input tokens of a request without sending it. The upstream counts if it can; otherwise the text is

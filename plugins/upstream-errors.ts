@@ -1,37 +1,42 @@
 import {
   afterWait,
+  classify,
   definePlugin,
   type Failure,
   failureCause,
   GatewayError,
   type Head,
-  isOfTheRequest,
   overflowOf,
   type Rewriter,
-  waitAsked,
   type With,
 } from 'tollgate/plugin'
 
 /** How long a client waits if the upstream does not say. */
 const WAIT_MS = 1000
 
-const OVERLOAD = /overloaded|rate_limit|slow_down|capacity/
+const OVERLOAD = /overloaded|slow_down|capacity/
 
 /**
- * Decides what customers see of an upstream's failure. Statuses 400, 413 and 422 are the request's fault and pass with
- * their own message, which agents match; after a translation, a prompt that is too long gets the message of the
- * client's format. All other failures concern the operator's account and become one of the gateway's errors.
+ * Decides what customers see of an upstream's failure. A failure about the request passes with its own message, which
+ * agents match; after a translation, a prompt that is too long gets the message of the client's format. All other
+ * failures become one of the gateway's errors.
  */
 export default definePlugin({
   name: 'upstream-errors',
   summary:
-    "Turns an upstream's failures into the gateway's errors. Statuses 400, 413 and 422 pass with their own message.",
+    "Turns an upstream's failures into the gateway's errors. A failure about the request passes with its own message.",
   on: ['inference', 'counting'],
   needs: ['route'],
   setup(_options, { now }) {
+    const verdictOf = ({ route }: Known, { status, headers }: Head, failure: Failure): Verdict =>
+      classify(
+        { status, headers, failure },
+        { rules: route.upstream.failures, standsInRequest: () => true, now: now() },
+      )
+
     return {
       response(x, head) {
-        if (head.failure) throw errorOf(x, head, head.failure, now())
+        if (head.failure) throw errorOf(x, head, head.failure, head.verdict ?? verdictOf(x, head, head.failure))
       },
       rewrite(x, head): Rewriter | undefined {
         // A failure in one piece does not get here, because `response` has replaced it.
@@ -41,7 +46,8 @@ export default definePlugin({
           event(event) {
             const { failure } = event.reading
             if (!failure) return undefined
-            const error = errorOf(x, { ...head, status: 200, verdict: undefined }, failure, now())
+            const inStream = { ...head, status: 200 }
+            const error = errorOf(x, inStream, failure, verdictOf(x, inStream, failure))
             return [{ type: event.type, data: JSON.stringify(x.format.replaceError(event.json, error, x.id)) }]
           },
         }
@@ -51,25 +57,23 @@ export default definePlugin({
 })
 
 type Known = With<'route'>
+type Verdict = ReturnType<typeof classify>
 
-function errorOf(x: Known, head: Head, failure: Failure, now: number): GatewayError {
+function errorOf(x: Known, head: Head, failure: Failure, { about, isLimit, waitMs }: Verdict): GatewayError {
   const kind = `${failure.type ?? ''} ${failure.code ?? ''}`
-  if (head.verdict ? head.verdict.about === 'request' : isOfTheRequest(head.status, failure)) {
+  if (about === 'request') {
     // Its message is for the customer only.
     const cause = failureCause(head.status, { ...failure, message: '' })
-    return rejection(x, head.status === 200 ? 400 : head.status, clean(failure, secretsOf(x)), cause)
+    const isOwnStatus = head.status >= 400 && head.status < 500
+    return rejection(x, isOwnStatus ? head.status : 400, clean(failure, secretsOf(x)), cause)
   }
   const cause = failureCause(head.status, failure)
   // The upstream knows that a retry is useless.
   const final = head.headers['x-should-retry'] === 'false' ? { retry: false } : {}
-  if (
-    head.status === 429 ||
-    head.status === 503 ||
-    head.status === 529 ||
-    (head.status === 200 && OVERLOAD.test(kind))
-  ) {
+  const isOverloaded = head.status === 200 && OVERLOAD.test(kind)
+  if (isLimit || about === 'model' || isOverloaded || [429, 503, 529].includes(head.status)) {
     // An exhausted account of the operator looks like a rate limit, but it is not the customer's business.
-    const retryAfterMs = Math.max(waitAsked(head.headers, now) ?? WAIT_MS, WAIT_MS)
+    const retryAfterMs = Math.max(waitMs ?? WAIT_MS, WAIT_MS)
     return new GatewayError('overloaded', { cause, ...afterWait(retryAfterMs), ...final })
   }
   if (head.status === 408 || head.status === 504) return new GatewayError('upstream_timeout', { cause, ...final })

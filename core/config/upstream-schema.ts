@@ -187,17 +187,22 @@ export const UPSTREAM = {
         expected: 'a failure with `about`, and `status`, `code` or `message`',
         properties: {
           status: { type: 'integer', minimum: 300, maximum: 599, description: 'Status of the answer.' },
-          code: { type: 'string', minLength: 1, description: '`type` or `code` of the failure, whole.' },
+          code: {
+            type: 'string',
+            minLength: 1,
+            expected: 'a type or a code, such as E7',
+            description: '`type` or `code` of the failure, whole.',
+          },
           message: {
             type: 'string',
-            minLength: 4,
-            description:
-              'Part of the message, in any case. It does not count if it is quoted or stands in the request.',
+            minLength: 2,
+            expected: 'a part of a message of at least two characters',
+            description: 'Part of the first 400 characters of the message, in any case. Quotations do not count.',
           },
           about: {
             type: 'string',
             enum: FAILURE_ABOUTS,
-            description: 'What the failure is about; [Pools](pools.md#what-a-failure-is-about) says what follows.',
+            description: 'What the failure is about: `request`, `account`, `model`, `provider` or `none`.',
           },
         },
       },

@@ -1,4 +1,5 @@
 /** Converts the `upstreams:` section: addresses, accounts, quotas and costs. */
+import { hasPolicy } from '../formats/members.ts'
 import type { Price } from '../money/price.ts'
 import type { Account, Config, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
@@ -26,6 +27,14 @@ export function upstreamFromFile(
   const path = ['upstreams', name]
   const url = urlFromFile(raw.url, raw, path, reader, production)
   checkNames(raw, path, reader)
+  raw.passes.forEach((member, index) => {
+    if (hasPolicy(member))
+      reader.add(
+        [...path, 'passes', index],
+        `"${member}" has a policy, and does not pass by its name`,
+        `allow it in the \`policy\` of a key type`,
+      )
+  })
   return {
     name,
     simulated: raw.url === SIMULATED,

@@ -9,9 +9,10 @@ import { GatewayError } from '../errors.ts'
 export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | undefined {
   const { authorization } = headers
   const key = headers['x-api-key']
-  const bearer = authorization === undefined ? undefined : /^bearer +(\S+) *$/i.exec(authorization)?.[1]
-  if (authorization !== undefined && bearer === undefined) throw new GatewayError('invalid_key')
-  // An empty header has no credential.
+  // An empty header has no credential: clients whose variable is not set send one.
+  const isSent = authorization !== undefined && !/^(?:bearer)? *$/i.test(authorization)
+  const bearer = isSent ? /^bearer +(\S+) *$/i.exec(authorization)?.[1] : undefined
+  if (isSent && bearer === undefined) throw new GatewayError('invalid_key')
   if (typeof key === 'string' && key !== '' && bearer !== undefined && key !== bearer) {
     throw new GatewayError('invalid_key', {
       message: 'Authorization and x-api-key contain different API keys. Send only one.',

@@ -12,18 +12,23 @@ import type { Failure } from './terms.ts'
  * provider; or nothing that the gateway acts on.
  */
 export const FAILURE_ABOUTS = ['request', 'account', 'model', 'provider', 'none'] as const
-/** One of them. */
+/** What a failure is about. */
 export type FailureAbout = (typeof FAILURE_ABOUTS)[number]
 
 /** What is known of a failure. */
 export interface Verdict {
   readonly about: FailureAbout
-  /** Whether only the status or the wording says so. A customer may cause either by the content of a request. */
-  readonly unsure: boolean
+  /**
+   * How certain that is. `suspected`: only the status or the wording says so, and a customer may cause either by the
+   * content of a request. `echoed`: the wording stands in the request.
+   */
+  readonly certainty: 'certain' | 'suspected' | 'echoed'
   /** Whether it is a limit, which ends by itself, and no refusal. */
-  readonly limit: boolean
+  readonly isLimit: boolean
+  /** Whether a row of gateway.yaml says so. */
+  readonly isRule: boolean
   /** How long the provider asks to wait, in milliseconds, if it does. */
-  readonly outMs: number | undefined
+  readonly waitMs: number | undefined
 }
 
 /** A row that an operator adds for an upstream. Members that are set must all match. */
@@ -47,7 +52,7 @@ export interface FailedAnswer {
 export interface Circumstances {
   readonly rules: readonly FailureRule[]
   /** Whether words stand in the request. A provider may repeat them. */
-  readonly stands: (words: string) => boolean
+  readonly standsInRequest: (words: string) => boolean
   /** Milliseconds since the epoch. */
   readonly now: number
 }
@@ -79,7 +84,7 @@ export const ACCOUNT_WORDS: readonly Wording[] = [
 
 /** Wordings of a rate limit that applies to all models of an account. */
 export const ACCOUNT_LIMIT_WORDS: readonly Wording[] = [
-  ['your account', "\\b(?:your|this|the) account\\b|\\baccount['’]s\\b"],
+  ["your account's", "\\b(?:your|this|the) account['’]s\\b|\\b(?:of|for) (?:your|this|the) account\\b"],
   words('all models'),
   words('usage limit'),
 ]
@@ -93,13 +98,13 @@ export interface FailureRow {
   readonly statuses: Statuses
   /** Parts of the type or the code. */
   readonly codes?: readonly string[]
-  /** Only the wording decides, so that the row is unsure unless it is a limit. */
+  /** Wordings of the message, of which one must occur. */
   readonly words?: readonly Wording[]
   /** The headers say that a limit of the whole account is used up. */
   readonly limitHeaders?: true
   readonly about: FailureAbout
-  readonly unsure?: true
-  readonly limit?: true
+  readonly isSuspected?: true
+  readonly isLimit?: true
 }
 
 /** Codes of failures that the request itself caused, under status 200. */
@@ -115,23 +120,54 @@ const REQUEST_CODES = [
   'bio_policy',
   'image',
 ]
-const ACCOUNT_CODES = ['authentication', 'api_key', 'deactivated', 'suspended', 'billing', 'quota', 'credit', 'balance', 'arrearage', 'overdue'] // prettier-ignore
+const ACCOUNT_CODES = [
+  'authentication',
+  'api_key',
+  'account_deactivated',
+  'account_suspended',
+  'organization_deactivated',
+  'organization_disabled',
+  'billing',
+  'quota',
+  'credit_balance',
+  'credits',
+  'insufficient_balance',
+  'insufficient_credit',
+  'insufficient_fund',
+  'balance_not_enough',
+  'arrearage',
+  'overdue',
+]
 /** A 429 is about a rate unless its code is one of these. */
-const EMPTY_ACCOUNT_CODES = ['insufficient', 'billing', 'credit', 'balance', 'current_quota', 'arrearage', 'overdue', 'deactivated', 'suspended'] // prettier-ignore
+const REFUSING_CODES = [
+  'insufficient_quota',
+  'insufficient_user_quota',
+  'insufficient_balance',
+  'insufficient_credit',
+  'insufficient_fund',
+  'balance_not_enough',
+  'billing',
+  'credit_balance',
+  'current_quota',
+  'arrearage',
+  'overdue',
+  'account_deactivated',
+  'account_suspended',
+]
 
 /** The table. The first row that matches decides. Codes come before wordings. */
 export const FAILURE_ROWS: readonly FailureRow[] = [
   { statuses: [401, 402], about: 'account' },
   { statuses: [200, 400, 403, 404, 413, 422], codes: ACCOUNT_CODES, about: 'account' },
-  { statuses: [429], codes: EMPTY_ACCOUNT_CODES, about: 'account' },
-  { statuses: [429], codes: ['usage_limit'], about: 'account', limit: true },
-  { statuses: [429], limitHeaders: true, about: 'account', limit: true },
-  { statuses: [429], words: ACCOUNT_LIMIT_WORDS, about: 'account', limit: true },
-  { statuses: [429], about: 'model', limit: true },
+  { statuses: [429], codes: REFUSING_CODES, about: 'account' },
+  { statuses: [429], codes: ['usage_limit'], about: 'account', isLimit: true },
+  { statuses: [429], limitHeaders: true, about: 'account', isLimit: true },
+  { statuses: [429], words: ACCOUNT_LIMIT_WORDS, about: 'account', isLimit: true },
+  { statuses: [429], about: 'model', isLimit: true },
   { statuses: [200], codes: REQUEST_CODES, about: 'request' },
-  { statuses: [200], codes: ['rate_limit', 'slow_down', 'throttl'], about: 'model', limit: true },
-  { statuses: [400, 404, 413, 422], words: ACCOUNT_WORDS, about: 'account', unsure: true },
-  { statuses: [403], about: 'account', unsure: true },
+  { statuses: [200], codes: ['rate_limit', 'slow_down', 'throttl'], about: 'model', isLimit: true },
+  { statuses: [400, 404, 413, 422], words: ACCOUNT_WORDS, about: 'account', isSuspected: true },
+  { statuses: [403], about: 'account', isSuspected: true },
   { statuses: [400, 413, 422], about: 'request' },
   { statuses: [200, 408, '5xx', 'below 400'], about: 'provider' },
   { statuses: ANY_STATUS, about: 'none' },
@@ -147,50 +183,80 @@ const PATTERNS = new Map<FailureRow, Pattern>(
     row,
     {
       codes: row.codes && new RegExp(row.codes.join('|'), 'i'),
-      words: row.words && new RegExp(row.words.map(([, pattern]) => pattern).join('|'), 'i'),
+      words: row.words && new RegExp(row.words.map(([, pattern]) => pattern).join('|'), 'gi'),
     },
   ]),
 )
 
-/** Without circumstances only codes and statuses decide. */
-const NO_CIRCUMSTANCES: Circumstances = { rules: [], stands: () => true, now: 0 }
-
 /** Returns what a failure is about. */
-export function classify(answer: FailedAnswer, circumstances: Circumstances = NO_CIRCUMSTANCES): Verdict {
-  const { rules, now } = circumstances
+export function classify(answer: FailedAnswer, circumstances: Circumstances): Verdict {
+  const { rules, now, standsInRequest } = circumstances
   const waitMs = (answer.headers && waitAsked(answer.headers, now)) ?? answer.failure.waitMs
-  const rule = rules.find(each => isRuleFor(each, answer, circumstances))
-  const row = rule ? undefined : FAILURE_ROWS.find(each => matches(each, answer, circumstances))
-  return {
-    about: (rule ?? row)?.about ?? 'none',
-    unsure: rule ? rule.message !== undefined && rule.code === undefined : row?.unsure === true,
-    limit: row?.limit === true,
-    outMs: waitMs,
+  const verdict = (about: FailureAbout, more: Partial<Verdict> = {}): Verdict => ({
+    about,
+    certainty: 'certain',
+    isLimit: false,
+    isRule: false,
+    waitMs,
+    ...more,
+  })
+  for (const { about, ...rule } of rules) {
+    const said = wordsOfRule(rule, answer)
+    if (!said) continue
+    // A customer can cause any other status, and any wording.
+    const isCertain = rule.code !== undefined || answer.status === 401 || answer.status === 402
+    return verdict(about, {
+      isRule: true,
+      certainty: isCertain ? 'certain' : certaintyOf(said, standsInRequest, 'suspected'),
+    })
   }
+  for (const row of FAILURE_ROWS) {
+    const said = wordsOfRow(row, answer)
+    if (!said) continue
+    // What the customer wrote is no limit of the account.
+    if (row.isLimit && row.words && certaintyOf(said, standsInRequest) === 'echoed') continue
+    const certainty = row.isSuspected ? certaintyOf(said, standsInRequest, 'suspected') : 'certain'
+    return verdict(row.about, { certainty, isLimit: row.isLimit === true })
+  }
+  return verdict('none')
 }
 
-/** Whether the request itself caused a failure, so that any account would refuse it. */
-export function isOfTheRequest(status: number, failure: Failure): boolean {
-  return classify({ status, failure }).about === 'request'
+/**
+ * How certain a wording is.
+ * @param said the words of the message that match
+ * @param without the certainty if no wording decides
+ */
+function certaintyOf(
+  said: readonly string[],
+  standsInRequest: Circumstances['standsInRequest'],
+  without: Verdict['certainty'] = 'certain',
+): Verdict['certainty'] {
+  if (said.length === 0) return without
+  return said.every(standsInRequest) ? 'echoed' : 'suspected'
 }
 
-function isRuleFor({ status, code, message }: FailureRule, answer: FailedAnswer, { stands }: Circumstances): boolean {
+/** The words by which a rule matches an answer, none if it has no wording; undefined if it does not match. */
+function wordsOfRule(
+  { status, code, message }: Omit<FailureRule, 'about'>,
+  answer: FailedAnswer,
+): string[] | undefined {
   const { failure } = answer
-  if (status !== undefined && status !== answer.status) return false
-  if (code !== undefined && failure.type !== code && failure.code !== code) return false
-  if (message === undefined) return true
-  return unquoted(failure.message).toLowerCase().includes(message.toLowerCase()) && !stands(message)
+  if (status !== undefined && status !== answer.status) return undefined
+  if (code !== undefined && failure.type !== code && failure.code !== code) return undefined
+  if (message === undefined) return []
+  return unquoted(failure.message).toLowerCase().includes(message.toLowerCase()) ? [message] : undefined
 }
 
-function matches(row: FailureRow, { status, headers, failure }: FailedAnswer, { stands }: Circumstances): boolean {
-  if (!hasStatus(row.statuses, status)) return false
+/** The words by which a row matches an answer, none if it has no wording; undefined if it does not match. */
+function wordsOfRow(row: FailureRow, { status, headers, failure }: FailedAnswer): string[] | undefined {
+  if (!hasStatus(row.statuses, status)) return undefined
   const { codes, words } = PATTERNS.get(row) as Pattern
-  if (codes && !codes.test(`${failure.type ?? ''} ${failure.code ?? ''}`)) return false
-  if (row.limitHeaders && !(headers && isLimitOfAccount(headers))) return false
-  if (!words) return true
+  if (codes && !codes.test(`${failure.type ?? ''} ${failure.code ?? ''}`)) return undefined
+  if (row.limitHeaders && !(headers && isLimitOfAccount(headers))) return undefined
+  if (!words) return []
   // Quotations do not count: they may be a customer's text.
-  const [said] = words.exec(unquoted(failure.message)) ?? []
-  return said !== undefined && !stands(said)
+  const said = [...unquoted(failure.message).matchAll(words)].map(([each]) => each)
+  return said.length === 0 ? undefined : said
 }
 
 function hasStatus(statuses: Statuses, status: number): boolean {
@@ -199,4 +265,14 @@ function hasStatus(statuses: Statuses, status: number): boolean {
     if (each === 'below 400') return status !== 200 && status < 400
     return each === '5xx' ? status >= 500 : each === status
   })
+}
+
+/** A longer request is not parsed to find words in it: that would take long. All words count as standing in it. */
+const PARSED_BYTES_MAX = 1024 * 1024
+
+/** Returns whether words stand in a request, in any case and with any escapes. */
+export function standsIn(words: string, json: Buffer): boolean {
+  if (json.length > PARSED_BYTES_MAX) return true
+  const plain = JSON.stringify(JSON.parse(json.toString()))
+  return plain.toLowerCase().includes(JSON.stringify(words).slice(1, -1).toLowerCase())
 }

@@ -151,37 +151,41 @@ export function dropUnlisted(body: Body, format: Format, passes: ReadonlySet<str
   const ofTools = new Set<string>()
   const tools = list(body.get('tools'))
   if (tools.some(tool => !isListedTool(object(tool), passes)))
-    body.change('tools', tool => listedTool(object(tool) ?? {}, passes, ofTools))
+    body.change('tools', tool => listedTool(tool, passes, ofTools))
   return [...members, ...[...ofTools].map(name => `tools.${name}`)]
 }
 
 /** Whether a tool has listed members only, or is the provider's, about which policies decide. */
 function isListedTool(tool: Json | undefined, passes: ReadonlySet<string>): boolean {
   if (!tool || isProviderTool(tool)) return true
-  return (
-    [tool, object(tool['function']), object(tool['custom'])].every(each =>
-      Object.keys(each ?? {}).every(name => TOOL_MEMBERS.has(name) || passes.has(name)),
-    ) && list(tool['tools']).every(inner => isListedTool(object(inner), passes))
+  const hasOnlyListed = [tool, object(tool['function']), object(tool['custom'])].every(each =>
+    Object.keys(each ?? {}).every(name => isListedMember(name, passes)),
   )
+  return hasOnlyListed && list(tool['tools']).every(inner => isListedTool(object(inner), passes))
 }
 
-/** The tool without members that are not listed. @param dropped gets their names */
-function listedTool(tool: Json, passes: ReadonlySet<string>, dropped: Set<string>): Json {
-  if (isListedTool(tool, passes)) return tool
-  const left = (of: Json): Json =>
-    Object.fromEntries(
-      Object.entries(of).filter(([name]) => {
-        const isListed = TOOL_MEMBERS.has(name) || passes.has(name)
-        if (!isListed) dropped.add(name)
-        return isListed
-      }),
-    )
-  const { function: declared, custom, tools, ...rest } = left(tool)
+function isListedMember(name: string, passes: ReadonlySet<string>): boolean {
+  return TOOL_MEMBERS.has(name) || passes.has(name)
+}
+
+/** A tool without members that are not listed. What is no object stays as it is. @param dropped gets their names */
+function listedTool(value: unknown, passes: ReadonlySet<string>, dropped: Set<string>): unknown {
+  const tool = object(value)
+  if (!tool || isListedTool(tool, passes)) return value
+  const left = (of: unknown): unknown => {
+    const members = object(of)
+    if (!members) return of
+    for (const name in members) if (!isListedMember(name, passes)) dropped.add(name)
+    return Object.fromEntries(Object.entries(members).filter(([name]) => isListedMember(name, passes)))
+  }
+  const { function: declared, custom, tools, ...rest } = left(tool) as Json
   return {
     ...rest,
-    ...(declared !== undefined && { function: object(declared) ? left(object(declared) ?? {}) : declared }),
-    ...(custom !== undefined && { custom: object(custom) ? left(object(custom) ?? {}) : custom }),
-    ...(tools !== undefined && { tools: list(tools).map(inner => listedTool(object(inner) ?? {}, passes, dropped)) }),
+    ...(declared !== undefined && { function: left(declared) }),
+    ...(custom !== undefined && { custom: left(custom) }),
+    ...(tools !== undefined && {
+      tools: Array.isArray(tools) ? tools.map(inner => listedTool(inner, passes, dropped)) : tools,
+    }),
   }
 }
 

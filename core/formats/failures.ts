@@ -7,7 +7,7 @@ import type { Failure, Json } from './terms.ts'
 export function failureOf(error: unknown): Failure {
   const json = object(error)
   const type = text(json?.['type'])
-  const code = text(json?.['code'])
+  const code = codeOf(json)
   const errorCode = text(object(json?.['details'])?.['error_code'])
   const param = text(json?.['param'])
   const waitS = json?.['resets_in_seconds']
@@ -21,9 +21,17 @@ export function failureOf(error: unknown): Failure {
   }
 }
 
+/** A code as a text. Numbers below 1000 only repeat a status. Google has its codes in `status`. */
+function codeOf(json: Json | undefined): string | undefined {
+  const code = json?.['code']
+  if (typeof code === 'number' && code >= 1000) return String(code)
+  const status = text(json?.['status'])
+  return text(code) ?? (status !== undefined && /^[A-Z_]{4,}$/.test(status) ? status : undefined)
+}
+
 /** Members within which vendors put a failure. */
 const ENVELOPES = ['error', 'detail', 'errors'] as const
-/** Most envelopes in each other. */
+/** How deep envelopes may be nested. */
 const DEPTH_MAX = 8
 
 /**
@@ -31,7 +39,12 @@ const DEPTH_MAX = 8
  * `detail`, a list, the answer of another provider inside, or plain text. A page of HTML has no message.
  */
 export function failureIn(body: string): Failure {
-  return enveloped(body, 0) ?? { message: '' }
+  return failureFrom(body)
+}
+
+/** Reads a failure as `failureIn` does, from a text or from parsed JSON. */
+export function failureFrom(value: unknown): Failure {
+  return enveloped(value, 0) ?? { message: '' }
 }
 
 function enveloped(value: unknown, depth: number): Failure | undefined {
@@ -46,7 +59,11 @@ function enveloped(value: unknown, depth: number): Failure | undefined {
   const codes = { ...own, ...(type !== undefined && type !== 'error' && { type }) }
   const raw = object(json['metadata'])?.['raw']
   const inner = [raw, ...ENVELOPES.map(name => json[name])].map(each => enveloped(each, depth + 1)).find(Boolean)
-  if (inner) return { ...codes, ...inner, message: inner.message || own.message }
+  if (inner) {
+    // `error` may only be the name of the status.
+    const isName = typeof json['error'] === 'string' && own.message !== '' && inner.message === json['error'].trim()
+    return { ...codes, ...inner, message: isName ? own.message : inner.message || own.message }
+  }
   const message = own.message || text(json['msg']) || ''
   return Object.keys(codes).length > 1 || message !== '' ? { ...placeOf(json), ...codes, message } : undefined
 }

@@ -61,6 +61,11 @@ const BILLED: ReadonlyMap<string, PolicyName> = new Map(
   ),
 )
 
+/** Whether a policy decides about a member. */
+export function hasPolicy(member: string): boolean {
+  return BILLED.has(member)
+}
+
 /** The members of each format that pass without a policy: those of its vendor, and those of compatible vendors. */
 export const PASSING: Readonly<
   Record<FormatName, { readonly vendor: readonly string[]; readonly others: readonly string[] }>
@@ -134,7 +139,5 @@ export const TOOL_MEMBERS: ReadonlySet<string> = new Set(
 /** Returns the top-level members that are not listed and that the file does not let through. */
 export function unlisted(format: FormatName, names: Iterable<string>, passes: ReadonlySet<string>): string[] {
   const listed = LISTED[format]
-  const found: string[] = []
-  for (const name of names) if (!listed.has(name) && !passes.has(name)) found.push(name)
-  return found
+  return [...names].filter(name => !listed.has(name) && !passes.has(name))
 }

@@ -74,12 +74,13 @@ export interface CountedUsage {
   readonly conditions?: Conditions
   /** The passes of models that make up the usage, if the upstream reports them. Each is priced separately. */
   readonly passes?: readonly Pass[]
-  /** Set if no token is counted, although there is a usage object. */
+  /** Set if the usage object has neither all input nor all output. */
   readonly empty?: boolean
   /** Tokens of the total that no counter explains. They are output as far as there was time, and input beyond that. */
   readonly unexplained?: number
-  /** Paths in the usage object that were not understood, and those of counters that do not add up. */
+  /** Paths in the usage object that were not understood. */
   readonly unread?: readonly string[]
+  /** Paths of counters that do not add up. */
   readonly odd?: readonly string[]
   /** Dollars that the request costs the operator, as a plain decimal, if the upstream reports them. */
   readonly cost?: string

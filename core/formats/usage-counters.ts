@@ -151,7 +151,7 @@ export function countOf(value: unknown): number | undefined {
 }
 
 /** Like `countOf`. Adds the path to `unread` if the value is present and not written as a number. */
-function countAt(path: string, value: unknown, unread: Set<string>): number | undefined {
+export function countAt(path: string, value: unknown, unread: Set<string>): number | undefined {
   if (value === undefined || value === null) return undefined
   const count = countOf(value)
   if (count === undefined || typeof value === 'string') unread.add(path)
@@ -236,11 +236,16 @@ export function countTokens(raw: Json, table: CounterTable): TokenCounts {
   const cacheRead = part('cacheRead', prompt)
   // The parts may come without their sum, and the sum without its parts. Tokens that are not named count as short-lived.
   const named = of('cacheWrite5m') + of('cacheWrite1h')
-  const cacheWrite = Math.min(Math.max(of('cacheWrite'), named), prompt - cacheRead)
+  const written = Math.max(of('cacheWrite'), named)
+  const cacheWrite = Math.min(written, prompt - cacheRead)
+  if (written > cacheWrite || (values.has('cacheWrite') && named > of('cacheWrite')))
+    odd.add(places.get('cacheWrite') ?? places.get('cacheWrite1h') ?? places.get('cacheWrite5m') ?? 'cacheWrite')
   const cacheWrite1h = Math.min(of('cacheWrite1h'), cacheWrite)
   const input = prompt === Infinity ? of('input') : prompt - cacheRead - cacheWrite
-  const audioInput = part('audioInput', input)
-  const imageInput = part('imageInput', input - audioInput)
+  // Media that were read from a cache are not in the fresh input.
+  const most = prompt === Infinity ? input : prompt
+  const audioInput = Math.min(part('audioInput', most), input)
+  const imageInput = Math.min(part('imageInput', most - audioInput), input - audioInput)
   const total = values.get('total')
   const all = input + cacheRead + cacheWrite
   // One vendor does not count reasoning as output, and the total shows it (prompt 12, completion 2, total 354, reasoning

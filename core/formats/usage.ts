@@ -5,7 +5,15 @@ import { inputTokens, type Usage } from '../money/usage.ts'
 import { object, positive, text } from './json.ts'
 import { callsNamed } from './provider-tools.ts'
 import type { CountedUsage, Json, Pass, RawUsage } from './terms.ts'
-import { countOf, countsOf, countTokens, INCLUSIVE_COUNTERS, listedPaths, type TokenCounts } from './usage-counters.ts'
+import {
+  countAt,
+  countOf,
+  countsOf,
+  countTokens,
+  INCLUSIVE_COUNTERS,
+  listedPaths,
+  type TokenCounts,
+} from './usage-counters.ts'
 
 /** Dollars as a plain decimal with nine places, rounded up: from a number, or from whole ten-billionths. */
 export function dollarsOf(raw: Json): string | undefined {
@@ -68,13 +76,18 @@ export function counted(
   usage: Usage,
   { raw, hasInput, hasOutput, unexplained, unread, odd, conditions, passes }: Said,
 ): CountedUsage | undefined {
-  const isEmpty = inputTokens(usage) + usage.output === 0
-  if (!hasInput && !hasOutput && isEmpty && unread.size === 0) return undefined
+  // Counters without all input or all output, such as cached tokens or a total alone, are not a usage.
+  const isEmpty = !hasInput && !hasOutput
+  if (isEmpty) {
+    for (const path of odd) unread.add(path)
+    if (inputTokens(usage) + usage.output > 0) unread.add('usage')
+  }
+  if (isEmpty && unread.size === 0) return undefined
   const cost = dollarsOf(raw)
   return {
     usage,
     complete: hasInput && hasOutput,
-    ...(!hasInput && !hasOutput && { empty: true }),
+    ...(isEmpty && { empty: true }),
     ...(unexplained > 0 && { unexplained }),
     ...(unread.size > 0 && { unread: listedPaths(unread) }),
     ...(odd.size > 0 && { odd: [...odd] }),
@@ -90,7 +103,8 @@ function reportedCalls(raw: RawUsage, unread: Set<string>): Calls | undefined {
     const details = object(raw[member])
     if (details) return callsNamed(details, countsOf(raw, member, unread))
   }
-  const searches = countOf(raw['num_sources_used'] ?? raw['num_search_queries'])
+  const name = raw['num_sources_used'] === undefined ? 'num_search_queries' : 'num_sources_used'
+  const searches = countAt(name, raw[name], unread)
   return searches === undefined ? undefined : { webSearch: searches }
 }
 

@@ -26,7 +26,10 @@ export interface Bill {
   readonly unpriced: readonly string[]
   /** Whether the exchange failed, with or without a partial reply. */
   readonly failed: boolean
-  /** Paths in the reported usage that were not understood, or that do not add up. */
+  /**
+   * Paths in the reported usage that were not understood, or that do not add up; `model` if a dearer model answered;
+   * `images` if the usage does not count them.
+   */
   readonly unread: readonly string[]
 }
 
@@ -148,7 +151,7 @@ function surprises(
   reported: CountedUsage | undefined,
 ): readonly string[] {
   return [
-    ...(dearerServer(usage, x.model.entry, x.tally, terms) ? ['model'] : []),
+    ...(dearerServer(reported?.usage ?? usage, x.model.entry, x.tally, terms) ? ['model'] : []),
     ...(reported && imagesApart(x, terms, reported).length > 0 ? ['images'] : []),
   ]
 }

@@ -85,7 +85,7 @@ export function billed(
   const { models } = pricing.extras
   const named =
     models.size === 0 || tally.model === undefined
-      ? (dearerServer(usage, entry, tally, pricing, conditions) ?? entry)
+      ? (dearerServer(usage, entry, tally, pricing) ?? entry)
       : entryNamed([entry, ...models.values()], tally.model)
   const server = named === entry ? undefined : named
   // If another model may answer, an unknown one is reported.
@@ -118,13 +118,14 @@ export function billed(
 export function dearerServer(
   usage: Usage,
   entry: ModelEntry,
-  { model }: Pick<ReportedSoFar, 'model'>,
-  { entryOf, extras: { models } }: Pricing,
-  conditions?: Conditions,
+  tally: ReportedSoFar,
+  pricing: Pricing,
 ): ModelEntry | undefined {
-  const named = model === undefined || models.size > 0 ? undefined : entryOf(model)
+  const { entryOf, extras } = pricing
+  const named = tally.model === undefined || extras.models.size > 0 ? undefined : entryOf(tally.model)
   if (!named || named === entry || named.sends === entry.sends) return undefined
   if (!named.upstreams.some(upstream => entry.upstreams.includes(upstream))) return undefined
+  const conditions = conditionsOf(tally, pricing)
   return charge(usage, named.price, conditions) > charge(usage, entry.price, conditions) ? named : undefined
 }
 

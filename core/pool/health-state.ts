@@ -10,7 +10,7 @@ export interface Refused {
   readonly at: number
   /** Until when no request is sent. Then one request tries the account. */
   readonly until: number
-  /** How many trials in a row were refused, and the first request. */
+  /** How often in a row the provider refused: the first request and each trial. */
   readonly times: number
 }
 

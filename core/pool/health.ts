@@ -11,6 +11,8 @@ import { ModelLimits, NOTABLE_MS } from './model-limits.ts'
 /** How long an account is out after its first refusal, and the longest time, in milliseconds. */
 const REFUSED_MS = 60_000
 const REFUSED_MS_MAX = 3_600_000
+/** Longest time between two suspected refusals that confirm each other, in milliseconds. */
+const SUSPECT_MS = 600_000
 
 /** What is counted of an account since the process began. */
 export interface Counts {
@@ -31,8 +33,8 @@ export class Health {
   #waitUntil = 0
   #level = 0
   #refused: Refused | undefined
-  /** The key whose request may have met a refusal, since the last success. */
-  #suspect: string | undefined
+  /** The key whose request met a suspected refusal, since the last success. */
+  #suspect: { readonly key: string; readonly at: number } | undefined
   readonly #models = new ModelLimits()
   /** Failures since the last reply that was complete, or since the account was taken out. */
   #inARow = 0
@@ -73,6 +75,11 @@ export class Health {
   /** Milliseconds until the account should be asked, for any model. */
   outMs(now: number): number {
     return Math.max(this.waitMs(now), this.#coolUntil - now)
+  }
+
+  /** Milliseconds until a model should be asked for at the account, as far as its own limits say. */
+  modelOutMs(now: number, model: string): number {
+    return Math.max(0, this.#models.outUntil(model) - now)
   }
 
   /** Whether the account is out, for operators: not asked now, or refused by its provider and not yet accepted again. */
@@ -224,17 +231,18 @@ export class Health {
   }
 
   /**
-   * Notes what may be a refusal, or may be about the request. It is one when the requests of two keys have met it and
-   * none has succeeded between them, or when it meets the request that tries a refused account.
+   * Notes a suspected refusal, which may be about the request. It is one when the requests of two keys meet it within ten
+   * minutes and none succeeds between them, or when it meets the request that tries a refused account.
    * @param key the key of the customer
    * @returns whether an outage begins with it
    */
   suspected(now: number, request: object, key: string, status: number, reason: string): boolean {
-    const isConfirmed = this.#refused ? this.#trial === request : this.#suspect !== undefined && this.#suspect !== key
+    const last = this.#suspect && now - this.#suspect.at < SUSPECT_MS ? this.#suspect.key : key
+    const isConfirmed = this.#refused ? this.#trial === request : last !== key
     if (isConfirmed) return this.refused(now, request, status, reason)
     this.#takesTrial(request)
     this.#note(now, reason)
-    this.#suspect = key
+    this.#suspect = { key, at: now }
     return false
   }
 

@@ -15,9 +15,9 @@ export interface PooledAccount {
 }
 
 /** A limit of a model is logged as a warning from this length on, in milliseconds. */
-const NOTED_MS = 10_000
+const WARNED_LIMIT_MS = 10_000
 /** Shortest time between two warnings that the provider may refuse an account, in milliseconds. */
-const TOLD_MS = 3_600_000
+const SUSPICION_LOG_MS = 3_600_000
 
 interface Member {
   readonly health: Health
@@ -30,7 +30,7 @@ export class Pool {
   readonly #members = new Map<string, Member>()
   readonly #now: () => number
   readonly #log: Log
-  /** When a suspicion was last logged, by account, in milliseconds since the epoch. */
+  /** When a suspicion was last logged, by account and status, in milliseconds since the epoch. */
   readonly #toldSuspicions = new Map<string, number>()
   /** Called with the name of an account whose health has changed. */
   onChange: (name: string) => void = () => {}
@@ -112,6 +112,7 @@ export class Pool {
     for (const [each, { health }] of this.#members) {
       if (name !== undefined && each !== name) continue
       health.reset(this.#now())
+      this.#toldSuspicions.clear()
       this.onChange(each)
     }
   }
@@ -178,10 +179,10 @@ export class Pool {
     const health = this.#asked(account)
     const reason = withoutKey(said, account)
     if (!health?.limited(now, asked, model, reason, waitMs)) return
-    const forMs = waitMs ?? 0
+    const forMs = health.modelOutMs(now, model)
     const names = { upstream: upstream.name, account: account.name, model, reason, forMs }
     // Short limits are a part of every day.
-    this.#log[forMs < NOTED_MS ? 'debug' : 'warn'](names, 'a model is not asked for now')
+    this.#log[forMs < WARNED_LIMIT_MS ? 'debug' : 'warn'](names, 'a model is not asked for now')
     this.onChange(account.name)
   }
 
@@ -204,8 +205,13 @@ export class Pool {
     this.#refused(asked, said, (health, now, reason) => health.suspected(now, asked, key, status, reason))
     const health = this.#asked(account)
     const now = this.#now()
-    if (!health || health.state.refused || now - (this.#toldSuspicions.get(account.name) ?? 0) < TOLD_MS) return
-    this.#toldSuspicions.set(account.name, now)
+    if (
+      !health ||
+      health.state.refused ||
+      now - (this.#toldSuspicions.get(`${account.name} ${status}`) ?? 0) < SUSPICION_LOG_MS
+    )
+      return
+    this.#toldSuspicions.set(`${account.name} ${status}`, now)
     this.#log.warn(
       { upstream: upstream.name, account: account.name, reason: withoutKey(said, account) },
       'the provider may refuse an account; it is out when the request of another key meets the same',
@@ -224,7 +230,7 @@ export class Pool {
     const isNews = note(health, this.#now(), reason)
     if (health.state.refused === before) return
     const names = { upstream: upstream.name, account: account.name, reason }
-    const words = 'the provider refuses an account; it is tried again now and then'
+    const words = 'the provider refuses an account; one request tries it after a minute, and later after up to an hour'
     if (isNews) this.#log.error(names, words)
     else this.#log.debug(names, words)
     this.onChange(account.name)

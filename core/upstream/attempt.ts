@@ -53,7 +53,7 @@ export async function attempt(
   if (!pool.begin(asked, !x.route.more)) return { kind: 'failed', failure: NOT_ASKED, attempt: namesOf(asked) }
   try {
     const end = await ask(x, up, asking, mayAskAnother)
-    learn(asking, asked, aboutEnd(x, end), end.kind === 'failed' ? end.failure : undefined, x)
+    learn(asking, asked, aboutEnd(x, end, asking), end.kind === 'failed' ? end.failure : undefined, x)
     return end
   } catch (thrown) {
     // What the gateway itself fails at tells nothing about the account.
@@ -128,7 +128,7 @@ async function send(
 }
 
 /** Returns what the end of an attempt is about. */
-function aboutEnd(x: HttpExchange, end: AttemptEnd): About {
+function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   if (end.kind === 'left') return 'left'
   if (end.kind === 'failed') return end.failure.about
   const { outcome } = end
@@ -136,9 +136,11 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd): About {
   if (outcome.kind !== 'relayed') return 'left'
   const failure = known(x).tally?.failure
   if (!failure) return 'served'
-  const { about } = classify({ status: 200, failure })
+  const circumstances = { rules: x.route.upstream.failures, standsInRequest: () => true, now: now() }
+  const { about, isLimit } = classify({ status: 200, failure }, circumstances)
   if (about === 'request') return 'served'
-  return about === 'account' ? 'refused' : 'ended with an error'
+  if (about === 'model') return 'limited model'
+  return about === 'account' && !isLimit ? 'refused' : 'ended with an error'
 }
 
 /** What the log and the operator read of failures that have no error. */
@@ -146,6 +148,7 @@ const WORDS: Partial<Record<About, string>> = {
   cut: 'the reply broke off',
   'ended with an error': 'the reply ended with an error',
   refused: 'the reply ended with an error about the account',
+  'limited model': 'the reply ended with an error about the model',
 }
 
 /** Notes what the end of an attempt tells about the account. */
@@ -158,13 +161,16 @@ function learn(
 ): void {
   const { health } = DECISIONS[about]
   const { head, error } = failure ?? {}
-  const [status, waitMs] = [head?.status ?? 200, head?.verdict?.outMs]
+  const status = head?.status ?? 200
+  // A time of 0 says nothing.
+  const waitMs = head?.verdict?.waitMs || undefined
   const reason = error ? reasonOf(error.details.cause ?? error) : (WORDS[about] ?? about)
-  // Counting has limits of its own.
-  if (health === 'nothing' || (health === 'limit' && !inference)) pool.ended(asked)
+  // Counting has limits of its own, and not every provider allows it.
+  const isApart = !inference && health !== 'success' && health !== 'refusal'
+  if (health === 'nothing' || isApart) pool.ended(asked)
   else if (health === 'success') pool.succeeded(asked)
   else if (health === 'refusal') pool.refused(asked, status, reason, waitMs)
   else if (health === 'suspicion') pool.suspected(asked, key?.id ?? '', status, reason)
   else if (health === 'limit') pool.limited(asked, reason, waitMs)
-  else pool.failed(asked, reason, health === 'failure and wait' && waitMs ? waitMs : undefined)
+  else pool.failed(asked, reason, health === 'failure and wait' ? waitMs : undefined)
 }

@@ -72,9 +72,9 @@ function saysEnough(status: number): boolean {
 }
 
 /** Longest wait for the body of a failure, in milliseconds. */
-const FAILURE_MS = 1000
+const FAILURE_BODY_MS_MAX = 1000
 /** Time to read a body that has arrived with its head, in milliseconds. */
-const ARRIVED_MS = 1
+const ARRIVED_BODY_MS = 1
 
 /**
  * Reads what an upstream says about its failure. An answer that cannot be read is a failure without a message. If another
@@ -85,7 +85,7 @@ export async function readFailure(relayed: Relayed, status: number): Promise<Fai
   try {
     const { x } = relayed
     const isClear = saysEnough(status) && x.route.upstream.failures.length === 0
-    const waitMs = isClear && x.route.more ? ARRIVED_MS : Math.min(relayed.patience.idleMs, FAILURE_MS)
+    const waitMs = isClear && x.route.more ? ARRIVED_BODY_MS : Math.min(relayed.patience.idleMs, FAILURE_BODY_MS_MAX)
     const patience = { idleMs: waitMs, totalMs: waitMs }
     const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX, memory)
     return failureIn(bytes ? textOf(bytes) : '')
@@ -95,16 +95,6 @@ export async function readFailure(relayed: Relayed, status: number): Promise<Fai
   } finally {
     memory.clear()
   }
-}
-
-/** A longer request is not parsed to find words in it: that would take long. */
-const PARSED_BYTES_MAX = 1024 * 1024
-
-/** Returns whether words stand in a JSON text, in any case and, unless it is long, with any escapes. */
-export function standsIn(words: string, json: Buffer): boolean {
-  const text = json.toString()
-  const plain = json.length > PARSED_BYTES_MAX ? text : JSON.stringify(JSON.parse(text))
-  return plain.toLowerCase().includes(JSON.stringify(words).slice(1, -1).toLowerCase())
 }
 
 /**

@@ -20,12 +20,13 @@ export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | 'too l
 export type About =
   | Exclude<FailureKind, number>
   | 'refused'
-  | 'unclear refusal'
-  | 'limited'
-  | 'overloaded'
+  | 'suspected refusal'
+  | 'echoed refusal'
+  | 'limited model'
+  | 'must wait'
   | 'other status'
   | 'conflict'
-  | 'other 4xx'
+  | 'none'
   | 'request'
   | 'cut'
   | 'ended with an error'
@@ -60,13 +61,14 @@ function row(
 export const DECISIONS: Readonly<Record<About, Decision>> = {
   'not asked': row('nothing', false, 'always', true),
   refused: row('refusal', false, 'always'),
-  // It may be about the request, or about one model: one customer could take every account out.
-  'unclear refusal': row('suspicion', false, 'always'),
-  limited: row('limit', true, 'listed'),
-  overloaded: row('failure and wait', true, 'listed'),
+  // It may be about the request: one key could take every account out.
+  'suspected refusal': row('suspicion', false, 'always'),
+  'echoed refusal': row('nothing', false, 'always'),
+  'limited model': row('limit', true, 'listed'),
+  'must wait': row('failure and wait', true, 'listed'),
   'other status': row('failure', true, 'listed'),
   conflict: row('nothing', true, 'listed'),
-  'other 4xx': row('nothing', true, 'never'),
+  none: row('nothing', true, 'never'),
   connect: row('failure', true, 'listed'),
   timeout: row('failure', true, 'listed'),
   empty: row('failure', true, 'listed'),
@@ -86,38 +88,36 @@ const WAITING: ReadonlySet<number> = new Set([429, 503, 529])
 /** Returns what a failed attempt is about. @param verdict on the upstream's answer, if it reported a failure */
 export function aboutOf(kind: FailureKind, verdict?: Verdict): About {
   if (!verdict) return typeof kind === 'number' ? 'other status' : kind
-  const { about, unsure, limit } = verdict
-  switch (about) {
+  switch (verdict.about) {
     case 'request':
       return 'request'
     case 'model':
-      return 'limited'
+      return 'limited model'
     case 'account':
-      if (limit) return 'overloaded'
-      return unsure ? 'unclear refusal' : 'refused'
+      return verdict.isLimit ? 'must wait' : REFUSALS[verdict.certainty]
     case 'provider':
       if (typeof kind !== 'number') return kind
-      return WAITING.has(kind) ? 'overloaded' : 'other status'
+      return WAITING.has(kind) ? 'must wait' : 'other status'
     case 'none':
-      if (typeof kind !== 'number') return kind
-      return kind === 409 ? 'conflict' : 'other 4xx'
+      return kind === 409 && !verdict.isRule ? 'conflict' : 'none'
   }
 }
 
-/** Whether `retry.on` can list a failure. What it cannot list goes on if a row of the file says what it is about. */
-function canBeListed(kind: FailureKind | undefined): boolean {
-  return typeof kind !== 'number' || kind < 400 || kind >= 500 || kind === 408 || kind === 409 || kind === 429
-}
+const REFUSALS = { certain: 'refused', suspected: 'suspected refusal', echoed: 'echoed refusal' } as const
 
-/** Returns what follows from the end of an attempt. @param on the failures of `retry.on` */
+/**
+ * Returns what follows from the end of an attempt.
+ * @param on the failures of `retry.on`
+ * @param isRule whether a row of gateway.yaml says what it is about
+ */
 export function decide(
   about: About,
   kind: FailureKind | undefined,
   on: ReadonlySet<string>,
+  isRule = false,
 ): Omit<Decision, 'asksNext'> & { readonly asksNext: boolean } {
   const decision = DECISIONS[about]
-  const isListed =
-    on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx')) || !canBeListed(kind)
+  const isListed = isRule || on.has(String(kind)) || (typeof kind === 'number' && kind >= 500 && on.has('5xx'))
   return { ...decision, asksNext: decision.asksNext === 'always' || (decision.asksNext === 'listed' && isListed) }
 }
 

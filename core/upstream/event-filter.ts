@@ -6,23 +6,22 @@ import { LRUCache } from 'lru-cache'
 import type { Format, OutputText } from '../formats/index.ts'
 import type { BlankLines } from './sse.ts'
 
-/**
- * Returns the total bytes of the JSON strings that are values of the named members. Escapes count as written.
- * @param names must be a long-lived array: the compiled expression is cached with it
- */
-export function textBytes(latin1: string, names: readonly string[]): number {
+/** Returns the bytes of output in a JSON reply: of the strings that are values of its members. Escapes count as written. */
+export function outputBytes(latin1: string, { reply }: OutputText): number {
   return bytesBehind(
     latin1,
-    expressionOf(names, () => beginningOf({ stream: names, reply: [] })),
+    expressionOf(reply, () => beginningOf({ stream: reply, reply })),
   )
 }
 
 /** The bytes of model output in the events of a stream, as they arrive. */
 export class OutputBytes {
   readonly #text: OutputText
-  /** Bytes that events add, and bytes of the parts that other events repeat as a whole. */
+  /** Bytes that events add. */
   #added = 0
+  /** Bytes of the parts that other events repeat as a whole. */
   #whole = 0
+  /** Bytes of the names of calls. */
   #names = 0
 
   constructor(text: OutputText) {
@@ -76,6 +75,7 @@ function bytesBehind(latin1: string, expression: RegExp): number {
   return total
 }
 
+/** Compiled expressions, by the list of a format from which each is made. */
 const expressions = new WeakMap<readonly string[], RegExp>()
 
 function expressionOf(names: readonly string[], source: () => string): RegExp {
@@ -92,7 +92,8 @@ function beginningOf({ stream, repeats }: OutputText): string {
 
 /** Returns the source of an expression that finds the opening quotes of repeated texts, as its only group. */
 function wholeOf({ types, members }: NonNullable<OutputText['whole']>): string {
-  return `(?:${anyOf(types)})"[^\\r\\n]*?"(?:${anyOf(members)})": *(")`
+  // Anchored at the beginning of an event, so that a text which repeats the types cannot make the search long.
+  return `data: *{"type": *"[\\w.]*(?:${anyOf(types)})"[^\\r\\n]*?"(?:${anyOf(members)})": *(")`
 }
 
 function anyOf(words: readonly string[]): string {

@@ -52,7 +52,12 @@ async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promi
     if (end.kind === 'left') return endedByClient(x)
     if (end.kind === 'done') return end.outcome
     const { failure } = end
-    const { countsAsTry, asksNext, mayBeAskedAgain } = decide(failure.about, failure.kind, on)
+    const { countsAsTry, asksNext, mayBeAskedAgain } = decide(
+      failure.about,
+      failure.kind,
+      on,
+      failure.head?.verdict?.isRule,
+    )
     if (countsAsTry) tries++
     if (mayBeAskedAgain) route.postpone()
     // An account that was not asked took no time.
@@ -82,7 +87,7 @@ function conclusion(x: HttpExchange, up: ReplyHooks, { about, error, head }: Fai
   const { upstreams, sends } = x.model.entry
   // The client's next request would fail as well, until an account can serve again.
   const waitMs = pool.waitMs(upstreams, sends)
-  const isRefused = about === 'refused' || about === 'unclear refusal'
+  const isRefused = about === 'refused' || about === 'suspected refusal' || about === 'echoed refusal'
   if (about === 'not asked' || (isRefused && waitMs > 0)) return noneLeft(waitMs, error.details.cause)
   if (!head) return error
   try {

@@ -5,8 +5,8 @@
 import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import { classify } from '../formats/classify.ts'
-import { drainRemainder, readFailure, standsIn } from './collect.ts'
+import { classify, standsIn } from '../formats/classify.ts'
+import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed, encodingOf } from './decompress.ts'
 import { failedWith, type MakeHead, type Relayed } from './endings.ts'
 import { downwardHeaders } from './headers.ts'
@@ -35,18 +35,19 @@ export async function relay(
 ): Promise<Outcome> {
   const { translation } = x.route
   const rules = x.route.upstream.failures
-  const stands = (words: string): boolean => standsIn(words, x.body.bytes())
+  const standsInRequest = (words: string): boolean => standsIn(words, x.body.bytes())
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
-  // Some providers leave the type out. Then the bytes tell.
+  // Some providers leave the type out. Then it is what the client asked for. No stream has a length.
   const isUntyped = type === '' && reply.status === 200
-  const isStream = type.startsWith('text/event-stream') || (isUntyped && x.inference && x.body.get('stream') === true)
+  const asksForStream = x.inference && x.body.get('stream') === true && reply.headers['content-length'] === undefined
+  const isStream = type.startsWith('text/event-stream') || (isUntyped && asksForStream)
   const clientGetsStream = translation ? translation.streams : isStream
   const makeHead: MakeHead = (failure, opening) => ({
     status: reply.status,
     headers: reply.headers,
     stream: clientGetsStream,
     failure,
-    verdict: failure && classify({ ...reply, failure }, { rules, stands, now: now() }),
+    verdict: failure && classify({ ...reply, failure }, { rules, standsInRequest, now: now() }),
     model: translation ? x.model.asked : opening && x.format.modelOf(opening.json),
     reply: {
       ...(isUntyped && { 'content-type': isStream ? 'text/event-stream' : 'application/json' }),

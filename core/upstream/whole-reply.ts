@@ -11,7 +11,7 @@ import { type Outline, outlineOf } from '../lib/json/outline.ts'
 import { turn } from '../lib/turns.ts'
 import { collect, textOf, withoutByteOrderMark } from './collect.ts'
 import { endedByClient, FailedAttempt, failedWith, type Relayed, tooLarge } from './endings.ts'
-import { textBytes } from './event-filter.ts'
+import { OutputBytes, outputBytes } from './event-filter.ts'
 import { eventsIn, framed, lastBoundary, nextBoundary } from './sse.ts'
 import { rewrite, rewritten } from './stream-filter.ts'
 
@@ -54,10 +54,7 @@ export async function relayWhole(relayed: Relayed, isStream: boolean): Promise<O
   const head = relayed.makeHead(undefined, answer.events[0])
   hooks.response(head)
   x.completed()
-  const textMembers = isStream ? x.route.format.text.stream : x.route.format.text.reply
-  x.delivered = answer.outline
-    ? answer.outline.view.textBytes(textMembers)
-    : textBytes(answer.bytes.toString('latin1'), textMembers)
+  x.delivered = deliveredBytes(answer, x.route.format.text, isStream)
   for (const event of answer.events) hooks.event(event)
   return sendAnswer(relayed, head, answer, translated)
 }
@@ -101,6 +98,16 @@ function checkAnswer(relayed: Relayed, { events, outline }: WholeAnswer, isStrea
   countUsage(relayed, events)
   const said = failureIn(JSON.stringify(json))
   throw failedWith(relayed.makeHead({ ...said, message: said.message || 'the reply has no content' }))
+}
+
+/** Returns the bytes of output in an answer. */
+function deliveredBytes({ bytes, events, outline }: WholeAnswer, text: Format['text'], isStream: boolean): number {
+  if (outline) return outline.view.textBytes(text.reply)
+  if (!isStream) return outputBytes(bytes.toString('latin1'), text)
+  const output = new OutputBytes(text)
+  output.take(bytes.toString('latin1'))
+  for (const { reading } of events) output.addName(reading.nameBytes ?? 0)
+  return output.bytes
 }
 
 /** Lets the stages see the usage of a reply that fails: its cost counts all the same. */

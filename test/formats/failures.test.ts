@@ -18,9 +18,13 @@ t.test('the message of a failure is found in the envelope of any vendor', t => {
     [{ detail: 'm' }, { message: 'm' }],
     [{ detail: [{ loc: ['body', 'max_tokens'], msg: 'm', type: 'missing' }] }, { message: 'm', param: 'max_tokens', type: 'missing' }], // prettier-ignore
     [{ detail: { error: { message: 'm', code: 'c' } } }, { message: 'm', code: 'c' }],
-    [[{ error: { code: 400, message: 'm', status: 'INVALID_ARGUMENT' } }], { message: 'm' }],
+    [[{ error: { code: 400, message: 'm', status: 'INVALID_ARGUMENT' } }], { message: 'm', code: 'INVALID_ARGUMENT' }],
     [{ errors: [{ message: 'm' }] }, { message: 'm' }],
-    [{ code: 1113, msg: 'm', success: false }, { message: 'm' }],
+    [
+      { code: 1113, msg: 'm', success: false },
+      { message: 'm', code: '1113' },
+    ],
+    [{ statusCode: 400, message: 'm', error: 'Bad Request' }, { message: 'm' }],
     [{ error: { message: 'Provider returned error', metadata: { raw } } }, { message: 'the real one', type: 'invalid_request_error' }], // prettier-ignore
     ['m', { message: 'm' }],
     ['<html>no</html>', { message: '' }],

@@ -16,7 +16,7 @@ import type { Host, Outcome, Plugin, Stage } from '../../core/plugin.ts'
 import { Pool } from '../../core/pool/pool.ts'
 import type { Notes } from '../../core/records/entry.ts'
 import { downwardHeaders } from '../../core/upstream/headers.ts'
-import { OutputBytes, textBytes } from '../../core/upstream/event-filter.ts'
+import { OutputBytes, outputBytes } from '../../core/upstream/event-filter.ts'
 import { eventsIn } from '../../core/upstream/sse.ts'
 import jsonBody from '../../plugins/json-body.ts'
 import modelGate from '../../plugins/model-gate.ts'
@@ -247,7 +247,7 @@ export class Exchanges {
     )
     const output = new OutputBytes(format.text)
     output.take(text)
-    x.delivered = typeof given === 'string' ? output.bytes : textBytes(text, format.text.reply)
+    x.delivered = typeof given === 'string' ? output.bytes : outputBytes(text, format.text)
     x.complete = outcome === undefined
     Object.assign(x, more)
     for (const event of events) for (const stage of this.#stages.toReversed()) stage.event?.(x, event)

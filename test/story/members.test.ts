@@ -2,8 +2,8 @@ import t, { type Test } from 'tap'
 import type { FormatName } from '../../core/formats/index.ts'
 import { type Answer, type CallOptions, startGateway, type TestGateway } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
-import { FORMATS, MESSAGES, PLACES, reply, request, RESPONSES } from '../metering/exchanges.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { FORMATS, MESSAGES, PLACES, reply, request, RESPONSES, typed } from '../metering/exchanges.ts'
+import { json, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** Which members, tools, query parameters and headers of a request reach the provider. */
 
@@ -253,9 +253,12 @@ t.test('a request without output fills the prompt cache, and pays for what it wr
   place.upstream.script = (_received, res) => json(res, { ...reply(MESSAGES, usage), content: [], stop_reason: 'max_tokens' }) // prettier-ignore
   const key = place.keys.get('famA') as string
   for (const stream of [false, true]) {
+    const message = { ...reply(MESSAGES), content: [], usage }
+    const end = { type: 'message_delta', delta: { stop_reason: 'max_tokens' }, usage: { output_tokens: 0 } }
     if (stream)
-      place.upstream.script = (_received, res) => json(res, { ...reply(MESSAGES, usage), content: [], stop_reason: 'max_tokens' }) // prettier-ignore
-    const { answer, sent } = await ask(place, 'messages', { max_tokens: 0 })
+      place.upstream.script = (_received, res) =>
+        sse(res, typed({ type: 'message_start', message }) + typed(end) + typed({ type: 'message_stop' }))
+    const { answer, sent } = await ask(place, 'messages', { max_tokens: 0, stream })
     t.equal(answer.status, 200)
     t.equal(sent.max_tokens, 0)
     const [entry] = await place.g.settled(key)
@@ -288,11 +291,17 @@ t.test('tokens of a response are counted by the provider or estimated, and never
   t.equal((await place.g.call(COUNT, { body: {} })).status, 401)
 })
 
-t.test('an empty x-api-key beside a bearer token is none', async t => {
+t.test('an empty header is no credential, beside another one or alone', async t => {
   const place = await scene(t)
   const key = place.keys.get('famA') as string
   const headers = { authorization: `Bearer ${key}`, 'x-api-key': '' }
   const body = request('messages', PLACES.messages.model)
   t.equal((await place.g.call(MESSAGES, { headers, body })).status, 200)
+  for (const empty of ['', 'Bearer', 'Bearer ', 'bearer  ']) {
+    const beside = { 'x-api-key': key, authorization: empty }
+    t.equal((await place.g.call(MESSAGES, { headers: beside, body })).status, 200, `"${empty}"`)
+    t.match((await place.g.call(MESSAGES, { headers: { authorization: empty }, body })).text, /No API key/)
+  }
   t.equal((await place.g.call(MESSAGES, { headers: { 'x-api-key': '' }, body })).status, 401)
+  t.equal((await place.g.call(MESSAGES, { headers: { 'x-api-key': key, authorization: 'Basic x' }, body })).status, 401)
 })

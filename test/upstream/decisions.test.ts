@@ -7,9 +7,10 @@ import { keepsTable } from '../tables.ts'
 
 const verdict = (about: Verdict['about'], more: Partial<Verdict> = {}): Verdict => ({
   about,
-  unsure: false,
-  limit: false,
-  outMs: undefined,
+  certainty: 'certain',
+  isLimit: false,
+  isRule: false,
+  waitMs: undefined,
   ...more,
 })
 
@@ -21,21 +22,24 @@ t.test('each failure is about one row of the table', t => {
     [['empty'], 'empty'],
     [['too large'], 'too large'],
     [['empty', verdict('provider')], 'empty'],
-    [['empty', verdict('none')], 'empty'],
+    [['empty', verdict('none')], 'none'],
     [['empty', verdict('request')], 'request'],
     [['empty', verdict('account')], 'refused'],
-    [['empty', verdict('model', { limit: true })], 'limited'],
+    [['empty', verdict('model', { isLimit: true })], 'limited model'],
     [[400, verdict('request')], 'request'],
     [[400, verdict('account')], 'refused'],
-    [[400, verdict('account', { unsure: true })], 'unclear refusal'],
-    [[429, verdict('account', { limit: true })], 'overloaded'],
-    [[429, verdict('model', { limit: true })], 'limited'],
-    [[404, verdict('none')], 'other 4xx'],
+    [[400, verdict('account', { certainty: 'suspected' })], 'suspected refusal'],
+    [[429, verdict('account', { isLimit: true })], 'must wait'],
+    [[429, verdict('model', { isLimit: true })], 'limited model'],
+    [[400, verdict('account', { certainty: 'echoed' })], 'echoed refusal'],
+    [[404, verdict('none')], 'none'],
+    [[500, verdict('none', { isRule: true })], 'none'],
+    [[409, verdict('none', { isRule: true })], 'none'],
     [[409, verdict('none')], 'conflict'],
     [[408, verdict('provider')], 'other status'],
     [[500, verdict('provider')], 'other status'],
-    [[503, verdict('provider')], 'overloaded'],
-    [[529, verdict('provider')], 'overloaded'],
+    [[503, verdict('provider')], 'must wait'],
+    [[529, verdict('provider')], 'must wait'],
     [[302, verdict('provider')], 'other status'],
   ]
   for (const [args, about] of cases) t.equal(aboutOf(...args), about, JSON.stringify(args))
@@ -45,7 +49,12 @@ t.test('each failure is about one row of the table', t => {
 t.test('a failure that may go to another account does so only if retry.on lists it', t => {
   const asks = (kind: Parameters<typeof aboutOf>[0], ...on: string[]): boolean =>
     decide(
-      aboutOf(kind, typeof kind === 'number' ? classify({ status: kind, failure: { message: '' } }) : undefined),
+      aboutOf(
+        kind,
+        typeof kind === 'number'
+          ? classify({ status: kind, failure: { message: '' } }, { rules: [], standsInRequest: () => true, now: 0 })
+          : undefined,
+      ),
       kind,
       new Set(on),
     ).asksNext
@@ -58,10 +67,8 @@ t.test('a failure that may go to another account does so only if retry.on lists 
   t.ok(asks(409, '409'))
   t.notOk(asks(409, '5xx'))
   t.ok(asks(401), 'an account that is refused is left without being listed')
-  t.ok(
-    decide('limited', 404, new Set()).asksNext,
-    'what `retry.on` cannot list, if the file says that it is about the model',
-  )
+  t.ok(decide('limited model', 404, new Set(), true).asksNext, 'a row of the file says that it is about the model')
+  t.ok(decide('other status', 302, new Set(), true).asksNext, 'or about the provider')
   t.notOk(asks(302, '5xx'), 'a redirection')
   t.notOk(decide('request', 400, new Set(['400'])).asksNext, 'the fault of a request follows it everywhere')
   t.end()
@@ -88,12 +95,13 @@ t.test('an exchange goes on only while nothing has begun, somebody waits, time i
 const ABOUT: Readonly<Record<About, string>> = {
   'not asked': 'the account was not asked: another request tries it, or it must wait',
   refused: 'a failure about the account',
-  'unclear refusal': 'a failure about the account by its wording, or any other 403',
-  limited: 'a failure about the model',
-  overloaded: '503, 529, or a 429 about the account',
+  'suspected refusal': 'a suspected failure about the account: by its wording, or any other 403',
+  'echoed refusal': 'the same, and its wording stands in the request',
+  'limited model': 'a failure about the model',
+  'must wait': '503, 529, or a limit of the account',
   'other status': 'any other failure about the provider, such as 500',
   conflict: '409',
-  'other 4xx': 'any other 4xx, such as 404',
+  none: 'a failure about nothing that the gateway acts on, such as 404',
   connect: 'no connection, or one that broke before the whole request was sent',
   timeout:
     'sent, and no answer, or not all of a reply in one piece; a silent stream; a reply that cannot be translated',
@@ -110,7 +118,7 @@ const HEALTH = {
   success: 'well',
   failure: 'one failure',
   'failure and wait': 'one failure, and not asked before the time that the provider names',
-  limit: 'well; the model is not asked for before the time that the provider names',
+  limit: 'unchanged; the model is not asked for before the time that the provider names',
   refusal: 'not asked for a minute, then tried; twice as long each time',
   suspicion: 'unchanged, until it meets the request of a second key',
 }

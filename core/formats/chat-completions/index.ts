@@ -5,7 +5,7 @@ import type { Reading, Json } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
-import { failureOf } from '../failures.ts'
+import { failureFrom } from '../failures.ts'
 import { conditionNamed, countInclusive, encodeInclusive, type InclusiveNames } from '../usage.ts'
 import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
@@ -54,7 +54,7 @@ function read(json: unknown): Reading {
   const usage = usageOf(chunk)
   const serviceTier = conditionNamed(chunk['service_tier'])
   if (chunk['error'] !== undefined && chunk['error'] !== null) {
-    return { failure: failureOf(chunk['error']), last: true, ...(usage && { usage, final: true }) }
+    return { failure: failureFrom(chunk['error']), last: true, ...(usage && { usage, final: true }) }
   }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices

@@ -69,7 +69,8 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     tools,
     toolChoice,
     parallelTools: choice?.['disable_parallel_tool_use'] === true ? false : undefined,
-    maxOutput: positive(body['max_tokens']),
+    // No other format has a request without output.
+    maxOutput: body['max_tokens'] === 0 ? 1 : positive(body['max_tokens']),
     stops: arrayAt(body['stop_sequences'], 'stop_sequences').map((stop, at) => textAt(stop, `stop_sequences[${at}]`)),
     temperature: number(body['temperature']),
     topP: number(body['top_p']),

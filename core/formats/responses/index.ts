@@ -152,7 +152,7 @@ export const responses: Format = {
       types: ['_text.done', 'refusal.done', 'arguments.done', 'input.done'],
       members: ['text', 'refusal', 'arguments', 'input'],
     },
-    reply: ['text', 'name', 'arguments', 'input'],
+    reply: ['text', 'refusal', 'name', 'arguments', 'input'],
   },
   read,
   replyMember: 'response',
