@@ -70,7 +70,7 @@ export const ACCOUNT_WORDS: readonly Wording[] = [
   ['out of credits', 'out of (?:credits?|funds)'],
   words('exceeded your current quota'),
   words('plan and billing'),
-  ['spending limit', '(?:spend|spending|billing|monthly|api usage|specified usage) (?:hard )?limits?'],
+  ['spending limit', '(?:spend|spending|billing|monthly|usage) (?:hard )?limits?'],
   [
     'organization … disabled',
     '(?:account|organi[sz]ation|project|workspace|api key)\\b[^.]{0,40}\\b(?:disabled|suspended|deactivated|blocked|banned|expired|revoked)',

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
+import { OutputBytes } from '../../core/upstream/event-filter.ts'
 import { PassThroughFilter } from '../../core/upstream/stream-filter.ts'
 import { bodyOf } from '../body.ts'
 
@@ -76,6 +77,10 @@ t.test('what is delivered counts, wherever a format puts it, and once', t => {
       filter.push(Buffer.from(text))
       t.equal(filter.delivered, bytes, `${name}: ${what}, ${all ? 'every event' : 'few events'}`)
     }
+    const translating = new OutputBytes(format.text)
+    translating.take(text)
+    const names = events.reduce((sum: number, event) => sum + (format.read(event).nameBytes ?? 0), 0)
+    t.equal(translating.bytes + names, bytes, `${name}: ${what}, translated`)
   }
   t.end()
 })
@@ -243,17 +248,18 @@ const LONG: Readonly<Record<string, string>> = {
   'events that tell something, behind a lone CR': `\r${'data: [DONE]\n\n'.repeat(75_000)}`,
   'a line full of what is taken out at its end': `data: {"c":[${'{"b":[],"usage":null},'.repeat(50_000)}1]}\n\n`,
   'blank lines': '\n'.repeat(1_000_000),
+  'a line full of types of events': `data: {"type":"response.created","enum":[${'"response.output_text.done",'.repeat(40_000)}1]}\n\n`,
+  'lines full of types of events': 'data: {"type":"response.output_text.done","x":1}\n\n'.repeat(20_000),
 }
 
 for (const [name, text] of Object.entries(LONG)) {
   t.test(`a megabyte of ${name} passes unchanged`, t => {
     const hide = FORMATS['chat-completions'].prepare(bodyOf(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
-    const scanner = new PassThroughFilter(FORMATS['chat-completions'], {
-      all: false,
-      rewriters: [hide],
-      onEvent: () => {},
-    })
-    t.ok(scanner.push(Buffer.from(text)).equals(Buffer.from(text)))
+    for (const format of Object.values(FORMATS)) {
+      const rewriters = format.name === 'chat-completions' ? [hide] : []
+      const scanner = new PassThroughFilter(format, { all: false, rewriters, onEvent: () => {} })
+      t.ok(scanner.push(Buffer.from(text)).equals(Buffer.from(text)), format.name)
+    }
     t.end()
   })
 }

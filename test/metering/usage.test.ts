@@ -93,6 +93,10 @@ const CASES: readonly (readonly [what: string, FormatName, reports: Raw[], Charg
   ['a counter that nobody knows', 'chat-completions', [{ prompt_tokens: 100, completion_tokens: 30, prompt_tokens_details: { video_tokens: 5 } }], [100, 0, 0, 30], ['prompt_tokens_details.video_tokens']], // prettier-ignore
   ['a counter that nobody knows', 'messages', [{ input_tokens: 100, output_tokens: 30, dream_tokens: 5 }], [100, 0, 0, 30], ['dream_tokens']], // prettier-ignore
   ['cached tokens under the name of a format that counts otherwise', 'messages', [{ input_tokens: 100, output_tokens: 30, input_tokens_details: { cached_tokens: 40 } }], [100, 0, 0, 30], ['input_tokens_details.cached_tokens']], // prettier-ignore
+  ['more written than the whole prompt', 'chat-completions', [{ prompt_tokens: 100, completion_tokens: 30, cache_creation_input_tokens: 500 }], [0, 0, 100, 30], ['cache_creation_input_tokens']], // prettier-ignore
+  ['written parts beside another sum', 'messages', [{ input_tokens: 100, output_tokens: 30, cache_creation_input_tokens: 10, cache_creation: { ephemeral_5m_input_tokens: 50, ephemeral_1h_input_tokens: 50 } }], [100, 0, 100, 30], ['cache_creation_input_tokens']], // prettier-ignore
+  ['an image in a cached prompt', 'chat-completions', [{ prompt_tokens: 1000, completion_tokens: 30, prompt_tokens_details: { cached_tokens: 900, image_tokens: 700 } }], [100, 900, 0, 30]], // prettier-ignore
+  ['sources that are no number', 'chat-completions', [{ prompt_tokens: 100, completion_tokens: 30, num_sources_used: 'x' }], [100, 0, 0, 30], ['num_sources_used']], // prettier-ignore
   ['members that say nothing', 'messages', [{ input_tokens: 100, output_tokens: 30, other_tokens: 0, details: { x: null, y: '' } }], [100, 0, 0, 30]], // prettier-ignore
 ]
 
@@ -132,6 +136,10 @@ t.test('a usage that counts nothing is marked, and the reply is estimated', asyn
     const ended = await place.ask(format, {}, { reply: REPLIES[format](strange) })
     t.match(ended.notes, { unread: ['tokens_in', 'tokens_out'] })
     t.not(ended.notes.usageSource, 'upstream')
+    const total = await place.ask(format, {}, { reply: REPLIES[format]({ total_tokens: 500 }) })
+    t.same(total.notes.unread, ['total_tokens'], 'a total alone')
+    const cached = await place.ask(format, {}, { reply: REPLIES[format]({ cache_read_input_tokens: 500 }) })
+    t.ok((cached.notes.unread?.length ?? 0) > 0, 'a part alone')
   }
 })
 

@@ -249,6 +249,9 @@ t.test('what may be a refusal is one when two keys have met it and nothing has s
   t.notOk(health.suspected(0, {}, 'another key', 400, 'no balance'), 'a success between them')
   t.ok(health.suspected(0, {}, 'one key', 400, 'no balance'))
   t.equal(health.waitMs(0), 60_000)
+  const slow = new Health()
+  slow.suspected(0, {}, 'one key', 400, 'no balance')
+  t.notOk(slow.suspected(600_000, {}, 'another key', 400, 'no balance'), 'ten minutes later')
   const [trial, other] = [{}, {}]
   health.begin(60_000, trial, false)
   health.begin(60_000, other, true)

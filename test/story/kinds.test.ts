@@ -200,7 +200,7 @@ const KINDS: readonly Kind[] = [
   envelope('inside a list', [{ error: { code: 400, message: TOLD, status: 'INVALID_ARGUMENT' } }]),
   envelope('of another provider inside', { error: { message: 'Provider returned error', metadata: { raw: JSON.stringify({ error: { message: TOLD } }) } } }), // prettier-ignore
   envelope('as plain text', TOLD),
-  overflow("This model's maximum context length is 10 tokens. However, your messages resulted in 20 tokens. prompt is too long"), // prettier-ignore
+  overflow("You passed 8193 input tokens. However, the model's context length is only 8192 tokens."),
   overflow('The request exceeds the token limit'),
   overflow('Trying to keep the first 6000 tokens when context the overflows.'),
   {

@@ -139,27 +139,116 @@ t.test('a model that is limited at one account is served by the other, and other
   await g.settled(key)
 })
 
-t.test('one customer cannot take an account out by any text', async t => {
+/** Texts about an account, which a customer writes. */
+const TEXTS = [
+  'Your credit balance is too low',
+  'this organization has been disabled',
+  'Your API key has expired',
+  "the usage limit of your account's plan, all models",
+]
+
+t.test('keys cannot take an account out by any text that the provider repeats', async t => {
   const { g, first } = await scene(t)
-  const key = await g.key('famC')
-  const texts = [
-    'Your credit balance is too low',
-    'this organization has been disabled',
-    'Your API key has expired',
-    'usage limit of your account, all models',
-  ]
-  for (const text of texts) {
+  const keys = [await g.key('famC'), await g.key('famC')] as const
+  const padding = 'x'.repeat(1_100_000)
+  let asked = 0
+  for (const text of TEXTS) {
+    const escaped = JSON.stringify(text).replace(/[a-z]/, each => `\\u00${each.charCodeAt(0).toString(16)}`)
     // The provider repeats what the customer wrote, in its own case, quoted or not.
     for (const said of [text, text.toUpperCase(), `"${text}"`, `bad value '${text}' in messages`]) {
-      for (const status of [400, 403, 404, 413, 422]) {
+      for (const status of [400, 404, 413, 422, 429]) {
         first.script = (_received, res) => json(res, { error: { message: said } }, status)
-        const body = { ...BODY, messages: [{ role: 'user', content: text }] }
-        for (let nth = 0; nth < 3; nth++) await g.call(CHAT, { key, body })
+        for (const [nth, more] of ['', padding].entries())
+          for (const key of keys) {
+            if (more !== '' && status !== 400) continue
+            const body = `{"model":"${BODY.model}","max_tokens":9,"messages":[{"role":"user","content":${escaped}}],"user":"${nth}${more}"}`
+            await g.call(CHAT, { key, body })
+            asked++
+            g.gateway.pool.health(accountOf(g)).reset(Date.now())
+          }
       }
-      first.script = (_received, res) => json(res, { error: { message: said } }, 429)
-      await g.call(CHAT, { key, body: { ...BODY, messages: [{ role: 'user', content: text }] } })
+    }
+  }
+  t.equal(first.requests.length, asked, 'the account was asked each time')
+  const health = g.gateway.pool.health(accountOf(g))
+  // Without a reset between them, as the provider would meet them.
+  for (const text of TEXTS)
+    for (const key of keys) {
+      first.script = (_received, res) => json(res, { error: { message: text } }, 400)
+      const reply = await g.call(CHAT, { key, body: { ...BODY, messages: [{ role: 'user', content: text }] } })
+      t.equal(reply.status, 200)
+      t.notMatch(reply.text, text)
+    }
+  t.equal(health.outMs(Date.now()), 0)
+  t.equal(health.state.refused, undefined)
+  for (const key of keys) await g.settled(key)
+})
+
+t.test('one key cannot take an account out, whatever the provider answers to it', async t => {
+  const { g, first } = await scene(t)
+  const key = await g.key('famC')
+  for (const status of [400, 403, 404, 413, 422]) {
+    first.script = (_received, res) => json(res, { error: { message: TEXTS[0] } }, status)
+    for (let nth = 0; nth < 3; nth++) {
+      const reply = await g.call(CHAT, { key, body: BODY })
+      t.equal(reply.status, 200)
+      t.notMatch(reply.text, 'credit')
     }
   }
   t.equal(g.gateway.pool.health(accountOf(g)).outMs(Date.now()), 0)
+  t.equal(first.requests.length, 15)
   await g.settled(key)
+})
+
+t.test('counting tells nothing about an account but that it is refused', async t => {
+  const { g, first } = await scene(t)
+  const keys = [await g.key('famC'), await g.key('famC')]
+  const count = async (status: number, headers: Record<string, string> = {}): Promise<void> => {
+    first.script = (_received, res) => json(res, { error: { message: 'no counting' } }, status, headers)
+    for (const key of keys)
+      await g.call('/v1/responses/input_tokens', { key, body: { model: BODY.model, input: 'hi' } })
+  }
+  const health = g.gateway.pool.health(accountOf(g))
+  for (const status of [403, 404, 429, 500, 503]) await count(status, { 'retry-after': '60' })
+  t.same([health.waitMs(Date.now(), modelSent(g)), health.outMs(Date.now())], [0, 0])
+  await count(401)
+  t.ok(health.outMs(Date.now()) > 0)
+})
+
+t.test('a failure within a stream is judged as one before it, also by the rows of the file', async t => {
+  const rows = [{ code: 'E7', about: 'account' }]
+  const { g, first } = await scene(t, file => file.set('upstreams.famC.failures', rows))
+  const key = await g.key('famC')
+  const content = 'data: {"choices":[{"index":0,"delta":{"content":"some"}}]}\n\n'
+  const health = g.gateway.pool.health(accountOf(g))
+  for (const [code, isOut, isModelOut] of [
+    ['E7', true, true],
+    ['insufficient_quota', true, true],
+    ['rate_limit_exceeded', false, true],
+    ['server_error', false, false],
+  ] as const) {
+    g.gateway.pool.reset()
+    const before = Date.now()
+    first.script = (_received, res) =>
+      sse(res, `${content}data: ${JSON.stringify({ error: { message: SECRET, code } })}\n\n`)
+    const reply = await g.call(CHAT, { key, body: { ...BODY, stream: true } })
+    t.match(reply.text, /some/)
+    t.notMatch(reply.text, SECRET)
+    await g.settled(key)
+    t.equal(health.outMs(before) > 0, isOut, code)
+    t.equal(!health.ready(before, modelSent(g)), isModelOut, `${code}: the model`)
+  }
+})
+
+t.test('the client is told the time that the body of a limit names', async t => {
+  const { g, first, second } = await scene(t)
+  const key = await g.key('famC')
+  for (const each of [first, second])
+    each.script = (_received, res) =>
+      json(res, { error: { type: 'usage_limit_reached', message: 'x', resets_in_seconds: 900 } }, 429)
+  for (let nth = 0; nth < 2; nth++) {
+    const reply = await g.call(CHAT, { key, body: BODY })
+    t.equal(reply.status, 503)
+    t.ok(Number(reply.headers.get('retry-after')) > 890, `request ${nth + 1}`)
+  }
 })
