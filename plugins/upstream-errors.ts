@@ -14,6 +14,9 @@ import {
 /** How long a client waits if the upstream does not say. */
 const WAIT_MS = 1000
 
+/** Statuses of a failure about the request that clients get. */
+const REJECTIONS: ReadonlySet<number> = new Set([400, 404, 413, 422])
+
 const OVERLOAD = /overloaded|slow_down|capacity/
 
 /**
@@ -64,8 +67,9 @@ function errorOf(x: Known, head: Head, failure: Failure, { about, isLimit, waitM
   if (about === 'request') {
     // Its message is for the customer only.
     const cause = failureCause(head.status, { ...failure, message: '' })
-    const isOwnStatus = head.status >= 400 && head.status < 500
-    return rejection(x, isOwnStatus ? head.status : 400, clean(failure, secretsOf(x)), cause)
+    // Agents read another status as a fault of their login, or of the provider.
+    const status = REJECTIONS.has(head.status) ? head.status : 400
+    return rejection(x, status, clean(failure, secretsOf(x)), cause)
   }
   const cause = failureCause(head.status, failure)
   // The upstream knows that a retry is useless.

@@ -3,7 +3,7 @@
  * and its account is in upstream/decisions.ts. docs/pools.md shows both tables.
  */
 import type { IncomingHttpHeaders } from 'node:http'
-import { unquoted } from './failures.ts'
+import { unquoted, wrappedMessage } from './failures.ts'
 import { isLimitOfAccount, waitAsked } from './rate-limits.ts'
 import type { Failure } from './terms.ts'
 
@@ -78,8 +78,28 @@ export const ACCOUNT_WORDS: readonly Wording[] = [
   words('account is in good standing'),
   words('arrearage'),
   words('overdue payment'),
+  ['API key not valid', '(?:incorrect|invalid) api key|api key (?:is )?(?:not valid|invalid)'],
+  [
+    'subscription has expired',
+    '(?:subscription|free trial|plan) (?:has |is )?(?:expired|ended|inactive)|inactive subscription',
+  ],
+  ['add a payment method', 'add(?:ing)? a payment method'],
+  words('billing account'),
+  ['organization must be verified', 'organi[sz]ation must be verified'],
+  ['额度已用尽', '额度.{0,4}用尽'],
   words('余额不足'),
   words('欠费'),
+]
+
+/** Wordings of a refusal that depends on the size of the request. */
+export const REQUEST_WORDS: readonly Wording[] = [['fewer max_tokens', 'fewer max_tokens|can only afford']]
+
+/** Wordings about the content of a request, for messages that come with the status of a refusal. */
+export const CONTENT_WORDS: readonly Wording[] = [
+  [
+    'content violates',
+    '(?:content|prompt|input|message|request)\\b[^.]{0,40}\\b(?:violates?|violated|violation|flagged|moderat\\w*|unsafe)',
+  ],
 ]
 
 /** Wordings of a rate limit that applies to all models of an account. */
@@ -98,6 +118,8 @@ export interface FailureRow {
   readonly statuses: Statuses
   /** Parts of the type or the code. */
   readonly codes?: readonly string[]
+  /** Whole types or codes. */
+  readonly wholeCodes?: readonly string[]
   /** Wordings of the message, of which one must occur. */
   readonly words?: readonly Wording[]
   /** The headers say that a limit of the whole account is used up. */
@@ -120,58 +142,59 @@ const REQUEST_CODES = [
   'bio_policy',
   'image',
 ]
+/** Whole codes of accounts that are refused. */
 const ACCOUNT_CODES = [
-  'authentication',
-  'api_key',
+  'authentication_error',
+  'invalid_authentication',
+  'invalid_api_key',
+  'api_key_invalid',
   'account_deactivated',
   'account_suspended',
   'organization_deactivated',
   'organization_disabled',
-  'billing',
-  'quota',
-  'credit_balance',
-  'credits',
-  'insufficient_balance',
-  'insufficient_credit',
-  'insufficient_fund',
-  'balance_not_enough',
-  'arrearage',
-  'overdue',
-]
-/** A 429 is about a rate unless its code is one of these. */
-const REFUSING_CODES = [
+  'billing_error',
+  'billing_not_active',
+  'billing_hard_limit_reached',
   'insufficient_quota',
   'insufficient_user_quota',
+  'exceeded_current_quota_error',
   'insufficient_balance',
-  'insufficient_credit',
-  'insufficient_fund',
+  'insufficient_credits',
+  'insufficient_funds',
+  'credit_balance_exhausted',
+  'credit_balance_too_low',
   'balance_not_enough',
-  'billing',
-  'credit_balance',
-  'current_quota',
   'arrearage',
-  'overdue',
-  'account_deactivated',
-  'account_suspended',
+  'account_overdue',
 ]
+/** Parts of codes that may mean the account. */
+const SUSPECTED_CODES = ['authentication', 'api_key', 'billing', 'quota', 'credit', 'deactivated', 'suspended', 'overdue'] // prettier-ignore
 
 /** The table. The first row that matches decides. Codes come before wordings. */
 export const FAILURE_ROWS: readonly FailureRow[] = [
+  { statuses: [402], words: REQUEST_WORDS, about: 'account', isSuspected: true },
   { statuses: [401, 402], about: 'account' },
-  { statuses: [200, 400, 403, 404, 413, 422], codes: ACCOUNT_CODES, about: 'account' },
-  { statuses: [429], codes: REFUSING_CODES, about: 'account' },
+  { statuses: [200, 400, 403, 404, 413, 422, 429], wholeCodes: ACCOUNT_CODES, about: 'account' },
   { statuses: [429], codes: ['usage_limit'], about: 'account', isLimit: true },
   { statuses: [429], limitHeaders: true, about: 'account', isLimit: true },
   { statuses: [429], words: ACCOUNT_LIMIT_WORDS, about: 'account', isLimit: true },
   { statuses: [429], about: 'model', isLimit: true },
-  { statuses: [200], codes: REQUEST_CODES, about: 'request' },
+  { statuses: [200, 400, 404, 413, 422], words: ACCOUNT_WORDS, about: 'account', isSuspected: true },
+  { statuses: [400, 404, 413, 422], codes: SUSPECTED_CODES, about: 'account', isSuspected: true },
+  { statuses: [200, 403], codes: REQUEST_CODES, about: 'request' },
+  { statuses: [403], words: CONTENT_WORDS, about: 'request' },
   { statuses: [200], codes: ['rate_limit', 'slow_down', 'throttl'], about: 'model', isLimit: true },
-  { statuses: [400, 404, 413, 422], words: ACCOUNT_WORDS, about: 'account', isSuspected: true },
   { statuses: [403], about: 'account', isSuspected: true },
   { statuses: [400, 413, 422], about: 'request' },
   { statuses: [200, 408, '5xx', 'below 400'], about: 'provider' },
   { statuses: ANY_STATUS, about: 'none' },
 ]
+
+/** The pattern of a row's codes, for the type and the code with a space between them. */
+function codesPattern({ codes, wholeCodes }: FailureRow): RegExp | undefined {
+  if (wholeCodes) return new RegExp(`(?:^| )(?:${wholeCodes.join('|')})(?:$| )`, 'i')
+  return codes && new RegExp(codes.join('|'), 'i')
+}
 
 interface Pattern {
   readonly codes: RegExp | undefined
@@ -182,7 +205,7 @@ const PATTERNS = new Map<FailureRow, Pattern>(
   FAILURE_ROWS.map(row => [
     row,
     {
-      codes: row.codes && new RegExp(row.codes.join('|'), 'i'),
+      codes: codesPattern(row),
       words: row.words && new RegExp(row.words.map(([, pattern]) => pattern).join('|'), 'gi'),
     },
   ]),
@@ -244,7 +267,7 @@ function wordsOfRule(
   if (status !== undefined && status !== answer.status) return undefined
   if (code !== undefined && failure.type !== code && failure.code !== code) return undefined
   if (message === undefined) return []
-  return unquoted(failure.message).toLowerCase().includes(message.toLowerCase()) ? [message] : undefined
+  return wordsOf(failure).toLowerCase().includes(message.toLowerCase()) ? [message] : undefined
 }
 
 /** The words by which a row matches an answer, none if it has no wording; undefined if it does not match. */
@@ -254,9 +277,13 @@ function wordsOfRow(row: FailureRow, { status, headers, failure }: FailedAnswer)
   if (codes && !codes.test(`${failure.type ?? ''} ${failure.code ?? ''}`)) return undefined
   if (row.limitHeaders && !(headers && isLimitOfAccount(headers))) return undefined
   if (!words) return []
-  // Quotations do not count: they may be a customer's text.
-  const said = [...unquoted(failure.message).matchAll(words)].map(([each]) => each)
+  const said = [...wordsOf(failure).matchAll(words)].map(([each]) => each)
   return said.length === 0 ? undefined : said
+}
+
+/** The words of a failure. Quotations do not count: they may be a customer's text. */
+function wordsOf({ message }: Failure): string {
+  return `${unquoted(message, CLASSIFIED_CHARS)} ${unquoted(wrappedMessage(message), CLASSIFIED_CHARS)}`
 }
 
 function hasStatus(statuses: Statuses, status: number): boolean {
@@ -267,12 +294,23 @@ function hasStatus(statuses: Statuses, status: number): boolean {
   })
 }
 
+/** Characters of a message that are classified. */
+const CLASSIFIED_CHARS = 2000
+
 /** A longer request is not parsed to find words in it: that would take long. All words count as standing in it. */
 const PARSED_BYTES_MAX = 1024 * 1024
 
-/** Returns whether words stand in a request, in any case and with any escapes. */
-export function standsIn(words: string, json: Buffer): boolean {
+/**
+ * Returns whether words stand in a request: in its body, with any escapes, or in a header.
+ * @param headers of the request
+ */
+export function standsIn(words: string, json: Buffer, headers: Readonly<IncomingHttpHeaders>): boolean {
   if (json.length > PARSED_BYTES_MAX) return true
-  const plain = JSON.stringify(JSON.parse(json.toString()))
-  return plain.toLowerCase().includes(JSON.stringify(words).slice(1, -1).toLowerCase())
+  const said = [JSON.stringify(JSON.parse(json.toString())), ...Object.values(headers).map(String)]
+  return plain(said.join('\n')).includes(plain(JSON.stringify(words).slice(1, -1)))
+}
+
+/** A text in one case, with one space where there are several, or a line break. */
+function plain(text: string): string {
+  return text.toLowerCase().replaceAll(/(?:\\[nrt]|\s)+/g, ' ')
 }

@@ -40,9 +40,8 @@ const REFERENCES_MAX = 5000
 /** Most values in the tools of one item. They are parsed in one go. */
 const ITEM_TOOLS_MAX = 10_000
 
-/** Most characters of an id, and most ids of one reply that are remembered. */
-const ID_MAX = 512
-const IDS_MAX = 1000
+/** Most characters of an id. */
+export const ID_MAX = 512
 
 function tooManyReferences(): GatewayError {
   return new GatewayError('invalid_body', {
@@ -153,6 +152,7 @@ export class ContentsReader {
     found.refer('prompt_cache_options.comparison_response_id', compared)
     for (const skill of list(object(body.get('container'))?.['skills']))
       if (object(skill)?.['type'] !== 'anthropic') found.refer('container.skills', idOf(object(skill)?.['skill_id']))
+    for (const each of list(body.get('documents'))) found.refer('documents.file_id', idOf(object(each)?.['file_id']))
     const tools = list(body.get('tools'))
     for (const tool of tools) readTool(object(tool) ?? {}, found)
     found.tools.push(...providerToolsOf(tools, 'tools', mostCalls(body), true))
@@ -180,6 +180,9 @@ export class ContentsReader {
         const audio = message.member('audio')
         if (audio?.isObject) found.refer('audio', viewedId(audio))
       }
+      for (const id of message.member('file_ids')?.elements() ?? []) found.refer('messages.file_ids', viewedId(id))
+      for (const each of message.member('attachments')?.elements() ?? [])
+        if (each.isObject) found.refer('messages.attachments', viewedId(each.member('file_id')))
       yield* parts(message.member('content'), found)
     }
     yield* parts(body.view('system'), found)
@@ -201,11 +204,24 @@ export class ContentsReader {
       for (const tool of declared) readTool(object(tool) ?? {}, found)
       found.tools.push(...providerToolsOf(declared, toolsAt, mostCalls(this.#body), false))
     }
-    found.refer('input.container_id', viewedId(item.member('container_id')))
+    for (const place of [item, item.member('environment')])
+      found.refer('input.container_id', place?.isObject ? viewedId(place.member('container_id')) : undefined)
     yield* attached(item, found.attachments)
     yield* parts(item.member('content'), found)
     yield* parts(item.member('output'), found)
   }
+}
+
+/** Notes a tool that a part of a message declares. */
+function declare(definition: JsonView, found: Findings): void {
+  if (definition.entries > ITEM_TOOLS_MAX)
+    throw new GatewayError('invalid_body', {
+      param: 'messages',
+      message: `A tool in "messages" has more than ${ITEM_TOOLS_MAX} values and names.`,
+    })
+  const tool = object(definition.json) ?? {}
+  readTool(tool, found)
+  found.tools.push(...providerToolsOf([tool], 'messages.tool', undefined, false))
 }
 
 /** Searches the parts of a message, of a tool's result, or of a document. A single part counts as a list of one. */
@@ -223,6 +239,11 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
     for (const place of [part, part.member('file'), source]) {
       if (place && place !== part) yield* checkNames(place)
       found.refer('file_id', viewedId(place?.member('file_id')))
+    }
+    // Tools that are declared within a conversation.
+    for (const place of [part, ...(part.member('tool_changes')?.elements() ?? [])]) {
+      const definition = place.isObject ? place.member('tool')?.member('definition') : undefined
+      if (definition?.isObject) declare(definition, found)
     }
     yield* parts(part.member('content'), found)
     yield* parts(source?.member('content'), found)
@@ -291,32 +312,4 @@ function holdsLabelsOnly(item: JsonView): boolean {
 /** Whether a value is missing or empty. */
 function isVoid(value: JsonView | undefined): boolean {
   return !value || value.isNull || value.is('') || (value.isList && value.entries === 1)
-}
-
-/**
- * The ids of what a reply, or the event with its usage, left at the provider: the reply, and what is stored beside it.
- * @param isThread whether the request keeps its message as a part of a thread
- */
-export function storedIds(
-  json: unknown,
-  isThread = false,
-): { readonly reply: string | undefined; readonly others: readonly string[] } {
-  const event = object(json) ?? {}
-  const reply = object(event['response']) ?? object(event['message']) ?? object(event['delta']) ?? event
-  const items = list(reply['output']).map(object)
-  const spoken = list(reply['choices']).map(choice => object(object(object(choice)?.['message'])?.['audio'])?.['id'])
-  const ids = [
-    object(reply['conversation'])?.['id'],
-    object(reply['container'])?.['id'],
-    ...items.flatMap(item => [item?.['id'], item?.['container_id']]),
-    ...spoken,
-    ...(isThread && reply['type'] === 'message' ? [reply['id']] : []),
-  ]
-  return {
-    reply: reply['object'] === 'response' ? text(reply['id']) : undefined,
-    // Later requests cannot refer to the ids beyond this number.
-    others: ids
-      .filter((id): id is string => typeof id === 'string' && id !== '' && id.length <= ID_MAX)
-      .slice(0, IDS_MAX),
-  }
 }

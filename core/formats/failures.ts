@@ -25,6 +25,9 @@ export function failureOf(error: unknown): Failure {
 function codeOf(json: Json | undefined): string | undefined {
   const code = json?.['code']
   if (typeof code === 'number' && code >= 1000) return String(code)
+  const reasons = list(json?.['details']).map(detail => text(object(detail)?.['reason']))
+  const reason = reasons.find(each => each !== undefined)
+  if (text(code) === undefined && reason !== undefined) return reason
   const status = text(json?.['status'])
   return text(code) ?? (status !== undefined && /^[A-Z_]{4,}$/.test(status) ? status : undefined)
 }
@@ -72,11 +75,43 @@ function enveloped(value: unknown, depth: number): Failure | undefined {
 function ofText(body: string, depth: number): Failure | undefined {
   const plain = body.trim()
   if (plain === '' || plain.startsWith('<')) return undefined
-  if (!/^[[{]/.test(plain)) return { message: plain.slice(0, MESSAGE_MAX) }
+  // JSON without a message, or cut off, says nothing that a customer may read.
+  return inside(plain, depth) ?? (/^[[{]/.test(plain) ? undefined : { message: plain.slice(0, MESSAGE_MAX) })
+}
+
+/** Reads a failure in a text that is JSON, or whose first line is: an event, or one of several values. */
+function inside(plain: string, depth: number): Failure | undefined {
+  const [line = ''] = plain.replace(/^data: */, '').split('\n')
+  for (const text of [plain, line]) {
+    const value = /^[[{]/.test(text) ? parsed(text) : undefined
+    const failure = value === undefined ? undefined : enveloped(value, depth + 1)
+    if (failure && (failure.message !== '' || failure.code !== undefined)) return failure
+  }
+  return undefined
+}
+
+/**
+ * Returns the message of a failure that stands as JSON within a message: a gateway or an SDK puts words around it. Its
+ * codes do not count, since it may be a customer's text.
+ */
+export function wrappedMessage(message: string): string {
+  const from = message.indexOf('{')
+  if (from === -1 || message.length > MESSAGE_MAX) return ''
+  const part = message.slice(from, message.lastIndexOf('}') + 1)
+  // Python prints objects with single quotation marks.
+  for (const text of [part, part.replaceAll("'", '"').replaceAll('None', 'null')]) {
+    const value = parsed(text)
+    const found = value === undefined ? undefined : enveloped(value, 0)
+    if (found) return found.message
+  }
+  return ''
+}
+
+function parsed(text: string): unknown {
   try {
-    return enveloped(JSON.parse(plain), depth + 1)
+    return JSON.parse(text)
   } catch {
-    return { message: plain.slice(0, MESSAGE_MAX) }
+    return undefined
   }
 }
 
@@ -104,13 +139,18 @@ export function failureCause(status: number, failure: Failure | undefined): Erro
   return new Error(`upstream status ${[status, ...kinds, unquoted(message)].filter(part => part !== '').join(' ')}`)
 }
 
-/** Returns the beginning of a text, without everything between its first and its last quotation mark. */
-export function unquoted(message: string): string {
-  const text = message.slice(0, WORDS)
+/**
+ * Returns the beginning of a text, without everything between its first and its last quotation mark.
+ * @param chars length of the beginning
+ */
+export function unquoted(message: string, chars = WORDS): string {
+  const text = message.slice(0, chars)
   const open = text.search(OPENING)
   if (open === -1) return text
   const close = Math.max(...CLOSING.map(mark => text.lastIndexOf(mark)))
   // The end of a quotation may lie beyond the beginning.
   const whole = text.length === message.length && close > open
-  return whole && close - open <= NAME ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`
+  // A short quotation is a name, which the log shows. Whose name it is does not matter there.
+  const isName = chars === WORDS && whole && close - open <= NAME
+  return isName ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`
 }

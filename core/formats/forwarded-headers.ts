@@ -3,7 +3,8 @@
 const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])
 
 /** Words in names of headers that have a credential or name an account: the client's own are not for the provider. */
-const OF_AN_ACCOUNT = /key|token|auth|secret|cookie|credential|jwt|(?:^|-)org|account|workspace|project|profile/
+const OF_AN_ACCOUNT =
+  /key|token|auth|secret|cookie|credential|jwt|(?:^|-)org|account|workspace|project|profile|bill|pay|credit|tier|speed|geo/
 
 /**
  * A test for header names: those that every format forwards, further names, and prefixes.

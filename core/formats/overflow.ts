@@ -51,14 +51,19 @@ const WORDS = new RegExp(
 
 /** The tokens of the input and the most that there may be, in the orders in which providers name them. */
 const NUMBERS: readonly { readonly pattern: RegExp; readonly tokens: number; readonly most: number }[] = [
-  { pattern: /(\d+) tokens > (\d+)/, tokens: 1, most: 2 },
-  { pattern: /maximum context length is (\d+) tokens.*?(\d+) tokens/s, tokens: 2, most: 1 },
-  { pattern: /prompt \(length (\d+)\).*?length of (\d+)/s, tokens: 1, most: 2 },
-  { pattern: /maximum prompt length is (\d+).*?(\d+) tokens/s, tokens: 2, most: 1 },
+  { pattern: /(\d{1,9}) tokens > (\d{1,9})/, tokens: 1, most: 2 },
+  { pattern: /maximum context length is (\d{1,9}) tokens.*?(\d{1,9}) tokens/s, tokens: 2, most: 1 },
+  { pattern: /prompt \(length (\d{1,9})\).*?length of (\d{1,9})/s, tokens: 1, most: 2 },
+  { pattern: /maximum prompt length is (\d{1,9}).*?(\d{1,9}) tokens/s, tokens: 2, most: 1 },
 ]
 
+/** Characters of a message that are searched: a provider may repeat the whole input. */
+const MESSAGE_CHARS = 2000
+
 /** Whether a failure says that the input is too long, and the numbers if it names them; undefined if it does not. */
-export function overflowOf({ message, code, errorCode }: Failure): { tokens?: number; most?: number } | undefined {
+export function overflowOf(failure: Failure): { tokens?: number; most?: number } | undefined {
+  const { code, errorCode } = failure
+  const message = failure.message.slice(0, MESSAGE_CHARS)
   if (!CODES.has(code ?? '') && !CODES.has(errorCode ?? '') && !WORDS.test(message)) return undefined
   for (const { pattern, tokens, most } of NUMBERS) {
     const found = pattern.exec(message)
@@ -74,6 +79,6 @@ export function recognisedByCode(failure: Failure): Failure {
 
 /** A failure with words by which Claude Code recognises that the input is too long, if it says so in other words. */
 export function recognisedByMessage(failure: Failure): Failure {
-  if (!overflowOf(failure) || AGENT_WORDS.test(failure.message)) return failure
+  if (!overflowOf(failure) || AGENT_WORDS.test(failure.message.slice(0, MESSAGE_CHARS))) return failure
   return { ...failure, message: `prompt is too long: ${failure.message}` }
 }

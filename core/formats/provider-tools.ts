@@ -66,7 +66,7 @@ export function isProviderTool(tool: Json): boolean {
   // The client's own tools have a name, with or without a type.
   if (type === undefined || type === null) return text(tool['name']) === undefined && !object(tool['function'])
   if (typeof type !== 'string' || !CLIENT_TOOLS.test(type)) return true
-  return object(environment) !== undefined && object(environment)?.['type'] !== 'local'
+  return environment !== undefined && environment !== null && object(environment)?.['type'] !== 'local'
 }
 
 /** Whether a tool of a messages request accepts a limit of its uses. */
@@ -191,7 +191,8 @@ export function callOfItem(item: Json | undefined, place: unknown, begun = false
       ? undefined
       : { kind: 'codeExecution', id: container ?? 'shell', ...(where === undefined && { ifAsked: true }) }
   }
-  if (CLIENT_CALLS.test(type)) return undefined
+  // A call that failed made nothing.
+  if (CLIENT_CALLS.test(type) || item?.['status'] === 'failed') return undefined
   const kind = kindOf(type)
   // Everything that runs in one container is billed once.
   if (kind === 'codeExecution') return container === undefined && begun ? undefined : { kind, id: container ?? id }

@@ -56,7 +56,8 @@ export class UsageTally {
 
   /** Paths in the usage that were not understood, or that do not add up. */
   get unread(): readonly string[] {
-    return listedPaths([...this.#unread, ...(this.#counted?.odd ?? [])])
+    const isZero = this.#counted?.empty === true && this.#unread.size === 0
+    return listedPaths([...this.#unread, ...(this.#counted?.odd ?? []), ...(isZero ? ['usage'] : [])])
   }
 
   /** The name of the model in the reply. */

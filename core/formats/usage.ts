@@ -76,13 +76,14 @@ export function counted(
   usage: Usage,
   { raw, hasInput, hasOutput, unexplained, unread, odd, conditions, passes }: Said,
 ): CountedUsage | undefined {
-  // Counters without all input or all output, such as cached tokens or a total alone, are not a usage.
-  const isEmpty = !hasInput && !hasOutput
+  // Counters without all input or all output, such as cached tokens or a total alone, are not a usage; nor are zeros.
+  const sum = inputTokens(usage) + usage.output
+  const isEmpty = (!hasInput && !hasOutput) || sum === 0
   if (isEmpty) {
     for (const path of odd) unread.add(path)
-    if (inputTokens(usage) + usage.output > 0) unread.add('usage')
+    if (sum > 0) unread.add('usage')
   }
-  if (isEmpty && unread.size === 0) return undefined
+  if (isEmpty && unread.size === 0 && !hasInput && !hasOutput) return undefined
   const cost = dollarsOf(raw)
   return {
     usage,

@@ -5,7 +5,7 @@
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import { type BilledUsage, chargeAll } from '../money/price.ts'
-import { NO_USAGE, plus, type Usage } from '../money/usage.ts'
+import { inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import { cancelParts, imagesApart } from './charge.ts'
 import { type Billable, bounded, cancelUsage, observed, plausible, reportOf, type Terms } from './estimate.ts'
 import { billed, dearerServer, plausibleCalls, unpriced } from './pricing.ts'
@@ -28,7 +28,7 @@ export interface Bill {
   readonly failed: boolean
   /**
    * Paths in the reported usage that were not understood, or that do not add up; `model` if a dearer model answered;
-   * `images` if the usage does not count them.
+   * `images` if the usage does not count them; `input` or `output` if it counts fewer tokens than the text can have.
    */
   readonly unread: readonly string[]
 }
@@ -153,7 +153,18 @@ function surprises(
   return [
     ...(dearerServer(reported?.usage ?? usage, x.model.entry, x.tally, terms) ? ['model'] : []),
     ...(reported && imagesApart(x, terms, reported).length > 0 ? ['images'] : []),
+    ...(reported && isTooLittle(usage.output, x.delivered) ? ['output'] : []),
+    ...(reported && isTooLittle(inputTokens(usage), terms.weight.textBytes) ? ['input'] : []),
   ]
+}
+
+/** Bytes of text that no token holds in practice, and the text from which that is looked at. */
+const BYTES_PER_TOKEN_MAX = 20
+const DOUBTED_BYTES_MIN = 2000
+
+/** Whether a report counts fewer tokens than there can be in a text. */
+function isTooLittle(tokens: number, bytes: number): boolean {
+  return bytes >= DOUBTED_BYTES_MIN && tokens * BYTES_PER_TOKEN_MAX < bytes
 }
 
 /** Returns the rule for an exchange: one of three special cases, or a cell of the table. */

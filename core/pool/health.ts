@@ -11,8 +11,9 @@ import { ModelLimits, NOTABLE_MS } from './model-limits.ts'
 /** How long an account is out after its first refusal, and the longest time, in milliseconds. */
 const REFUSED_MS = 60_000
 const REFUSED_MS_MAX = 3_600_000
-/** Longest time between two suspected refusals that confirm each other, in milliseconds. */
-const SUSPECT_MS = 600_000
+/** Times between two suspected refusals that confirm each other, in milliseconds. */
+const CONFIRMED_MS_MIN = 10_000
+const CONFIRMED_MS_MAX = 600_000
 
 /** What is counted of an account since the process began. */
 export interface Counts {
@@ -33,7 +34,7 @@ export class Health {
   #waitUntil = 0
   #level = 0
   #refused: Refused | undefined
-  /** The key whose request met a suspected refusal, since the last success. */
+  /** The first key whose request met a suspected refusal, since the last success. */
   #suspect: { readonly key: string; readonly at: number } | undefined
   readonly #models = new ModelLimits()
   /** Failures since the last reply that was complete, or since the account was taken out. */
@@ -231,24 +232,31 @@ export class Health {
   }
 
   /**
-   * Notes a suspected refusal, which may be about the request. It is one when the requests of two keys meet it within ten
-   * minutes and none succeeds between them, or when it meets the request that tries a refused account.
+   * Notes a suspected refusal, which may be about the request. It counts as a refusal when requests of two keys meet it, at
+   * least ten seconds and at most ten minutes apart, and none succeeds between them. Then the account is out for a minute.
    * @param key the key of the customer
    * @returns whether an outage begins with it
    */
   suspected(now: number, request: object, key: string, status: number, reason: string): boolean {
-    const last = this.#suspect && now - this.#suspect.at < SUSPECT_MS ? this.#suspect.key : key
-    const isConfirmed = this.#refused ? this.#trial === request : last !== key
-    if (isConfirmed) return this.refused(now, request, status, reason)
+    if (this.#refused && !this.#sentSince.has(request)) return this.#note(now, reason)
+    const suspect = this.#suspect
+    const sinceMs = suspect ? now - suspect.at : Infinity
+    if (suspect && suspect.key !== key && sinceMs >= CONFIRMED_MS_MIN && sinceMs < CONFIRMED_MS_MAX) {
+      const times = this.#refused?.times
+      const isNews = this.refused(now, request, status, reason)
+      // It does not double: two keys may belong to one customer.
+      if (this.#refused && times !== undefined) this.#refused = { ...this.#refused, times, until: now + REFUSED_MS }
+      return isNews
+    }
     this.#takesTrial(request)
-    this.#note(now, reason)
-    this.#suspect = { key, at: now }
-    return false
+    if (sinceMs >= CONFIRMED_MS_MAX) this.#suspect = { key, at: now }
+    return this.#note(now, reason)
   }
 
-  #note(now: number, reason: string): void {
+  #note(now: number, reason: string): false {
     this.counts.failures++
     this.lastFailure = { at: now, reason }
+    return false
   }
 
   /** Brings the account back, unless an operator has disabled it. */

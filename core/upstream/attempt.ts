@@ -165,9 +165,8 @@ function learn(
   // A time of 0 says nothing.
   const waitMs = head?.verdict?.waitMs || undefined
   const reason = error ? reasonOf(error.details.cause ?? error) : (WORDS[about] ?? about)
-  // Counting has limits of its own, and not every provider allows it.
-  const isApart = !inference && health !== 'success' && health !== 'refusal'
-  if (health === 'nothing' || isApart) pool.ended(asked)
+  // Counting has limits of its own, and not every provider allows it. It tells nothing, neither good nor bad.
+  if (health === 'nothing' || !inference) pool.ended(asked)
   else if (health === 'success') pool.succeeded(asked)
   else if (health === 'refusal') pool.refused(asked, status, reason, waitMs)
   else if (health === 'suspicion') pool.suspected(asked, key?.id ?? '', status, reason)

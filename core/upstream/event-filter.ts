@@ -87,7 +87,7 @@ function expressionOf(names: readonly string[], source: () => string): RegExp {
 /** Returns the source of an expression that finds the opening quotes of the texts that events add, as its only group. */
 function beginningOf({ stream, repeats }: OutputText): string {
   const isNew = repeats === undefined ? '' : `(?<!${escaped(repeats)})`
-  return `"(?:${anyOf(stream)})": *(")${isNew}`
+  return `"(?:${anyOf(stream)})" ?: *(")${isNew}`
 }
 
 /** Returns the source of an expression that finds the opening quotes of repeated texts, as its only group. */

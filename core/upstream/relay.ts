@@ -35,7 +35,7 @@ export async function relay(
 ): Promise<Outcome> {
   const { translation } = x.route
   const rules = x.route.upstream.failures
-  const standsInRequest = (words: string): boolean => standsIn(words, x.body.bytes())
+  const standsInRequest = (words: string): boolean => standsIn(words, x.body.bytes(), x.headers)
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   // Some providers leave the type out. Then it is what the client asked for. No stream has a length.
   const isUntyped = type === '' && reply.status === 200

@@ -30,6 +30,21 @@ t.test('each failure is about what its status, its code or its wording says', t 
     [answer(401), { about: 'account', certainty: 'certain' }],
     [answer(402), { about: 'account', certainty: 'certain' }],
     [answer(403), { about: 'account', certainty: 'suspected' }],
+    [answer(403, { code: 'permission-denied', message: 'Content violates usage guidelines.' }), { about: 'request' }],
+    [answer(403, { message: 'Your prompt was flagged.' }), { about: 'request' }],
+    [answer(403, { code: 'file_quota_exceeded' }), { about: 'account', certainty: 'suspected' }],
+    [answer(400, { code: 'mcp_authentication_failed' }), { about: 'account', certainty: 'suspected' }],
+    [answer(400, { code: 'load_balancer_error' }), { about: 'request' }],
+    [
+      answer(402, { message: 'You requested up to 64000 tokens, but can only afford 5000' }),
+      { certainty: 'suspected' },
+    ],
+    [answer(200, { type: 'invalid_request_error', message: 'Your credit balance is too low' }), { about: 'account' }],
+    [answer(400, { message: 'API key not valid. Please pass a valid API key.' }), { about: 'account' }],
+    [answer(400, { code: 'API_KEY_INVALID' }), { about: 'account', certainty: 'certain' }],
+    [answer(400, { message: 'litellm.BadRequestError: XException - {"error":{"message":"Your credit balance is too low"}}' }), { about: 'account', certainty: 'suspected' }], // prettier-ignore
+    [answer(400, { message: "Error code: 400 - {'error': {'message': 'Your credit balance is too low', 'code': None}}" }), { about: 'account' }], // prettier-ignore
+    [answer(400, { message: `${'x '.repeat(500)} insufficient balance` }), { about: 'account' }],
     [answer(403, { type: 'permission_error' }), { about: 'account', certainty: 'suspected' }],
     [answer(403, { type: 'authentication_error' }), { about: 'account', certainty: 'certain' }],
     [answer(400, { type: 'invalid_request_error' }), { about: 'request' }],
@@ -56,7 +71,7 @@ t.test('each failure is about what its status, its code or its wording says', t 
     [answer(429, { message: 'Rate limit reached for m. You can increase your limits by adding a payment method to your account at https://x.example' }), { about: 'model' }], // prettier-ignore
     [answer(429, { code: 'insufficient_capacity' }), { about: 'model' }],
     [answer(400, { code: 'unbalanced_tool_calls' }), { about: 'request' }],
-    [answer(404, { code: 'model_deactivated' }), { about: 'none' }],
+    [answer(404, { code: 'model_deactivated' }), { about: 'account', certainty: 'suspected' }],
     [answer(408), { about: 'provider' }],
     [answer(500, { message: 'Insufficient Balance' }), { about: 'provider' }],
     [answer(503, {}, { 'retry-after': '5' }), { about: 'provider', waitMs: 5000 }],

@@ -30,7 +30,9 @@ t.test('the message of a failure is found in the envelope of any vendor', t => {
     ['<html>no</html>', { message: '' }],
     ['', { message: '' }],
     [{}, { message: '' }],
-    ['{"error":', { message: '{"error":' }],
+    ['{"error":', { message: '' }],
+    ['data: {"error":{"message":"m","code":"c"}}\n\n', { message: 'm', code: 'c' }],
+    ['{"error":{"message":"m"}}\n{"x":1}', { message: 'm' }],
   ]
   for (const [body, failure] of cases)
     t.strictSame(failureIn(typeof body === 'string' ? body : JSON.stringify(body)), failure, JSON.stringify(body))

@@ -241,24 +241,32 @@ t.test('requests that were under way when an account was refused neither end the
   t.end()
 })
 
-t.test('what may be a refusal is one when two keys have met it and nothing has succeeded between them', t => {
+t.test('an account is out when requests of two keys meet a suspected refusal without a success between them', t => {
   const health = new Health()
-  for (let nth = 0; nth < 10; nth++) t.notOk(health.suspected(0, {}, 'one key', 400, 'no balance'))
-  t.ok(health.ready(0), 'one customer takes no account out')
-  health.succeeded(0, {}, 'm')
-  t.notOk(health.suspected(0, {}, 'another key', 400, 'no balance'), 'a success between them')
-  t.ok(health.suspected(0, {}, 'one key', 400, 'no balance'))
-  t.equal(health.waitMs(0), 60_000)
+  const meet = (seconds: number, key: string, request: object = {}): boolean =>
+    health.suspected(seconds * 1000, request, key, 400, 'no balance')
+  for (let second = 0; second < 300; second += 10) t.notOk(meet(second, 'one key'))
+  t.ok(health.ready(300_000), 'one key takes no account out')
+  health.succeeded(300_000, {}, 'm')
+  t.notOk(meet(301, 'another key'), 'a success between them')
+  t.notOk(meet(302, 'one key'), 'at the same time, as one customer with two keys sends them')
+  t.ok(meet(311, 'one key'))
+  t.equal(health.waitMs(311_000), 60_000)
+  t.notOk(meet(311, 'a third key'), 'requests that were under way')
+
+  const [trial, other] = [{}, {}]
+  t.ok(health.begin(371_000, trial, false))
+  t.notOk(meet(371, 'one key', trial))
+  t.ok(health.ready(371_000), 'one key does not make the outage longer')
+  t.ok(health.begin(382_000, other, false))
+  t.notOk(meet(382, 'another key', other))
+  t.equal(health.waitMs(382_000), 60_000, 'two keys do, by a minute')
+  t.ok(health.begin(442_000, trial, false))
+  t.ok(health.succeeded(442_000, trial))
+
   const slow = new Health()
   slow.suspected(0, {}, 'one key', 400, 'no balance')
   t.notOk(slow.suspected(600_000, {}, 'another key', 400, 'no balance'), 'ten minutes later')
-  const [trial, other] = [{}, {}]
-  health.begin(60_000, trial, false)
-  health.begin(60_000, other, true)
-  health.suspected(60_000, other, 'a third key', 400, 'no balance')
-  t.equal(health.waitMs(60_000), 0, 'a last resort is no trial')
-  health.suspected(60_000, trial, 'a third key', 400, 'no balance')
-  t.equal(health.waitMs(60_000), 120_000)
   t.end()
 })
 

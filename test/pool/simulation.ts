@@ -32,6 +32,8 @@ const MODELS = ['large', 'small']
 const KEYS = ['one key', 'another key']
 const REFUSED_MS = 60_000
 const REFUSED_MS_MAX = 3_600_000
+const CONFIRMED_MS_MIN = 10_000
+const CONFIRMED_MS_MAX = 600_000
 /** The farthest that a provider asks to wait, in milliseconds. */
 const WAIT_MAX_MS = 20_000
 
@@ -42,8 +44,8 @@ interface Knowledge {
   refusedUntil: number
   /** When it was brought back last, as the pool has it. */
   backAt: number
-  /** The key that met what may be a refusal. */
-  suspect: string | undefined
+  /** The first key that met a suspected refusal, and when. */
+  suspect: { readonly key: string; readonly at: number } | undefined
   /** Until when each model waits. */
   limits: ReadonlyMap<string, number>
   waitUntil: number
@@ -258,8 +260,14 @@ export class PoolSimulation {
       const customer = this.#random.pick(KEYS) as string
       pool.suspected(asked, this.#mutation === 'believes one key' ? String(this.#now) : customer, 400, 'x')
       if (!isOfThisKey) return 'suspected'
-      if (own.refusals > 0 ? wasTrial : own.suspect !== undefined && own.suspect !== customer) this.#refused(own, asked)
-      else own.suspect = customer
+      // Requests that were under way tell nothing new.
+      if (own.refusals > 0 && !own.since.has(asked)) return 'suspected'
+      const { suspect, refusals } = own
+      const sinceMs = suspect ? this.#now - suspect.at : Infinity
+      if (suspect && suspect.key !== customer && sinceMs >= CONFIRMED_MS_MIN && sinceMs < CONFIRMED_MS_MAX) {
+        this.#refused(own, asked)
+        if (refusals > 0) Object.assign(own, { refusals, refusedUntil: this.#now + REFUSED_MS })
+      } else if (sinceMs >= CONFIRMED_MS_MAX) own.suspect = { key: customer, at: this.#now }
       return 'suspected'
     }
     if (dice < 14) {

@@ -56,6 +56,10 @@ function read(json: unknown): Reading {
   if (chunk['error'] !== undefined && chunk['error'] !== null) {
     return { failure: failureFrom(chunk['error']), last: true, ...(usage && { usage, final: true }) }
   }
+  if (!Array.isArray(chunk['choices']) && !usage) {
+    const failure = failureFrom(chunk)
+    if (failure.message !== '' || failure.code !== undefined) return { failure, last: true }
+  }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices
     .map(object)
@@ -122,13 +126,26 @@ export const chatCompletions: Format = {
     body.set('stream_options', { ...options, include_usage: true })
     return hideUsage
   },
-  signals: ['_tokens"', '"error"', 'data: [DONE]', '"finish_reason":"', '"finish_reason": "'],
+  signals: [
+    '_tokens"',
+    '"error"',
+    '"message"',
+    '"detail"',
+    '"errors"',
+    'data: [DONE]',
+    '"finish_reason":"',
+    '"finish_reason": "',
+  ],
   text: {
     // `text` stands in a list of content, and `name` in a call.
     stream: [
       'content',
       'text',
       'reasoning_content',
+      'reasoning_text',
+      'thinking',
+      'summary',
+      'tool_plan',
       'reasoning',
       'name',
       'arguments',

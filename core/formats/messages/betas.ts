@@ -68,7 +68,18 @@ export function betaName(value: string): string {
 /** Returns the value of an `anthropic-beta` header without the betas that are removed; undefined if none is left. */
 export function passedBetas(header: string): string | undefined {
   const values = header.split(',').map(value => value.trim())
-  const passed = values.filter(value => BETAS[betaName(value.toLowerCase())] !== 'remove')
+  const passed = values.filter(value => !isRemoved(value))
   if (passed.length === values.length) return header
   return passed.length === 0 ? undefined : passed.join(',')
+}
+
+const REMOVED = Object.keys(BETAS).filter(name => BETAS[name] === 'remove')
+
+/** Whether a value names a beta that is removed, with any date and in any spelling that a provider may accept. */
+function isRemoved(value: string): boolean {
+  const plain = value
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, '-')
+    .replace(/^-/, '')
+  return REMOVED.some(name => plain === name || plain.startsWith(`${name}-`))
 }

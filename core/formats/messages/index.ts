@@ -3,7 +3,7 @@ import { frame, typedEvent } from '../events.ts'
 import type { Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
-import { failureOf } from '../failures.ts'
+import { failureFrom, failureOf } from '../failures.ts'
 import { recognisedByMessage } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
@@ -48,7 +48,10 @@ function read(json: unknown): Reading {
     case 'error':
       return { failure: failureOf(event['error']), last: true }
     default:
-      return {}
+      // An upstream of another kind reports a failure in its own shape.
+      return event && (object(event['error']) || text(event['error']))
+        ? { failure: failureFrom(event), last: true }
+        : {}
   }
 }
 

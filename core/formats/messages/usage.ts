@@ -1,5 +1,5 @@
 /** Usage in the messages format: cached tokens are counted apart from the input. */
-import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
+import { inputTokens, NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Pass, RawUsage } from '../terms.ts'
 import { callsNamed } from '../provider-tools.ts'
 import { list, object, text } from '../json.ts'
@@ -19,6 +19,9 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   const all = isOwn ? [{ model: undefined, ...own }, ...listed] : listed
   const passes = all.map(({ model, usage }): Pass => ({ model, usage, ...(model !== undefined && { separate: true }) }))
   const unread = new Set([own, ...listed].flatMap(each => [...each.unread]))
+  // The passes together are at least the last one, which the top-level counters repeat.
+  const listedTokens = listed.reduce((sum, { usage }) => sum + inputTokens(usage) + usage.output, 0)
+  const isLess = !isOwn && inputTokens(own.usage) + own.usage.output > listedTokens
   const used = object(raw['server_tool_use'])
   return counted(
     passes.reduce((sum, { usage }) => plus(sum, usage), NO_USAGE),
@@ -28,7 +31,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
       hasOutput: all.every(({ hasOutput }) => hasOutput),
       unexplained: iterations.length === 0 ? own.unexplained : 0,
       unread,
-      odd: new Set([own, ...listed].flatMap(each => [...each.odd])),
+      odd: new Set([own, ...listed].flatMap(each => [...each.odd]).concat(isLess ? ['iterations'] : [])),
       conditions: reportedConditions(raw, used && callsNamed(used, countsOf(raw, 'server_tool_use', unread))),
       ...(iterations.length > 0 && { passes }),
     },
