@@ -32,6 +32,22 @@ function codeOf(json: Json | undefined): string | undefined {
   return text(code) ?? (status !== undefined && /^[A-Z_]{4,}$/.test(status) ? status : undefined)
 }
 
+/** How events begin that report a failure in the shape of another kind of server. */
+export const FOREIGN_FAILURES: readonly string[] = [
+  'data: {"error":',
+  'data: {"errors":',
+  'data: {"detail":',
+  'data: {"message":',
+  'data: {"code":',
+  'data: {"object":"error"',
+]
+
+/** The failure in an event of no format; undefined if it says nothing of one. */
+export function foreignFailure(event: Json): Failure | undefined {
+  const failure = failureFrom(event)
+  return failure.message !== '' || failure.code !== undefined ? failure : undefined
+}
+
 /** Members within which vendors put a failure. */
 const ENVELOPES = ['error', 'detail', 'errors'] as const
 /** How deep envelopes may be nested. */

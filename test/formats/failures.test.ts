@@ -60,6 +60,15 @@ t.test('a prompt that is too long is recognised in the words of many servers', t
   t.end()
 })
 
+t.test('a message that repeats a long input is searched in no time', t => {
+  for (const digits of ['1'.repeat(200_000), 'total tokens of '.repeat(20_000), 'prompt (length 1) '.repeat(20_000)]) {
+    const beganMs = performance.now()
+    overflowOf({ message: `prompt is too long ${digits}` })
+    t.ok(performance.now() - beganMs < 1000, 'it took minutes')
+  }
+  t.end()
+})
+
 t.test('each agent recognises a prompt that is too long in the words of its own provider', t => {
   const unknown = { message: 'The request exceeds the token limit', type: 'invalid_request_error', code: 'e1' }
   for (const name of ['chat-completions', 'responses'] as const)

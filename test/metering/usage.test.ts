@@ -143,6 +143,33 @@ t.test('a usage that counts nothing is marked, and the reply is estimated', asyn
   }
 })
 
+t.test('zeros are no usage: the reply is estimated, and marked', async t => {
+  const place = await Exchanges.load()
+  for (const format of ['chat-completions', 'responses', 'messages'] as const) {
+    const zeros =
+      format === 'chat-completions' ? { prompt_tokens: 0, completion_tokens: 0 } : { input_tokens: 0, output_tokens: 0 }
+    const output = [{ type: 'message', content: [{ type: 'output_text', text: 'x' }] }]
+    for (const reply of [{ ...REPLIES[format](zeros), output }, STREAMS[format]([zeros])]) {
+      const { cost, notes } = await place.ask(format, { stream: typeof reply === 'string' }, { reply })
+      t.ok(cost > 0n, format)
+      t.match(notes, { usageSource: 'estimated', unread: ['usage'] })
+    }
+  }
+})
+
+t.test('a usage that counts far less than the text is charged as it is, and marked', async t => {
+  const place = await Exchanges.load()
+  const long = 'some words '.repeat(2000)
+  const reply = { ...REPLIES.messages({ input_tokens: 1, output_tokens: 1 }), content: [{ type: 'text', text: long }] }
+  const short = await place.ask('messages', {}, { reply })
+  t.same(short.notes.unread, ['output'])
+  const asked = await place.ask('messages', { messages: [{ role: 'user', content: long }] }, { reply })
+  t.same(asked.notes.unread, ['output', 'input'])
+  const right = { ...reply, usage: { input_tokens: 4000, output_tokens: 4000 } }
+  const fair = await place.ask('messages', { messages: [{ role: 'user', content: long }] }, { reply: right })
+  t.equal(fair.notes.unread, undefined)
+})
+
 t.test('content after a usage makes it a part of the whole', async t => {
   const place = await Exchanges.load()
   const usage = { prompt_tokens: 10, completion_tokens: 1 }

@@ -281,6 +281,30 @@ const texts = (value: unknown): unknown =>
     ? String(value)
     : Object.fromEntries(Object.entries(value as object).map(([name, inner]) => [name, texts(inner)]))
 
+/** An event that reports a failure in no format's own shape. */
+const strange = (name: string, data: object, type?: string): Kind => ({
+  name: `a failure in a stream: ${name}`,
+  answer(res, { upstream }) {
+    const said = `${type === undefined ? '' : `event: ${type}\n`}data: ${JSON.stringify(data)}\n\n`
+    const [first = '', ...others] = STREAMS[upstream]
+    const begun = upstream === 'chat-completions' ? first : [first, ...others.slice(0, 2)].join('')
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).end(begun + said)
+  },
+  check(t, answer) {
+    t.notMatch(answer.text, /org-1/)
+    t.match(answer.text, /error/)
+  },
+  why: ({ stream }) => (stream ? undefined : 'a JSON reply has its own kinds'),
+})
+const STRANGE_KINDS: readonly Kind[] = [
+  strange('of vLLM', { object: 'error', message: 'org-1', type: 'BadRequestError', code: 400 }),
+  strange('with a code', { code: 'Arrearage', message: 'org-1' }),
+  strange('in `detail`', { detail: 'org-1' }),
+  strange('in `errors`', { errors: [{ message: 'org-1' }] }),
+  strange('in `error`', { error: { message: 'org-1', type: 'server_error' } }),
+  strange('of an event `error`', { error: { message: 'org-1' } }, 'error'),
+]
+
 const USAGE_KINDS: readonly Kind[] = [
   usageKind('as documented', upstream => [SPELLINGS[upstream](PLAIN)], READ),
   usageKind(
@@ -327,7 +351,7 @@ t.before(async () => {
   for (const name of FORMAT_NAMES) keys.set(name, await g.key(KEY_TYPES[name][0]))
 })
 
-for (const { name, answer, check, why, charged } of [...KINDS, ...USAGE_KINDS])
+for (const { name, answer, check, why, charged } of [...KINDS, ...STRANGE_KINDS, ...USAGE_KINDS])
   t.test(name, async t => {
     for (const cell of CELLS) {
       const { upstream, client, stream } = cell

@@ -202,6 +202,37 @@ t.test('tools that the client runs pass, with a name or without', async t => {
   }
 })
 
+t.test('a tool that a message declares has the policy of one at the top level', async t => {
+  const place = await scene(t)
+  const declaring = (definition: object): object => ({
+    messages: [
+      { role: 'user', content: 'hello' },
+      { role: 'system', content: [{ type: 'tool_addition', tool: { type: 'tool_definition', definition } }] },
+    ],
+  })
+  for (const definition of [
+    { type: 'web_search_20250305', name: 'web_search' },
+    { type: 'code_execution_20250825', name: 'c' },
+    { type: 'mcp_toolset', mcp_server_name: 'x' },
+    { type: 'advisor_20260301', name: 'a', model: 'unknown' },
+    { type: 'code_execution_20250825', name: 'c', file_ids: ['file_of_another_key'] },
+  ]) {
+    const place_ = definition.type.startsWith('web_search')
+      ? await scene(t, file => file.set('keyTypes.famA.policy', { webSearch: 'refuse' }))
+      : place
+    const { answer, sent } = await ask(place_, 'messages', declaring(definition))
+    t.equal(answer.status, 400, definition.type)
+    t.equal(sent, undefined)
+  }
+  const changes = [{ tool: { type: 'tool_definition', definition: { type: 'mcp_toolset', mcp_server_name: 'x' } } }]
+  const compacted = {
+    messages: [{ role: 'user', content: [{ type: 'compaction', content: 'c', tool_changes: changes }] }],
+  }
+  t.equal((await ask(place, 'messages', compacted)).answer.status, 400, 'in a compaction')
+  const own = await ask(place, 'messages', declaring({ name: 'f', input_schema: { type: 'object' } }))
+  t.equal(own.answer.status, 200, "a client's own tool")
+})
+
 t.test('members that change who pays are dropped, and betas and headers that do so are removed', async t => {
   const place = await scene(t)
   const { sent, sentHeaders, dropped } = await ask(
@@ -210,16 +241,20 @@ t.test('members that change who pays are dropped, and betas and headers that do 
     { billing_policy: { type: 'billing_policy', bill_to: 'user_profile' }, fallback_credit_token: 'tok' },
     {
       headers: {
-        'anthropic-beta': 'user-profiles-billing-2026-10-01, context-1m-2025-08-07, brand-new-2027-01-01',
+        'anthropic-beta':
+          'user-profiles-billing-2026-10-01, "user_profiles_billing-20261001", context-1m-2025-08-07, brand-new-2027-01-01',
         'anthropic-user-profile-id': 'p1',
         'anthropic-workspace-id': 'w1',
+        'anthropic-service-tier': 'priority',
+        'anthropic-bill-to': 'x',
       },
     },
   )
   t.notOk('billing_policy' in sent || 'fallback_credit_token' in sent)
   t.equal(dropped, 'billing_policy, fallback_credit_token')
   t.equal(sentHeaders['anthropic-beta'], 'context-1m-2025-08-07,brand-new-2027-01-01')
-  t.notOk('anthropic-user-profile-id' in sentHeaders || 'anthropic-workspace-id' in sentHeaders)
+  for (const name of ['user-profile-id', 'workspace-id', 'service-tier', 'bill-to'])
+    t.notOk(`anthropic-${name}` in sentHeaders, name)
 })
 
 t.test('a request cannot be compared with one of another key, nor go on with its thread', async t => {

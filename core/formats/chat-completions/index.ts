@@ -5,7 +5,7 @@ import type { Reading, Json } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
-import { failureFrom } from '../failures.ts'
+import { FOREIGN_FAILURES, failureFrom, foreignFailure } from '../failures.ts'
 import { conditionNamed, countInclusive, encodeInclusive, type InclusiveNames } from '../usage.ts'
 import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
@@ -57,8 +57,8 @@ function read(json: unknown): Reading {
     return { failure: failureFrom(chunk['error']), last: true, ...(usage && { usage, final: true }) }
   }
   if (!Array.isArray(chunk['choices']) && !usage) {
-    const failure = failureFrom(chunk)
-    if (failure.message !== '' || failure.code !== undefined) return { failure, last: true }
+    const failure = foreignFailure(chunk)
+    if (failure) return { failure, last: true }
   }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices
@@ -126,16 +126,7 @@ export const chatCompletions: Format = {
     body.set('stream_options', { ...options, include_usage: true })
     return hideUsage
   },
-  signals: [
-    '_tokens"',
-    '"error"',
-    '"message"',
-    '"detail"',
-    '"errors"',
-    'data: [DONE]',
-    '"finish_reason":"',
-    '"finish_reason": "',
-  ],
+  signals: ['_tokens"', '"error"', 'data: [DONE]', ...FOREIGN_FAILURES, '"finish_reason":"', '"finish_reason": "'],
   text: {
     // `text` stands in a list of content, and `name` in a call.
     stream: [

@@ -1,9 +1,9 @@
 /** The messages format: named events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
-import type { Reading } from '../terms.ts'
+import type { Json, Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
-import { failureFrom, failureOf } from '../failures.ts'
+import { FOREIGN_FAILURES, failureOf, foreignFailure } from '../failures.ts'
 import { recognisedByMessage } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
@@ -48,11 +48,15 @@ function read(json: unknown): Reading {
     case 'error':
       return { failure: failureOf(event['error']), last: true }
     default:
-      // An upstream of another kind reports a failure in its own shape.
-      return event && (object(event['error']) || text(event['error']))
-        ? { failure: failureFrom(event), last: true }
-        : {}
+      return event ? foreign(event) : {}
   }
+}
+
+/** An upstream of another kind reports a failure in its own shape. */
+function foreign(event: Json): Reading {
+  if (text(event['type']) !== undefined && event['object'] !== 'error') return {}
+  const failure = foreignFailure(event)
+  return failure ? { failure, last: true } : {}
 }
 
 function withUsage(raw: unknown, more: Reading): Reading {
@@ -128,6 +132,7 @@ export const messages: Format = {
     '"content_block_start"',
     '"content_block_stop"',
     '"signature_delta"',
+    ...FOREIGN_FAILURES,
   ],
   text: { stream: ['text', 'thinking', 'name', 'partial_json'], reply: ['text', 'thinking', 'name', 'input'] },
   read,

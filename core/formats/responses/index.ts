@@ -6,7 +6,7 @@ import type { Format, RunningStream } from '../format.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
 import { callOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
-import { failureFrom, failureOf } from '../failures.ts'
+import { FOREIGN_FAILURES, failureOf, foreignFailure } from '../failures.ts'
 import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } from '../usage.ts'
 import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
@@ -43,10 +43,9 @@ function read(json: unknown): Reading {
   const event = object(json)
   if (!event) return {}
   const type = text(event['type'])
-  if (type === undefined && event['object'] !== 'response' && !Array.isArray(event['output'])) {
-    const failure = failureFrom(event)
-    if (failure.message !== '' || failure.code !== undefined) return { failure, last: true, terminal: true }
-  }
+  const isForeign = type === undefined ? event['object'] !== 'response' && !Array.isArray(event['output']) : event['object'] === 'error' // prettier-ignore
+  const foreign = isForeign ? foreignFailure(event) : undefined
+  if (foreign) return { failure: foreign, last: true, terminal: true }
   if (type === undefined || event['object'] === 'response') return readResponse(event)
   if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
   if (type === 'response.output_item.added' || type === 'response.output_item.done') {
@@ -149,6 +148,7 @@ export const responses: Format = {
     '"error"',
     '"encrypted_content"',
     '_call"',
+    ...FOREIGN_FAILURES,
   ],
   text: {
     stream: ['delta'],
