@@ -51,7 +51,14 @@ export default definePlugin({
             if (!failure) return undefined
             const inStream = { ...head, status: 200 }
             const error = errorOf(x, inStream, failure, verdictOf(x, inStream, failure))
-            return [{ type: event.type, data: JSON.stringify(x.format.replaceError(event.json, error, x.id)) }]
+            const replaced = x.format.replaceError(event.json, error, x.id) as { readonly type?: string }
+            // Clients of formats with named events skip an event without its name.
+            return [
+              {
+                type: event.type || (x.format.namesEvents ? (replaced.type ?? '') : ''),
+                data: JSON.stringify(replaced),
+              },
+            ]
           },
         }
       },

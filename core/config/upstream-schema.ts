@@ -197,7 +197,8 @@ export const UPSTREAM = {
             type: 'string',
             minLength: 2,
             expected: 'a part of a message of at least two characters',
-            description: 'Part of the first 400 characters of the message, in any case. Quotations do not count.',
+            description:
+              'Part of the first 2000 characters of the message, in any case. Text in quotation marks is ignored.',
           },
           about: {
             type: 'string',

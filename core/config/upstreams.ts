@@ -31,7 +31,7 @@ export function upstreamFromFile(
     if (hasPolicy(member))
       reader.add(
         [...path, 'passes', index],
-        `"${member}" has a policy, and does not pass by its name`,
+        `\`passes\` cannot let "${member}" through: a policy decides about it`,
         `allow it in the \`policy\` of a key type`,
       )
   })

@@ -10,9 +10,9 @@ export function credentialOf(headers: Readonly<IncomingHttpHeaders>): string | u
   const { authorization } = headers
   const key = headers['x-api-key']
   // An empty header has no credential: clients whose variable is not set send one.
-  const isSent = authorization !== undefined && !/^(?:bearer)? *$/i.test(authorization)
-  const bearer = isSent ? /^bearer +(\S+) *$/i.exec(authorization)?.[1] : undefined
-  if (isSent && bearer === undefined) throw new GatewayError('invalid_key')
+  const hasCredential = authorization !== undefined && !/^(?:bearer)? *$/i.test(authorization)
+  const bearer = hasCredential ? /^bearer +(\S+) *$/i.exec(authorization)?.[1] : undefined
+  if (hasCredential && bearer === undefined) throw new GatewayError('invalid_key')
   if (typeof key === 'string' && key !== '' && bearer !== undefined && key !== bearer) {
     throw new GatewayError('invalid_key', {
       message: 'Authorization and x-api-key contain different API keys. Send only one.',

@@ -62,7 +62,7 @@ type Wording = readonly [example: string, pattern: string]
 
 const words = (text: string): Wording => [text, text]
 
-/** Wordings about a provider's account, for messages that come with the status of a bad request. */
+/** Wordings about a provider's account, for messages whose status and code do not say so. */
 export const ACCOUNT_WORDS: readonly Wording[] = [
   words('credit balance'),
   ['insufficient balance', '(?:insufficient|not enough|no) (?:account |available )?(?:balance|credits?|funds|quota)'],
@@ -92,7 +92,7 @@ export const ACCOUNT_WORDS: readonly Wording[] = [
 ]
 
 /** Wordings of a refusal that depends on the size of the request. */
-export const REQUEST_WORDS: readonly Wording[] = [['fewer max_tokens', 'fewer max_tokens|can only afford']]
+export const UNAFFORDABLE_WORDS: readonly Wording[] = [['fewer max_tokens', 'fewer max_tokens|can only afford']]
 
 /** Wordings about the content of a request, for messages that come with the status of a refusal. */
 export const CONTENT_WORDS: readonly Wording[] = [
@@ -129,6 +129,8 @@ export interface FailureRow {
   readonly isLimit?: true
 }
 
+/** Codes of failures that the content of a request caused. */
+const CONTENT_CODES = ['content_filter', 'content_policy', 'cyber_policy', 'bio_policy', 'moderation']
 /** Codes of failures that the request itself caused, under status 200. */
 const REQUEST_CODES = [
   'invalid_request',
@@ -170,20 +172,21 @@ const ACCOUNT_CODES = [
 /** Parts of codes that may mean the account. */
 const SUSPECTED_CODES = ['authentication', 'api_key', 'billing', 'quota', 'credit', 'deactivated', 'suspended', 'overdue'] // prettier-ignore
 
-/** The table. The first row that matches decides. Codes come before wordings. */
+/** The table. The first row that matches decides. */
 export const FAILURE_ROWS: readonly FailureRow[] = [
-  { statuses: [402], words: REQUEST_WORDS, about: 'account', isSuspected: true },
+  { statuses: [402], words: UNAFFORDABLE_WORDS, about: 'account', isSuspected: true },
   { statuses: [401, 402], about: 'account' },
   { statuses: [200, 400, 403, 404, 413, 422, 429], wholeCodes: ACCOUNT_CODES, about: 'account' },
   { statuses: [429], codes: ['usage_limit'], about: 'account', isLimit: true },
   { statuses: [429], limitHeaders: true, about: 'account', isLimit: true },
   { statuses: [429], words: ACCOUNT_LIMIT_WORDS, about: 'account', isLimit: true },
   { statuses: [429], about: 'model', isLimit: true },
-  { statuses: [200, 400, 404, 413, 422], words: ACCOUNT_WORDS, about: 'account', isSuspected: true },
-  { statuses: [400, 404, 413, 422], codes: SUSPECTED_CODES, about: 'account', isSuspected: true },
-  { statuses: [200, 403], codes: REQUEST_CODES, about: 'request' },
-  { statuses: [403], words: CONTENT_WORDS, about: 'request' },
   { statuses: [200], codes: ['rate_limit', 'slow_down', 'throttl'], about: 'model', isLimit: true },
+  { statuses: [200, 400, 403, 404, 413, 422], words: ACCOUNT_WORDS, about: 'account', isSuspected: true },
+  { statuses: [400, 404, 413, 422], codes: SUSPECTED_CODES, about: 'account', isSuspected: true },
+  { statuses: [200], codes: REQUEST_CODES, about: 'request' },
+  { statuses: [403], codes: CONTENT_CODES, about: 'request' },
+  { statuses: [403], words: CONTENT_WORDS, about: 'request' },
   { statuses: [403], about: 'account', isSuspected: true },
   { statuses: [400, 413, 422], about: 'request' },
   { statuses: [200, 408, '5xx', 'below 400'], about: 'provider' },
@@ -255,7 +258,7 @@ function certaintyOf(
   without: Verdict['certainty'] = 'certain',
 ): Verdict['certainty'] {
   if (said.length === 0) return without
-  return said.every(standsInRequest) ? 'echoed' : 'suspected'
+  return said.every(each => standsInRequest(each)) ? 'echoed' : 'suspected'
 }
 
 /** The words by which a rule matches an answer, none if it has no wording; undefined if it does not match. */
@@ -277,7 +280,7 @@ function wordsOfRow(row: FailureRow, { status, headers, failure }: FailedAnswer)
   if (codes && !codes.test(`${failure.type ?? ''} ${failure.code ?? ''}`)) return undefined
   if (row.limitHeaders && !(headers && isLimitOfAccount(headers))) return undefined
   if (!words) return []
-  const said = [...wordsOf(failure).matchAll(words)].map(([each]) => each)
+  const said = [...new Set([...wordsOf(failure).matchAll(words)].map(([each]) => each.toLowerCase()))]
   return said.length === 0 ? undefined : said
 }
 
@@ -301,13 +304,18 @@ const CLASSIFIED_CHARS = 2000
 const PARSED_BYTES_MAX = 1024 * 1024
 
 /**
- * Returns whether words stand in a request: in its body, with any escapes, or in a header.
- * @param headers of the request
+ * Returns a function that says whether words stand in a request: in its body, with any escapes, or in a header. The request
+ * is read at the first call.
+ * @param body returns the request's body
  */
-export function standsIn(words: string, json: Buffer, headers: Readonly<IncomingHttpHeaders>): boolean {
-  if (json.length > PARSED_BYTES_MAX) return true
-  const said = [JSON.stringify(JSON.parse(json.toString())), ...Object.values(headers).map(String)]
-  return plain(said.join('\n')).includes(plain(JSON.stringify(words).slice(1, -1)))
+export function standingIn(body: () => Buffer, headers: Readonly<IncomingHttpHeaders>): (words: string) => boolean {
+  let request: string | undefined
+  return words => {
+    const json = body()
+    if (json.length > PARSED_BYTES_MAX) return true
+    request ??= plain([JSON.stringify(JSON.parse(json.toString())), ...Object.values(headers).map(String)].join('\n'))
+    return request.includes(plain(JSON.stringify(words).slice(1, -1)))
+  }
 }
 
 /** A text in one case, with one space where there are several, or a line break. */

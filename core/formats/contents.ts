@@ -213,7 +213,7 @@ export class ContentsReader {
 }
 
 /** Notes a tool that a part of a message declares. */
-function declare(definition: JsonView, found: Findings): void {
+function noteDeclaredTool(definition: JsonView, found: Findings): void {
   if (definition.entries > ITEM_TOOLS_MAX)
     throw new GatewayError('invalid_body', {
       param: 'messages',
@@ -243,7 +243,7 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
     // Tools that are declared within a conversation.
     for (const place of [part, ...(part.member('tool_changes')?.elements() ?? [])]) {
       const definition = place.isObject ? place.member('tool')?.member('definition') : undefined
-      if (definition?.isObject) declare(definition, found)
+      if (definition?.isObject) noteDeclaredTool(definition, found)
     }
     yield* parts(part.member('content'), found)
     yield* parts(source?.member('content'), found)

@@ -33,14 +33,9 @@ function codeOf(json: Json | undefined): string | undefined {
 }
 
 /** How events begin that report a failure in the shape of another kind of server. */
-export const FOREIGN_FAILURES: readonly string[] = [
-  'data: {"error":',
-  'data: {"errors":',
-  'data: {"detail":',
-  'data: {"message":',
-  'data: {"code":',
-  'data: {"object":"error"',
-]
+export const FOREIGN_FAILURES: readonly string[] = ['errors', 'detail', 'message', 'code', 'msg', 'status'].flatMap(
+  name => [`data: {"${name}":`, `data:{"${name}":`, `data: { "${name}":`],
+)
 
 /** The failure in an event of no format; undefined if it says nothing of one. */
 export function foreignFailure(event: Json): Failure | undefined {
@@ -141,12 +136,12 @@ function placeOf({ loc }: Json): { param?: string } {
 const MESSAGE_MAX = 2000
 
 /** Most characters of an upstream's message that are logged. */
-const WORDS = 400
+const LOGGED_CHARS_MAX = 400
 /** The beginning of a quotation; an apostrophe within a word is not one. */
 const OPENING = /["`“«]|(?<!\p{L})['‘]|\bb'/u
 const CLOSING = ['"', '`', '”', '»', "'", '’']
 /** A quotation of at most this length is a name. */
-const NAME = 12
+const NAME_CHARS_MAX = 12
 
 /** What an upstream reported, for the log. Quotations are left out: they may be a customer's text. */
 export function failureCause(status: number, failure: Failure | undefined): Error {
@@ -159,7 +154,7 @@ export function failureCause(status: number, failure: Failure | undefined): Erro
  * Returns the beginning of a text, without everything between its first and its last quotation mark.
  * @param chars length of the beginning
  */
-export function unquoted(message: string, chars = WORDS): string {
+export function unquoted(message: string, chars = LOGGED_CHARS_MAX): string {
   const text = message.slice(0, chars)
   const open = text.search(OPENING)
   if (open === -1) return text
@@ -167,6 +162,6 @@ export function unquoted(message: string, chars = WORDS): string {
   // The end of a quotation may lie beyond the beginning.
   const whole = text.length === message.length && close > open
   // A short quotation is a name, which the log shows. Whose name it is does not matter there.
-  const isName = chars === WORDS && whole && close - open <= NAME
+  const isName = chars === LOGGED_CHARS_MAX && whole && close - open <= NAME_CHARS_MAX
   return isName ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`
 }

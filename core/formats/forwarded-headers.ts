@@ -2,9 +2,9 @@
 
 const COMMON_HEADERS = new Set(['content-type', 'accept', 'user-agent', 'x-app'])
 
-/** Words in names of headers that have a credential or name an account: the client's own are not for the provider. */
-const OF_AN_ACCOUNT =
-  /key|token|auth|secret|cookie|credential|jwt|(?:^|-)org|account|workspace|project|profile|bill|pay|credit|tier|speed|geo/
+/** Words in names of headers with a credential, an account or a price: the client's own are not for the provider. */
+const NOT_FORWARDED =
+  /key|token|auth|secret|cookie|credential|jwt|(?:^|-)org|account|workspace|project|profile|bill|credit|(?:^|-)(?:pay|tier|speed|geo)(?:-|$)/
 
 /**
  * A test for header names: those that every format forwards, further names, and prefixes.
@@ -19,5 +19,5 @@ export function forwarding(
   const starts = ['x-stainless-', ...prefixes]
   return header =>
     all.has(header) ||
-    (starts.some(prefix => header.startsWith(prefix)) && !OF_AN_ACCOUNT.test(header) && header !== blocked)
+    (starts.some(prefix => header.startsWith(prefix)) && !NOT_FORWARDED.test(header) && header !== blocked)
 }

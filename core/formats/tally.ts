@@ -56,8 +56,8 @@ export class UsageTally {
 
   /** Paths in the usage that were not understood, or that do not add up. */
   get unread(): readonly string[] {
-    const isZero = this.#counted?.empty === true && this.#unread.size === 0
-    return listedPaths([...this.#unread, ...(this.#counted?.odd ?? []), ...(isZero ? ['usage'] : [])])
+    const isEmpty = this.#counted?.empty === true && this.#unread.size === 0
+    return listedPaths([...this.#unread, ...(this.#counted?.odd ?? []), ...(isEmpty ? ['usage'] : [])])
   }
 
   /** The name of the model in the reply. */
@@ -105,7 +105,7 @@ export class UsageTally {
     return [...this.#seen.values()].filter(({ kind }) => kind === 'advisor').length
   }
 
-  /** Returns the usage reported so far. Undefined if no token was counted. */
+  /** Returns the usage reported so far. Undefined if it is empty. */
   usage(): CountedUsage | undefined {
     return this.#counted?.empty ? undefined : this.#counted
   }

@@ -74,7 +74,7 @@ export interface CountedUsage {
   readonly conditions?: Conditions
   /** The passes of models that make up the usage, if the upstream reports them. Each is priced separately. */
   readonly passes?: readonly Pass[]
-  /** Set if the usage object has neither all input nor all output. */
+  /** Set if the usage object has neither all input nor all output, or only zeros. */
   readonly empty?: boolean
   /** Tokens of the total that no counter explains. They are output as far as there was time, and input beyond that. */
   readonly unexplained?: number

@@ -243,9 +243,9 @@ export function countTokens(raw: Json, table: CounterTable): TokenCounts {
   const cacheWrite1h = Math.min(of('cacheWrite1h'), cacheWrite)
   const input = prompt === Infinity ? of('input') : prompt - cacheRead - cacheWrite
   // Media that were read from a cache are not in the fresh input.
-  const most = prompt === Infinity ? input : prompt
-  const audioInput = Math.min(part('audioInput', most), input)
-  const imageInput = Math.min(part('imageInput', most - audioInput), input - audioInput)
+  const mediaMax = prompt === Infinity ? input : prompt
+  const audioInput = Math.min(part('audioInput', mediaMax), input)
+  const imageInput = Math.min(part('imageInput', mediaMax - audioInput), input - audioInput)
   const total = values.get('total')
   const all = input + cacheRead + cacheWrite
   // One vendor does not count reasoning as output, and the total shows it (prompt 12, completion 2, total 354, reasoning

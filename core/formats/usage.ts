@@ -81,9 +81,8 @@ export function counted(
   const isEmpty = (!hasInput && !hasOutput) || sum === 0
   if (isEmpty) {
     for (const path of odd) unread.add(path)
-    if (sum > 0) unread.add('usage')
   }
-  if (isEmpty && unread.size === 0 && !hasInput && !hasOutput) return undefined
+  if (isEmpty && unread.size === 0 && !hasInput && !hasOutput && sum === 0) return undefined
   const cost = dollarsOf(raw)
   return {
     usage,

@@ -153,8 +153,8 @@ function surprises(
   return [
     ...(dearerServer(reported?.usage ?? usage, x.model.entry, x.tally, terms) ? ['model'] : []),
     ...(reported && imagesApart(x, terms, reported).length > 0 ? ['images'] : []),
-    ...(reported && isTooLittle(usage.output, x.delivered) ? ['output'] : []),
-    ...(reported && isTooLittle(inputTokens(usage), terms.weight.textBytes) ? ['input'] : []),
+    ...(reported && hasTooFewTokens(usage.output, x.delivered) ? ['output'] : []),
+    ...(reported && hasTooFewTokens(inputTokens(usage), terms.weight.textBytes) ? ['input'] : []),
   ]
 }
 
@@ -163,7 +163,7 @@ const BYTES_PER_TOKEN_MAX = 20
 const DOUBTED_BYTES_MIN = 2000
 
 /** Whether a report counts fewer tokens than there can be in a text. */
-function isTooLittle(tokens: number, bytes: number): boolean {
+function hasTooFewTokens(tokens: number, bytes: number): boolean {
   return bytes >= DOUBTED_BYTES_MIN && tokens * BYTES_PER_TOKEN_MAX < bytes
 }
 

@@ -238,6 +238,7 @@ export class Health {
    * @returns whether an outage begins with it
    */
   suspected(now: number, request: object, key: string, status: number, reason: string): boolean {
+    this.#takesTrial(request)
     if (this.#refused && !this.#sentSince.has(request)) return this.#note(now, reason)
     const suspect = this.#suspect
     const sinceMs = suspect ? now - suspect.at : Infinity
@@ -248,7 +249,6 @@ export class Health {
       if (this.#refused && times !== undefined) this.#refused = { ...this.#refused, times, until: now + REFUSED_MS }
       return isNews
     }
-    this.#takesTrial(request)
     if (sinceMs >= CONFIRMED_MS_MAX) this.#suspect = { key, at: now }
     return this.#note(now, reason)
   }

@@ -109,10 +109,10 @@ export class Pool {
 
   /** Brings an account back, or all of them. @param name such as `famA/main` */
   reset(name?: string): void {
+    this.#toldSuspicions.clear()
     for (const [each, { health }] of this.#members) {
       if (name !== undefined && each !== name) continue
       health.reset(this.#now())
-      this.#toldSuspicions.clear()
       this.onChange(each)
     }
   }
@@ -214,7 +214,7 @@ export class Pool {
     this.#toldSuspicions.set(`${account.name} ${status}`, now)
     this.#log.warn(
       { upstream: upstream.name, account: account.name, reason: withoutKey(said, account) },
-      'the provider may refuse an account; it is out when the request of another key meets the same',
+      'the provider may refuse an account; it goes out if a request of another key meets a suspected refusal, too',
     )
   }
 
@@ -229,8 +229,9 @@ export class Pool {
     const before = health.state.refused
     const isNews = note(health, this.#now(), reason)
     if (health.state.refused === before) return
-    const names = { upstream: upstream.name, account: account.name, reason }
-    const words = 'the provider refuses an account; one request tries it after a minute, and later after up to an hour'
+    const forMs = health.waitMs(this.#now())
+    const names = { upstream: upstream.name, account: account.name, reason, forMs }
+    const words = 'the provider refuses an account; one request tries it after this time'
     if (isNews) this.#log.error(names, words)
     else this.#log.debug(names, words)
     this.onChange(account.name)

@@ -5,10 +5,11 @@ import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { namesOf } from '../exchange/route.ts'
-import { classify } from '../formats/classify.ts'
+import { classify, type Verdict } from '../formats/classify.ts'
+import type { Failure } from '../formats/terms.ts'
 import { reasonOf } from '../lib/log.ts'
 import type { Pool, PooledAccount } from '../pool/pool.ts'
-import { type About, DECISIONS } from './decisions.ts'
+import { type About, aboutOf, DECISIONS } from './decisions.ts'
 import { FailedAttempt } from './endings.ts'
 import { passedQuery, upwardHeaders } from './headers.ts'
 import { ReadOn } from './read-on.ts'
@@ -136,11 +137,17 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   if (outcome.kind !== 'relayed') return 'left'
   const failure = known(x).tally?.failure
   if (!failure) return 'served'
-  const circumstances = { rules: x.route.upstream.failures, standsInRequest: () => true, now: now() }
-  const { about, isLimit } = classify({ status: 200, failure }, circumstances)
+  const verdict = verdictInStream(x, failure, now())
+  const about = aboutOf(200, verdict)
   if (about === 'request') return 'served'
-  if (about === 'model') return 'limited model'
-  return about === 'account' && !isLimit ? 'refused' : 'ended with an error'
+  // What is no refusal and no limit is a reply that ended with an error.
+  return about === 'refused' || about === 'limited model' || about === 'none' ? about : 'ended with an error'
+}
+
+/** Returns what a failure within a stream is about. Its wording alone is no suspicion: the request could be searched only here. */
+function verdictInStream(x: HttpExchange, failure: Failure, now: number): Verdict {
+  const circumstances = { rules: x.route.upstream.failures, standsInRequest: () => true, now }
+  return classify({ status: 200, failure }, circumstances)
 }
 
 /** What the log and the operator read of failures that have no error. */

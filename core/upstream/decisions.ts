@@ -103,6 +103,7 @@ export function aboutOf(kind: FailureKind, verdict?: Verdict): About {
   }
 }
 
+/** What a failure about the account is, by its certainty. */
 const REFUSALS = { certain: 'refused', suspected: 'suspected refusal', echoed: 'echoed refusal' } as const
 
 /**

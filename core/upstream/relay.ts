@@ -5,7 +5,7 @@
 import type { ReplyHooks } from '../chain/reply-hooks.ts'
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
-import { classify, standsIn } from '../formats/classify.ts'
+import { classify, standingIn } from '../formats/classify.ts'
 import { drainRemainder, readFailure } from './collect.ts'
 import { decompressed, encodingOf } from './decompress.ts'
 import { failedWith, type MakeHead, type Relayed } from './endings.ts'
@@ -35,12 +35,12 @@ export async function relay(
 ): Promise<Outcome> {
   const { translation } = x.route
   const rules = x.route.upstream.failures
-  const standsInRequest = (words: string): boolean => standsIn(words, x.body.bytes(), x.headers)
+  const standsInRequest = standingIn(() => x.body.bytes(), x.headers)
   const type = (reply.headers['content-type'] ?? '').toLowerCase()
   // Some providers leave the type out. Then it is what the client asked for. No stream has a length.
   const isUntyped = type === '' && reply.status === 200
-  const asksForStream = x.inference && x.body.get('stream') === true && reply.headers['content-length'] === undefined
-  const isStream = type.startsWith('text/event-stream') || (isUntyped && asksForStream)
+  const mayBeStream = x.inference && x.body.get('stream') === true && reply.headers['content-length'] === undefined
+  const isStream = type.startsWith('text/event-stream') || (isUntyped && mayBeStream)
   const clientGetsStream = translation ? translation.streams : isStream
   const makeHead: MakeHead = (failure, opening) => ({
     status: reply.status,

@@ -19,7 +19,7 @@ export class StreamEnding {
   /** Numbers of the parts of the reply that have begun, and of those that have ended. */
   readonly #opened = new Set<number>()
   readonly #closed = new Set<number>()
-  /** Whether the event that no other follows has come. */
+  /** Whether the event has come that ends the reply for its client: the last one, or a failure. */
   #terminalCame = false
 
   constructor(x: HttpExchange, hooks: ReplyHooks, translation: StreamTranslation | undefined) {
@@ -29,8 +29,8 @@ export class StreamEnding {
   }
 
   /** Notes the parts that an event begins and ends. @returns whether the reply is complete with it */
-  note({ opens, closes, last, terminal }: Reading): boolean {
-    if (terminal) this.#terminalCame = true
+  note({ opens, closes, last, terminal, failure }: Reading): boolean {
+    if (terminal || failure) this.#terminalCame = true
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     const { format } = this.#x.route

@@ -7,6 +7,7 @@ import {
   type FailureRow,
   type FailureRule,
   type FailedAnswer,
+  standingIn,
   type Verdict,
 } from '../../core/formats/classify.ts'
 import { keepsTable } from '../tables.ts'
@@ -128,6 +129,19 @@ t.test('words that are quoted do not count, and words that stand in the request 
   t.end()
 })
 
+t.test('a request is read once, however often it has the words', t => {
+  const text = 'credit balance '.repeat(70_000)
+  let reads = 0
+  const body = (): Buffer => (reads++, Buffer.from(JSON.stringify({ messages: [text.slice(0, 1_000_000)] })))
+  const stands = standingIn(body, { 'x-note': 'out  of\n credits' })
+  const said = classify(answer(400, { message: text.slice(0, 2000) }), { rules: [], now: NOW, standsInRequest: stands })
+  t.match(said, { about: 'account', certainty: 'echoed' })
+  t.equal(reads, 1, 'the same words are looked for once')
+  t.ok(stands('out of credits'), 'in a header, with other spaces')
+  t.notOk(stands('spending limit'))
+  t.end()
+})
+
 t.test('the rows of an upstream come first, and all that one sets must match', t => {
   const rule = (more: Partial<FailureRule>): FailureRule => ({
     status: undefined,
@@ -156,8 +170,18 @@ t.test('the rows of an upstream come first, and all that one sets must match', t
 })
 
 /** How docs/pools.md shows a row. */
-function shown({ statuses, codes, words, limitHeaders, about, isSuspected, isLimit }: FailureRow): string[] {
-  const said = codes?.map(code => `\`${code}\``).join(', ') ?? ''
+function shown({
+  statuses,
+  codes,
+  wholeCodes,
+  words,
+  limitHeaders,
+  about,
+  isSuspected,
+  isLimit,
+}: FailureRow): string[] {
+  const spelled = (names: readonly string[] = []): string => names.map(name => `\`${name}\``).join(', ')
+  const said = wholeCodes ? `whole: ${spelled(wholeCodes)}` : spelled(codes)
   const examples =
     words?.map(([example]) => example).join('; ') ?? (limitHeaders ? 'headers: a limit of the account is used up' : '')
   const what = `${about}${isSuspected ? ', suspected' : ''}${isLimit ? ', a limit' : ''}`

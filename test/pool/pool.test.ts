@@ -264,6 +264,19 @@ t.test('an account is out when requests of two keys meet a suspected refusal wit
   t.ok(health.begin(442_000, trial, false))
   t.ok(health.succeeded(442_000, trial))
 
+  const mine = new Health()
+  const tried = {}
+  mine.refused(0, {}, 401, 'x')
+  t.ok(mine.begin(60_000, tried, false))
+  const theirs = new Health()
+  theirs.adopt(mine.state)
+  const theirTrial = {}
+  theirs.begin(60_000, theirTrial, false)
+  theirs.refused(60_000, theirTrial, 401, 'x')
+  mine.adopt(theirs.state)
+  mine.suspected(60_000, tried, 'one key', 403, 'x')
+  t.ok(mine.ready(60_000 + 120_000), 'a trial of an outage that another process has made longer ends')
+
   const slow = new Health()
   slow.suspected(0, {}, 'one key', 400, 'no balance')
   t.notOk(slow.suspected(600_000, {}, 'another key', 400, 'no balance'), 'ten minutes later')

@@ -290,9 +290,15 @@ const strange = (name: string, data: object, type?: string): Kind => ({
     const begun = upstream === 'chat-completions' ? first : [first, ...others.slice(0, 2)].join('')
     res.writeHead(200, { 'content-type': 'text/event-stream' }).end(begun + said)
   },
-  check(t, answer) {
+  check(t, answer, { client }) {
     t.notMatch(answer.text, /org-1/)
-    t.match(answer.text, /error/)
+    const ends: Readonly<Record<FormatName, RegExp>> = {
+      'chat-completions': /data: \{"error":\{/,
+      responses: /event: (?:error|response\.failed)\n/,
+      messages: /event: error\n/,
+    }
+    t.match(answer.text, ends[client])
+    t.notMatch(answer.text, /message_stop|"finish_reason":"stop"|response\.completed/)
   },
   why: ({ stream }) => (stream ? undefined : 'a JSON reply has its own kinds'),
 })

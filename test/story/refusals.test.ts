@@ -235,11 +235,12 @@ t.test('a failure within a stream is judged as one before it, also by the rows o
     ['insufficient_quota', true, true],
     ['rate_limit_exceeded', false, true],
     ['server_error', false, false],
+    ['', false, false],
   ] as const) {
     g.gateway.pool.reset()
     const before = Date.now()
     first.script = (_received, res) =>
-      sse(res, `${content}data: ${JSON.stringify({ error: { message: SECRET, code } })}\n\n`)
+      sse(res, `${content}data: ${JSON.stringify({ error: { message: `${SECRET}: credit balance`, code } })}\n\n`)
     const reply = await g.call(CHAT, { key, body: { ...BODY, stream: true } })
     t.match(reply.text, /some/)
     t.notMatch(reply.text, SECRET)

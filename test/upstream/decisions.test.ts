@@ -95,8 +95,8 @@ t.test('an exchange goes on only while nothing has begun, somebody waits, time i
 const ABOUT: Readonly<Record<About, string>> = {
   'not asked': 'the account was not asked: another request tries it, or it must wait',
   refused: 'a failure about the account',
-  'suspected refusal': 'a suspected failure about the account: by its wording, or any other 403',
-  'echoed refusal': 'the same, and its wording stands in the request',
+  'suspected refusal': 'any other suspected failure about the account',
+  'echoed refusal': 'a suspected failure about the account whose wording stands in the request',
   'limited model': 'a failure about the model',
   'must wait': '503, 529, or a limit of the account',
   'other status': 'any other failure about the provider, such as 500',
@@ -120,7 +120,7 @@ const HEALTH = {
   'failure and wait': 'one failure, and not asked before the time that the provider names',
   limit: 'unchanged; the model is not asked for before the time that the provider names',
   refusal: 'not asked for a minute, then tried; twice as long each time',
-  suspicion: 'unchanged, until it meets the request of a second key',
+  suspicion: 'unchanged, until requests of two keys meet it',
 }
 const ASKS = { always: 'yes', listed: 'if `retry.on` lists it', never: 'no' }
 

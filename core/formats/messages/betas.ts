@@ -81,5 +81,5 @@ function isRemoved(value: string): boolean {
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, '-')
     .replace(/^-/, '')
-  return REMOVED.some(name => plain === name || plain.startsWith(`${name}-`))
+  return REMOVED.some(name => plain === name || new RegExp(`^${name}-[0-9-]+(?:-research-preview)?$`).test(plain))
 }

@@ -3,7 +3,7 @@ import { frame, typedEvent } from '../events.ts'
 import type { Json, Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
-import { FOREIGN_FAILURES, failureOf, foreignFailure } from '../failures.ts'
+import { FOREIGN_FAILURES, failureFrom, foreignFailure } from '../failures.ts'
 import { recognisedByMessage } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
@@ -46,7 +46,7 @@ function read(json: unknown): Reading {
     case 'message_stop':
       return { last: true, terminal: true }
     case 'error':
-      return { failure: failureOf(event['error']), last: true }
+      return { failure: failureFrom(event['error']), last: true }
     default:
       return event ? foreign(event) : {}
   }
@@ -94,6 +94,7 @@ export const messages: Format = {
   storesReply: () => true,
   standardTier: 'standard_only',
   reportsInputFirst: true,
+  namesEvents: true,
   ending: frame('message_stop', JSON.stringify({ type: 'message_stop' })),
   isReply: json => Array.isArray(object(json)?.['content']),
   marksFinalUsage: true,

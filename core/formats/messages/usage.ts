@@ -21,7 +21,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
   const unread = new Set([own, ...listed].flatMap(each => [...each.unread]))
   // The passes together are at least the last one, which the top-level counters repeat.
   const listedTokens = listed.reduce((sum, { usage }) => sum + inputTokens(usage) + usage.output, 0)
-  const isLess = !isOwn && inputTokens(own.usage) + own.usage.output > listedTokens
+  const passesAreLess = !isOwn && inputTokens(own.usage) + own.usage.output > listedTokens
   const used = object(raw['server_tool_use'])
   return counted(
     passes.reduce((sum, { usage }) => plus(sum, usage), NO_USAGE),
@@ -31,7 +31,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
       hasOutput: all.every(({ hasOutput }) => hasOutput),
       unexplained: iterations.length === 0 ? own.unexplained : 0,
       unread,
-      odd: new Set([own, ...listed].flatMap(each => [...each.odd]).concat(isLess ? ['iterations'] : [])),
+      odd: new Set([own, ...listed].flatMap(each => [...each.odd]).concat(passesAreLess ? ['iterations'] : [])),
       conditions: reportedConditions(raw, used && callsNamed(used, countsOf(raw, 'server_tool_use', unread))),
       ...(iterations.length > 0 && { passes }),
     },

@@ -6,7 +6,7 @@ import type { Format, RunningStream } from '../format.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
 import { callOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
-import { FOREIGN_FAILURES, failureOf, foreignFailure } from '../failures.ts'
+import { FOREIGN_FAILURES, failureFrom, foreignFailure } from '../failures.ts'
 import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } from '../usage.ts'
 import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
@@ -35,7 +35,7 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
     ...(serviceTier !== undefined && { serviceTier }),
     ...(calls.length > 0 && { calls }),
     ...(usage && { usage }),
-    ...(failed && { failure: failureOf(response['error']) }),
+    ...(failed && { failure: failureFrom(response['error']) }),
   }
 }
 
@@ -47,7 +47,7 @@ function read(json: unknown): Reading {
   const foreign = isForeign ? foreignFailure(event) : undefined
   if (foreign) return { failure: foreign, last: true, terminal: true }
   if (type === undefined || event['object'] === 'response') return readResponse(event)
-  if (type === 'error') return { failure: failureOf(event['error'] ?? event), last: true }
+  if (type === 'error') return { failure: failureFrom(event['error'] ?? event), last: true }
   if (type === 'response.output_item.added' || type === 'response.output_item.done') {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'
@@ -121,6 +121,7 @@ export const responses: Format = {
   storesReply: body => body.get('store') !== false,
   standardTier: 'default',
   reportsInputFirst: false,
+  namesEvents: true,
   ending: '',
   isReply: json => Array.isArray(object(json)?.['output']),
   marksFinalUsage: true,
