@@ -10,11 +10,12 @@ import {
   mostCalls,
   type ProviderTool,
   providerToolsOf,
+  takesLimit,
   tooManyTools,
   TOOLS_MAX,
 } from './provider-tools.ts'
 import type { Json, RequestMembers } from './terms.ts'
-import { list, object, text } from './json.ts'
+import { list, object, positive, text } from './json.ts'
 import { checkSpelling } from './spelling.ts'
 
 /** A member that names something stored at the provider. */
@@ -221,7 +222,11 @@ function noteDeclaredTool(definition: JsonView, found: Findings): void {
     })
   const tool = object(definition.json) ?? {}
   readTool(tool, found)
-  found.tools.push(...providerToolsOf([tool], 'messages.tool', undefined, false))
+  // The gateway sets no limit there.
+  const unlimited = takesLimit(tool) && positive(tool['max_uses']) === undefined
+  const beyond = unlimited ? 'Within a message it needs `max_uses`.' : undefined
+  for (const each of providerToolsOf([tool], 'messages.tool', undefined, false))
+    found.tools.push({ ...each, beyond: each.beyond ?? beyond })
 }
 
 /** Searches the parts of a message, of a tool's result, or of a document. A single part counts as a list of one. */
@@ -241,9 +246,14 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
       found.refer('file_id', viewedId(place?.member('file_id')))
     }
     // Tools that are declared within a conversation.
-    for (const place of [part, ...(part.member('tool_changes')?.elements() ?? [])]) {
-      const definition = place.isObject ? place.member('tool')?.member('definition') : undefined
-      if (definition?.isObject) noteDeclaredTool(definition, found)
+    const changes = part.member('tool_changes')
+    for (const place of [part, ...(changes?.isObject ? [changes] : (changes?.elements() ?? []))]) {
+      const tool = place.isObject ? place.member('tool') : undefined
+      if (!tool?.isObject) continue
+      yield* checkNames(tool)
+      const definition = tool.member('definition')
+      for (const each of definition?.isList ? definition.elements() : [definition])
+        if (each?.isObject) noteDeclaredTool(each, found)
     }
     yield* parts(part.member('content'), found)
     yield* parts(source?.member('content'), found)
@@ -264,6 +274,9 @@ const SPELLED_NAMES: ReadonlySet<string> = new Set([
   'audio_url',
   'content',
   'tools',
+  'tool',
+  'definition',
+  'tool_changes',
   'environment',
   'container',
   'memory_limit',

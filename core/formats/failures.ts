@@ -28,19 +28,38 @@ function codeOf(json: Json | undefined): string | undefined {
   const reasons = list(json?.['details']).map(detail => text(object(detail)?.['reason']))
   const reason = reasons.find(each => each !== undefined)
   if (text(code) === undefined && reason !== undefined) return reason
-  const status = text(json?.['status'])
+  const status = typeof code === 'number' ? text(json?.['status']) : undefined
   return text(code) ?? (status !== undefined && /^[A-Z_]{4,}$/.test(status) ? status : undefined)
 }
 
-/** How events begin that report a failure in the shape of another kind of server. */
-export const FOREIGN_FAILURES: readonly string[] = ['errors', 'detail', 'message', 'code', 'msg', 'status'].flatMap(
-  name => [`data: {"${name}":`, `data:{"${name}":`, `data: { "${name}":`],
-)
+/** Texts of events that may report a failure in the shape of another kind of server. */
+export const FOREIGN_FAILURES: readonly string[] = [
+  ...['errors', 'detail', 'message', 'msg', 'code', 'success', 'status_code'].map(name => `"${name}":`),
+  '"base_resp"',
+  'data: {"status":',
+]
 
-/** The failure in an event of no format; undefined if it says nothing of one. */
+/** Codes that say that all is well. */
+const WELL = /^(?:0|2\d\d|ok|success|succeeded)$/i
+
+/**
+ * The failure in an event of no format; undefined if it is none. Providers also send events of their own that only report
+ * progress, so a message alone is no failure.
+ */
 export function foreignFailure(event: Json): Failure | undefined {
-  const failure = failureFrom(event)
-  return failure.message !== '' || failure.code !== undefined ? failure : undefined
+  const { error, errors, code, detail, success } = event
+  const status = [event['status'], event['status_code'], code].find(each => typeof each === 'number')
+  const reported = object(event['base_resp'])?.['status_code']
+  const isFailure =
+    event['object'] === 'error' ||
+    (typeof error === 'object' ? error !== null : Boolean(text(error))) ||
+    list(errors).length > 0 ||
+    success === false ||
+    (typeof status === 'number' && status >= 400) ||
+    (typeof code === 'string' && !WELL.test(code) && text(event['message']) !== undefined) ||
+    (detail !== undefined && Object.keys(event).length === 1) ||
+    (typeof reported === 'number' && reported !== 0)
+  return isFailure ? failureFrom(event) : undefined
 }
 
 /** Members within which vendors put a failure. */

@@ -78,7 +78,7 @@ export function counted(
 ): CountedUsage | undefined {
   // Counters without all input or all output, such as cached tokens or a total alone, are not a usage; nor are zeros.
   const sum = inputTokens(usage) + usage.output
-  const isEmpty = (!hasInput && !hasOutput) || sum === 0
+  const isEmpty = (!hasInput && !hasOutput) || sum + unexplained === 0
   if (isEmpty) {
     for (const path of odd) unread.add(path)
   }

@@ -28,7 +28,7 @@ export interface Bill {
   readonly failed: boolean
   /**
    * Paths in the reported usage that were not understood, or that do not add up; `model` if a dearer model answered;
-   * `images` if the usage does not count them; `input` or `output` if it counts fewer tokens than the text can have.
+   * `images` if the usage does not count them; `input` or `output` if it counts at most one token of a long text.
    */
   readonly unread: readonly string[]
 }
@@ -153,18 +153,17 @@ function surprises(
   return [
     ...(dearerServer(reported?.usage ?? usage, x.model.entry, x.tally, terms) ? ['model'] : []),
     ...(reported && imagesApart(x, terms, reported).length > 0 ? ['images'] : []),
-    ...(reported && hasTooFewTokens(usage.output, x.delivered) ? ['output'] : []),
-    ...(reported && hasTooFewTokens(inputTokens(usage), terms.weight.textBytes) ? ['input'] : []),
+    ...(reported && countsNothing(usage.output, x.delivered) ? ['output'] : []),
+    ...(reported && countsNothing(inputTokens(usage), terms.weight.textBytes) ? ['input'] : []),
   ]
 }
 
-/** Bytes of text that no token holds in practice, and the text from which that is looked at. */
-const BYTES_PER_TOKEN_MAX = 20
+/** Length of a text, in bytes, from which a report of no token, or of one, is doubted. */
 const DOUBTED_BYTES_MIN = 2000
 
-/** Whether a report counts fewer tokens than there can be in a text. */
-function hasTooFewTokens(tokens: number, bytes: number): boolean {
-  return bytes >= DOUBTED_BYTES_MIN && tokens * BYTES_PER_TOKEN_MAX < bytes
+/** Whether a report counts hardly any token of a long text. */
+function countsNothing(tokens: number, bytes: number): boolean {
+  return tokens <= 1 && bytes >= DOUBTED_BYTES_MIN
 }
 
 /** Returns the rule for an exchange: one of three special cases, or a cell of the table. */

@@ -88,6 +88,8 @@ const WAITING: ReadonlySet<number> = new Set([429, 503, 529])
 /** Returns what a failed attempt is about. @param verdict on the upstream's answer, if it reported a failure */
 export function aboutOf(kind: FailureKind, verdict?: Verdict): About {
   if (!verdict) return typeof kind === 'number' ? 'other status' : kind
+  // What may be the customer's own words tells nothing about the account, its models or the provider.
+  if (verdict.certainty === 'echoed' && verdict.about !== 'none' && verdict.about !== 'request') return 'echoed refusal'
   switch (verdict.about) {
     case 'request':
       return 'request'

@@ -46,6 +46,10 @@ t.test('each failure is about what its status, its code or its wording says', t 
     [answer(400, { message: 'litellm.BadRequestError: XException - {"error":{"message":"Your credit balance is too low"}}' }), { about: 'account', certainty: 'suspected' }], // prettier-ignore
     [answer(400, { message: "Error code: 400 - {'error': {'message': 'Your credit balance is too low', 'code': None}}" }), { about: 'account' }], // prettier-ignore
     [answer(400, { message: `${'x '.repeat(500)} insufficient balance` }), { about: 'account' }],
+    [answer(403, { type: 'invalid_request_error', code: 'model_not_found', message: 'Project p does not have access to model m' }), { about: 'account' }], // prettier-ignore
+    [answer(403, { message: 'Your account was suspended. Your input was flagged for abuse.' }), { about: 'account' }],
+    [answer(412, { message: 'Account acme-7 is suspended' }), { about: 'account', certainty: 'suspected' }],
+    [answer(422, { message: 'Payment required: the workspace has unpaid invoices' }), { about: 'account' }],
     [answer(403, { type: 'permission_error' }), { about: 'account', certainty: 'suspected' }],
     [answer(403, { type: 'authentication_error' }), { about: 'account', certainty: 'certain' }],
     [answer(400, { type: 'invalid_request_error' }), { about: 'request' }],

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { FORMATS } from '../../core/formats/index.ts'
-import { failureIn } from '../../core/formats/failures.ts'
+import { failureIn, foreignFailure } from '../../core/formats/failures.ts'
 import { overflowOf } from '../../core/formats/overflow.ts'
 
 /** How providers report failures: in which envelopes, and in which words. */
@@ -57,6 +57,34 @@ t.test('a prompt that is too long is recognised in the words of many servers', t
   for (const [message, numbers = {}] of cases) t.match(overflowOf({ message }), numbers, message)
   for (const message of ['max_tokens is too large', "Invalid 'tools': array too long."])
     t.equal(overflowOf({ message }), undefined, message)
+  t.end()
+})
+
+t.test('an event of no format is a failure only if it says so, and progress is none', t => {
+  for (const event of [
+    { status: 'RUNNING' },
+    { id: 'x', message: 'queued' },
+    { type: 'status', message: 'searching the web' },
+    { object: 'heartbeat', detail: 'alive' },
+    { code: 0, message: 'Success' },
+    { code: 'Success', message: 'done' },
+    { code: 200, msg: 'ok' },
+    { base_resp: { status_code: 0, status_msg: 'success' } },
+    { error: null },
+  ])
+    t.equal(foreignFailure(event), undefined, JSON.stringify(event))
+  for (const event of [
+    { object: 'error', message: 'm' },
+    { error: { message: 'm' } },
+    { error: 'm' },
+    { errors: [{ message: 'm' }] },
+    { detail: 'm' },
+    { code: 'Arrearage', message: 'm', request_id: 'r' },
+    { status: 402, message: 'm' },
+    { success: false, message: 'm' },
+  ])
+    t.match(foreignFailure(event), { message: 'm' }, JSON.stringify(event))
+  t.match(foreignFailure({ base_resp: { status_code: 1008, status_msg: 'm' } }), {})
   t.end()
 })
 

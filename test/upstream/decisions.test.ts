@@ -32,6 +32,8 @@ t.test('each failure is about one row of the table', t => {
     [[429, verdict('account', { isLimit: true })], 'must wait'],
     [[429, verdict('model', { isLimit: true })], 'limited model'],
     [[400, verdict('account', { certainty: 'echoed' })], 'echoed refusal'],
+    [[400, verdict('model', { isRule: true, certainty: 'echoed' })], 'echoed refusal'],
+    [[400, verdict('provider', { isRule: true, certainty: 'echoed' })], 'echoed refusal'],
     [[404, verdict('none')], 'none'],
     [[500, verdict('none', { isRule: true })], 'none'],
     [[409, verdict('none', { isRule: true })], 'none'],

@@ -56,7 +56,7 @@ function read(json: unknown): Reading {
   if (chunk['error'] !== undefined && chunk['error'] !== null) {
     return { failure: failureFrom(chunk['error']), last: true, ...(usage && { usage, final: true }) }
   }
-  if (!Array.isArray(chunk['choices']) && !usage) {
+  if (list(chunk['choices']).length === 0 && !usage) {
     const failure = foreignFailure(chunk)
     if (failure) return { failure, last: true }
   }

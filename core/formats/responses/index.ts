@@ -43,7 +43,7 @@ function read(json: unknown): Reading {
   const event = object(json)
   if (!event) return {}
   const type = text(event['type'])
-  const isForeign = type === undefined ? event['object'] !== 'response' && !Array.isArray(event['output']) : event['object'] === 'error' // prettier-ignore
+  const isForeign = event['object'] === 'error' || (type === undefined && event['object'] === undefined && !Array.isArray(event['output'])) // prettier-ignore
   const foreign = isForeign ? foreignFailure(event) : undefined
   if (foreign) return { failure: foreign, last: true, terminal: true }
   if (type === undefined || event['object'] === 'response') return readResponse(event)
