@@ -236,32 +236,26 @@ export function classify(answer: FailedAnswer, circumstances: Circumstances): Ve
     const isCertain = rule.code !== undefined || answer.status === 401 || answer.status === 402
     return verdict(about, {
       isRule: true,
-      certainty: isCertain ? 'certain' : certaintyOf(said, standsInRequest, 'suspected'),
+      certainty: isCertain ? 'certain' : certaintyOf(said, standsInRequest),
     })
   }
   for (const row of FAILURE_ROWS) {
     const said = wordsOfRow(row, answer)
     if (!said) continue
     // What the customer wrote is no limit of the account.
-    if (row.isLimit && row.words && certaintyOf(said, standsInRequest) === 'echoed') continue
-    const certainty = row.isSuspected ? certaintyOf(said, standsInRequest, 'suspected') : 'certain'
+    if (row.isLimit && said.length > 0 && said.every(each => standsInRequest(each))) continue
+    const certainty = row.isSuspected ? certaintyOf(said, standsInRequest) : 'certain'
     return verdict(row.about, { certainty, isLimit: row.isLimit === true })
   }
   return verdict('none')
 }
 
 /**
- * How certain a wording is.
- * @param said the words of the message that match
- * @param without the certainty if no wording decides
+ * How certain a suspected failure is.
+ * @param said the words of the message that match; none if no wording decides
  */
-function certaintyOf(
-  said: readonly string[],
-  standsInRequest: Circumstances['standsInRequest'],
-  without: Verdict['certainty'] = 'certain',
-): Verdict['certainty'] {
-  if (said.length === 0) return without
-  return said.every(each => standsInRequest(each)) ? 'echoed' : 'suspected'
+function certaintyOf(said: readonly string[], standsInRequest: Circumstances['standsInRequest']): Verdict['certainty'] {
+  return said.length > 0 && said.every(each => standsInRequest(each)) ? 'echoed' : 'suspected'
 }
 
 /** The words by which a rule matches an answer, none if it has no wording; undefined if it does not match. */

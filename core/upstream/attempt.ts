@@ -144,7 +144,7 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   return about === 'refused' || about === 'limited model' || about === 'none' ? about : 'ended with an error'
 }
 
-/** Returns what a failure within a stream is about. Its wording alone is no suspicion: the request could be searched only here. */
+/** Returns what a failure within a stream is about. Its wording counts as echoed: the model may have written it. */
 function verdictInStream(x: HttpExchange, failure: Failure, now: number): Verdict {
   const circumstances = { rules: x.route.upstream.failures, standsInRequest: () => true, now }
   return classify({ status: 200, failure }, circumstances)
