@@ -122,7 +122,9 @@ export function dearerServer(
   pricing: Pricing,
 ): ModelEntry | undefined {
   const { entryOf, extras } = pricing
-  const named = tally.model === undefined || extras.models.size > 0 ? undefined : entryOf(tally.model)
+  // Nearly every reply names the model that was asked for.
+  if (tally.model === undefined || tally.model === entry.sends || extras.models.size > 0) return undefined
+  const named = entryOf(tally.model)
   if (!named || named === entry || named.sends === entry.sends) return undefined
   if (!named.upstreams.some(upstream => entry.upstreams.includes(upstream))) return undefined
   const conditions = conditionsOf(tally, pricing)
