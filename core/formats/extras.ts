@@ -145,13 +145,13 @@ export function dropTools(body: Body, dropped: readonly ProviderTool[]): boolean
  * @param passes the members that the file lets through
  * @returns the names of what was removed
  */
-export function dropUnlisted(body: Body, format: Format, passes: ReadonlySet<string>): string[] {
+export function dropUnlisted(body: Body, format: Format, passes: ReadonlySet<string>): readonly string[] {
   const members = unlisted(format.name, body.names, passes)
   for (const name of members) body.remove(name)
+  const tools = body.get('tools')
+  if (!Array.isArray(tools) || tools.every(tool => isListedTool(object(tool), passes))) return members
   const ofTools = new Set<string>()
-  const tools = list(body.get('tools'))
-  if (tools.some(tool => !isListedTool(object(tool), passes)))
-    body.change('tools', tool => listedTool(tool, passes, ofTools))
+  body.change('tools', tool => listedTool(tool, passes, ofTools))
   return [...members, ...[...ofTools].map(name => `tools.${name}`)]
 }
 

@@ -137,7 +137,12 @@ export const TOOL_MEMBERS: ReadonlySet<string> = new Set(
 )
 
 /** Returns the top-level members that are not listed and that the file does not let through. */
-export function unlisted(format: FormatName, names: Iterable<string>, passes: ReadonlySet<string>): string[] {
+export function unlisted(format: FormatName, names: Iterable<string>, passes: ReadonlySet<string>): readonly string[] {
   const listed = LISTED[format]
-  return [...names].filter(name => !listed.has(name) && !passes.has(name))
+  let found: string[] | undefined
+  for (const name of names) if (!listed.has(name) && !passes.has(name)) (found ??= []).push(name)
+  return found ?? NONE
 }
+
+/** Nearly every request has listed members only. */
+const NONE: readonly string[] = []

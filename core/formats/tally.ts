@@ -12,6 +12,8 @@ export class UsageTally {
   #format: Pick<Format, 'decodeUsage'>
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
+  /** The usage that was decoded last. */
+  #last: { readonly usage: RawUsage; readonly report: CountedUsage | undefined } | undefined
   /** All input, as far as it is known. */
   #prompt = 0
   readonly #unread = new Set<string>()
@@ -26,7 +28,7 @@ export class UsageTally {
   /** Forgets everything: the request goes to another account. @param format which that account speaks */
   restart(format: Pick<Format, 'decodeUsage'>): void {
     this.#format = format
-    this.#raw = this.#counted = this.#counts = undefined
+    this.#raw = this.#counted = this.#counts = this.#last = undefined
     this.#prompt = 0
     this.#unread.clear()
     this.#seen.clear()
@@ -39,7 +41,7 @@ export class UsageTally {
    * and written tokens that are known by then.
    */
   addUsage(usage: RawUsage): void {
-    const report = this.#format.decodeUsage(usage)
+    const report = this.#decoded(usage)
     if (!report) return
     for (const path of report.unread ?? []) this.#unread.add(path)
     const isFirst = this.#raw === undefined
@@ -79,7 +81,13 @@ export class UsageTally {
 
   /** Notes the calls that the last usage counts. They are billed: a failed call is not counted. */
   #count(usage: RawUsage | undefined): void {
-    if (usage) this.#counts = this.#format.decodeUsage(usage)?.conditions?.calls
+    if (usage) this.#counts = this.#decoded(usage)?.conditions?.calls
+  }
+
+  /** Decodes the usage of an event, once. */
+  #decoded(usage: RawUsage): CountedUsage | undefined {
+    if (this.#last?.usage !== usage) this.#last = { usage, report: this.#format.decodeUsage(usage) }
+    return this.#last.report
   }
 
   /**
