@@ -1,5 +1,6 @@
 /** The events of a reply, as stages see them, and how they are written. */
 import type { Outline } from '../lib/json/outline.ts'
+import { jsonFrom } from './json.ts'
 import type { EventReader, Reading } from './terms.ts'
 import { renamed } from './renaming.ts'
 
@@ -41,7 +42,7 @@ export class ReplyEvent {
 
   /** The data as JSON; undefined if it is not JSON, such as `[DONE]`. */
   get json(): unknown {
-    return (this.#json ??= { value: this.data === DONE ? undefined : parsed(this.data) }).value
+    return (this.#json ??= { value: this.data === DONE ? undefined : jsonFrom(this.data) }).value
   }
 
   /** The data as bytes. */
@@ -65,14 +66,6 @@ export class ReplyEvent {
   /** What the event says, in terms that all formats share. */
   get reading(): Reading {
     return (this.#reading ??= this.#data === DONE ? { last: true, terminal: true } : this.#reader.read(this.json))
-  }
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
   }
 }
 

@@ -168,7 +168,10 @@ function isListedMember(name: string, passes: ReadonlySet<string>): boolean {
   return TOOL_MEMBERS.has(name) || passes.has(name)
 }
 
-/** A tool without members that are not listed. What is no object stays as it is. @param dropped gets their names */
+/**
+ * Returns a tool with its listed members only. A value that is not an object stays as it is.
+ * @param dropped gets the names of the others
+ */
 function listedTool(value: unknown, passes: ReadonlySet<string>, dropped: Set<string>): unknown {
   const tool = object(value)
   if (!tool || isListedTool(tool, passes)) return value

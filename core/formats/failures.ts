@@ -1,5 +1,5 @@
 /** Failures as upstreams report them. */
-import { list, object, text } from './json.ts'
+import { jsonFrom, list, object, text } from './json.ts'
 import { WAIT_MS_MAX } from './rate-limits.ts'
 import type { Failure, Json } from './terms.ts'
 
@@ -43,8 +43,8 @@ export const FOREIGN_FAILURES: readonly string[] = [
 const WELL = /^(?:0|2\d\d|ok|success|succeeded)$/i
 
 /**
- * The failure in an event of no format; undefined if it is none. Providers also send events of their own that only report
- * progress, so a message alone is no failure.
+ * Returns the failure that an event reports in the shape of another kind of server; undefined if it reports none. Providers
+ * also send progress in such events, so a message alone does not make one a failure.
  */
 export function foreignFailure(event: Json): Failure | undefined {
   const { error, errors, code, detail, success } = event
@@ -68,14 +68,9 @@ const ENVELOPES = ['error', 'detail', 'errors'] as const
 const DEPTH_MAX = 8
 
 /**
- * Reads the body of an answer that is a failure, in any vendor's envelope: `error`, the same members at the top level, a
- * `detail`, a list, the answer of another provider inside, or plain text. A page of HTML has no message.
+ * Reads a failure from the text of an answer or from parsed JSON, in any vendor's envelope: `error`, the same members at
+ * the top level, a `detail`, a list, the answer of another provider inside, or plain text. A page of HTML has no message.
  */
-export function failureIn(body: string): Failure {
-  return failureFrom(body)
-}
-
-/** Reads a failure as `failureIn` does, from a text or from parsed JSON. */
 export function failureFrom(value: unknown): Failure {
   return enveloped(value, 0) ?? { message: '' }
 }
@@ -113,7 +108,7 @@ function ofText(body: string, depth: number): Failure | undefined {
 function inside(plain: string, depth: number): Failure | undefined {
   const [line = ''] = plain.replace(/^data: */, '').split('\n')
   for (const text of [plain, line]) {
-    const value = /^[[{]/.test(text) ? parsed(text) : undefined
+    const value = /^[[{]/.test(text) ? jsonFrom(text) : undefined
     const failure = value === undefined ? undefined : enveloped(value, depth + 1)
     if (failure && (failure.message !== '' || failure.code !== undefined)) return failure
   }
@@ -130,19 +125,11 @@ export function wrappedMessage(message: string): string {
   const part = message.slice(from, message.lastIndexOf('}') + 1)
   // Python prints objects with single quotation marks.
   for (const text of [part, part.replaceAll("'", '"').replaceAll('None', 'null')]) {
-    const value = parsed(text)
+    const value = jsonFrom(text)
     const found = value === undefined ? undefined : enveloped(value, 0)
     if (found) return found.message
   }
   return ''
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 /** The member that is wrong, as FastAPI tells it: `loc: ['body', 'max_tokens']`. */

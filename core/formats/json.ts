@@ -16,6 +16,15 @@ export function list(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : []
 }
 
+/** Parses a text. Undefined if it is not JSON. */
+export function jsonFrom(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
 /** The words of a text. */
 export function words(text: string): readonly string[] {
   return text.trim().split(/\s+/)

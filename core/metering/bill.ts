@@ -34,8 +34,8 @@ export interface Bill {
 }
 
 /**
- * Who ended a reply before it was complete: `nobody` if it is complete; `customer` if the client left, or if the
- * customer's balance or key ended it.
+ * Who ended a reply early. `nobody`: the reply is complete. `customer`: the client left, or the customer's balance or key
+ * ended the reply.
  */
 export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
 

@@ -140,7 +140,7 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   const verdict = verdictInStream(x, failure, now())
   const about = aboutOf(200, verdict)
   if (about === 'request') return 'served'
-  // What is no refusal and no limit is a reply that ended with an error.
+  // After any other failure, the reply ended with an error.
   return about === 'refused' || about === 'limited model' || about === 'none' ? about : 'ended with an error'
 }
 

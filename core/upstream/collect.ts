@@ -2,7 +2,7 @@
 import { GatewayError } from '../errors.ts'
 import type { Failure } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
-import { failureIn } from '../formats/failures.ts'
+import { failureFrom } from '../formats/failures.ts'
 import { ChunkList } from '../lib/byte-buffer.ts'
 import { deadline } from '../lib/deadline.ts'
 import { FailedAttempt, type Relayed, tooLarge } from './endings.ts'
@@ -88,7 +88,7 @@ export async function readFailure(relayed: Relayed, status: number): Promise<Fai
     const waitMs = isClear && x.route.more ? ARRIVED_BODY_MS : Math.min(relayed.patience.idleMs, FAILURE_BODY_MS_MAX)
     const patience = { idleMs: waitMs, totalMs: waitMs }
     const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX, memory)
-    return failureIn(bytes ? textOf(bytes) : '')
+    return failureFrom(bytes ? textOf(bytes) : '')
   } catch {
     // The status alone says enough.
     return { message: '' }

@@ -3,6 +3,7 @@ import { Agent, fetch } from 'undici'
 import type { Account, Upstream } from '../config/config.ts'
 import { failureCause } from '../formats/failures.ts'
 import type { Format } from '../formats/index.ts'
+import { jsonFrom } from '../formats/json.ts'
 import { reasonOf } from '../lib/log.ts'
 import { connectorBy } from './egress.ts'
 import { upwardHeaders } from './headers.ts'
@@ -40,13 +41,5 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
     return answered(reasonOf((cause as Error).cause ?? cause))
   } finally {
     await dispatcher.destroy()
-  }
-}
-
-function jsonFrom(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown
-  } catch {
-    return undefined
   }
 }

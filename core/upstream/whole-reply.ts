@@ -5,7 +5,7 @@
 import { GatewayError } from '../errors.ts'
 import type { Head, Outcome } from '../exchange/exchange.ts'
 import { Allowance } from '../exchange/memory.ts'
-import { failureIn } from '../formats/failures.ts'
+import { failureFrom } from '../formats/failures.ts'
 import { type Format, ReplyEvent, type Rewriter } from '../formats/index.ts'
 import { type Outline, outlineOf } from '../lib/json/outline.ts'
 import { turn } from '../lib/turns.ts'
@@ -96,7 +96,7 @@ function checkAnswer(relayed: Relayed, { events, outline }: WholeAnswer, isStrea
   // A large reply is not parsed. It says something.
   if (isStream || outline || !x.inference || x.route.format.isReply(json)) return
   countUsage(relayed, events)
-  const said = failureIn(JSON.stringify(json))
+  const said = failureFrom(json)
   throw failedWith(relayed.makeHead({ ...said, message: said.message || 'the reply has no content' }))
 }
 

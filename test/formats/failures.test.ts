@@ -1,6 +1,6 @@
 import t from 'tap'
 import { FORMATS } from '../../core/formats/index.ts'
-import { failureIn, foreignFailure } from '../../core/formats/failures.ts'
+import { failureFrom, foreignFailure } from '../../core/formats/failures.ts'
 import { overflowOf } from '../../core/formats/overflow.ts'
 
 /** How providers report failures: in which envelopes, and in which words. */
@@ -35,8 +35,8 @@ t.test('the message of a failure is found in the envelope of any vendor', t => {
     ['{"error":{"message":"m"}}\n{"x":1}', { message: 'm' }],
   ]
   for (const [body, failure] of cases)
-    t.strictSame(failureIn(typeof body === 'string' ? body : JSON.stringify(body)), failure, JSON.stringify(body))
-  t.strictSame(failureIn('{"error":'.repeat(50) + '1' + '}'.repeat(50)), { message: '' }, 'very deep')
+    t.strictSame(failureFrom(typeof body === 'string' ? body : JSON.stringify(body)), failure, JSON.stringify(body))
+  t.strictSame(failureFrom('{"error":'.repeat(50) + '1' + '}'.repeat(50)), { message: '' }, 'very deep')
   t.end()
 })
 
@@ -60,7 +60,7 @@ t.test('a prompt that is too long is recognised in the words of many servers', t
   t.end()
 })
 
-t.test('an event of no format is a failure only if it says so, and progress is none', t => {
+t.test('an event in a foreign shape is a failure only if it reports one', t => {
   for (const event of [
     { status: 'RUNNING' },
     { id: 'x', message: 'queued' },

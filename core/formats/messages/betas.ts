@@ -73,13 +73,15 @@ export function passedBetas(header: string): string | undefined {
   return passed.length === 0 ? undefined : passed.join(',')
 }
 
-const REMOVED = Object.keys(BETAS).filter(name => BETAS[name] === 'remove')
+/** The betas that are removed, with any date. */
+const REMOVED = new RegExp(
+  `^(?:${Object.keys(BETAS)
+    .filter(name => BETAS[name] === 'remove')
+    .join('|')})(?:-[0-9-]+(?:-research-preview)?)?$`,
+)
 
-/** Whether a value names a beta that is removed, with any date and in any spelling that a provider may accept. */
+/** Whether a value names a beta that is removed, in any spelling that a provider may accept. */
 function isRemoved(value: string): boolean {
-  const plain = value
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9]+/g, '-')
-    .replace(/^-/, '')
-  return REMOVED.some(name => plain === name || new RegExp(`^${name}-[0-9-]+(?:-research-preview)?$`).test(plain))
+  const plain = value.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')
+  return REMOVED.test(plain.replace(/^-/, ''))
 }
