@@ -42,12 +42,9 @@ export default definePlugin({
           ...metric('quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
             ['', meter.quarantined],
           ]),
-          ...metric(
-            'quarantine_suspensions_total',
-            'counter',
-            'Suspensions of charges above the estimate for a model.',
-            [['', meter.suspensions]],
-          ),
+          ...metric('quarantine_alarms_total', 'counter', 'Models with implausible reports to three keys in an hour.', [
+            ['', meter.doubtAlarms],
+          ]),
           ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [
             ['', meter.unpriced],
           ]),

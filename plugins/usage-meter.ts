@@ -44,7 +44,7 @@ export default definePlugin({
     /** Replies that may cost something while they deliver nothing. */
     const silent = new SwapList<metering.RunningHold>()
     const holder = new metering.Holder(host)
-    const termsOf = (x: Known): metering.Terms =>
+    const termsOf = (x: Known): metering.TermsPair =>
       metering.termsOf(x, typeOf(x, host).models, rates, host.meter, host.now())
     const ticking = setInterval(() => {
       for (const runningHold of silent.all()) runningHold.tick()
@@ -67,11 +67,8 @@ export default definePlugin({
         // Another account may have been chosen for its quota, which may speak another format.
         if (x.route.format !== format) x.tally.follow(x)
         const runningHold = new metering.RunningHold(keyHold, quotaHolds, host.ledger, termsOf(x), ahead)
-        if (runningHold.underfunded && lowers(x, host))
-          x.format.limitOutput(x.body, Math.floor(metering.outputOf(x, runningHold.amount, terms) / choices))
-        if (!streams(x) && terms.extras.tools.length + terms.extras.advisors.length > 0)
-          x.format.limitCalls(x.body, terms.toolCalls)
-        if (terms.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
+        lower(x, runningHold, terms.held, host)
+        if (terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           runningHold.silent = x
           silent.add(runningHold)
         }
@@ -111,7 +108,7 @@ export default definePlugin({
           : host.ledger.abandon(
               x.runningHold.keyHold,
               typeOf(x, host).abandoned,
-              !streams(x) || x.runningHold.terms.weight.providerTools,
+              !streams(x) || x.runningHold.terms.charged.weight.providerTools,
             )
         done.catch((cause: unknown) =>
           host.log.warn(
@@ -123,21 +120,20 @@ export default definePlugin({
       settle(x, outcome) {
         silent.delete(x.runningHold)
         x.runningHold.settled = true
-        const model = modelOf(x)
-        const suspended = host.meter.learned.suspended(model, host.now())
-        const result = metering.billFor(x, outcome, x.runningHold.terms, suspended)
+        const { charged } = x.runningHold.terms
+        const result = metering.billFor(x, outcome, charged)
         const cost = costOfReply(x, result)
         const notes = metering.notesAtEnd(x, x.runningHold.notes, outcome, result, cost, host.now())
-        watch(x, result, cost, model, host)
+        watch(x, result, cost, host)
         const kind = result.billed ? 'settle' : 'void'
         const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
         const { keyHold, quotaHolds } = x.runningHold
         host.ledger.settle(keyHold, { charge: result.charge, kind, notes, attempt })
         // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
         holder.endQuotas(quotaHolds, result.billed ? result.parts : usedBy(x), notes)
-        if (result.quarantined) quarantine(x, model, suspended, host)
+        if (result.quarantined) quarantine(x, host)
         else if (result.billed && result.source === 'upstream')
-          metering.learn(x, x.runningHold.terms, result.usage, host.meter, host.now())
+          metering.learn(x, charged, result.usage, host.meter, host.now())
       },
       close: () => clearInterval(ticking),
     }
@@ -168,11 +164,30 @@ function lowers(x: Known, host: Host): boolean {
   return !streams(x) || typeOf(x, host).clampOutput
 }
 
+/** Returns the output tokens that a balance must cover. */
+function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host: Host): number {
+  return x.format.choices(x.body) * (streams(x) || typeOf(x, host).clampOutput ? leastOutput : leastLimit)
+}
+
+/** Lowers the limits of a request that cannot be ended early to what is held: first its calls, then its output. */
+function lower(x: Exchange & Known, { amount, underfunded }: metering.RunningHold, terms: metering.Terms, host: Host): void {
+  const { tools, advisors } = terms.extras
+  let calls = metering.CALLS_MAX
+  if (!streams(x) && tools.length + advisors.length > 0) {
+    const output = Math.min(metering.outputLimit(x), leastOutput(x, terms, host))
+    if (underfunded) calls = metering.callsFor(x, amount, output, terms)
+    x.format.limitCalls(x.body, calls, terms.toolCalls)
+  }
+  if (!underfunded || !lowers(x, host)) return
+  const tokens = metering.outputOf(x, amount, terms, metering.heldCalls(x, terms, calls))
+  x.format.limitOutput(x.body, Math.floor(tokens / x.format.choices(x.body)))
+}
+
 type Parts = metering.Bill['parts']
 
 /** Returns what the current attempt has used, as far as its reply reports it. */
 function usedBy(x: Metered): Parts {
-  return metering.reportedParts(x, x.runningHold.terms)
+  return metering.reportedParts(x, x.runningHold.terms.charged)
 }
 
 /** Returns what a use costs the operator, in nano-credits, if known. */
@@ -194,9 +209,9 @@ function watch(
   x: Metered,
   { charge, unpriced, unread }: metering.Bill,
   cost: bigint | undefined,
-  model: string,
   { meter, log, now }: Host,
 ): void {
+  const model = modelOf(x)
   const of = { exchange: x.id, key: x.key.id, model }
   if (unpriced.length > 0) {
     meter.unpriced++
@@ -210,23 +225,26 @@ function watch(
   log.warn({ ...of, charge: formatCredits(charge), cost: formatCredits(cost) }, 'a charge is below its cost')
 }
 
-/** Logs an implausible report, and a suspension after several. */
-function quarantine(x: Metered, model: string, suspended: boolean, { meter, log, now }: Host): void {
-  log.warn(
-    { exchange: x.id, key: x.key.id, model },
-    suspended ? 'implausible usage; the estimate is charged' : 'implausible usage; the plausible part is charged',
-  )
+/** Logs an implausible report, and an alarm if several keys have got one. Neither changes a charge. */
+function quarantine(x: Metered, { meter, log, now }: Host): void {
+  const model = modelOf(x)
+  log.warn({ exchange: x.id, key: x.key.id, model }, 'implausible usage; the plausible part is charged')
   meter.quarantined++
-  if (!meter.learned.quarantine(model, now())) return
-  meter.suspensions++
+  if (!meter.learned.doubt(metering.upstreamModel(x), x.key.id, now())) return
+  meter.doubtAlarms++
   log.error(
     { model, upstream: x.route.upstream.name },
-    'three implausible usage reports of a model within an hour; further ones are charged as estimated',
+    'implausible usage reports of a model to three keys within an hour; check outputRate and context in the file',
   )
 }
 
 /** Returns the request for the hold on the key's account. @param address whether to note the client's address */
-function holdRequest(x: Exchange & Known, host: Host, terms: metering.Terms, address: boolean): HoldRequest {
+function holdRequest(
+  x: Exchange & Known,
+  host: Host,
+  { charged, held: terms }: metering.TermsPair,
+  address: boolean,
+): HoldRequest {
   const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
   const limit = metering.outputLimit(x)
   const stream = streams(x)
@@ -234,11 +252,9 @@ function holdRequest(x: Exchange & Known, host: Host, terms: metering.Terms, add
   const choices = x.format.choices(x.body)
   const all = limit === Infinity ? terms.unlimitedOutput * choices : limit
   const ahead = stream ? Math.min(limit, holdAhead * choices) : all
-  const calls = metering.heldCalls(x, terms)
-  const amount = metering.holdFor(x, ahead, terms, calls.most)
-  const leastOutput = stream || clampOutput ? terms.leastOutput : terms.leastLimit
-  const least = metering.holdFor(x, Math.min(ahead, leastOutput * choices), terms, calls.least)
-  const floor = (): ReturnType<HoldRequest['floor']> => floorOf(metering.delivered(x, terms), x.model.entry.priceName)
+  const amount = metering.holdFor(x, ahead, terms, metering.heldCalls(x, terms))
+  const least = metering.holdFor(x, Math.min(ahead, leastOutput(x, terms, host)), terms, metering.heldCalls(x, terms, 1))
+  const floor = (): ReturnType<HoldRequest['floor']> => floorOf(metering.delivered(x, charged), x.model.entry.priceName)
   const { id, version, rotation } = x.key
   return {
     id: x.id,

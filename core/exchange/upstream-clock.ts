@@ -30,7 +30,7 @@ export class UpstreamClock {
     return this.#silentMs + (gap > SILENCE_MS || this.#stoppedAt !== undefined ? gap : 0)
   }
 
-  /** Milliseconds for which the upstream has worked. */
+  /** Milliseconds since the request went out, until the upstream ended. */
   get elapsedMs(): number {
     return this.#startedAt === undefined ? 0 : (this.#stoppedAt ?? this.#now()) - this.#startedAt
   }
@@ -41,9 +41,9 @@ export class UpstreamClock {
     this.#lastOutputAt ??= this.#startedAt
   }
 
-  /** Starts again when the model begins. The upstream spent the time before on other things, such as a queue. */
+  /** Forgets the silence when the model begins. The upstream spent it on other things, such as a queue. */
   restart(): void {
-    this.#startedAt = this.#lastOutputAt = this.#now()
+    this.#lastOutputAt = this.#now()
     this.#silentMs = 0
   }
 

@@ -79,10 +79,13 @@ export interface Format {
   readonly marksFinalUsage: boolean
   /** A stream reports each call of a provider's tool when it begins. */
   readonly reportsCalls: boolean
+  /** Whether a request can limit how often the provider runs its tools: each of them, or all together. */
+  readonly callLimit: 'each tool' | 'all tools' | 'none'
   /**
-   * Limits how often the upstream may run the provider's tools, if the request does not, as far as the format allows.
+   * Lowers how often the provider may run its tools, as far as the format allows.
+   * @param unsaid the limit if the request has none
    */
-  limitCalls(body: Body, most: number): void
+  limitCalls(body: Body, most: number, unsaid: number): void
   /** A reply is stored at the provider unless the request says otherwise. */
   readonly storesByDefault: boolean
   /** Whether the reply may leave something at its provider that later requests can refer to. */

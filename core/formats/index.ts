@@ -15,7 +15,7 @@ export { type Conversation, conversationKey, conversationOf } from './conversati
 export { waitAsked } from './rate-limits.ts'
 export { overflowOf } from './overflow.ts'
 export { DroppedFields } from './translate/dropped-fields.ts'
-export { mostRuns, type ProviderTool } from './provider-tools.ts'
+export { type ProviderTool } from './provider-tools.ts'
 export { type Action, POLICIES, type Policy, type PolicyName } from './policies.ts'
 export {
   type Extra,

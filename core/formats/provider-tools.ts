@@ -1,6 +1,6 @@
 /** Tools that a provider runs: how requests ask for them, and how replies report their calls. */
 import type { CallName, Calls } from '../money/price.ts'
-import type { SeenCall, Json, RequestMembers } from './terms.ts'
+import type { SeenCall, Json, RequestMembers, SeenRound } from './terms.ts'
 import { POLICIES, type Policy } from './policies.ts'
 import { GatewayError } from '../errors.ts'
 import { indexOf, list, object, positive, text } from './json.ts'
@@ -214,14 +214,27 @@ export function callOfBlock(block: Json | undefined, index: unknown): SeenCall |
   return kind === 'codeExecution' ? { kind, id: 'container', ifAsked: true } : { kind, id }
 }
 
-/**
- * How often a request's tools may be run, by kind.
- * @param unsaid times for each tool for which the request does not say
- * @param most times for each tool at most
- */
-export function mostRuns(tools: readonly ProviderTool[], unsaid: number, most: number): Calls {
-  const calls: Partial<Record<CallName, number>> = {}
-  for (const { kind, most: said } of tools)
-    if (kind !== 'advisor') calls[kind] = (calls[kind] ?? 0) + Math.min(said ?? unsaid, most)
-  return calls
+/** Returns the round that an item of a responses reply begins or ends. @param place as for `callOfItem` */
+export function roundOfItem(item: Json | undefined, place: unknown): SeenRound | undefined {
+  const type = text(item?.['type'])
+  if (!type?.endsWith('_call') || (CLIENT_CALLS.test(type) && type !== 'shell_call')) return undefined
+  if (type === 'shell_call' && text(object(item?.['environment'])?.['type']) === 'local') return undefined
+  const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
+  const found = item?.['results'] ?? item?.['outputs'] ?? (type === 'mcp_call' ? item?.['output'] : undefined)
+  return { kind: kindOf(type), id, ...resultBytes(found) }
+}
+
+/** Returns the round that a block of a messages reply begins, or the results that it carries. */
+export function roundOfBlock(block: Json | undefined, index: unknown): SeenRound | undefined {
+  const type = text(block?.['type']) ?? ''
+  const name = type === 'mcp_tool_use' ? 'mcp' : (text(block?.['name']) ?? '')
+  const isCall = type === 'mcp_tool_use' || type === 'server_tool_use'
+  const isResult = type.endsWith('_tool_result')
+  if ((!isCall && !isResult) || /^tool_search/.test(isCall ? name : type)) return undefined
+  const id = text(block?.[isCall ? 'id' : 'tool_use_id']) ?? `block ${indexOf(index)}`
+  return { kind: kindOf(isCall ? name : type), id, ...(isResult && resultBytes(block?.['content'])) }
+}
+
+function resultBytes(found: unknown): { resultBytes?: number } {
+  return found === undefined || found === null ? {} : { resultBytes: Buffer.byteLength(JSON.stringify(found)) }
 }

@@ -3,9 +3,11 @@ import type { CallName, Calls } from '../money/price.ts'
 import { fitted, inputTokens } from '../money/usage.ts'
 import { object } from './json.ts'
 import { listedPaths } from './usage-counters.ts'
-import type { CountedUsage, RawUsage, Reading, SeenCall } from './terms.ts'
+import type { CountedUsage, RawUsage, Reading, SeenCall, SeenRound } from './terms.ts'
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
+
+const NO_ROUNDS: readonly SeenRound[] = []
 
 /** What one reply has reported so far. */
 export class UsageTally {
@@ -17,6 +19,9 @@ export class UsageTally {
   /** All input, as far as it is known. */
   #prompt = 0
   readonly #unread = new Set<string>()
+  /** The rounds of tools, by id, and how many of them the input that was reported last contains. */
+  readonly #rounds = new Map<string, SeenRound>()
+  #roundsReported = 0
   /** The calls that events reported, by id, and those that the last usage counts. */
   readonly #seen = new Map<string, SeenCall>()
   #counts: Calls | undefined
@@ -29,9 +34,10 @@ export class UsageTally {
   restart(format: Pick<Format, 'decodeUsage'>): void {
     this.#format = format
     this.#raw = this.#counted = this.#counts = this.#last = undefined
-    this.#prompt = 0
+    this.#prompt = this.#roundsReported = 0
     this.#unread.clear()
     this.#seen.clear()
+    this.#rounds.clear()
     this.model = this.serviceTier = undefined
   }
 
@@ -50,7 +56,10 @@ export class UsageTally {
     if (!counted) return
     const { input, ...classes } = counted.usage
     const apart = inputTokens({ ...classes, input: 0 })
-    this.#prompt = Math.max(this.#prompt, report.usage.input + apart)
+    if (report.usage.input + apart > this.#prompt) {
+      this.#prompt = report.usage.input + apart
+      this.#roundsReported = this.#rounds.size
+    }
     const fresh = Math.max(0, Math.min(input, this.#prompt - apart))
     this.#counted =
       counted.passes || fresh === input ? counted : { ...counted, usage: fitted({ ...classes, input: fresh }) }
@@ -69,14 +78,26 @@ export class UsageTally {
   serviceTier: string | undefined
 
   /** Notes the calls and the service tier of an event. */
-  observe({ calls, usage, final, serviceTier }: Reading): void {
+  observe({ calls, rounds, usage, final, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
+    if (rounds) this.#noteRounds(rounds, final === true)
     // A list of the whole reply replaces what single events have reported, unless it is incomplete.
     const whole = final === true && this.#seen.size > 0
     if (calls && whole && calls.length >= this.#seen.size) this.#seen.clear()
     else if (whole) return this.#count(usage)
     if (calls) for (const call of calls) if (!this.#seen.has(call.id)) this.#seen.set(call.id, call)
     if (final) this.#count(usage)
+  }
+
+  #noteRounds(rounds: readonly SeenRound[], isFinal: boolean): void {
+    // The last event of a stream lists all of them again, and may name them in another way.
+    if (isFinal && this.#rounds.size > 0) return
+    for (const round of rounds) this.#rounds.set(round.id, { ...this.#rounds.get(round.id), ...round })
+  }
+
+  /** The rounds of tools that the reported input does not contain. */
+  get rounds(): readonly SeenRound[] {
+    return this.#rounds.size === 0 ? NO_ROUNDS : [...this.#rounds.values()].slice(this.#roundsReported)
   }
 
   /** Notes the calls that the last usage counts. They are billed: a failed call is not counted. */

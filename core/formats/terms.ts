@@ -27,6 +27,8 @@ export interface Reading {
   readonly serviceTier?: string
   /** Calls of provider tools that this event reports. */
   readonly calls?: readonly SeenCall[]
+  /** Calls of provider tools that begin with this event, or whose results it carries. */
+  readonly rounds?: readonly SeenRound[]
   /** Bytes of reasoning that the event carries encrypted, or as a signature. */
   readonly encryptedBytes?: number
   /** Bytes of the name of a call that begins with the event, if its text is elsewhere. */
@@ -45,6 +47,15 @@ export interface SeenCall {
   readonly id: string
   /** The call is the provider's only if the request lets the provider run such a tool. */
   readonly ifAsked?: boolean
+}
+
+/** A call of a provider's tool that a further pass of the model follows, whether the call itself is billed or not. */
+export interface SeenRound {
+  readonly kind: CallName | 'advisor'
+  /** The same in every event about this call. */
+  readonly id: string
+  /** Bytes of its results; undefined if the event has none. */
+  readonly resultBytes?: number
 }
 
 /**

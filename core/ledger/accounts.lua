@@ -1,23 +1,23 @@
 -- Operations on accounts: keys, grants, refunds, claimed names, and what is restored.
 
--- put(account; version, type, status, expiry, digest, label, rotation, then for an account that is not here: number of
--- grants, granted, settled, number of entries)
+-- put(account; version, type, status, expiry, digest, label, rotation, creation, then for an account that is not here:
+-- number of grants, granted, settled, number of entries)
 -- Writes the record of a key, unless a newer one or another one of this version is here. An account that is not here
 -- gets the sums that the records know.
-operations['put'] = { 1, 11, function(k, a)
+operations['put'] = { 1, 12, function(k, a)
   local here = redis.call('HMGET', KEYS[k], 've', 'st', 'sec')
   local version = here[1]
   if version == ARGV[a] and here[2] == ARGV[a + 2] and here[3] == ARGV[a + 4] then return 'ok' end
   if version and tonumber(version) >= tonumber(ARGV[a]) then return 'old ' .. version end
   redis.call('HSET', KEYS[k], 've', ARGV[a], 'ty', ARGV[a + 1], 'st', ARGV[a + 2], 'ex', ARGV[a + 3], 'sec', ARGV[a + 4],
-    'la', ARGV[a + 5], 'ro', ARGV[a + 6])
+    'la', ARGV[a + 5], 'ro', ARGV[a + 6], 'cr', ARGV[a + 7])
   if not version then
-    redis.call('HSET', KEYS[k], 'rsv', '0', 'n', '0', 'ab', '0', 'gn', ARGV[a + 7], 'gra', ARGV[a + 8], 'sq', ARGV[a + 10])
-    redis.call('HSET', KEYS[k], 'bal', ARGV[a + 8])
+    redis.call('HSET', KEYS[k], 'rsv', '0', 'n', '0', 'ab', '0', 'gn', ARGV[a + 8], 'gra', ARGV[a + 9], 'sq', ARGV[a + 11])
+    redis.call('HSET', KEYS[k], 'bal', ARGV[a + 9])
     -- Both may be beyond the exact numbers of Lua; their difference is not.
-    if ARGV[a + 9] ~= '0' then redis.call('HINCRBY', KEYS[k], 'bal', '-' .. ARGV[a + 9]) end
+    if ARGV[a + 10] ~= '0' then redis.call('HINCRBY', KEYS[k], 'bal', '-' .. ARGV[a + 10]) end
     -- The sums contain the entries up to here, whose outcomes are not here.
-    if ARGV[a + 10] ~= '0' then redis.call('HSET', KEYS[k], 'fr', ARGV[a + 10]) end
+    if ARGV[a + 11] ~= '0' then redis.call('HSET', KEYS[k], 'fr', ARGV[a + 11]) end
   end
   return 'ok'
 end }

@@ -10,18 +10,19 @@ import { stored, unavailable } from './scripts.ts'
 import { lru } from '../lib/lru.ts'
 
 /** A key as the store has it. Its type is the name of a key type. */
-export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expiresAt' | 'label'> {
+export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expiresAt' | 'label' | 'createdAt'> {
   /** Changes whenever the record changes. */
   readonly version: string
   /** Changes whenever the secret is rotated. `0` before the first rotation. */
   readonly rotation: string
-  /** The balance and the sum of its grants in nano-credits, when the record was read. */
+  /** The balance, the sum of its grants and what it has been charged, in nano-credits, when the record was read. */
   readonly balance: bigint
   readonly granted: bigint
+  readonly settled: bigint
 }
 
 /** The fields of a key in the store. */
-const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'bal', 'gra'] as const
+const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'cr', 'bal', 'gra', 'rsv'] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -152,6 +153,7 @@ interface Reading {
 function keyOf(id: string, values: readonly (string | null)[]): Key | undefined {
   const of = (field: (typeof FIELDS)[number]): string => values[FIELDS.indexOf(field)] ?? ''
   if (of('ty') === '') return undefined
+  const [balance, granted] = [BigInt(of('bal') || 0), BigInt(of('gra') || 0)]
   return {
     id,
     type: of('ty'),
@@ -160,7 +162,10 @@ function keyOf(id: string, values: readonly (string | null)[]): Key | undefined 
     version: of('ve'),
     rotation: of('ro'),
     label: of('la'),
-    balance: BigInt(of('bal') || 0),
-    granted: BigInt(of('gra') || 0),
+    // A key without it is older than the field.
+    createdAt: Number(of('cr')),
+    balance,
+    granted,
+    settled: granted - balance - BigInt(of('rsv') || 0),
   }
 }

@@ -63,7 +63,8 @@ export class Restorer {
    * @returns whether the store has this record now
    */
   async put(key: RecordedKey): Promise<boolean> {
-    const { id, version, type, status, expiresAt, digest, label, rotation, grants, granted, settled, ordinal } = key
+    const { id, version, type, status, expiresAt, digest, label, rotation, createdAt } = key
+    const { grants, granted, settled, ordinal } = key
     const [answer] = await this.#scripts.run({
       name: 'put',
       account: id,
@@ -77,6 +78,7 @@ export class Restorer {
         digest,
         label,
         rotation,
+        createdAt,
         grants,
         granted,
         settled,

@@ -83,7 +83,6 @@ interface Case {
   readonly x: Billable
   readonly terms: Terms
   readonly reported: CountedUsage | undefined
-  readonly capAtEstimate: boolean
 }
 
 /** The part of a bill that its rule decides. */
@@ -126,16 +125,12 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
   },
 }
 
-/**
- * Returns the bill of a finished exchange.
- * @param capAtEstimate whether the implausible part of a report is charged as estimated instead of at the plausible
- * maximum
- */
-export function billFor(x: Billable, outcome: Outcome, terms: Terms, capAtEstimate = false): Bill {
+/** Returns the bill of a finished exchange. */
+export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
   const reported = reportOf(x, terms)
   const rule = ruleFor(x, outcome, terms)
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
-  const charged = RULES[rule]({ x, terms, reported, capAtEstimate })
+  const charged = RULES[rule]({ x, terms, reported })
   return {
     ...charged,
     failed,
@@ -207,9 +202,9 @@ function estimated(charged: Priced, quarantined = false): Charged {
  * Charges as much of an implausible report as is possible, but not less than an estimate.
  * @param least the estimate with its price
  */
-function boundedBy(estimate: Usage, least: Priced, { x, terms, reported, capAtEstimate }: Case): Charged {
+function boundedBy(estimate: Usage, least: Priced, { x, terms, reported }: Case): Charged {
   if (!reported) return estimated(least, true)
-  const most = priced(bounded(reported.usage, estimate, x, terms, capAtEstimate), x, terms)
+  const most = priced(bounded(reported.usage, estimate, x, terms), x, terms)
   return estimated(most.charge > least.charge ? most : least, true)
 }
 

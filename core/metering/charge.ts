@@ -1,61 +1,94 @@
 /** What an exchange may cost: what is held for it, and what a running reply has cost so far. */
+import type { ModelEntry } from '../config/config.ts'
+import type { Format } from '../formats/index.ts'
+import { type ProviderTool, takesLimit } from '../formats/provider-tools.ts'
+import type { CountedUsage, Pass } from '../formats/terms.ts'
+import { type BilledUsage, chargeAll, tokensFor } from '../money/price.ts'
+import type { Usage } from '../money/usage.ts'
+import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import {
   asInput,
   type Billable,
   cancelUsage,
   estimateInput,
   growsByClock,
+  inputOfPass,
   observed,
   outputLimit,
   plausible,
   reportOf,
   type Terms,
+  windowOf,
 } from './estimate.ts'
-import type { CountedUsage, Pass } from '../formats/terms.ts'
-import { callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
-import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
-import type { Usage } from '../money/usage.ts'
-import { chargeAll, tokensFor, type BilledUsage } from '../money/price.ts'
-import { adviceSoFar, asCancelled, billed, dearestCharge, dearestOutput, images, outputRate } from './pricing.ts'
+import { CALLS_MAX, callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
+import { adviceAsked, adviceOf, asCancelled, billed, dearestCharge, dearestOutput, images, outputRate } from './pricing.ts'
+import { largestRound, mayHaveBegun, resultOf, withRounds } from './tool-rounds.ts'
 
 /**
  * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.
- * @param held tool calls at the provider, and advice
+ * @param held tool calls at the provider with their results, and advice
  */
 export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms, held: HeldCalls): bigint {
   const { price } = x.model.entry
-  const input = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
-  const usage = {
-    ...asInput(terms, input, price),
-    ...dearestOutput(output + terms.extras.predicted, price, terms.extras),
-  }
-  return dearestCharge(usage, price, terms, held, terms.imageTokens)
+  const input = asInput(terms, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), price)
+  const pass = { ...input, ...dearestOutput(output + terms.extras.predicted, price, terms.extras) }
+  const usage = withRounds(pass, held.results, terms, windowOf(x.model))
+  return dearestCharge(usage, pass, price, terms, held, terms.imageTokens)
 }
 
 /**
- * Returns the calls to hold for besides tokens: everything that the request allows, or the minimum if a stream can be
- * ended before the next call.
+ * Returns what to hold for besides the request's own tokens. A stream that reports its calls holds for one, since it can
+ * be ended at the next one. Other replies hold for every call that the request allows.
+ * @param most calls of each tool whose calls the request can limit
  */
-export function heldCalls(
-  { body }: Pick<Billable, 'body'>,
-  { extras, toolCalls }: Terms,
-): { most: HeldCalls; least: HeldCalls } {
-  // A reply in one piece cannot be ended early.
-  const whole = body.get('stream') !== true
-  const held = (unsaid: number, most: number): HeldCalls => {
-    const advice = (limit: number): number => (limit === Infinity ? unsaid : limit)
-    return {
-      calls: extras.tools.length === 0 ? extras.leastCalls : callsHeld(extras, unsaid, most),
-      advice: extras.advisors.map(advisor => [advisor.entry, whole ? advice(advisor.most) : 1]),
-    }
+export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, most = CALLS_MAX): HeldCalls {
+  const { extras, toolCalls } = terms
+  const { tools, advisors } = extras
+  if (tools.length + advisors.length === 0) return { calls: extras.leastCalls, advice: [], results: [] }
+  const endsAtCalls = x.body.get('stream') === true && x.format.reportsCalls
+  const times = (tool: ProviderTool): number => {
+    if (endsAtCalls) return 1
+    return Math.min(tool.most ?? toolCalls, isLimited(tool, x.format) ? most : CALLS_MAX)
   }
-  const most = held(toolCalls, whole ? Infinity : toolCalls)
-  return { most, least: whole ? most : held(1, 1) }
+  const advice = advisors.map(({ entry, most: said }): [ModelEntry, number] => [
+    entry,
+    endsAtCalls ? 1 : Math.min(said === Infinity ? toolCalls : said, most),
+  ])
+  const results = (): number[] => {
+    const ofTools = tools.map(tool => ({ tokens: resultOf(tool.kind, terms), count: times(tool) }))
+    const all = [...ofTools, ...advice.map(([, count]) => ({ tokens: resultOf('advisor', terms), count }))]
+    all.sort((a, b) => b.tokens - a.tokens)
+    // One limit for all tools together.
+    const sum = all.reduce((sum, { count }) => sum + count, 0)
+    let left = x.format.callLimit === 'all tools' ? Math.max(...all.map(({ count }) => count)) : Math.min(sum, CALLS_MAX)
+    return all.flatMap(({ tokens, count }) => {
+      const some = Math.min(count, left)
+      left -= some
+      return Array.from({ length: some }, () => tokens)
+    })
+  }
+  return { calls: callsHeld(extras, times), advice, results: endsAtCalls ? largestRound(terms) : results() }
 }
 
-/** Returns how many output tokens a hold covers besides the input. */
-export function outputOf(x: Billable, hold: bigint, terms: Terms): number {
-  return tokensFor(hold - holdFor(x, 0, terms, heldCalls(x, terms).least), outputRateOf(x, terms))
+/** Whether a request can limit how often a tool is run. */
+function isLimited({ type, index }: ProviderTool, { callLimit }: Format): boolean {
+  return callLimit === 'all tools' || (callLimit === 'each tool' && index !== undefined && takesLimit({ type }))
+}
+
+/** Returns the most calls of each tool that an amount covers besides a number of output tokens; at least 1. */
+export function callsFor(x: Billable, amount: bigint, output: number, terms: Terms): number {
+  let [low, high] = [1, CALLS_MAX]
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2)
+    if (holdFor(x, output, terms, heldCalls(x, terms, middle)) <= amount) low = middle
+    else high = middle - 1
+  }
+  return low
+}
+
+/** Returns how many output tokens a hold covers besides the input and the calls. */
+export function outputOf(x: Billable, hold: bigint, terms: Terms, held: HeldCalls): number {
+  return tokensFor(hold - holdFor(x, 0, terms, held), outputRateOf(x, terms))
 }
 
 /** Returns the dearest rate of the request's output, in nano-credits per million tokens. */
@@ -73,15 +106,19 @@ export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
 
 /**
  * Returns what the exchange may have cost the upstream so far, plus a number of further output tokens, in nano-credits.
+ * @param isCallAhead whether to add a further call of a tool and the pass that reads its results
  */
-export function runningCharge(x: Billable, terms: Terms, ahead = 0): bigint {
+export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead = false): bigint {
   // Nothing is known to have cost anything yet. Further output would cost its input as well.
-  if (ahead === 0 && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
-  const usage = cancelUsage(x, terms)
+  if (ahead === 0 && !isCallAhead && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
+  // Until something has arrived, a call counts already.
+  const further = isCallAhead && x.format.reportsCalls && !mayHaveBegun(x) ? largestRound(terms) : []
+  const usage = cancelUsage(x, terms, further)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-  return chargeAll(
-    cancelParts({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x, terms),
-  )
+  const parts = cancelParts({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x, terms)
+  if (further.length === 0) return chargeAll(parts)
+  const fees = terms.extras.tools.map(({ kind }) => (kind === 'advisor' ? 0n : (x.model.entry.price.calls[kind] ?? 0n)))
+  return chargeAll([...parts, ...adviceOf(inputOfPass(x, terms), 1, terms)]) + fees.reduce((most, fee) => (fee > most ? fee : most), 0n)
 }
 
 /** Returns what a reply has reported as used, as far as it is plausible, whatever became of the reply. */
@@ -110,7 +147,7 @@ export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly B
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  return [...own, ...adviceSoFar(usage, x, terms), ...imagesApart(x, terms, plausibleReport(x, terms))]
+  return [...own, ...adviceOf(inputOfPass(x, terms), adviceAsked(x), terms), ...imagesApart(x, terms, plausibleReport(x, terms))]
 }
 
 /** Returns the images that a reply's tools created, unless its report counts them. */

@@ -2,12 +2,14 @@
 import type { Body } from '../formats/body.ts'
 import type { Exchange, Model } from '../exchange/exchange.ts'
 import type { CountedUsage, Failure } from '../formats/index.ts'
+import type { SeenRound } from '../formats/terms.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Weight, Weights } from './input.ts'
 import { fitted, inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import type { KnownPrefix } from './prefixes.ts'
 import type { Price } from '../money/price.ts'
 import { dearestOutput, type Pricing, type ReportedSoFar } from './pricing.ts'
+import { mayHaveBegun, resultTokens, roundsSoFar, withRounds } from './tool-rounds.ts'
 
 /** Rates for estimating text and media as tokens: options of the metering stage. */
 export interface Rates extends Weights {
@@ -52,12 +54,9 @@ export interface Billable extends Pick<
 const BYTES_PER_TOKEN_MAX = 12
 /** A report of more input than this many context windows is implausible. */
 const IMPLAUSIBLE_WINDOWS = 2
-/**
- * A report of more output than this many times the request's limit is implausible. Tools at the provider cause several
- * passes.
- */
-const IMPLAUSIBLE_LIMITS = 10
-/** Output tokens that are plausible for every request. */
+/** How much faster than `outputRate` a model may be. Some are many times faster than the file says. */
+const PLAUSIBLE_SPEEDS = 8
+/** Output tokens that are plausible beyond that. */
 const PLAUSIBLE_OUTPUT = 4096
 /** Maximum passes of the model that tools at the provider can cause. Each pass reads the whole input again. */
 const PASSES_MAX = 10
@@ -106,27 +105,32 @@ export function asInput({ weight: { caches, soundTokens, imageTokens } }: Terms,
 
 /** Returns the greater of the usage reported so far and the usage that the bytes suggest. */
 export function observed(x: Billable, terms: Terms): Usage {
-  return withReported(
-    x,
-    terms,
-    { ...NO_USAGE, input: fairInput(terms, terms.bytesPerToken) },
-    visibleOutput(x, terms.bytesPerToken),
-  )
+  const { bytesPerToken } = terms
+  const input = fairInput(terms, bytesPerToken)
+  const usage = withReported(x, terms, { ...NO_USAGE, input }, visibleOutput(x, bytesPerToken))
+  return withRounds(usage, roundsSoFar(x, terms, bytesPerToken, false), terms, windowOf(x.model))
+}
+
+/** Returns the input that a pass reads now: the input of the request, and the results of tools. */
+export function inputOfPass(x: Billable, terms: Terms): number {
+  const base = inputTokens(withReported(x, terms, knownInput(x, terms), 0))
+  const isOwn = ({ kind }: SeenRound): boolean => kind !== 'advisor'
+  return x.tally.rounds.filter(isOwn).reduce((sum, round) => sum + resultTokens(round, terms, SAFE_BYTES_PER_TOKEN), base)
 }
 
 /**
  * Returns the usage of a reply that ends now: its input, what was delivered, and possible unseen reasoning. Bytes count
  * as more tokens than in `observed`: the customer chooses this end and must not profit from it.
+ * @param ahead further rounds of tools, by the tokens of their results
  */
-export function cancelUsage(x: Billable, terms: Terms): Usage {
+export function cancelUsage(x: Billable, terms: Terms, ahead: readonly number[] = []): Usage {
   const visible = visibleOutput(x, SAFE_BYTES_PER_TOKEN)
   const most = Math.min(x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity, byClock(x, terms, x.elapsedMs))
   // Predicted text that was not used is unseen output.
   const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible)) + terms.extras.predicted
   const estimated = withReported(x, terms, knownInput(x, terms), visible + hidden)
-  // The results of tools at the provider become input after the first report.
-  const more = inputTokens(reportOf(x, terms)?.usage ?? NO_USAGE) > 0 ? terms.weight.toolTokens : 0
-  const usage = more > 0 ? { ...estimated, input: estimated.input + more } : estimated
+  const rounds = roundsSoFar(x, terms, SAFE_BYTES_PER_TOKEN, mayHaveBegun(x))
+  const usage = withRounds(estimated, [...rounds, ...ahead], terms, windowOf(x.model))
   const { price } = x.model.entry
   // Media do not show in the bytes of a reply.
   if (terms.extras.media.length > 0)
@@ -202,16 +206,17 @@ function knownInput(x: Billable, terms: Terms): Usage {
   const prefix = terms.prefix()
   if (!prefix) return asInput(terms, estimate, x.model.entry.price)
   // Contents other than text take few bytes but may be many tokens.
-  const { tokens, toolTokens, unbounded } = terms.weight
-  const plain = tokens === toolTokens && !unbounded
+  const { tokens, unbounded } = terms.weight
+  const plain = tokens === 0 && !unbounded
   const total = plain
-    ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN) + toolTokens)
+    ? Math.min(estimate, prefix.inputTokens + Math.ceil(prefix.restBytes / SAFE_BYTES_PER_TOKEN))
     : estimate
   const cacheRead = Math.min(prefix.cachedTokens, total)
   return { ...asInput(terms, total - cacheRead, x.model.entry.price), cacheRead }
 }
 
-function windowOf({ entry }: Model): number {
+/** Returns the context window of a model, in tokens. */
+export function windowOf({ entry }: Pick<Model, 'entry'>): number {
   return entry.context ?? LARGEST_WINDOW
 }
 
@@ -246,32 +251,38 @@ function plausibleInput(usage: Usage, x: Billable, terms: Terms): boolean {
   return inputTokens(usage) <= windowOf(x.model) * passesOf(x, terms)
 }
 
-function plausibleOutput({ output }: Usage, x: Billable, terms: Terms): boolean {
-  // Output that the model had time to generate is plausible, whatever the limit says.
-  const most = Math.max(PLAUSIBLE_OUTPUT, outputLimit(x) * IMPLAUSIBLE_LIMITS, byClock(x, terms, x.silentMs))
-  return output <= Math.min(windowOf(x.model) * IMPLAUSIBLE_WINDOWS, most)
+/**
+ * Returns the maximum plausible output: what the time or the bytes allow. A request's limit says nothing about it, since
+ * an upstream may not observe it, or may not count reasoning towards it.
+ */
+function mostOutput({ format, body, delivered, encryptedBytes, elapsedMs }: Billable, { outputRate }: Terms): number {
+  const byClock = (PLAUSIBLE_SPEEDS * outputRate * format.choices(body) * elapsedMs) / 1000
+  // A token has at least one byte.
+  const byBytes = delivered + encryptedBytes / SAFE_BYTES_PER_TOKEN
+  return Math.ceil(Math.max(byClock, byBytes)) + PLAUSIBLE_OUTPUT
 }
 
-/** Returns the maximum input and output tokens that the bytes, the clock and the limits allow. */
-function possible(x: Billable, terms: Terms): { input: number; output: number } {
+function plausibleOutput({ output }: Usage, x: Billable, terms: Terms): boolean {
+  return output <= mostOutput(x, terms)
+}
+
+/** Returns the maximum input that the bytes of a request allow, at one token a byte. */
+function mostInput(x: Billable, terms: Terms): number {
   const passes = terms.weight.providerTools ? passesOf(x, terms) : 0
-  const limit = outputLimit(x)
-  const hidden = terms.reasoning === 'none' ? 0 : Math.max(limit === Infinity ? 0 : limit, hiddenOutput(x, terms))
-  return { input: estimateInput(x, terms, 1) + passes * windowOf(x.model), output: x.delivered + hidden }
+  return estimateInput(x, terms, 1) + passes * windowOf(x.model)
 }
 
 /** Reduces the implausible part of a report to the plausible maximum, but not below the estimate. */
-export function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms, capAtEstimate: boolean): Usage {
-  const most = capAtEstimate ? { input: 0, output: 0 } : possible(x, terms)
+export function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms): Usage {
   const output = plausibleOutput(reported, x, terms)
     ? reported.output
-    : Math.max(estimate.output, Math.min(reported.output, most.output))
+    : Math.max(estimate.output, mostOutput(x, terms))
   const reasoning = Math.min(reported.reasoning, output)
   const reportedInput = inputTokens(reported)
   // The excess is taken from the largest counters first.
   let excess = plausibleInput(reported, x, terms)
     ? 0
-    : reportedInput - Math.max(inputTokens(estimate), Math.min(reportedInput, most.input))
+    : reportedInput - Math.max(inputTokens(estimate), Math.min(reportedInput, mostInput(x, terms)))
   const classes = {
     input: reported.input,
     cacheRead: reported.cacheRead,

@@ -1,7 +1,7 @@
 /** What a request may cost besides the plain tokens of its model. */
 import type { ModelEntry } from '../config/config.ts'
 import type { Extras } from '../exchange/exchange.ts'
-import { mostRuns } from '../formats/index.ts'
+import type { ProviderTool } from '../formats/provider-tools.ts'
 import type { CallName, Calls } from '../money/price.ts'
 
 /** Only tokens. */
@@ -28,28 +28,27 @@ export function translatedExtras(
   }
 }
 
-/** Maximum calls of one tool to hold for, and to believe, if a request sets its own limit. */
-const CALLS_MAX = 1000
+/** Maximum calls of one tool to hold for, to allow, and to believe. */
+export const CALLS_MAX = 1000
 /** Maximum believed calls of a kind that the request did not enable. */
 const UNASKED_CALLS = 10
 
-/**
- * Returns the calls to hold for.
- * @param unsaid calls of each tool without a limit in the request
- * @param most maximum calls of each tool, whatever the request says
- */
+/** Returns the calls to hold for, by kind. @param times calls of each tool */
 export function callsHeld(
   { tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>,
-  unsaid: number,
-  most = Math.min(unsaid, CALLS_MAX),
+  times: (tool: ProviderTool) => number,
 ): Calls {
-  return { ...leastCalls, ...mostRuns(tools, unsaid, most) }
+  const calls: Partial<Record<CallName, number>> = {}
+  for (const tool of tools) if (tool.kind !== 'advisor') calls[tool.kind] = (calls[tool.kind] ?? 0) + times(tool)
+  return { ...leastCalls, ...calls }
 }
 
-/** What to hold for besides tokens: tool calls, and requests for advice. */
+/** What to hold for besides the request's own tokens: tool calls, their results, and requests for advice. */
 export interface HeldCalls {
   readonly calls: Calls | undefined
   readonly advice: readonly (readonly [ModelEntry, times: number])[]
+  /** Tokens of the results of each call and each piece of advice, the largest first. */
+  readonly results: readonly number[]
 }
 
 /** Returns the maximum believed number of calls of a kind. */

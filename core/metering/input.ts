@@ -13,8 +13,9 @@ export interface Weights {
   readonly pageTokens: number
   /** Bytes of encoded sound per token. */
   readonly soundBytesPerToken: number
-  /** Input tokens that the results of one tool at the provider may add. */
+  /** Input tokens of the results of one search at the provider, and of a call whose results have no limit. */
   readonly toolTokens: number
+  readonly openToolTokens: number
 }
 
 /** The weight of a request's input. */
@@ -32,8 +33,6 @@ export interface Weight {
   readonly imageTokens: number
   /** Whether it lets the provider run tools, whose results become input of further passes. */
   readonly providerTools: boolean
-  /** The tokens for the results of such tools among `tokens`. */
-  readonly toolTokens: number
   /** The lifetime of the prompt cache that the input may be written to. */
   readonly caches: '5m' | '1h' | undefined
 }
@@ -80,8 +79,7 @@ export async function weighDocuments(
 export function weigh(body: Body, rates: Weights, storedTokens: number | undefined, tools: number): Weight {
   let textBytes = body.received.length
   const { attachments, caches } = body.contents
-  const toolTokens = tools * rates.toolTokens
-  let tokens = (storedTokens ?? 0) + toolTokens
+  let tokens = storedTokens ?? 0
   let unbounded = false
   const ofKind = { image: 0, sound: 0, document: 0 }
   for (const attachment of attachments) {
@@ -100,7 +98,6 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
     soundTokens: ofKind.sound,
     imageTokens: ofKind.image,
     providerTools: tools > 0,
-    toolTokens,
     caches,
   }
 }

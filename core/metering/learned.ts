@@ -1,28 +1,48 @@
 /**
- * What replies reveal about their models: their speed, the tokens that their upstreams add to a prompt, and whether
- * their usage reports can be trusted. Each key counts once, so that no customer can change what others are held for.
+ * What replies reveal about an upstream's models: their speed, and the tokens that the upstream adds to a prompt. What a
+ * key's own replies have shown is charged to that key alone. What many keys have shown is held for all of them, and
+ * charged to nobody else.
  */
 import { lru } from '../lib/lru.ts'
+import { NANO } from '../money/credits.ts'
 
 /** Number of keys that must have contributed before the value applies to other keys. */
 const KEYS_MIN = 20
+/** A key teaches others only from this age on, in milliseconds, and after it has been charged this much, in nano-credits. */
+const TEACHER_MIN = { ageMs: 7 * 86_400_000, settled: NANO } as const
 /** Maximum keys that are remembered per model. */
 const KEYS_MAX = 1000
 /** Maximum models that are remembered. */
 const MODELS_MAX = 1000
 /** Maximum learned input tokens that an upstream adds, unless the file states more. */
 const OVERHEAD_MAX = 20_000
-/** Limits of a learned token rate, as factors of the configured rate. */
-const RATE_RANGE = { least: 0.5, most: 4 } as const
-/** This many implausible reports of one model within the time suspend charges above the estimate. */
-const QUARANTINES = { most: 3, withinMs: 3_600_000 } as const
+/** Maximum of a learned token rate, as a factor of the configured rate. */
+const RATE_MOST = 4
+/** Implausible reports of a model to this many keys within the time raise an alarm. */
+const ALARM = { keys: 3, withinMs: 3_600_000 } as const
 
 /** A percentile is recomputed after this many new values. */
 const EVERY = 32
 
+/** A key whose replies are learned from. */
+export interface Learner {
+  readonly id: string
+  /** In milliseconds since the epoch. */
+  readonly createdAt: number
+  /** What it has been charged, in nano-credits. */
+  readonly settled: bigint
+}
+
+/** Whether a key is one that others learn from. Anybody can make many keys, but not at this price. */
+function teaches({ createdAt, settled }: Learner, now: number): boolean {
+  return now - createdAt >= TEACHER_MIN.ageMs && settled >= TEACHER_MIN.settled
+}
+
 /** The last value of each key, for one kind of value and one model. */
 class Values {
-  readonly #of = lru<string, number>(KEYS_MAX)
+  readonly #own = lru<string, number>(KEYS_MAX)
+  /** Those of keys that others learn from. */
+  readonly #taught = lru<string, number>(KEYS_MAX)
   readonly #share: number
   #percentile: number | undefined
   #news = 0
@@ -32,21 +52,22 @@ class Values {
     this.#share = share
   }
 
-  get(account: string): number | undefined {
-    return this.#of.get(account)
+  get(key: string): number | undefined {
+    return this.#own.get(key)
   }
 
-  set(account: string, value: number): void {
-    if (this.#of.peek(account) === value) return
-    this.#of.set(account, value)
+  set(key: string, value: number, doesTeach: boolean): void {
+    this.#own.set(key, value)
+    if (!doesTeach || this.#taught.peek(key) === value) return
+    this.#taught.set(key, value)
     this.#news++
   }
 
   /** Undefined until enough keys have contributed. */
   get percentile(): number | undefined {
-    if (this.#of.size < KEYS_MIN) return undefined
+    if (this.#taught.size < KEYS_MIN) return undefined
     if (this.#percentile !== undefined && this.#news < EVERY) return this.#percentile
-    const sorted = [...this.#of.values()].sort((a, b) => a - b)
+    const sorted = [...this.#taught.values()].sort((a, b) => a - b)
     this.#news = 0
     return (this.#percentile = sorted[Math.floor((sorted.length - 1) * this.#share)])
   }
@@ -55,57 +76,59 @@ class Values {
 interface ModelFacts {
   readonly overhead: Values
   readonly rate: Values
-  /** Times of implausible reports, in milliseconds since the epoch. */
-  quarantines: readonly number[]
+  /** When a report to a key was implausible last, in milliseconds since the epoch. */
+  readonly doubts: Map<string, number>
 }
 
-/** What was learned about each model. */
+/** What was learned about each model. Models are named by upstream and by the name that is sent. */
 export class Learned {
   readonly #models = lru<string, ModelFacts>(MODELS_MAX)
 
   /** Records a value from a key's request: tokens that the upstream added, or tokens per second. */
-  learn(model: string, account: string, kind: 'overhead' | 'rate', value: number): void {
-    this.#of(model)[kind].set(account, value)
+  learn(model: string, key: Learner, kind: 'overhead' | 'rate', value: number, now: number): void {
+    this.#of(model)[kind].set(key.id, value, teaches(key, now))
+  }
+
+  /** Returns the input tokens that the upstream added to the key's last prompt; 0 if unknown. */
+  ownOverhead(model: string, key: string): number {
+    return Math.min(OVERHEAD_MAX, this.#of(model).overhead.get(key) ?? 0)
+  }
+
+  /** Returns the input tokens to hold for: the median over many keys, or the key's own if they are more. */
+  heldOverhead(model: string, key: string): number {
+    const median = this.#of(model).overhead.percentile ?? 0
+    return Math.min(OVERHEAD_MAX, Math.max(this.ownOverhead(model, key), median))
+  }
+
+  /** Returns the tokens per second that the key's last reply showed, but not less than the stated rate. */
+  ownRate(model: string, key: string, stated: number): number {
+    const shown = this.#of(model).rate.get(key) ?? stated
+    return Math.min(stated * RATE_MOST, Math.max(stated, shown))
   }
 
   /**
-   * Returns the input tokens that the upstream adds: the median over many keys, or the key's own last value if that is
-   * higher.
-   */
-  overhead(model: string, account: string): number {
-    const { overhead } = this.#of(model)
-    return Math.min(OVERHEAD_MAX, Math.max(overhead.get(account) ?? 0, overhead.percentile ?? 0))
-  }
-
-  /**
-   * Returns the model's tokens per second: the 95th percentile over many keys.
+   * Returns the tokens per second to hold for: the 95th percentile over many keys, or what is charged if that is more.
    * @param stated the rate until enough keys have contributed
    */
-  rate(model: string, stated: number): number {
-    const learned = this.#of(model).rate.percentile ?? stated
-    return Math.min(stated * RATE_RANGE.most, Math.max(stated * RATE_RANGE.least, learned))
+  heldRate(model: string, key: string, stated: number): number {
+    const many = this.#of(model).rate.percentile ?? 0
+    return Math.min(stated * RATE_MOST, Math.max(this.ownRate(model, key, stated), many))
   }
 
-  /** Returns whether implausible reports of the model are currently charged no more than the estimate. */
-  suspended(model: string, now: number): boolean {
-    return this.#recent(model, now).length >= QUARANTINES.most
-  }
-
-  /** Records an implausible report. @returns whether it suspends charges above the estimate */
-  quarantine(model: string, now: number): boolean {
-    const before = this.#recent(model, now)
-    this.#of(model).quarantines = [...before, now].slice(-QUARANTINES.most)
-    return before.length === QUARANTINES.most - 1
-  }
-
-  #recent(model: string, now: number): readonly number[] {
-    return this.#of(model).quarantines.filter(at => now - at < QUARANTINES.withinMs)
+  /** Records an implausible report to a key. @returns whether so many keys have got one now that it is alarming */
+  doubt(model: string, key: string, now: number): boolean {
+    const { doubts } = this.#of(model)
+    for (const [other, at] of doubts) if (now - at >= ALARM.withinMs) doubts.delete(other)
+    const isNew = !doubts.has(key)
+    if (isNew && doubts.size === ALARM.keys) return false
+    doubts.set(key, now)
+    return isNew && doubts.size === ALARM.keys
   }
 
   #of(model: string): ModelFacts {
     let facts = this.#models.get(model)
     if (!facts) {
-      facts = { overhead: new Values(0.5), rate: new Values(0.95), quarantines: [] }
+      facts = { overhead: new Values(0.5), rate: new Values(0.95), doubts: new Map() }
       this.#models.set(model, facts)
     }
     return facts

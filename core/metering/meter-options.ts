@@ -57,15 +57,23 @@ export const METER_OPTIONS = {
       type: 'integer',
       minimum: 0,
       maximum: 10_000_000,
-      default: 10_000,
-      description: 'Input tokens held and estimated for the results of one tool that the provider runs.',
+      default: 20_000,
+      description: 'Input tokens held and estimated for the results of one search that the provider runs.',
+    },
+    openToolTokens: {
+      type: 'integer',
+      minimum: 0,
+      maximum: 10_000_000,
+      default: 100_000,
+      description:
+        'Input tokens held and estimated for the results of one call without a limit: fetched pages, code, MCP and others.',
     },
     toolCalls: {
       type: 'integer',
       minimum: 1,
       maximum: 1000,
       default: 10,
-      description: 'Calls of one provider tool to hold for if the request does not limit them.',
+      description: 'Calls of one provider tool to hold for, and to allow in a JSON request, if the request has no limit.',
     },
     imageTokens: {
       type: 'integer',

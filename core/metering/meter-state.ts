@@ -10,8 +10,8 @@ export class MeterState {
   readonly prefixes = new Prefixes()
   /** Requests whose reported usage was implausible. */
   quarantined = 0
-  /** How often charges above the estimate were suspended for a model after several implausible reports. */
-  suspensions = 0
+  /** How often implausible reports of a model to several keys raised an alarm. */
+  doubtAlarms = 0
   /** Requests that used something without a price. */
   unpriced = 0
   /** Requests that were charged less than they cost the operator. */

@@ -21,8 +21,12 @@ export interface KnownPrefix {
   readonly restBytes: number
 }
 
-/** The scope of comparison: requests of one key for one model in one format. */
+/**
+ * The scope of comparison: requests of one key for one model in one format, at one account of an upstream. Another
+ * account has a prompt cache of its own.
+ */
 export interface ConversationOwner {
+  readonly key: string
   readonly account: string
   readonly model: string
   readonly format: Format
@@ -40,7 +44,7 @@ interface KnownRequest {
 
 /** Minimum body size to remember, in bytes. */
 const BODY_BYTES_MIN = 8192
-/** Maximum remembered requests per key and model. */
+/** Maximum remembered requests per key, account and model. */
 const REQUESTS_MAX = 8
 /** Bytes of memory for all of them. */
 const MEMORY_BYTES = 32 * 1024 * 1024
@@ -103,6 +107,6 @@ function digestOf(text: string | Buffer): string {
   return hash('sha256', text).slice(0, DIGEST)
 }
 
-function nameOf({ account, model, format }: ConversationOwner): string {
-  return `${account} ${model} ${format.name}`
+function nameOf({ key, account, model, format }: ConversationOwner): string {
+  return `${key} ${account} ${model} ${format.name}`
 }

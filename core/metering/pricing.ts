@@ -4,7 +4,7 @@ import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
 import type { Extras } from '../exchange/exchange.ts'
 import { callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
-import { hasMedia, inputTokens, NO_USAGE, type Usage } from '../money/usage.ts'
+import { hasMedia, NO_USAGE, type Usage } from '../money/usage.ts'
 import { NANO } from '../money/credits.ts'
 import {
   type BilledUsage,
@@ -30,7 +30,7 @@ export interface Pricing {
 }
 
 /** What a reply has reported about itself so far. */
-export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'serviceTier' | 'unread'> & {
+export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'rounds' | 'serviceTier' | 'unread'> & {
   usage(): CountedUsage | undefined
 }
 
@@ -148,26 +148,27 @@ export function asCancelled<P extends Pricing>(
 ): P {
   const { extras } = pricing
   if (extras.tools.length === 0 || (format.reportsCalls && delivered > 0)) return pricing
-  return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, 1) } }
+  return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, () => 1) } }
 }
 
 /** Output tokens of one piece of advice, if its model has not reported them. */
 const ADVICE_TOKENS = 1000
 
+/** Returns how often a reply has requested advice, or may have. */
+export function adviceAsked({ delivered, tally }: { readonly delivered: number; readonly tally: ReportedSoFar }): number {
+  return Math.max(tally.advice, delivered === 0 ? 1 : 0)
+}
+
 /**
- * Returns the cost of the advice that a reply has requested, before its models report it: all of the input each time,
- * at the dearest model.
+ * Returns the cost of advice before its models report it: all of the input each time, at the dearest model.
+ * @param input tokens that the advisor reads
+ * @param asked how often it was requested
  */
-export function adviceSoFar(
-  usage: Usage,
-  x: { readonly delivered: number; readonly tally: ReportedSoFar },
-  { extras: { advisors } }: Pricing,
-): readonly BilledUsage[] {
-  const asked = Math.max(x.tally.advice, x.delivered === 0 ? 1 : 0)
+export function adviceOf(input: number, asked: number, { extras: { advisors } }: Pricing): readonly BilledUsage[] {
   if (advisors.length === 0 || asked === 0) return NONE
   const parts = advisors.map(({ entry: { price, sends }, most }) => {
     const times = Math.min(asked, most)
-    const advice = { ...NO_USAGE, input: inputTokens(usage) * times, output: ADVICE_TOKENS * times }
+    const advice = { ...NO_USAGE, input: input * times, output: ADVICE_TOKENS * times }
     return { usage: advice, price, model: sends }
   })
   return [parts.reduce((a, b) => (chargeAll([b]) > chargeAll([a]) ? b : a))]
@@ -186,10 +187,12 @@ export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEn
 /**
  * Returns the most that a usage may cost: under the dearest conditions, with the held calls, images and advice, and
  * with every other model that may answer.
+ * @param pass what an advisor reads and may write each time
  * @param imageTokens output tokens of one image that a tool creates
  */
 export function dearestCharge(
   usage: Usage,
+  pass: Usage,
   price: Price,
   { extras }: Pricing,
   { calls, advice }: HeldCalls,
@@ -199,12 +202,9 @@ export function dearestCharge(
   const under = held || calls ? { ...held, ...(calls && { calls }) } : undefined
   if (models.size === 0 && !calls?.imageGeneration) return charge(usage, price, under)
   const advisors = new Set(advice.map(([entry]) => entry))
-  const servers = [...models.values()].filter(entry => !advisors.has(entry)).map(entry => [entry, 1] as const)
-  const others = [...servers, ...advice].map(([other, times]) => ({
-    usage: multiplied(usage, times),
-    price: other.price,
-    conditions: held,
-  }))
+  const servers = [...models.values()].filter(entry => !advisors.has(entry)).map(entry => ({ usage, entry }))
+  const advised = advice.map(([entry, times]) => ({ usage: multiplied(pass, times), entry }))
+  const others = [...servers, ...advised].map(({ usage, entry }) => ({ usage, price: entry.price, conditions: held }))
   return chargeAll([{ usage, price, conditions: under }, ...others, ...images(calls, price, imageTokens)])
 }
 

@@ -1,7 +1,7 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
 import { billFor } from './bill.ts'
 import { outputRateOf, runningCharge } from './charge.ts'
-import { beyond, type Billable, cancelUsage, growsByClock, outputLimit, type Terms } from './estimate.ts'
+import { beyond, type Billable, cancelUsage, growsByClock, outputLimit } from './estimate.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import type { Hold } from '../ledger/hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
@@ -10,6 +10,7 @@ import type { Indexed } from '../lib/swap-list.ts'
 import type { Usage } from '../money/usage.ts'
 import { tokensFor } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
+import type { TermsPair } from './terms.ts'
 
 /** A reply whose holds grow with it. */
 export interface HeldReply extends Billable {
@@ -27,7 +28,7 @@ export class RunningHold implements Indexed {
   readonly keyHold: Hold
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
-  terms: Terms
+  terms: TermsPair
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false
   /** The failed attempt that was accounted for last. */
@@ -44,7 +45,7 @@ export class RunningHold implements Indexed {
   /** Whether the balance covered less than requested. The hold must be used up before the balance is asked again. */
   #underfunded: boolean
 
-  constructor(keyHold: Hold, quotaHolds: readonly Hold[], ledger: Ledger, terms: Terms, ahead: number) {
+  constructor(keyHold: Hold, quotaHolds: readonly Hold[], ledger: Ledger, terms: TermsPair, ahead: number) {
     this.keyHold = keyHold
     this.quotaHolds = quotaHolds
     this.terms = terms
@@ -78,8 +79,8 @@ export class RunningHold implements Indexed {
   receipt(x: Billable): { charge: bigint; balance: bigint } {
     // A complete reply is billed as reported. One that is ended early is billed as observed.
     const charge = x.complete
-      ? billFor(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms).charge
-      : runningCharge(x, this.terms)
+      ? billFor(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms.charged).charge
+      : runningCharge(x, this.terms.charged)
     return { charge, balance: this.keyHold.balance + this.keyHold.amount - charge }
   }
 
@@ -95,30 +96,34 @@ export class RunningHold implements Indexed {
   progress(x: HeldReply): Promise<void> | undefined {
     if ((x.delivered < this.#checkAtBytes && !x.gone) || x.complete) return undefined
     if (!this.#extending) this.#check(x)
-    return this.#extending && this.amount <= runningCharge(x, this.terms) ? this.#extending : undefined
+    return this.#extending && this.amount <= runningCharge(x, this.terms.held) ? this.#extending : undefined
   }
 
   /** Called about once per second. Checks a silent reply like `progress`. */
   tick(): void {
     const x = this.silent
-    if (x && !x.complete && !this.#extending && growsByClock(x, this.terms)) this.#check(x)
+    if (x && !x.complete && !this.#extending && growsByClock(x, this.terms.held)) this.#check(x)
   }
 
   #check(x: HeldReply): void {
-    const running = runningCharge(x, this.terms)
+    const running = runningCharge(x, this.terms.held)
     if (x.gone) {
       // A reply without a listener is read only as far as its hold goes.
       if (running >= this.amount) x.giveUp()
       return
     }
     const limit = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-    if (limit !== Infinity && runningCharge(x, this.terms, limit) <= this.amount) {
+    if (limit !== Infinity && runningCharge(x, this.terms.held, limit) <= this.amount) {
       this.#checkAtBytes = beyond(limit)
       return
     }
-    const wanted = runningCharge(x, this.terms, this.#aheadTokens)
+    const wanted = runningCharge(x, this.terms.held, this.#aheadTokens, true)
+    const { tools, advisors } = this.terms.held.extras
+    const isPlain = tools.length + advisors.length === 0
+    const call = isPlain ? 0n : wanted - runningCharge(x, this.terms.held, this.#aheadTokens)
     const spare = this.amount - running
-    const reserve = this.#underfunded ? 0n : (wanted - running) / 2n
+    // A call is held for completely until it begins.
+    const reserve = this.#underfunded ? 0n : call + (wanted - call - running) / 2n
     const free = wanted === running && spare >= 0n
     if (spare > reserve || free) this.#checkAtBytes = x.delivered + this.#bytesFor(x, spare - reserve)
     else this.#extending = this.#extend(x, wanted)
@@ -136,13 +141,13 @@ export class RunningHold implements Indexed {
 
   #extended(x: HeldReply, wanted: bigint, before: bigint): void {
     this.#underfunded = this.amount < wanted
-    const usedUp = this.#underfunded && this.amount === before && this.amount <= runningCharge(x, this.terms)
+    const usedUp = this.#underfunded && this.amount === before && this.amount <= runningCharge(x, this.terms.held)
     // More may have been delivered in the meantime. A reply that is complete is not ended again.
     if (!usedUp) this.#check(x)
-    else if (!x.complete) x.stop('budget', cancelUsage(x, this.terms))
+    else if (!x.complete) x.stop('budget', cancelUsage(x, this.terms.charged))
   }
 
   #bytesFor(x: HeldReply, nano: bigint): number {
-    return Math.max(1, tokensFor(nano, (this.#outputRate ??= outputRateOf(x, this.terms))) * SAFE_BYTES_PER_TOKEN)
+    return Math.max(1, tokensFor(nano, (this.#outputRate ??= outputRateOf(x, this.terms.held))) * SAFE_BYTES_PER_TOKEN)
   }
 }

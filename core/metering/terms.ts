@@ -7,8 +7,9 @@ import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import { weigh } from './input.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
 import { entryNamed } from './pricing.ts'
-import { modelOf, reasoningOf } from '../exchange/model.ts'
+import { reasoningOf } from '../exchange/model.ts'
 import type { MeterState } from './meter-state.ts'
+import type { ConversationOwner } from './prefixes.ts'
 
 /** Minimum output tokens and milliseconds of a reply from which to learn its model's speed. */
 const RATE_MIN = { tokens: 200, ms: 1000 } as const
@@ -16,6 +17,13 @@ const RATE_MIN = { tokens: 200, ms: 1000 } as const
 const BODY_BYTES_MAX = 16_384
 
 type Known = Exchange & With<'key' | 'body' | 'model' | 'route' | 'extras'>
+
+/** What an exchange is charged by, and what is held for it. */
+export interface TermsPair {
+  readonly charged: Terms
+  /** With what other keys have shown about the model. */
+  readonly held: Terms
+}
 
 /**
  * Returns the terms of one exchange.
@@ -29,23 +37,36 @@ export function termsOf(
   rates: Rates & { readonly outputRate: number; readonly cacheLifetime: number },
   meter: MeterState,
   now: number,
-): Terms {
+): TermsPair {
   const { entry } = x.model
   const { translation } = x.route
+  const { learned, prefixes } = meter
   const extras = translation ? translatedExtras(x.extras, translation.asksForTier) : x.extras
-  const model = modelOf(x)
-  return {
+  const [model, key, owner] = [upstreamModel(x), x.key.id, conversationOwner(x)]
+  const charged: Terms = {
     ...rates,
     reasoning: reasoningOf(x),
-    outputRate: entry.outputRate ?? meter.learned.rate(model, rates.outputRate),
-    overhead: entry.overhead ?? meter.learned.overhead(model, x.key.id),
+    outputRate: entry.outputRate ?? learned.ownRate(model, key, rates.outputRate),
+    overhead: entry.overhead ?? learned.ownOverhead(model, key),
     weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
     extras,
     entryOf: name => entryNamed([entry, ...models.values()], name),
-    prefix: once(() =>
-      meter.prefixes.find({ account: x.key.id, model, format: x.format }, x.body, now, rates.cacheLifetime * 1000),
-    ),
+    prefix: once(() => prefixes.find(owner, x.body, now, rates.cacheLifetime * 1000)),
   }
+  const outputRate = entry.outputRate ?? learned.heldRate(model, key, rates.outputRate)
+  const overhead = entry.overhead ?? learned.heldOverhead(model, key)
+  const isSame = outputRate === charged.outputRate && overhead === charged.overhead
+  return { charged, held: isSame ? charged : { ...charged, outputRate, overhead } }
+}
+
+/** Returns the name of an upstream's model. Another upstream may add other tokens to it, and be faster. */
+export function upstreamModel({ route, model }: Known): string {
+  return `${route.upstream.name} ${model.entry.sends}`
+}
+
+/** The scope of a prompt cache: what a key has sent to one account of an upstream. */
+function conversationOwner(x: Known): ConversationOwner {
+  return { key: x.key.id, account: x.route.account.name, model: x.model.entry.sends, format: x.format }
 }
 
 /** Evaluates a function at the first call only. */
@@ -57,25 +78,16 @@ function once<T>(look: () => T): () => T {
 /** Learns from a reply whose upstream reported its usage. @param now milliseconds since the epoch */
 export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, now: number): void {
   const { learned, prefixes } = meter
-  const model = modelOf(x)
+  const model = upstreamModel(x)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
   // If the provider ran tools, each pass read from the cache again.
   const cachedTokens = providerTools ? 0 : usage.cacheRead
-  prefixes.learn(
-    { account: x.key.id, model, format: x.format },
-    x.body,
-    { inputTokens: inputTokens(usage), cachedTokens },
-    now,
-  )
+  prefixes.learn(conversationOwner(x), x.body, { inputTokens: inputTokens(usage), cachedTokens }, now)
   // Several concurrent choices, and tools, change the apparent speed of the model.
   if (providerTools || x.format.choices(x.body) > 1) return
   if (usage.output >= RATE_MIN.tokens && x.elapsedMs >= RATE_MIN.ms)
-    learned.learn(model, x.key.id, 'rate', (usage.output * 1000) / x.elapsedMs)
+    learned.learn(model, x.key, 'rate', (usage.output * 1000) / x.elapsedMs, now)
   if (textBytes > BODY_BYTES_MAX || tokens > 0 || unbounded) return
-  learned.learn(
-    model,
-    x.key.id,
-    'overhead',
-    Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN)),
-  )
+  const added = Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN))
+  learned.learn(model, x.key, 'overhead', added, now)
 }

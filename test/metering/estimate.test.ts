@@ -1,5 +1,5 @@
 import t from 'tap'
-import { heldCalls, holdFor, outputOf, outputRateOf, runningCharge } from '../../core/metering/charge.ts'
+import { callsFor, heldCalls, holdFor, outputOf, outputRateOf, runningCharge } from '../../core/metering/charge.ts'
 import {
   asInput,
   beyond,
@@ -14,7 +14,7 @@ import {
   type Terms,
 } from '../../core/metering/estimate.ts'
 import { NO_EXTRAS } from '../../core/metering/extras.ts'
-import { adviceSoFar, asCancelled, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
+import { adviceAsked, adviceOf, asCancelled, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
 import type { UsageTally } from '../../core/formats/index.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 import { bodyFrom, CHAT, format, modelOf } from '../plugins/facts.ts'
@@ -31,6 +31,10 @@ const model = (more: object): Billable['model'] => {
 }
 const body = (more: object) => bodyFrom({ model: 'm', max_tokens: 1000, messages: [], ...more })
 const weight = (more: object): Terms => ({ ...TERMS, weight: { ...TERMS.weight, ...more } })
+const searching = (most: number | undefined, type = 'web_search_20250305') => ({
+  ...NO_EXTRAS,
+  tools: [{ kind: 'webSearch', type, param: 'tools[0]', index: 0, most } as never],
+})
 const HIDDEN: Terms = { ...TERMS, reasoning: 'hidden' }
 
 t.test('the output limit is the smaller of the request and the model, for all choices together', t => {
@@ -106,12 +110,13 @@ t.test('a report is plausible within windows and limits, and within what there w
   t.notOk(isPlausible({ input_tokens: 400_001 }))
   t.ok(isPlausible({ input_tokens: 2_000_000 }, {}, weight({ providerTools: true })), 'ten passes of tools')
   t.notOk(isPlausible({ input_tokens: 2_000_001 }, {}, weight({ providerTools: true })))
-  t.ok(isPlausible({ output_tokens: 10_000 }), 'ten times the limit')
-  t.notOk(isPlausible({ output_tokens: 10_001 }))
-  t.ok(isPlausible({ output_tokens: 4096 }, { body: body({ max_tokens: 1 }) }), '4096 tokens in any case')
-  t.notOk(isPlausible({ output_tokens: 4097 }, { body: body({ max_tokens: 1 }) }))
-  t.ok(isPlausible({ output_tokens: 15_150 }, { silentMs: 100_000 }), 'what there was time for')
-  t.notOk(isPlausible({ output_tokens: 15_151 }, { silentMs: 100_000 }))
+  const small = { body: body({ max_tokens: 1 }) }
+  t.ok(isPlausible({ output_tokens: 12_000 + 4096 }, small), 'eight times the rate for ten seconds, whatever the limit')
+  t.notOk(isPlausible({ output_tokens: 12_000 + 4097 }))
+  t.ok(isPlausible({ output_tokens: 4096 }, { ...small, elapsedMs: 0 }), '4096 tokens in any case')
+  t.notOk(isPlausible({ output_tokens: 4097 }, { ...small, elapsedMs: 0 }))
+  t.ok(isPlausible({ output_tokens: 4096 + 900 }, { elapsedMs: 0, delivered: 900 }), 'a token has at least a byte')
+  t.ok(isPlausible({ output_tokens: 4096 + 450 }, { elapsedMs: 0, encryptedBytes: 900 }), 'or two encrypted bytes')
   t.end()
 })
 
@@ -119,37 +124,81 @@ t.test('only the implausible part of a report is reduced, its largest counters f
   const x = replied(undefined, false, { delivered: 300 })
   const estimate = { ...NO_USAGE, input: 200, output: 100 }
   const report = { ...NO_USAGE, input: 500_000, cacheRead: 50, output: 120 }
-  t.match(bounded(report, estimate, x, TERMS, false), { input: SAID - 50, cacheRead: 50, output: 120 })
-  t.match(bounded(report, estimate, x, TERMS, true), { input: 150, cacheRead: 50, output: 120 }, 'as estimated')
+  t.match(bounded(report, estimate, x, TERMS), { input: SAID - 50, cacheRead: 50, output: 120 })
   const long = { ...NO_USAGE, input: 10, output: 90_000, reasoning: 80_000 }
-  t.match(bounded(long, estimate, x, TERMS, false), { input: 10, output: 300, reasoning: 300 })
-  t.match(bounded(long, estimate, x, HIDDEN, false), { output: 1300 }, 'and its limit may have been used unseen')
+  t.match(bounded(long, estimate, x, TERMS), { input: 10, output: 16_096, reasoning: 16_096 }, 'what is plausible')
   t.end()
 })
 
 t.test('a hold covers all input and the output at their dearest', t => {
   const x = replied(undefined, false)
-  const none = heldCalls(x, TERMS).most
+  const none = heldCalls(x, TERMS)
   t.equal(holdFor(x, 100, TERMS, none), BigInt(SAID / 2) * INPUT + 100n * OUTPUT)
   t.equal(holdFor(x, 0, weight({ caches: '5m' }), none), BigInt(SAID / 2) * CACHE_WRITE)
   const predicted: Terms = { ...TERMS, extras: { ...NO_EXTRAS, predicted: 7 } }
   t.equal(holdFor(x, 0, predicted, none), BigInt(SAID / 2) * INPUT + 7n * OUTPUT)
-  t.equal(outputOf(x, BigInt(SAID / 2) * INPUT + 40n * OUTPUT, TERMS), 40, 'the rest of a hold, in output tokens')
+  t.equal(outputOf(x, BigInt(SAID / 2) * INPUT + 40n * OUTPUT, TERMS, none), 40, 'the rest of a hold, in output tokens')
   t.equal(outputRateOf(x, TERMS), OUTPUT * 1_000_000n)
   t.end()
 })
 
 t.test('a JSON request holds for every call that it allows, and a stream needs only one', t => {
-  const kind = 'webSearch' as const
-  const search = (most?: number) => ({ kind, type: 'web_search', param: 'tools[0]', index: 0, most }) as never
-  const terms = (most?: number): Terms => ({ ...TERMS, toolCalls: 10, extras: { ...NO_EXTRAS, tools: [search(most)] } })
+  const terms = (most?: number, type = 'web_search_20250305'): Terms => ({ ...TERMS, extras: searching(most, type) })
   const stream = replied(undefined, false)
   const whole = replied(undefined, false, { body: body({}) })
-  t.same(heldCalls(stream, terms()).most.calls, { webSearch: 10 })
-  t.same(heldCalls(stream, terms()).least.calls, { webSearch: 1 })
-  t.same(heldCalls(stream, terms(30)).most.calls, { webSearch: 10 })
-  t.same(heldCalls(whole, terms(30)).most.calls, { webSearch: 30 })
-  t.same(heldCalls(whole, terms(30)).least.calls, { webSearch: 30 })
+  const chat = { format: format(CHAT) }
+  const search = 20_000
+  const times = (count: number) => ({ calls: { webSearch: count }, results: Array.from({ length: count }, () => search) })
+  t.match(heldCalls(stream, terms()), times(1))
+  t.match(heldCalls(stream, terms(30)), times(1))
+  t.match(heldCalls(replied(undefined, false, chat), terms()), times(10), 'this format does not report calls')
+  t.match(heldCalls(whole, terms()), times(10))
+  t.match(heldCalls(whole, terms(30)), times(30))
+  t.match(heldCalls(whole, terms(30), 1), times(1), 'and no less than one')
+  t.match(heldCalls(replied(undefined, false, { ...chat, body: body({}) }), terms(), 1), times(10), 'without a limit')
+  t.match(heldCalls(whole, terms(undefined, 'web_search'), 1), times(10), 'a tool that takes no limit')
+  t.match(heldCalls(whole, terms(9e9)), { calls: { webSearch: 1000 } })
+  t.end()
+})
+
+t.test('each pass after a call reads the whole input again, with the results of all calls before', t => {
+  const x = replied(undefined, false, { body: body({}) })
+  const terms = { ...TERMS, extras: searching(3) }
+  const [said, found] = [BigInt(SAID / 2), 20_000n]
+  // The input four times, and the results three times, twice and once.
+  const input = 4n * said + 6n * found
+  t.equal(holdFor(x, 0, terms, heldCalls(x, terms)), input * INPUT + 3n * 10_000_000n)
+  const cached = { ...terms, weight: { ...TERMS.weight, caches: '5m' as const } }
+  const written = said + 3n * found
+  t.equal(holdFor(x, 0, cached, heldCalls(x, cached)), (input - written) * INPUT + written * CACHE_WRITE + 30_000_000n)
+  t.equal(callsFor(x, 2n * said * INPUT + found * INPUT + 10_000_000n, 0, terms), 1)
+  t.equal(callsFor(x, 3n * (said + found) * INPUT + 20_000_000n, 0, terms), 2)
+  t.equal(callsFor(x, 0n, 0, terms), 1, 'no less than one')
+  const small = { ...terms, weight: { ...TERMS.weight, textBytes: 400_000 } }
+  const passes = 4n * 200_000n + 3n * found
+  t.equal(holdFor(x, 0, small, heldCalls(x, small)), passes * INPUT * 2n + 30_000_000n, 'a pass reads one window at most')
+  t.end()
+})
+
+t.test('a running reply counts the calls that it has begun, by the bytes of their results if it has them', t => {
+  const terms = { ...TERMS, extras: searching(undefined) }
+  const said = SAID / 2
+  const x = replied(undefined, false, { delivered: 2 })
+  const tally = x.tally as unknown as UsageTally
+  t.equal(cancelUsage(x, terms).input, said)
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'a' }] })
+  t.equal(cancelUsage(x, terms).input, 2 * said + 20_000)
+  tally.observe({ rounds: [{ kind: 'otherTools', id: 'a', resultBytes: 8000 }] })
+  t.equal(cancelUsage(x, terms).input, 2 * said + 4000, 'by their bytes')
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'b' }] })
+  t.equal(cancelUsage(x, terms).input, 3 * said + 2 * 4000 + 20_000)
+  tally.addUsage({ input_tokens: 50_000 })
+  t.equal(cancelUsage(x, terms).input, 50_000, 'until the input is reported')
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'c' }] })
+  t.equal(cancelUsage(x, terms).input, 2 * 50_000 + 20_000)
+  t.equal(cancelUsage(x, terms, [9]).input, 3 * 50_000 + 20_000 * 2 + 9, 'and one more')
+  t.equal(cancelUsage(replied(undefined, false), terms).input, 2 * said + 20_000, 'one may have begun unseen')
+  t.equal(observed(replied(undefined, false), terms).input, SAID / 3, 'which an estimate does not count')
   t.end()
 })
 
@@ -173,15 +222,15 @@ t.test('tools and advice that a cancelled reply has not reported count as used o
     'this format reports calls before content',
   )
   const advised: Terms = { ...TERMS, extras: { ...NO_EXTRAS, advisors: [{ entry: large, most: 3 }] } }
-  const usage = { ...NO_USAGE, input: 200 }
-  t.match(adviceSoFar(usage, replied(undefined, false), advised), [
-    { usage: { input: 200, output: 1000 }, model: 'acme/famA-large-5' },
-  ])
-  t.same(adviceSoFar(usage, replied(undefined, false, { delivered: 1 }), advised), [])
+  t.equal(adviceAsked(replied(undefined, false)), 1)
+  t.match(adviceOf(200, 1, advised), [{ usage: { input: 200, output: 1000 }, model: 'acme/famA-large-5' }])
+  t.equal(adviceAsked(replied(undefined, false, { delivered: 1 })), 0)
+  t.same(adviceOf(200, 0, advised), [])
   const often = replied(undefined, false)
   for (let nth = 0; nth < 9; nth++)
     (often.tally as unknown as UsageTally).observe({ calls: [{ kind: 'advisor', id: String(nth) }] })
-  t.match(adviceSoFar(usage, often, advised), [{ usage: { input: 600 } }], 'not more often than the request allows')
+  t.equal(adviceAsked(often), 9)
+  t.match(adviceOf(200, 9, advised), [{ usage: { input: 600 } }], 'not more often than the request allows')
   t.match(images({ imageGeneration: 2 }, PRICE, 7000), [{ usage: { output: 14_000, imageOutput: 14_000 } }])
   t.same(images({ webSearch: 2 }, PRICE, 7000), [])
   t.end()

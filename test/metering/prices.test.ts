@@ -201,25 +201,48 @@ t.test('implausible calls are quarantined, and charged only as far as they are p
   }
 })
 
-t.test('a hold covers as many calls as the request allows, and a stream needs at least one', async t => {
+t.test('a JSON request holds for as many calls as it allows, and a stream for one', async t => {
   const place = await Exchanges.load(priced(CALLS))
   const tools = (max_uses?: number): object[] => [
     { type: 'web_search_20250305', name: 'web_search', ...(max_uses !== undefined && { max_uses }) },
   ]
-  // A stream ends with its balance. A JSON reply is held in full, and limited if it has no limit.
+  // The results of a call cost as much as six searches, in each pass that reads them. The request costs a thirtieth.
   for (const stream of [true, false]) {
     const asked: Ended[] = []
     for (const times of [1, 4, 30, undefined]) asked.push(await place.ask('messages', { tools: tools(times), stream }))
     const [one, ...others] = asked.map(({ held }) => held) as [bigint, ...bigint[]]
     t.same(
       others.map(each => Math.round(Number(each - one) / Number(SEARCH))),
-      stream ? [3, 9, 9] : [3, 29, 9],
+      stream ? [0, 0, 0] : [3 + 6 * 9, 30 + 6 * 464, 9 + 6 * 54],
     )
     t.same(asked.at(-1)?.sent['tools'], stream ? tools() : tools(10))
     // A few bytes of the requests differ.
     const leasts = new Set(asked.map(({ least }) => least / SEARCH))
-    t.equal(leasts.size, stream ? 1 : 4, 'a balance that covers one call of a stream is enough')
+    t.equal(leasts.size, 1, 'a balance that covers one call is enough')
   }
+})
+
+t.test('a balance that covers fewer calls than a JSON request allows lowers its limit', async t => {
+  const tool = { type: 'web_search_20250305', name: 'web_search', max_uses: 30 }
+  for (const [thousandths, calls] of [
+    [200, 1],
+    [400, 2],
+    [2000, 7],
+    [90_000, 30],
+  ] as const) {
+    const place = await Exchanges.load(priced(CALLS), BigInt(thousandths) * 1_000_000n)
+    const asked = { messages: say('hi'), max_tokens: 64_000 }
+    const { sent, held } = await place.ask('messages', { ...asked, tools: [tool] })
+    t.equal(sent.tools[0].max_uses, calls, `${thousandths} thousandths`)
+    t.ok(sent.max_tokens >= 4096, `${thousandths}: ${sent.max_tokens}`)
+    t.ok(held > 0n)
+    const other = await place.ask('responses', { tools: [{ type: 'web_search' }], max_tool_calls: 30 })
+    t.equal(other.sent.max_tool_calls, calls, `${thousandths} thousandths`)
+  }
+  const poor = await Exchanges.load(priced(CALLS), 50_000_000n)
+  t.match((await poor.ask('messages', { tools: [tool] })).error, { code: 'allocation_exhausted' })
+  const chat = await poor.ask('chat-completions', { web_search_options: {} })
+  t.match(chat.error, { code: 'allocation_exhausted' }, 'this format cannot limit its calls')
 })
 
 t.test('long input is charged at its own rates from its first token, cached input included', async t => {
@@ -430,9 +453,17 @@ t.test('a reply of a dearer model of the same upstream is charged as that, and m
   }
 })
 
-t.test('ten images of a tool are held', async t => {
-  const place = await Exchanges.load(priced(CALLS), 1_100_000_000n)
-  t.match((await place.ask('responses', { tools: [{ type: 'image_generation' }] })).error, {
+t.test('as many images of a tool are allowed as the balance covers', async t => {
+  for (const [thousandths, images] of [
+    [10_000, 10],
+    [1100, 3],
+  ] as const) {
+    const place = await Exchanges.load(priced(CALLS), BigInt(thousandths) * 1_000_000n)
+    const { sent } = await place.ask('responses', { tools: [{ type: 'image_generation' }] })
+    t.equal(sent.max_tool_calls, images)
+  }
+  const poor = await Exchanges.load(priced(CALLS), 300_000_000n)
+  t.match((await poor.ask('responses', { tools: [{ type: 'image_generation' }] })).error, {
     code: 'allocation_exhausted',
   })
 })

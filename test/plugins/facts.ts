@@ -58,6 +58,8 @@ export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['ke
     label: 'sk-...abcd',
     balance: 10n * NANO,
     granted: 10n * NANO,
+    settled: 0n,
+    createdAt: NOW,
     ...more,
   }
 }

@@ -10,7 +10,7 @@ const host = hostWith({
   ledger: { background: { state: { backlogBytes: 0 } }, drifted: 1, waiting: 2, live: 3 },
   meter: {
     quarantined: 4,
-    suspensions: 5,
+    doubtAlarms: 5,
     unpriced: 6,
     belowCost: 7,
     unread: new UnreadUsage(),

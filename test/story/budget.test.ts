@@ -306,7 +306,7 @@ t.test('more choices than any provider gives are refused; requested choices coun
   upstream.script = ({ json: asked }, res) => {
     const tokens = Number(asked['max_tokens']) * Number(asked['n'])
     json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+      choices: [{ message: { content: 'x'.repeat(tokens) }, finish_reason: 'stop' }],
       usage: { prompt_tokens: 4, completion_tokens: tokens },
     })
   }

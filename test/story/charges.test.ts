@@ -97,19 +97,19 @@ const nano = async (g: TestGateway, key: string): Promise<bigint> => BigInt((awa
 t.test('a client that leaves between the last content and the usage pays what the provider bills', async t => {
   const place = await scene(t)
   const { g, upstream } = place
-  // Each reply has 100,000 hidden tokens, of which nothing was delivered.
+  // Each reply has 4000 hidden tokens, of which nothing was delivered.
   for (const onlyText of [true, false]) {
     const { opens, open } = gate()
     const key = await place.key('famC', '10')
     upstream.script = stream(
       chunk({ content: 'The answer.' }) + (onlyText ? chunk({}, 'stop') : ''),
       opens,
-      (onlyText ? '' : chunk({}, 'stop')) + chatUsage({ prompt_tokens: 9, completion_tokens: 100_003 }),
+      (onlyText ? '' : chunk({}, 'stop')) + chatUsage({ prompt_tokens: 9, completion_tokens: 4003 }),
     )
     await leavesAfter(g, onlyText ? '"stop"' : 'answer', CHAT, { key, body: { ...FAMC, stream: true } })
     open()
     matchAll(t, await g.settled(key), [
-      { status: 'client_gone', usage_source: 'upstream', output_tokens: 100_003, input_tokens: 9 },
+      { status: 'client_gone', usage_source: 'upstream', output_tokens: 4003, input_tokens: 9 },
     ])
   }
   const { opens, open } = gate()
@@ -119,7 +119,7 @@ t.test('a client that leaves between the last content and the usage pays what th
     object: 'response',
     status: 'completed',
     output: [],
-    usage: { input_tokens: 100_000, output_tokens: 100_003 },
+    usage: { input_tokens: 100_000, output_tokens: 4003 },
   }
   upstream.script = stream(
     typed({
@@ -134,7 +134,7 @@ t.test('a client that leaves between the last content and the usage pays what th
   )
   await leavesAfter(g, 'output_text.done', RESPONSES, { key, body: { model: FAMC.model, input: 'hi', stream: true } })
   open()
-  matchAll(t, await g.settled(key), [{ usage_source: 'upstream', output_tokens: 100_003, input_tokens: 100_000 }])
+  matchAll(t, await g.settled(key), [{ usage_source: 'upstream', output_tokens: 4003, input_tokens: 100_000 }])
 })
 
 t.test('a hundred and fifty clients that leave at once are all charged', async t => {
@@ -148,7 +148,7 @@ t.test('a hundred and fifty clients that leave at once are all charged', async t
   upstream.script = stream(
     chunk({ content: 'The answer.' }) + chunk({}, 'stop'),
     opens,
-    chatUsage({ prompt_tokens: 9, completion_tokens: 40_000 }),
+    chatUsage({ prompt_tokens: 9, completion_tokens: 4000 }),
   )
   const keys = await Promise.all(Array.from({ length: 5 }, () => place.key('famC', '100')))
   await Promise.all(
@@ -157,7 +157,7 @@ t.test('a hundred and fifty clients that leave at once are all charged', async t
     ),
   )
   open()
-  const reported = { output_tokens: 40_000, usage_source: 'upstream' }
+  const reported = { output_tokens: 4000, usage_source: 'upstream' }
   for (const key of keys) {
     matchAll(
       t,
@@ -338,7 +338,7 @@ t.test('of several members that limit the output, the largest is held, and all a
 })
 
 t.test(
-  'the tokens that an upstream adds to each prompt are held once they are known: from the file, from the key, and from many keys',
+  'the tokens that an upstream adds to each prompt are held once they are known: from the file, or from the key',
   async t => {
     for (const stated of [undefined, 1000]) {
       const place = await scene(t, famC({ reasoning: 'none', ...(stated !== undefined && { overhead: stated }) }))
@@ -353,21 +353,22 @@ t.test(
       t.same(answers, [200, 200, 200, 429, 429])
       t.ok((await nano(g, key)) >= 0n)
       for (let other = 0; other < 20; other++) await ask(await place.key('famC', '0.01'))
-      t.equal(await ask(await place.key('famC', '0.002')), 429, 'a new key is held for it, too')
+      const expected = stated === undefined ? 200 : 429
+      t.equal(await ask(await place.key('famC', '0.002')), expected, 'new keys teach others nothing')
     }
   },
 )
 
 t.test('plausible usage is charged, implausible usage is capped, and an entry can be refunded', async t => {
-  const place = await scene(t, famC({ outputRate: 100_000 }))
+  const place = await scene(t)
   const { g, upstream } = place
   const key = await place.key('famC', '100')
   const reports: [string, object, object, bigint][] = [
     [
-      'reasoning outside the limit, as much as the time allows',
+      'output far above the limit',
       { max_tokens: 10 },
-      { prompt_tokens: 9, completion_tokens: 30_000 },
-      9n * INPUT + 30_000n * OUTPUT,
+      { prompt_tokens: 9, completion_tokens: 4096 },
+      9n * INPUT + 4096n * OUTPUT,
     ],
     [
       'input above two windows, by tools that the provider runs',
@@ -400,10 +401,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
   await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   const [entry] = await g.settled(key)
   t.match(entry, { quarantined: true, cost_nano: String(bytes * INPUT + 5n * OUTPUT) }, 'a token has at least a byte')
-  t.equal(g.gateway.meter.suspensions, 1, 'three within an hour raise an alarm')
-  await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
-  const [estimated] = await g.settled(key)
-  t.equal(estimated?.input_tokens, Math.ceil(Number(bytes) / 3), 'and from then on the estimate is charged')
+  t.equal(g.gateway.meter.doubtAlarms, 0, 'one key raises no alarm')
 
   const account = await g.id(key)
   const given = await g.gateway.ledger.entry(entry?.id, account)

@@ -562,7 +562,8 @@ t.test('a stream whose provider goes on searching ends when the searches have us
   const [entry] = await g.settled(key)
   t.equal(entry?.['status'], 'budget')
   const left = BigInt((await g.balance(key)).exact.balance)
-  t.ok(left > -60_000_000n, `${left} is left after ${searches} searches`)
+  // The balance covers two searches. The third has begun, and the pass that reads it has 60,000 tokens.
+  t.ok(left > -200_000_000n, `${left} is left after ${searches} searches`)
 })
 
 t.test('a stream with an advisor or audio is read on when its client leaves, and charged by its report', async t => {
@@ -634,13 +635,13 @@ t.test('images that a tool may create are held, and charged to a client that lea
   const { secret: poor } = await g.gateway.keys.create({
     type: 'famC',
     name: '',
-    credits: 1_100_000_000n,
+    credits: 300_000_000n,
     expiresAt: undefined,
   })
   t.equal(
     (await ask(place, 'responses', { tools: [{ type: 'image_generation' }] }, poor)).status,
     429,
-    'ten images of 7000 tokens',
+    'not even one image of 7000 tokens',
   )
   const key = await g.key('famC', 1000n)
   upstream.script = (_received, res) => {

@@ -101,9 +101,14 @@ const EXTRAS: Readonly<Record<string, object>> = {
 const IMAGE = 3000
 /** Milliseconds between the last content and the usage. */
 const USAGE_AFTER_MS = 30
-/** Input tokens that a search adds, which the provider reports only at the end, and the tokens held for it. */
-const FOUND = 5000
-const HELD_FOR_TOOLS = 10_000
+/** Tokens that each search of a request finds: the later ones find more. The provider reports them only at the end. */
+const FOUND = [1000, 2000, 4000]
+/** Bytes of a token of what was found, as the messages format delivers it. */
+const FOUND_BYTES = 4
+/** Milliseconds of a search. */
+const SEARCH_MS = 20
+/** Tokens that are held for the results of a search. */
+const HELD_FOR_SEARCH = 20_000
 /** Minimum bytes of a request beside its text, and tokens of a message beside its own. */
 const FRAME = 4
 
@@ -172,9 +177,10 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
 
 /** The provider's bill for one request, and the maximum that it could bill for what it sent. */
 interface Bill {
-  readonly input: number
-  /** The part of the input that searches found. */
-  readonly found: number
+  /** The input of all passes: each search is followed by one more, which reads everything again. */
+  input: number
+  /** The input of the first pass. */
+  readonly said: number
   output: number
   /** Bytes of text that it sent, and the milliseconds that it took. */
   sent: number
@@ -186,7 +192,7 @@ interface Bill {
   readonly conditions: { readonly service_tier?: string; readonly speed?: string; readonly inference_geo?: string }
   /** The dearest conditions under which it could have been served. */
   readonly dearest: bigint
-  readonly searches: number
+  searches: number
   readonly sound: number
   readonly spoken: boolean
   /** Rejected tokens of a prediction: a part of the output. */
@@ -222,7 +228,7 @@ export class Provider {
       ) || Infinity
     const choices = Number(json['n'] ?? 1)
     const image = /https:\/\/example\.com/.test(body) ? IMAGE : 0
-    const found = body.includes('web_search') ? FOUND : 0
+    const searches = body.includes('web_search') ? 1 + (path === '/v1/chat/completions' ? 0 : text.length % 3) : 0
     const asked = ['service_tier', 'speed', 'inference_geo'].flatMap(member =>
       typeof json[member] === 'string' ? [[member, json[member]] as const] : [],
     )
@@ -252,17 +258,18 @@ export class Provider {
       body.includes('code_interpreter') ||
       body.includes('"model":"acme/strange"')
     const sound = body.includes('input_audio') ? SOUND : 0
+    const said = Math.ceil(text.length / bytesPerToken) + FRAME + image + sound
     const bill: Bill = {
       conditions: forbidden || otherwise ? { service_tier: 'never' } : conditions,
       dearest: dearest.reduce((all, factor) => (all * factor) / 10n, 10n),
-      searches: found > 0 ? 1 + (text.length % 2) * (path === '/v1/chat/completions' ? 0 : 1) : 0,
+      searches: 0,
       sound,
       // Only this format has audio.
       spoken: path === '/v1/chat/completions' && JSON.stringify(json['modalities'] ?? '').includes('audio'),
       rejected: 0,
       advised: body.includes('advisor_20260301'),
-      input: Math.ceil(text.length / bytesPerToken) + FRAME + image + found + sound,
-      found,
+      input: said,
+      said,
       output: 0,
       sent: 0,
       began: performance.now(),
@@ -276,8 +283,13 @@ export class Provider {
     const reasons = !body.includes('terra')
     const close = new Promise<void>(resolve => res.on('close', resolve))
     reply.begin()
-    for (let search = 0; search < bill.searches; search++) reply.search(search)
-    if (bill.advised) reply.advise()
+    for (let found = 0; bill.searches < searches && !res.destroyed; bill.searches++) {
+      reply.search(bill.searches)
+      found += FOUND[bill.searches] ?? 0
+      bill.input += said + found
+      if (bill.searches + 1 < searches) await Promise.race([sleep(SEARCH_MS), close])
+    }
+    if (bill.advised && !res.destroyed) reply.advise()
     const predicted = /p{90}/.test(body) ? Math.min(20, left) : 0
     for (const { hiddenMs, words } of phases) {
       if (res.destroyed || left <= 0) break
@@ -341,7 +353,7 @@ class Reply {
           id: 'm',
           role: 'assistant',
           content: [],
-          usage: { input_tokens: this.#bill.input - this.#bill.found, output_tokens: 1 },
+          usage: { input_tokens: this.#bill.said, output_tokens: 1 },
         },
       })
       this.#event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } })
@@ -369,9 +381,13 @@ class Reply {
   search(index: number): void {
     if (!this.#stream) return
     if (this.#path === '/v1/messages') {
-      const block = { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} }
-      this.#event({ type: 'content_block_start', index: 10 + index, content_block: block })
-      this.#event({ type: 'content_block_stop', index: 10 + index })
+      const call = { type: 'server_tool_use', id: `s${index}`, name: 'web_search', input: {} }
+      const content = [{ type: 'web_search_result', encrypted_content: 'f'.repeat((FOUND[index] ?? 0) * FOUND_BYTES) }]
+      const result = { type: 'web_search_tool_result', tool_use_id: `s${index}`, content }
+      for (const [nth, block] of [call, result].entries()) {
+        this.#event({ type: 'content_block_start', index: 10 + 2 * index + nth, content_block: block })
+        this.#event({ type: 'content_block_stop', index: 10 + 2 * index + nth })
+      }
     } else if (this.#path === '/v1/responses') {
       this.#event({ type: 'response.output_item.done', output_index: 10 + index, item: this.#searchItem(index) })
     }
@@ -595,25 +611,37 @@ function scaled(tokens: bigint, names: readonly string[]): bigint {
   return (exact + parts - 1n) / parts
 }
 
-/** What the gateway cannot have seen: tokens in flight, and what was made while the process was late. */
-function unseenIn({ choices, dearest, spoken }: Bill, inFlight: boolean, lateMs: number): bigint {
+/**
+ * What the gateway cannot have seen: tokens in flight, and what was made while the process was late, which includes
+ * searches.
+ */
+function unseenIn({ choices, dearest, spoken, searches, said }: Bill, inFlight: boolean, lateMs: number): bigint {
   const tokens = (inFlight ? IN_FLIGHT : 0) + Math.ceil((lateMs * RATE * choices) / 1000)
-  return (BigInt(tokens) * (spoken ? PRICE.spoken : LONG.output) * dearest) / 10n
+  const passes = Math.max(0, Math.min(searches - 1, Math.ceil(lateMs / SEARCH_MS)))
+  const found = FOUND.reduce((sum, each) => sum + each)
+  return (
+    (BigInt(tokens) * (spoken ? PRICE.spoken : LONG.output) * dearest) / 10n +
+    BigInt(passes) * (SEARCH + (BigInt(said + found) * LONG.input * dearest) / 10n)
+  )
 }
 
 /**
  * The maximum that a provider could have billed that sent the same bytes in the same time, at the declared rate and
  * within the limit.
  */
-function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken }: Bill, lateMs: number): bigint {
+function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken, advised }: Bill, lateMs: number): bigint {
   const time = ended - began + STOP_LAG_MS + 500 + lateMs
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
-  const input = BigInt(BODY_MOST + IMAGE + HELD_FOR_TOOLS)
+  const said = BODY_MOST + IMAGE
+  // A search may have begun that the provider has not told of. Advice is read in a further pass as well.
+  const rounds = Math.max(searches, 1) + (advised ? 1 : 0)
+  const found = HELD_FOR_SEARCH * rounds
+  const input = BigInt((rounds + 1) * said + (HELD_FOR_SEARCH * rounds * (rounds + 1)) / 2)
   const tokens =
     input * LONG.input + BigInt(SOUND * 4) * PRICE.sound + BigInt(output + 100) * (spoken ? PRICE.spoken : LONG.output)
   return (
     (tokens * dearest) / 10n +
-    input * ADVISOR.input +
+    BigInt(said + found) * ADVISOR.input +
     BigInt(ADVICE) * ADVISOR.output +
     BigInt(Math.max(searches, 1)) * SEARCH
   )

@@ -113,6 +113,7 @@ export const chatCompletions: Format = {
   isReply: json => list(object(json)?.['choices']).length > 0,
   marksFinalUsage: false,
   reportsCalls: false,
+  callLimit: 'none',
   storesByDefault: false,
   limitCalls: () => {},
   probe: model => ({ model, max_tokens: 16, messages: [{ role: 'user', content: 'Reply with OK.' }] }),

@@ -11,7 +11,7 @@ import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
-import { callOfBlock, takesLimit } from '../provider-tools.ts'
+import { callOfBlock, roundOfBlock, takesLimit } from '../provider-tools.ts'
 import { BUDGET_MIN } from '../translate/tools.ts'
 import { passedBetas } from './betas.ts'
 import { envelope } from './errors.ts'
@@ -31,13 +31,22 @@ function read(json: unknown): Reading {
       return withUsage(event['usage'], { final: isLast, ...(isLast && { last: true }) })
     }
     case 'message': {
-      const calls = list(event['content']).flatMap((block, index) => callOfBlock(object(block), index) ?? [])
-      return withUsage(event['usage'], { last: true, final: true, ...(calls.length > 0 && { calls }) })
+      const blocks = list(event['content']).map(object)
+      const calls = blocks.flatMap((block, index) => callOfBlock(block, index) ?? [])
+      const rounds = blocks.flatMap((block, index) => roundOfBlock(block, index) ?? [])
+      const found = { ...(calls.length > 0 && { calls }), ...(rounds.length > 0 && { rounds }) }
+      return withUsage(event['usage'], { last: true, final: true, ...found })
     }
     case 'content_block_start': {
       const block = object(event['content_block'])
       const call = callOfBlock(block, event['index'])
-      return { opens: [indexOf(event['index'])], ...encryptedIn(block?.['data']), ...(call && { calls: [call] }) }
+      const round = roundOfBlock(block, event['index'])
+      return {
+        opens: [indexOf(event['index'])],
+        ...encryptedIn(block?.['data']),
+        ...(call && { calls: [call] }),
+        ...(round && { rounds: [round] }),
+      }
     }
     case 'content_block_delta':
       return encryptedIn(object(event['delta'])?.['signature'])
@@ -99,13 +108,14 @@ export const messages: Format = {
   isReply: json => Array.isArray(object(json)?.['content']),
   marksFinalUsage: true,
   reportsCalls: true,
+  callLimit: 'each tool',
   storesByDefault: false,
-  limitCalls(body, most) {
-    body.change('tools', tool =>
-      takesLimit(object(tool)) && positive(object(tool)?.['max_uses']) === undefined
-        ? { ...object(tool), max_uses: most }
-        : tool,
-    )
+  limitCalls(body, most, unsaid) {
+    body.change('tools', tool => {
+      const said = positive(object(tool)?.['max_uses'])
+      if (!takesLimit(object(tool)) || (said !== undefined && said <= most)) return tool
+      return { ...object(tool), max_uses: Math.min(most, said ?? unsaid) }
+    })
   },
   probe: model => ({ model, max_tokens: 16, messages: [{ role: 'user', content: 'Reply with OK.' }] }),
   isOpening: json => ['message_start', 'ping'].includes(text(object(json)?.['type']) ?? ''),

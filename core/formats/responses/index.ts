@@ -4,7 +4,7 @@ import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Json, Pass, Reading } from '../terms.ts'
 import type { Format, RunningStream } from '../format.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
-import { callOfItem } from '../provider-tools.ts'
+import { callOfItem, roundOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
 import { FOREIGN_FAILURES, failureFrom, foreignFailure } from '../failures.ts'
 import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } from '../usage.ts'
@@ -25,15 +25,16 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const image = object(object(response['tool_usage'])?.['image_gen'])
   const usage = reported && image ? { ...reported, image_gen: image } : reported
   const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
-  const calls = list(response['output']).flatMap(
-    (item, index) => callOfItem(object(item), text(object(item)?.['id']) || index) ?? [],
-  )
+  const items = list(response['output']).map(object)
+  const calls = items.flatMap((item, index) => callOfItem(item, text(item?.['id']) || index) ?? [])
+  const rounds = items.flatMap((item, index) => roundOfItem(item, text(item?.['id']) || index) ?? [])
   return {
     last: true,
     terminal: true,
     final: true,
     ...(serviceTier !== undefined && { serviceTier }),
     ...(calls.length > 0 && { calls }),
+    ...(rounds.length > 0 && { rounds }),
     ...(usage && { usage }),
     ...(failed && { failure: failureFrom(response['error']) }),
   }
@@ -52,9 +53,11 @@ function read(json: unknown): Reading {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'
     const call = callOfItem(item, event['output_index'], !done)
+    const round = roundOfItem(item, event['output_index'])
     const nameBytes = done ? 0 : Buffer.byteLength(text(item?.['name']) ?? '')
     return {
       ...(call && { calls: [call] }),
+      ...(round && { rounds: [round] }),
       ...(nameBytes > 0 && { nameBytes }),
       ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }),
     }
@@ -126,10 +129,12 @@ export const responses: Format = {
   isReply: json => Array.isArray(object(json)?.['output']),
   marksFinalUsage: true,
   reportsCalls: true,
+  callLimit: 'all tools',
   storesByDefault: true,
-  limitCalls(body, most) {
-    if (positive(body.get('max_tool_calls')) === undefined && body.contents.providerTools.length > 0)
-      body.set('max_tool_calls', most)
+  limitCalls(body, most, unsaid) {
+    const said = positive(body.get('max_tool_calls'))
+    if (body.contents.providerTools.length === 0 || (said !== undefined && said <= most)) return
+    body.set('max_tool_calls', Math.min(most, said ?? unsaid))
   },
   // Each item ends with `.done` events, and the next one begins with others.
   probe: model => ({ model, input: 'Reply with OK.', max_output_tokens: 16, store: false }),

@@ -1,0 +1,85 @@
+/**
+ * Rounds: calls of tools that the provider runs, in the midst of a reply. The results of a call become input, and a
+ * further pass of the model reads the whole input again.
+ */
+import type { SeenRound } from '../formats/terms.ts'
+import type { CallName } from '../money/price.ts'
+import { inputTokens, type Usage } from '../money/usage.ts'
+import type { Billable, Terms } from './estimate.ts'
+
+/** Input tokens of a piece of advice that another model gives. */
+const ADVICE_RESULT = 1000
+
+/** What the results of one call are estimated by: an option of the metering stage. */
+const RESULTS: Readonly<Record<CallName, 'toolTokens' | 'openToolTokens' | 'mediaTokens'>> = {
+  webSearch: 'toolTokens',
+  fileSearch: 'toolTokens',
+  // Nothing limits these.
+  webFetch: 'openToolTokens',
+  codeExecution: 'openToolTokens',
+  mcp: 'openToolTokens',
+  otherTools: 'openToolTokens',
+  // The model sees the image.
+  imageGeneration: 'mediaTokens',
+}
+
+/** Returns the tokens of the results of one call. */
+export function resultOf(kind: CallName | 'advisor', terms: Terms): number {
+  return kind === 'advisor' ? ADVICE_RESULT : terms[RESULTS[kind]]
+}
+
+/** Returns one call of the tool with the largest results; nothing if the provider runs no tool. */
+export function largestRound(terms: Terms): readonly number[] {
+  const { tools, advisors } = terms.extras
+  const sizes = [...tools.map(({ kind }) => resultOf(kind, terms)), ...advisors.map(() => ADVICE_RESULT)]
+  return sizes.length === 0 ? sizes : [Math.max(...sizes)]
+}
+
+/**
+ * Adds the input of rounds to a usage. New results may be written to a prompt cache. What was read before is read again
+ * as plain input.
+ * @param results tokens of the results of each round, in their order
+ * @param most tokens that one pass can read
+ */
+export function withRounds(usage: Usage, results: readonly number[], { weight }: Terms, most: number): Usage {
+  if (results.length === 0) return usage
+  const base = inputTokens(usage)
+  let found = 0
+  let again = 0
+  for (const tokens of results) {
+    again += Math.min(most, base + found)
+    found += tokens
+  }
+  const input = usage.input + again
+  if (weight.caches === undefined) return { ...usage, input: input + found }
+  return weight.caches === '1h'
+    ? { ...usage, input, cacheWrite1h: usage.cacheWrite1h + found }
+    : { ...usage, input, cacheWrite5m: usage.cacheWrite5m + found }
+}
+
+/** Whether a call of a tool may have begun before anything has arrived. */
+export function mayHaveBegun({ delivered, tally }: Pick<Billable, 'delivered' | 'tally'>): boolean {
+  return delivered === 0 && tally.rounds.length === 0
+}
+
+/**
+ * Returns the rounds of tools that the reported input does not contain yet, by the tokens of their results.
+ * @param assumesOne whether a call of each tool counts before anything has arrived
+ */
+export function roundsSoFar(
+  { format, tally }: Billable,
+  terms: Terms,
+  bytesPerToken: number,
+  assumesOne: boolean,
+): readonly number[] {
+  const { tools, advisors } = terms.extras
+  if (tools.length + advisors.length === 0) return []
+  const seen = tally.rounds
+  if (seen.length === 0 && (assumesOne || !format.reportsCalls)) return tools.map(({ kind }) => resultOf(kind, terms))
+  return seen.map(round => resultTokens(round, terms, bytesPerToken))
+}
+
+/** Returns the tokens of the results of a call, by their bytes if they have arrived. */
+export function resultTokens({ kind, resultBytes }: SeenRound, terms: Terms, bytesPerToken: number): number {
+  return resultBytes === undefined ? resultOf(kind, terms) : Math.ceil(resultBytes / bytesPerToken)
+}
