@@ -110,6 +110,7 @@ export default definePlugin({
               typeOf(x, host).abandoned,
               !streams(x) || x.runningHold.terms.charged.weight.providerTools,
             )
+        if (!anybody) host.meter.lines.ended(x.key.id)
         done.catch((cause: unknown) =>
           host.log.warn(
             { exchange: x.id, err: cause },
@@ -128,7 +129,7 @@ export default definePlugin({
         const kind = result.billed ? 'settle' : 'void'
         const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
         const { keyHold, quotaHolds } = x.runningHold
-        host.ledger.settle(keyHold, { charge: result.charge, kind, notes, attempt })
+        holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
         // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
         holder.endQuotas(quotaHolds, result.billed ? result.parts : usedBy(x), notes)
         if (result.quarantined) quarantine(x, host)
@@ -170,7 +171,12 @@ function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host
 }
 
 /** Lowers the limits of a request that cannot be ended early to what is held: first its calls, then its output. */
-function lower(x: Exchange & Known, { amount, underfunded }: metering.RunningHold, terms: metering.Terms, host: Host): void {
+function lower(
+  x: Exchange & Known,
+  { amount, underfunded }: metering.RunningHold,
+  terms: metering.Terms,
+  host: Host,
+): void {
   const { tools, advisors } = terms.extras
   let calls = metering.CALLS_MAX
   if (!streams(x) && tools.length + advisors.length > 0) {
@@ -253,7 +259,12 @@ function holdRequest(
   const all = limit === Infinity ? terms.unlimitedOutput * choices : limit
   const ahead = stream ? Math.min(limit, holdAhead * choices) : all
   const amount = metering.holdFor(x, ahead, terms, metering.heldCalls(x, terms))
-  const least = metering.holdFor(x, Math.min(ahead, leastOutput(x, terms, host)), terms, metering.heldCalls(x, terms, 1))
+  const least = metering.holdFor(
+    x,
+    Math.min(ahead, leastOutput(x, terms, host)),
+    terms,
+    metering.heldCalls(x, terms, 1),
+  )
   const floor = (): ReturnType<HoldRequest['floor']> => floorOf(metering.delivered(x, charged), x.model.entry.priceName)
   const { id, version, rotation } = x.key
   return {

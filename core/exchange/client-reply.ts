@@ -46,6 +46,12 @@ export class ClientReply {
     return this.res.closed && !this.res.writableFinished
   }
 
+  /** The client has closed its side of the connection, or reset it. The response closes some turns later. */
+  get isLeaving(): boolean {
+    const { socket } = this.res
+    return socket === null || socket.destroyed || socket.readableEnded
+  }
+
   /** The client has not taken what it was sent. */
   get full(): boolean {
     return this.res.writableNeedDrain && !this.res.destroyed

@@ -163,7 +163,7 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    * reasoning.
    */
   readonly silentMs: number
-  /** Milliseconds for which the upstream has worked. */
+  /** Milliseconds since the request went out, until the upstream ended. */
   readonly elapsedMs: number
   /** All clients have left. The reply may still be read on. */
   readonly gone: boolean

@@ -63,6 +63,11 @@ export class Outlet {
     return this.#kept !== undefined
   }
 
+  /** Looks at the connections of the clients, and drops those that are leaving. */
+  look(): void {
+    for (const reply of this.#replies.filter(({ isLeaving }) => isLeaving)) this.#leave(reply)
+  }
+
   /** Bytes that are kept for clients that join. */
   get keptBytes(): number {
     return this.#kept?.length ?? 0
@@ -179,6 +184,7 @@ export class Outlet {
 
   /** Notes that a client has left. */
   readonly #leave = (reply: ClientReply): void => {
+    if (!this.#replies.includes(reply)) return
     this.#replies = this.#replies.filter(other => other !== reply)
     if (this.empty && !this.#over) this.#speaker?.allClientsLeft()
   }

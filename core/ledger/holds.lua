@@ -163,7 +163,7 @@ operations['settle'] = { 7, 11, function(k, a)
   end
   -- What was waived must be remembered: a repetition would find no attempt to waive it for.
   local silent = charge == 0 and waived == 0 and not before and
-    (not hold or (kind == 'void' and not quota and unlisted(account, ARGV[a + 10])))
+    (not hold or (kind == 'void' and (quota or unlisted(account, ARGV[a + 10]))))
   local listed = not silent and not quota
   if listed then ordinal = ordinal + 1 end
   redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count), 'sq', whole(ordinal))

@@ -85,6 +85,15 @@ local function noteShare(account, shares, sharer, charge, more)
   writeShare(shares, sharer, from, length, math.max(0, (used or 0) + charge), before or 0, math.max(0, (held or 0) + more))
 end
 
+-- Whether a quota would have the least amount if nothing were held. A key may always use its own share.
+local function onlyHeld(shares, sharer, quota, balance, held, least, from, length, rolling)
+  if balance + held < least then return false end
+  if sharer == '' or balance < least then return true end
+  local used, before = readShare(redis.call('HGET', shares, sharer), from, length)
+  local earlier = rolling and (before or 0) * math.max(0, 1 - (now() - from) / length) or 0
+  return (used or 0) + earlier + least <= math.floor(quota / (redis.call('HLEN', shares) + 1))
+end
+
 -- Holds an amount on a quota whose balance is known, and writes the fields that its window needs as well.
 local function holdQuota(k, a, quota, balance, heldBefore, count, resets, fields, from, length, rolling)
   local wanted, least, sharer = amount(ARGV[a + 1]), amount(ARGV[a + 2]), ARGV[a + 7]
@@ -101,6 +110,9 @@ local function holdQuota(k, a, quota, balance, heldBefore, count, resets, fields
     whole(heldBefore + (held or 0)), 'n', whole(count + (held and 1 or 0)), 'sq', '0', 'wl', whole(length),
     unpack(fields))
   if not held then
+    if onlyHeld(KEYS[k + 3], sharer, quota, balance, heldBefore, math.max(1, least), from, length, rolling) then
+      return 'busy'
+    end
     local ofShare = affordable(balance, wanted, least) and ' share' or ''
     return 'insufficient ' .. whole(balance) .. ' ' .. resets(math.max(1, least - balance)) .. ofShare
   end

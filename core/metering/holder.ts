@@ -1,22 +1,16 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Account, KeyType } from '../config/config.ts'
 import { afterWait, GatewayError } from '../errors.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
-import type { Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
+import type { End, Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { quotaAccount } from '../ledger/quota-windows.ts'
-import { addTo } from '../lib/add-to.ts'
 import { formatCredits } from '../money/credits.ts'
 import { chargeAll } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
 import type { Bill } from './bill.ts'
-
-/**
- * Milliseconds between attempts to start a request whose key has too many running ones: minimum and random addition.
- */
-const BUSY_MS = { least: 50, spread: 100 } as const
+import type { MeterState } from './meter-state.ts'
 
 type Known = Exchange & With<'key' | 'route'>
 
@@ -24,32 +18,37 @@ type Known = Exchange & With<'key' | 'route'>
 interface Host {
   readonly ledger: Ledger
   readonly keys: Keys
+  readonly meter: Pick<MeterState, 'lines'>
   readonly now: () => number
   readonly config: { readonly limits: { readonly stageMs: number } }
 }
 
 /**
  * The holds on the quotas of an account, or when all of its windows that are used up have changed.
- * `ofShare`: only the key's share is used up.
+ * `ofShare`: only the key's share is used up. `busy`: something is left when running requests have ended.
  */
 export type QuotaHolds =
   | { readonly kind: 'held'; readonly holds: readonly Hold[] }
   | { readonly kind: 'used up'; readonly resetsAt: number; readonly ofShare: boolean }
+  | { readonly kind: 'busy' }
+
+/** The answer for the key's account, with the one for the quotas of the first account if it is held. */
+type Answer =
+  { readonly kind: 'held'; readonly hold: Hold; readonly quotas: QuotaHolds } | Exclude<HoldAnswer, { kind: 'held' }>
 
 const NO_QUOTAS: QuotaHolds = { kind: 'held', holds: [] }
 
 /** Requests and ends the holds of requests. */
 export class Holder {
   readonly #host: Host
-  /** By key: how many requests wait for others to end. Each of them polls the store, so they are few. */
-  readonly #busy = new Map<string, number>()
 
   constructor(host: Host) {
     this.#host = host
   }
 
   /**
-   * Holds on the key's account, and on the quotas of the first account that has something left in each.
+   * Holds on the key's account, and on the quotas of the first account that has something left in each. A request of a
+   * key that has too many running ones waits in line, without holding anything.
    * @param secret of the key, by which it is found again if its record has changed
    * @throws GatewayError if the key may not hold, or if no account has anything left
    */
@@ -57,33 +56,63 @@ export class Holder {
     own: HoldRequest,
     x: Known,
     secret: string,
-    type: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
+    { concurrency, concurrencyWaitMs }: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
   ): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
-    // All are in one call to the store.
-    const [key, first] = await Promise.allSettled([
-      this.#holdOwn(own, x, secret, type),
-      this.holdQuotas(own, x.route.account, x.key.id),
-    ])
-    const held = [
-      ...(key.status === 'fulfilled' && key.value.kind === 'held' ? [key.value.hold] : []),
-      ...(first.status === 'fulfilled' && first.value.kind === 'held' ? first.value.holds : []),
-    ]
+    const { meter, now, config } = this.#host
+    // The stage has a time limit of its own.
+    const waitMs = Math.min(concurrencyWaitMs, config.limits.stageMs / 2)
+    const answer = await meter.lines.ask<Answer>(
+      x.key.id,
+      { most: concurrency, waitMs, signal: () => x.signal },
+      () => this.#holdAtOnce(own, x, secret),
+      () => this.#holdInTurn(own, x, secret),
+    )
+    if (answer.kind !== 'held') throw refusal(answer, own)
+    let { quotas } = answer
     try {
-      if (key.status === 'rejected') throw key.reason
-      if (key.value.kind !== 'held') throw refusal(key.value, own)
-      if (first.status === 'rejected') throw first.reason
-      let quotas = first.value
       let resetsAt = Infinity
       let ofShare = false
+      let isBusy = false
       while (quotas.kind !== 'held') {
-        resetsAt = Math.min(resetsAt, quotas.resetsAt)
-        ofShare ||= quotas.ofShare
-        if (!(await x.route.next())) throw usedUp(resetsAt, ofShare, this.#host.now())
+        if (quotas.kind === 'busy') isBusy = true
+        else {
+          resetsAt = Math.min(resetsAt, quotas.resetsAt)
+          ofShare ||= quotas.ofShare
+        }
+        if (!(await x.route.next())) throw isBusy ? quotaBusy() : usedUp(resetsAt, ofShare, now())
         quotas = await this.holdQuotas(own, x.route.account, x.key.id)
       }
-      return [key.value.hold, quotas.holds]
+      return [answer.hold, quotas.holds]
     } catch (thrown) {
-      this.#giveBack(held, GatewayError.from(thrown))
+      this.#giveBack([answer.hold], GatewayError.from(thrown))
+      throw thrown
+    }
+  }
+
+  /** Asks for all holds in one call to the store. */
+  async #holdAtOnce(own: HoldRequest, x: Known, secret: string): Promise<Answer> {
+    const [key, quotas] = await Promise.allSettled([
+      this.#holdOwn(own, secret),
+      this.holdQuotas(own, x.route.account, x.key.id),
+    ])
+    if (key.status === 'fulfilled' && quotas.status === 'fulfilled' && key.value.kind === 'held')
+      return { ...key.value, quotas: quotas.value }
+    if (quotas.status === 'fulfilled' && quotas.value.kind === 'held')
+      this.#giveBack(quotas.value.holds, new GatewayError('rate_limited'))
+    if (key.status === 'rejected') throw key.reason
+    if (key.value.kind !== 'held') return key.value
+    this.#giveBack([key.value.hold], new GatewayError('unavailable'))
+    throw (quotas as PromiseRejectedResult).reason
+  }
+
+  /** Asks for the key's hold first: while a request waits, others use the quotas. */
+  async #holdInTurn(own: HoldRequest, x: Known, secret: string): Promise<Answer> {
+    const key = await this.#holdOwn(own, secret)
+    if (key.kind !== 'held') return key
+    try {
+      return { ...key, quotas: await this.holdQuotas(own, x.route.account, x.key.id) }
+    } catch (thrown) {
+      this.#giveBack([key.hold], GatewayError.from(thrown))
       throw thrown
     }
   }
@@ -122,6 +151,7 @@ export class Holder {
     const failed = answers.find(answer => answer.status === 'rejected')
     if (failed) throw failed.reason
     // All of them must have something left.
+    if (given.some(({ kind }) => kind === 'busy')) return { kind: 'busy' }
     const refusals = given.flatMap(answer => (answer.kind === 'insufficient' ? [answer] : []))
     return {
       kind: 'used up',
@@ -142,31 +172,17 @@ export class Holder {
       this.#host.ledger.settle(hold, { charge, kind, notes: notes ?? { ...hold.request.notes, status: 'failed' } })
   }
 
-  /**
-   * Requests the hold on the key's account. If the key has too many running requests, waits; if its record has changed,
-   * reads it again.
-   */
-  async #holdOwn(
-    request: HoldRequest,
-    x: Known,
-    secret: string,
-    { concurrency, concurrencyWaitMs }: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
-  ): Promise<HoldAnswer> {
-    const { ledger, keys, now, config } = this.#host
-    // The stage has a time limit of its own.
-    const until = now() + Math.min(concurrencyWaitMs, config.limits.stageMs / 2)
-    let answer = await ledger.hold(request)
-    if (answer.kind === 'busy' && (this.#busy.get(x.key.id) ?? 0) < concurrency) {
-      addTo(this.#busy, x.key.id, 1)
-      try {
-        while (answer.kind === 'busy' && !x.gone && now() < until) {
-          await sleep(BUSY_MS.least + Math.random() * BUSY_MS.spread)
-          answer = await ledger.hold(request)
-        }
-      } finally {
-        addTo(this.#busy, x.key.id, -1)
-      }
-    }
+  /** Ends the hold of a request on its key's account, and calls the next request that waits for its place. */
+  end(hold: Hold, end: End): void {
+    this.#host.ledger.settle(hold, end)
+    // The store settles first and answers the next question after that.
+    this.#host.meter.lines.ended(hold.account)
+  }
+
+  /** Requests the hold on the key's account. If the key's record has changed, reads it again. */
+  async #holdOwn(request: HoldRequest, secret: string): Promise<HoldAnswer> {
+    const { ledger, keys } = this.#host
+    const answer = await ledger.hold(request)
     if (answer.kind !== 'stale') return answer
     const key = await keys.refind(secret)
     if (!key || key.status !== 'active') return { kind: 'disabled' }
@@ -177,9 +193,17 @@ export class Holder {
   #giveBack(holds: readonly Hold[], error: GatewayError): void {
     for (const hold of holds) {
       const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
-      this.#host.ledger.settle(hold, { charge: 0n, kind: 'void', notes })
+      this.end(hold, { charge: 0n, kind: 'void', notes })
     }
   }
+}
+
+/** The error for quotas that running requests hold. */
+function quotaBusy(): GatewayError {
+  return new GatewayError('rate_limited', {
+    message: 'Running requests hold what is left of the quota of this model. Try again in a moment.',
+    retryAfterMs: 1000,
+  })
 }
 
 /**

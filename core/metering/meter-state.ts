@@ -1,5 +1,6 @@
 /** What the meter knows beyond single exchanges. One instance per process, in memory only. */
 import { Learned } from './learned.ts'
+import { Lines } from './lines.ts'
 import { Prefixes } from './prefixes.ts'
 
 /** What replies have revealed about their models, and counters since the start of the process. */
@@ -8,6 +9,8 @@ export class MeterState {
   readonly learned = new Learned()
   /** What upstreams have reported about the input of conversations. */
   readonly prefixes = new Prefixes()
+  /** Requests that wait for others of their key to end. */
+  readonly lines = new Lines()
   /** Requests whose reported usage was implausible. */
   quarantined = 0
   /** How often implausible reports of a model to several keys raised an alarm. */

@@ -18,6 +18,9 @@ import { endedByClient, type FailedAttempt } from './endings.ts'
 /** Two waits that differ by less are the same, in milliseconds. */
 const HARDLY_MS = 1000
 
+/** Resolves when the events that have arrived by now have been handled. */
+const afterEvents = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
+
 /** Creates the function at the end of every chain. */
 export function forwarder(asking: Asking): Forward {
   return async (x, up) => {
@@ -31,6 +34,9 @@ export function forwarder(asking: Asking): Forward {
       silence?.refresh()
     }
     try {
+      // What a client sent before it left arrives a turn before its end does.
+      await afterEvents()
+      x.outlet.look()
       return await askInTurn(x, up, asking)
     } finally {
       silence?.clear()

@@ -14,15 +14,7 @@ t.test(
         const tally = await new QuotaSimulation(seed + nth, ledger, scripts, kind).run(
           Math.ceil(steps / QUOTA_KINDS.length),
         )
-        for (const name of [
-          'hold, held',
-          'hold, insufficient',
-          'extend',
-          'settle',
-          'settle again',
-          'reap',
-          'time passes',
-        ])
+        for (const name of ['hold, held', 'hold, refused', 'extend', 'settle', 'settle again', 'reap', 'time passes'])
           t.ok((tally.get(name) ?? 0) > 0, `${JSON.stringify(kind)} ${name}: ${tally.get(name)}`)
       }),
     )

@@ -146,12 +146,22 @@ export class QuotaSimulation {
     const found = kind === 'held' ? Number(held) : 0
     if (found < Math.min(...right) || found > Math.max(...right))
       throw new Error(`${right.join(' to ')} is right, since ${key} may have ${low} to ${high}`)
-    this.#name = `hold, ${kind}`
+    if (kind !== 'held') this.#checkRefusal(kind, least)
+    this.#name = kind === 'held' ? 'hold, held' : 'hold, refused'
     if (kind !== 'held') return
     this.#model.hold(request.id, key, found)
     const hold = new Hold(request, bucket, BigInt(found), 0n)
     if (isHeard) this.#live.set(request.id, Object.assign(live, { hold }))
     else await this.#end(hold, 0n)
+  }
+
+  /** A refused hold is `busy` if running holds are in its way, and `insufficient` if it would get nothing without them. */
+  #checkRefusal(kind: string | undefined, least: number): void {
+    const { left, held, quota } = this.#model
+    const isOnlyHeld = left + held >= least
+    // Without running holds, the share of a key may still be used up.
+    if (kind !== (isOnlyHeld ? 'busy' : 'insufficient') && !(quota.isFair && isOnlyHeld && left >= least))
+      throw new Error(`${left} is left, ${held} is held, and ${least} was asked for`)
   }
 
   async #extend(): Promise<void> {

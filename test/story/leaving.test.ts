@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import OpenAI from 'openai'
@@ -166,3 +167,38 @@ t.test(
     t.equal(g.gateway.ledger.live, 0)
   },
 )
+
+/** Sends requests, each on its own connection, and closes or resets the connections. */
+const HASTY = `
+  const [port, text, how] = process.argv.slice(1)
+  for (let nth = 0; nth < 10; nth++) {
+    const socket = require('node:net').connect(Number(port), '127.0.0.1', () =>
+      socket.write(text, () => (how === 'closes' ? socket.destroy() : socket.resetAndDestroy())))
+  }
+`
+
+for (const how of ['closes', 'resets'])
+  t.test(
+    `a client that ${how} its connection before the gateway accepts it is not served, and pays nothing`,
+    async t => {
+      const upstream = await ScriptedUpstream.start(t)
+      const g = await startGateway(t, { upstream: upstream.url })
+      upstream.script = (_received, res) =>
+        json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 5, completion_tokens: 5 } })
+      const key = await g.key('famC')
+      // The key is known then, so that nothing delays the next requests.
+      await g.call(CHAT, { key, body: BODY })
+      const body = JSON.stringify(BODY)
+      const head = `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n`
+      // The gateway runs in this process, so it accepts the connections when the clients have finished.
+      const { port } = new URL(g.url)
+      const { stderr } = spawnSync(process.execPath, ['-e', HASTY, port, `${head}\r\n${body}`, how])
+      t.equal(String(stderr), '')
+      await until(async () => (await g.history(key)).length === 11)
+      await until(() => g.gateway.running === 0)
+      t.equal(upstream.requests.length, 1)
+      const [first, ...others] = (await g.settled(key)).toReversed()
+      t.match(first, { type: 'settle' })
+      for (const entry of others) t.match(entry, { type: 'void', status: 'client_gone', cost_nano: '0' })
+    },
+  )

@@ -1,0 +1,132 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import t from 'tap'
+import { Lines, type Patience } from '../../core/metering/lines.ts'
+
+/** Requests of one key that wait for a place. */
+
+const LONG_MS = 60_000
+
+/** A key with a number of places. Requests ask for one by their name. */
+class Places {
+  readonly lines = new Lines()
+  readonly served: string[] = []
+  readonly asked: string[] = []
+  free: number
+
+  constructor(free: number) {
+    this.free = free
+  }
+
+  readonly #take = (name: string) => async (): Promise<{ kind: 'held' | 'busy' }> => {
+    this.asked.push(name)
+    const kind = this.free > 0 ? 'held' : 'busy'
+    if (kind === 'held') {
+      this.free--
+      this.served.push(name)
+    }
+    await turn()
+    return { kind }
+  }
+
+  ask(name: string, more: Partial<Patience> = {}): Promise<{ readonly kind: string }> {
+    const patience = { most: 50, waitMs: LONG_MS, signal: () => new AbortController().signal, ...more }
+    return this.lines.ask('key', patience, this.#take(name), this.#take(name))
+  }
+
+  end(): void {
+    this.free++
+    this.lines.ended('key')
+  }
+}
+
+const turns = async (count = 10): Promise<void> => {
+  for (let nth = 0; nth < count; nth++) await turn()
+}
+
+t.test('the first that waits is served first, and newcomers wait behind it without asking', async t => {
+  const places = new Places(0)
+  const all = ['a', 'b', 'c'].map(name => places.ask(name))
+  await turns()
+  t.same(places.asked, ['a', 'b', 'c'])
+  all.push(places.ask('d'))
+  await turns()
+  t.equal(places.lines.waiting('key'), 4)
+  for (let nth = 0; nth < 4; nth++) {
+    places.end()
+    await turns()
+  }
+  t.same(places.served, ['a', 'b', 'c', 'd'])
+  t.same(places.asked, ['a', 'b', 'c', 'a', 'b', 'c', 'd'], 'each asks when it is its turn')
+  t.strictSame(await Promise.all(all), Array(4).fill({ kind: 'held' }))
+  t.equal(places.lines.waiting('key'), 0)
+})
+
+t.test('several places that become free at once serve as many, in order', async t => {
+  const places = new Places(0)
+  const all = ['a', 'b', 'c'].map(name => places.ask(name))
+  await turns()
+  for (let nth = 0; nth < 3; nth++) places.end()
+  await Promise.all(all)
+  t.same(places.served, ['a', 'b', 'c'])
+})
+
+t.test('a place that becomes free while a request asks is not missed', async t => {
+  const places = new Places(0)
+  const asked = places.ask('a')
+  places.end()
+  t.same(await asked, { kind: 'held' })
+  t.equal(places.asked.length, 2)
+})
+
+t.test('a place that another process took leaves the request first in line', async t => {
+  const places = new Places(0)
+  const all = ['a', 'b'].map(name => places.ask(name))
+  await turns()
+  places.lines.ended('key')
+  await turns()
+  t.same(places.asked.slice(2), ['a'])
+  places.end()
+  places.end()
+  await Promise.all(all)
+  t.same(places.served, ['a', 'b'])
+})
+
+t.test('places that other processes have freed are found within a look', async t => {
+  const places = new Places(0)
+  const all = ['a', 'b', 'c'].map(name => places.ask(name))
+  await turns()
+  places.free = 3
+  await Promise.all(all)
+  t.same(places.served, ['a', 'b', 'c'])
+})
+
+t.test('a line has a maximum length and a maximum time, and a client that leaves gives its turn away', async t => {
+  const places = new Places(0)
+  const leave = new AbortController()
+  const left = places.ask('left', { signal: () => leave.signal })
+  await turns()
+  const next = places.ask('next')
+  t.same(await places.ask('third', { most: 2 }), { kind: 'busy' })
+  leave.abort()
+  t.same(await left, { kind: 'busy' })
+  places.end()
+  t.same(await next, { kind: 'held' })
+  t.same(places.served, ['next'])
+  t.same(await places.ask('late', { waitMs: 1 }), { kind: 'busy' })
+  t.equal(places.lines.waiting('key'), 0)
+})
+
+t.test('a request that is refused in its turn leaves the place to the next', async t => {
+  const places = new Places(0)
+  const patience = { most: 50, waitMs: LONG_MS, signal: () => new AbortController().signal }
+  const busy = (): Promise<{ kind: string }> => Promise.resolve({ kind: 'busy' })
+  const refused = places.lines.ask('key', patience, busy, () => Promise.resolve({ kind: 'insufficient' }))
+  const failed = places.lines.ask('key', patience, busy, () => Promise.reject(new Error('the store is away')))
+  await turns()
+  const next = places.ask('next')
+  await turns()
+  places.end()
+  t.same(await refused, { kind: 'insufficient' })
+  await t.rejects(failed, { message: 'the store is away' })
+  t.same(await next, { kind: 'held' })
+})
